@@ -6,10 +6,13 @@ import (
 	"slices"
 )
 
-// Assign shares the node among its ranks: the place of each, in their order. Every rank gets a GPU where there are
-// GPUs, or several where the ranks divide them, and the same as others where there are more ranks. The CPUs near its
-// GPUs are shared evenly among the ranks whose GPUs are near the same, by whole cores; without GPUs all CPUs are. Memory
-// and network cards follow. What is not bound, and would be by kinds, has a word in the place's Note.
+// Assign divides the node among its ranks. It returns the binding of each rank by local number.
+//
+// If the number of GPUs is a multiple of the number of ranks, each rank gets an equal part of the
+// GPUs; otherwise each gets one GPU, which several ranks share if there are more ranks than GPUs.
+// Ranks with GPUs near the same CPUs share these CPUs evenly, in whole cores. Without GPUs, all
+// ranks share all CPUs evenly. Memory and network cards follow. Note is set if CPUs could not be
+// bound as k requests.
 func (n Node) Assign(ranks int, k Kinds) []Place {
 	if ranks <= 0 {
 		return nil
@@ -30,7 +33,8 @@ func (n Node) Assign(ranks int, k Kinds) []Place {
 	return places
 }
 
-// place is that of a rank with these GPUs and cores; no cores: it has no CPUs of its own.
+// place returns the binding of a rank with these GPUs and cores. cores is empty if the rank has no
+// CPUs of its own.
 func (n Node) place(gpus []GPU, cores []Core, k Kinds) (p Place) {
 	if k.CPU {
 		p.CPUs = cpusOf(cores)
@@ -49,7 +53,7 @@ func (n Node) place(gpus []GPU, cores []Core, k Kinds) (p Place) {
 	return p
 }
 
-// shareGPUs tells which GPUs each rank has.
+// shareGPUs returns the GPUs of each rank.
 func (n Node) shareGPUs(ranks int) [][]GPU {
 	gpus := make([][]GPU, ranks)
 	if len(n.GPUs) == 0 {
@@ -66,7 +70,8 @@ func (n Node) shareGPUs(ranks int) [][]GPU {
 	return gpus
 }
 
-// near are the CPUs near some GPUs; all that are allowed where there are no GPUs, or nobody knows where they are.
+// near returns the CPUs near these GPUs. It returns all allowed CPUs if there are no GPUs or their
+// locations are unknown.
 func (n Node) near(gpus []GPU) (cpus Set) {
 	for _, g := range gpus {
 		if !g.Far {
@@ -79,14 +84,15 @@ func (n Node) near(gpus []GPU) (cpus Set) {
 	return cpus
 }
 
-// The words for what CPU binding could not do.
+// Formats of [Place.Note] for CPUs that could not be bound as requested.
 const (
 	noteNoCores = "no CPUs of its own: this node has %d ranks, and %d cores that they may use"
 	noteNotNear = "CPUs that may be far from its GPU: there are fewer cores near some GPUs than ranks that use these"
 )
 
-// share gives each rank whole cores of its own, near where it wants to be. No rank has any where there are fewer cores
-// than ranks.
+// share divides the cores among the ranks, so that each rank has whole cores of its own, if
+// possible among the CPUs in near. If there are fewer cores than ranks, no rank gets any. note
+// describes what was not possible.
 func share(cores []Core, near []Set) (shares [][]Core, note string) {
 	if len(cores) < len(near) {
 		return make([][]Core, len(near)), fmt.Sprintf(noteNoCores, len(near), len(cores))
@@ -97,11 +103,12 @@ func share(cores []Core, near []Set) (shares [][]Core, note string) {
 	return split(cores, len(near)), noteNotNear
 }
 
-// shareNear gives each rank a part of what is near it; nil where there is too little for one. Those that are near the
-// least choose first: the others have more to choose from.
+// shareNear gives each rank a part of the cores near it. It returns nil if there are too few. Ranks
+// with fewer near CPUs choose first, because the others have more alternatives.
 func shareNear(cores []Core, near []Set) [][]Core {
 	shares := make([][]Core, len(near))
 	for _, group := range alike(near) {
+		// Divide the near cores that are left among the group.
 		wanted := near[group[0]]
 		var mine, rest []Core
 		for _, c := range cores {
@@ -122,7 +129,7 @@ func shareNear(cores []Core, near []Set) [][]Core {
 	return shares
 }
 
-// alike are the ranks in groups that want the same, the ones with the smallest wish first.
+// alike groups the ranks with the same near CPUs. Groups with fewer CPUs come first.
 func alike(near []Set) (groups [][]int) {
 	for i, wanted := range near {
 		at := slices.IndexFunc(groups, func(group []int) bool { return slices.Equal(near[group[0]], wanted) })
@@ -135,8 +142,9 @@ func alike(near []Set) (groups [][]int) {
 	return groups
 }
 
-// split parts sorted cores among at most as many ranks: a package each, a NUMA node each, or as evenly as whole cores
-// can be, where shares that are alike fall on packages and NUMA nodes by themselves.
+// split divides sorted cores among ranks. If the number of packages or of NUMA nodes equals the
+// number of ranks, each rank gets one. Otherwise it divides the cores as evenly as possible; equal
+// parts then coincide with packages and NUMA nodes. There must be at least as many cores as ranks.
 func split(cores []Core, ranks int) [][]Core {
 	for _, by := range []func(Core) int{Core.pack, Core.numa} {
 		if parts := chunks(cores, by); len(parts) == ranks {
@@ -150,8 +158,9 @@ func split(cores []Core, ranks int) [][]Core {
 	return parts
 }
 
-// mems are the memory nodes of some cores; none where that is all there is: a policy that forbids nothing would only
-// keep the kernel from moving pages to where they are used.
+// mems returns the memory nodes of the cores. It returns nil if these are all memory nodes, because
+// a policy that forbids nothing would only prevent the kernel from moving pages to the nodes that
+// use them.
 func (n Node) mems(cores []Core) (mems Set) {
 	var all Set
 	for _, node := range n.NUMA {
@@ -169,8 +178,9 @@ func (n Node) mems(cores []Core) (mems Set) {
 	return mems
 }
 
-// nics are the ports nearest to the GPUs or, without these, of the cores' NUMA nodes; none where that is all there is,
-// or where none has a link: then who uses them chooses among all.
+// nics returns the ports that are nearest to the GPUs or, without GPUs, the ports on the NUMA nodes
+// of the cores. It returns nil if these are all ports, or if no port has a link; UCX and NCCL then
+// select among all ports.
 func (n Node) nics(gpus []GPU, cores []Core) (nics []string) {
 	var all []string
 	for _, card := range n.NICs {

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Differences reads back where the kernel has a process, by its first thread, and tells in sentences what is not as in
-// the place. A process that has narrowed itself within its place is no difference: programs bind their own threads. The
-// error says what could not be read back, which is no difference, nor is it none: both may be returned. It is
-// ErrUnavailable where no memory can be bound here at all.
+// Differences reads the actual binding of a process, of its first thread, and describes each
+// difference from p in a sentence. A process that uses only a part of its CPUs is no difference,
+// because programs bind their own threads. The error describes what could not be read; both results
+// may be returned. The error is [ErrUnavailable] if this system does not permit binding memory at
+// all.
 func (p Place) Differences(pid int) (differences []string, err error) {
 	if len(p.CPUs) > 0 {
 		cpus, e := affinity(pid)
@@ -37,18 +38,21 @@ func (p Place) Differences(pid int) (differences []string, err error) {
 	return differences, err
 }
 
-// lookedAt is how many areas of a process's memory are looked at. For each the kernel walks all of its pages: of a large
-// process, that takes seconds. The first ones are of its program's file, and have no policy but the process's.
+// lookedAt is the maximum number of areas of a process's memory that are read. The kernel walks all
+// pages of each area, which takes seconds for a large process. The first areas belong to the
+// program's file and have no policy other than the process's.
 const lookedAt = 16
 
-// memoryDifference compares the memory policy, as /proc tells it of each area that has none of its own. The node that a
-// page or a thread happens to be on says nothing of the policy.
+// memoryDifference compares the memory policy of the process with p. It reads the policy from the
+// areas in /proc/PID/numa_maps. The node on which a page or a thread happens to be does not show
+// the policy.
 func (p Place) memoryDifference(pid int) (difference string, err error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", pid))
 	if err != nil {
 		return "", fmt.Errorf("cannot read back the memory policy of process %d: %w", pid, err)
 	}
 	defer file.Close()
+	// The binding is correct if one of the first areas has the expected policy.
 	lines := bufio.NewScanner(file)
 	seen := ""
 	for n := 0; n < lookedAt && lines.Scan(); n++ {
@@ -72,7 +76,8 @@ func (p Place) memoryDifference(pid int) (difference string, err error) {
 	return "", fmt.Errorf("cannot read back the memory policy of process %d: %w", pid, lines.Err())
 }
 
-// isBoundTo reads a policy as the kernel writes it: bind:0-1, or bind=static:0-1.
+// isBoundTo reports whether a policy binds memory to exactly these nodes. The kernel writes it as
+// bind:0-1 or bind=static:0-1.
 func isBoundTo(policy string, mems Set) bool {
 	mode, list, _ := strings.Cut(policy, ":")
 	nodes, err := ParseSet(list)

@@ -13,17 +13,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
+// Files and directories that are read, relative to the root.
 const (
 	cpuFolder  = "sys/devices/system/cpu"
 	nodeFolder = "sys/devices/system/node"
 	statusFile = "proc/thread-self/status"
 )
 
-// Discover finds out what there is on this node. Root is "/", or what stands for it: sys is read below it, and
-// proc/thread-self/status, which tells what the calling thread may use. GPUs are those that the node has, as gpu.Topologize has seen
-// them, and lookup finds CUDA_VISIBLE_DEVICES, or another vendor's variable, which tells what of them is the job's: so both must be asked before they
-// are narrowed for a rank. The error is of what no rank could be bound by: no CPUs that can be read, a
-// CUDA_VISIBLE_DEVICES that names what is not there.
+// Discover returns the hardware of this node. root is "/" or a substitute for tests: sys is read
+// below it, and proc/thread-self/status, which contains the CPUs and memory nodes that the calling
+// thread may use. gpus are the GPUs of the node, from gpu.Topologize. lookup reads the environment,
+// in which CUDA_VISIBLE_DEVICES or another vendor's variable names the GPUs of the job; the
+// environment must be that before the variable is narrowed for a rank.
+//
+// Discover returns an error if no rank could be bound: the CPUs cannot be read, or
+// CUDA_VISIBLE_DEVICES names a GPU that does not exist.
 func Discover(root string, gpus gpu.Topology, lookup func(name string) (value string, set bool)) (Node, error) {
 	root = cmp.Or(root, "/")
 	sys := system{os.DirFS(root)}
@@ -35,7 +39,7 @@ func Discover(root string, gpus gpu.Topology, lookup func(name string) (value st
 	if n.CPUs, n.Mems, err = sys.allowed(); err != nil {
 		return Node{}, fmt.Errorf("cannot find out what this process may use: %w", err)
 	}
-	// A CPU that is offline may be allowed all the same.
+	// CPUs that are offline may be in the list of allowed CPUs.
 	if n.CPUs = n.CPUs.and(cpusOf(n.Cores)); len(n.CPUs) == 0 {
 		return Node{}, fmt.Errorf("cannot find out what this process may use: none of the CPUs that /%s lists is online", statusFile)
 	}
@@ -49,10 +53,10 @@ func Discover(root string, gpus gpu.Topology, lookup func(name string) (value st
 	return n, nil
 }
 
-// gpu is what is known of a GPU, within this node.
+// gpu returns a GPU with the CPUs and network cards near it.
 func (n Node) gpu(unit gpu.Unit) GPU {
 	g := GPU{Name: unit.Name, Vendor: unit.Vendor, Index: unit.Index, UUID: unit.UUID, Bus: unit.Bus, NUMA: unit.NUMA}
-	near, _ := ParseSet(unit.CPUs) // a list that can't be read is none
+	near, _ := ParseSet(unit.CPUs) // an invalid list counts as empty
 	if g.CPUs = near.and(n.CPUs); len(g.CPUs) == 0 {
 		g.CPUs, g.Far = n.CPUs, true
 	}
@@ -64,7 +68,7 @@ func (n Node) gpu(unit gpu.Unit) GPU {
 	return g
 }
 
-// ports are the ports of a card that have a link, as UCX names them: mlx5_0:1.
+// ports returns the ports of a card that have a link, in UCX's format, such as mlx5_0:1.
 func ports(card gpu.Card) (names []string) {
 	for _, port := range card.Ports {
 		names = append(names, fmt.Sprintf("%s:%d", card.Name, port))
@@ -75,8 +79,8 @@ func ports(card gpu.Card) (names []string) {
 // system reads the kernel's view of processors and memory.
 type system struct{ fs.FS }
 
-// cores are those of all CPUs that are online. One file a core is read: there may be hundreds of CPUs, and each read of
-// sysfs takes microseconds, which every rank waits for.
+// cores returns the cores of all CPUs that are online. It reads one file per core: there may be
+// hundreds of CPUs, each read of sysfs takes microseconds, and every rank waits for the result.
 func (s system) cores(numa []Memory) (cores []Core, err error) {
 	online, err := s.set(path.Join(cpuFolder, "online"))
 	if err != nil {
@@ -102,22 +106,23 @@ func (s system) cores(numa []Memory) (cores []Core, err error) {
 	return cores, nil
 }
 
-// pack is the package of a CPU; those that are known of the others already are kept.
+// pack returns the package of a CPU. It caches the packages of the other CPUs in known.
 func (s system) pack(cpu int, known map[int]int) int {
 	number, found := known[cpu]
 	if found {
 		return number
 	}
 	number, _ = strconv.Atoi(s.text(path.Join(cpuFolder, fmt.Sprintf("cpu%d", cpu), "topology", "physical_package_id")))
-	number = max(number, 0) // some virtual machines say -1
+	number = max(number, 0) // some virtual machines report -1
 	for _, sibling := range s.siblings(cpu, "package_cpus_list", "core_siblings_list") {
 		known[sibling] = number
 	}
 	return number
 }
 
-// siblings are the CPUs that are in the same with a CPU by one of the lists: since Linux 5.3 the first is what the second
-// always was. Without them it is alone.
+// siblings returns the CPUs in the first of the lists that can be read, or cpu alone if none can.
+// Each list has two names: since Linux 5.3, the first has the contents that the second has always
+// had.
 func (s system) siblings(cpu int, lists ...string) Set {
 	for _, name := range lists {
 		all, err := s.set(path.Join(cpuFolder, fmt.Sprintf("cpu%d", cpu), "topology", name))
@@ -128,7 +133,7 @@ func (s system) siblings(cpu int, lists ...string) Set {
 	return Set{cpu}
 }
 
-// numa are the NUMA nodes that are online, by number; none where the kernel knows none.
+// numa returns the online NUMA nodes by number. It returns nil if the kernel has no NUMA support.
 func (s system) numa() (nodes []Memory) {
 	withMemory, err := s.set(path.Join(nodeFolder, "has_memory"))
 	online, _ := s.set(path.Join(nodeFolder, "online"))
@@ -139,7 +144,7 @@ func (s system) numa() (nodes []Memory) {
 	return nodes
 }
 
-// allowed reads what this process may use.
+// allowed returns the CPUs and memory nodes that this process may use.
 func (s system) allowed() (cpus, mems Set, err error) {
 	text, err := fs.ReadFile(s.FS, statusFile)
 	if err != nil {
@@ -159,7 +164,7 @@ func (s system) allowed() (cpus, mems Set, err error) {
 	return cpus, mems, nil
 }
 
-// set reads a file with a list.
+// set reads a file that contains a list.
 func (s system) set(name string) (Set, error) {
 	text, err := fs.ReadFile(s.FS, name)
 	if err != nil {
@@ -168,7 +173,8 @@ func (s system) set(name string) (Set, error) {
 	return ParseSet(string(text))
 }
 
-// text is what a file holds; empty where it can't be read.
+// text returns the contents of a file without surrounding space, or an empty string if it cannot be
+// read.
 func (s system) text(name string) string {
 	text, _ := fs.ReadFile(s.FS, name)
 	return strings.TrimSpace(string(text))

@@ -1,4 +1,5 @@
-// Package binding finds out what the processors, memory, GPUs and network cards of a node are, within what this process
-// may use, shares them among the ranks that the node gets, binds a thread to such a share, which all that it forks
-// inherits, and reads back whether a process is where it should be. It knows nothing of what ranks are called.
+// Package binding discovers the CPUs, memory, GPUs and network cards of a node that this process
+// may use, divides them among the ranks of the node, and binds a thread to such a part, which all
+// its child processes inherit. It also verifies the binding of a process. It does not know how
+// ranks are numbered in a world.
 package binding

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// Kinds are what ranks are bound to.
+// Kinds are the kinds of resources to which ranks are bound.
 type Kinds struct{ CPU, Memory, Network, GPU bool }
 
-// All is what auto means.
+// All returns all kinds, which is the meaning of auto.
 func All() Kinds { return Kinds{CPU: true, Memory: true, Network: true, GPU: true} }
 
-// ParseKinds reads auto (all, where it makes sense), none, or a list of cpu, memory, network and gpu.
+// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, memory, network and
+// gpu.
 func ParseKinds(text string) (Kinds, error) {
 	switch text {
 	case "auto":
@@ -30,6 +31,7 @@ func ParseKinds(text string) (Kinds, error) {
 	return k, nil
 }
 
+// named returns the field with a name, or nil if the name is unknown.
 func (k *Kinds) named(word string) *bool {
 	switch word {
 	case "cpu":
@@ -44,7 +46,7 @@ func (k *Kinds) named(word string) *bool {
 	return nil
 }
 
-// String returns what ParseKinds reads as the same.
+// String returns the kinds in a form that [ParseKinds] accepts.
 func (k Kinds) String() string {
 	var words []string
 	for _, word := range []string{"cpu", "memory", "network", "gpu"} {

@@ -7,57 +7,58 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// Node is what there is for ranks on a machine, and what of it this process may use.
+// Node describes the hardware of a machine for ranks, and which part of it this process may use.
 type Node struct {
-	Cores []Core   `json:"cores"` // by package, NUMA node and number
+	Cores []Core   `json:"cores"` // sorted by package, NUMA node and number
 	NUMA  []Memory `json:"numa"`
-	// CPUs and Mems are those that this process may use: its cpuset's, and its affinity's.
+	// CPUs and Mems are the CPUs and memory nodes that this process may use, according to its cpuset
+	// and its CPU affinity.
 	CPUs Set        `json:"allowed_cpus"`
 	Mems Set        `json:"allowed_memory"`
-	GPUs []GPU      `json:"gpus"` // the job's, in its order
+	GPUs []GPU      `json:"gpus"` // GPUs of the job, in the job's order
 	NICs []gpu.Card `json:"nics"`
 }
 
 // Core is a physical core.
 type Core struct {
-	CPUs    Set `json:"cpus"` // its hyperthreads that are online
+	CPUs    Set `json:"cpus"` // online hardware threads
 	Package int `json:"package"`
-	NUMA    int `json:"numa"` // -1: the kernel knows no NUMA nodes
+	NUMA    int `json:"numa"` // -1 if the kernel has no NUMA support
 }
 
-// Memory is a NUMA node. The memory of some GPUs is one of its own, without CPUs.
+// Memory is a NUMA node. Some GPUs have a separate NUMA node for their memory, without CPUs.
 type Memory struct {
 	Node   int  `json:"node"`
 	CPUs   Set  `json:"cpus"`
-	Memory bool `json:"memory"` // it has some
+	Memory bool `json:"memory"` // it has memory
 }
 
-// GPU is a GPU that the job has, or one of the instances that a GPU is cut into.
+// GPU is a GPU of the job, or an instance of a partitioned GPU.
 type GPU struct {
-	Name   string     `json:"name"`             // in its vendor's variable: CUDA_VISIBLE_DEVICES
-	Vendor gpu.Vendor `json:"vendor,omitempty"` // empty: NVIDIA
+	Name   string     `json:"name"`             // name in the vendor's variable, such as CUDA_VISIBLE_DEVICES
+	Vendor gpu.Vendor `json:"vendor,omitempty"` // empty for NVIDIA
 	Index  int        `json:"index"`
 	UUID   string     `json:"uuid"`
 	Bus    string     `json:"bus"`
-	NUMA   int        `json:"numa"`         // -1: not known
-	CPUs   Set        `json:"cpus"`         // the near ones of those that are allowed; where there are none, all of these
-	Far    bool       `json:"far,omitzero"` // there are none, or nobody knows
-	// NICs are the nearest RDMA devices, as in NIC.
+	NUMA   int        `json:"numa"`         // -1 if unknown
+	CPUs   Set        `json:"cpus"`         // allowed CPUs that are near the GPU; if there are none, all allowed CPUs
+	Far    bool       `json:"far,omitzero"` // no allowed CPU is near, or the location is unknown
+	// NICs are the nearest RDMA devices, named as in [Place.NICs].
 	NICs []string `json:"nics"`
 }
 
-// Unit is what one rank is started for.
+// Unit is the kind of resource for which each rank is started.
 type Unit string
 
-// The units that a node's ranks are counted by.
+// Units of --ranks-per-node.
 const (
 	PerGPU  Unit = "gpu"
 	PerNUMA Unit = "numa"
 	PerCore Unit = "core"
 )
 
-// Slots returns how many ranks the node gets where each has one unit for its own: its GPUs (or their instances), its
-// NUMA nodes that have CPUs, its physical cores; those of them that this process may use.
+// Slots returns the number of units that this process may use: GPUs or their instances, NUMA nodes
+// with CPUs, or physical cores.
 func (n Node) Slots(unit Unit) int {
 	cores := n.allowed()
 	switch unit {
@@ -69,7 +70,8 @@ func (n Node) Slots(unit Unit) int {
 	return len(cores)
 }
 
-// allowed are the cores of which this process may use at least a hyperthread, with those that it may use.
+// allowed returns the cores with at least one hardware thread that this process may use. It leaves
+// out the hardware threads that the process may not use.
 func (n Node) allowed() (cores []Core) {
 	for _, c := range n.Cores {
 		if c.CPUs = c.CPUs.and(n.CPUs); len(c.CPUs) > 0 {
@@ -79,15 +81,19 @@ func (n Node) allowed() (cores []Core) {
 	return cores
 }
 
+// numa returns the NUMA node of the core, for [chunks].
 func (c Core) numa() int { return c.NUMA }
+
+// pack returns the package of the core, for [chunks].
 func (c Core) pack() int { return c.Package }
 
-// compare sorts cores so that those that share most are side by side.
+// compare orders cores by package, NUMA node and number, so that cores that share hardware are
+// adjacent.
 func (c Core) compare(other Core) int {
 	return cmp.Or(cmp.Compare(c.Package, other.Package), cmp.Compare(c.NUMA, other.NUMA), slices.Compare(c.CPUs, other.CPUs))
 }
 
-// chunks parts sorted cores by what they have in common.
+// chunks divides sorted cores into parts for which by returns the same value.
 func chunks(cores []Core, by func(Core) int) (parts [][]Core) {
 	for at, c := range cores {
 		if at == 0 || by(c) != by(cores[at-1]) {
@@ -99,7 +105,7 @@ func chunks(cores []Core, by func(Core) int) (parts [][]Core) {
 	return parts
 }
 
-// cpusOf are the CPUs of some cores.
+// cpusOf returns the CPUs of the cores.
 func cpusOf(cores []Core) (all Set) {
 	for _, c := range cores {
 		all = append(all, c.CPUs...)

@@ -10,23 +10,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Place is what one rank has for its own. What is empty is not bound.
+// Place is the binding of one rank. Resources that are empty are not bound.
 type Place struct {
 	CPUs Set `json:"cpus,omitempty"`
 	Mems Set `json:"mems,omitempty"` // memory nodes
-	// GPUs are named as in the variable of their vendor, CUDA_VISIBLE_DEVICES for NVIDIA.
+	// GPUs are named as in the variable of their vendor, such as CUDA_VISIBLE_DEVICES for NVIDIA.
 	GPUs   []string   `json:"gpus,omitempty"`
-	Vendor gpu.Vendor `json:"gpu_vendor,omitempty"` // empty: NVIDIA
-	// NICs are RDMA devices with their port: mlx5_0:1.
+	Vendor gpu.Vendor `json:"gpu_vendor,omitempty"` // empty for NVIDIA
+	// NICs are RDMA devices with their ports, such as mlx5_0:1.
 	NICs []string `json:"nics,omitempty"`
-	// Note says why less was bound than was asked for; empty: nothing was left.
+	// Note describes why less is bound than requested. It is empty if nothing is missing.
 	Note string `json:"note,omitempty"`
 }
 
-// Variable is the environment variable with a rank's Place as JSON, by which it can find out whether it is there.
+// Variable is the environment variable with the rank's [Place] as JSON. It allows the rank to
+// verify its binding.
 const Variable = "BRINGUPD_BINDING"
 
-// ParsePlace reads the value of Variable.
+// ParsePlace parses the value of [Variable].
 func ParsePlace(text string) (p Place, err error) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return Place{}, fmt.Errorf("cannot read %s=%s: %v", Variable, prose.Cut(text, 80), err)
@@ -34,20 +35,22 @@ func ParsePlace(text string) (p Place, err error) {
 	return p, nil
 }
 
+// Variables with which UCX and NCCL select network cards.
 const (
 	ucxVariable  = "UCX_NET_DEVICES"
 	ncclVariable = "NCCL_IB_HCA"
 )
 
-// Environ returns what a rank is to be told of its place, each NAME=VALUE: its GPUs, its network cards, where nobody
-// has set these (has tells whether a variable is set), and the place itself, in Variable.
+// Environ returns the variables of a rank for its binding, each as NAME=VALUE: the binding itself,
+// its GPUs and, unless they are set already, its network cards. has reports whether a variable is
+// set already.
 func (p Place) Environ(has func(name string) bool) []string {
-	text, _ := json.Marshal(p) // strings and numbers
+	text, _ := json.Marshal(p) // cannot fail: only strings and numbers
 	env := []string{Variable + "=" + string(text)}
 	if len(p.GPUs) > 0 {
 		env = append(env, p.Vendor.Variable()+"="+strings.Join(p.GPUs, ","))
 	}
-	// HIP and Ray select again among the GPUs that ROCR shows, and number these from 0.
+	// HIP and Ray select among the GPUs that ROCR makes visible, and number these from 0.
 	for _, name := range []string{gpu.HIPVariable, gpu.VisibleVariable} {
 		if p.Vendor == gpu.AMD && len(p.GPUs) > 0 && has(name) {
 			env = append(env, name+"="+prose.Ordinals(len(p.GPUs)))
@@ -60,14 +63,15 @@ func (p Place) Environ(has func(name string) bool) []string {
 	if !has(ucxVariable) {
 		env = append(env, ucxVariable+"="+nics)
 	}
-	if !has(ncclVariable) { // without the "=", mlx5_1 would be mlx5_10 too
+	if !has(ncclVariable) { // without the second "=", mlx5_1 would also match mlx5_10
 		env = append(env, ncclVariable+"=="+nics)
 	}
 	return env
 }
 
-// Misled tells how an environment leads a rank from its place: GPUs that are not its own, in a sentence. Fewer of its
-// own, or in another order, are its own affair.
+// Misled describes how an environment contradicts the binding: the variable of the vendor is
+// missing or contains GPUs of other ranks. A subset of the rank's GPUs, or a different order, is
+// correct.
 func (p Place) Misled(lookup func(name string) (value string, set bool)) []string {
 	if len(p.GPUs) == 0 {
 		return nil
@@ -86,7 +90,7 @@ func (p Place) Misled(lookup func(name string) (value string, set bool)) []strin
 	return nil
 }
 
-// String returns the place in words, as for a line of a table: CPUs 0-3,8, memory 0, GPU 1, mlx5_0:1.
+// String returns the binding as text for users, such as CPUs 0-3,8, memory 0, GPU 1, mlx5_0:1.
 func (p Place) String() string {
 	var parts []string
 	add := func(what, value string) {

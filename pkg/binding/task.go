@@ -10,22 +10,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// Task is a process that a launcher has started as one of several on its node, and what the launcher has said of that.
+// Task is a process that a launcher has started as one of several on a node, and what the launcher
+// has published about them.
 type Task struct {
-	By            string // the launcher, in words
-	Local, Locals int    // the task's number on the node, and how many there are; -1 and 0 where nobody knows
-	CPUs          int    // how many those of the node have together; 0 where nobody knows
-	OwnGPUs       bool   // those that it sees are for it alone
+	By            string // name of the launcher, for messages
+	Local, Locals int    // number of the task on the node, and number of tasks there; -1 and 0 if unknown
+	CPUs          int    // number of CPUs of all tasks of the node together; 0 if unknown
+	OwnGPUs       bool   // the visible GPUs are for this task only
 }
 
-// Found is a node as a task finds it.
+// Found is a node as seen by a task.
 type Found struct {
-	Node        // with all CPUs that the task could be bound to: those of its cpuset
-	Own    Set  // those of them that it is bound to
-	Policy bool // somebody has chosen what memory it uses
+	Node        // with all CPUs to which the task could be bound: those of its cpuset
+	Own    Set  // CPUs to which the task is bound
+	Policy bool // a memory policy has been set
 }
 
-// Find is Discover for a task that may have been bound by who has started it: the calling thread.
+// Find is like [Discover], for a task that its launcher may have bound. It examines the calling
+// thread, and widens the thread's CPU affinity for a moment.
 func Find(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (f Found, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -37,7 +39,8 @@ func Find(gpus gpu.Topology, lookup func(name string) (value string, set bool)) 
 	for cpu := range every {
 		every[cpu] = cpu
 	}
-	if err := setAffinity(every); err != nil { // the kernel leaves out those that the cpuset lacks
+	// Remove a binding by the launcher while the node is discovered, to find all CPUs of the cpuset.
+	if err := setAffinity(every); err != nil { // the kernel ignores CPUs that are not in the cpuset
 		return f, fmt.Errorf("cannot find out what this process could use: %w", err)
 	}
 	f.Node, err = Discover("/", gpus, lookup)
@@ -49,23 +52,26 @@ func Find(gpus gpu.Topology, lookup func(name string) (value string, set bool)) 
 	return f, nil
 }
 
-// The words for what was not shared out among tasks.
+// Formats of [Place.Note] for resources that were not divided among the tasks.
 const (
 	noteBound  = "the CPUs that %s has bound it to"
 	noteCommon = "CPUs in common with others that are near the same: %s shows each its own GPUs alone"
 	noteAlone  = "what its node has, in common with others: %s does not tell how many ranks are there"
 )
 
-// Place is that of the task. Where the launcher has bound it, or shows it GPUs of its own, that is what it has, and what
-// goes with that; otherwise it has the share that Assign gives it. Differences tell in sentences what is not as Assign
-// would have it, and slower.
+// Place returns the binding of the task. If the launcher has bound the task, or gives it GPUs of
+// its own, Place keeps these and adds the matching resources. Otherwise it returns the task's part
+// from [Node.Assign]. differences are sentences that describe in what way the binding is worse than
+// that part.
 func (t Task) Place(f Found, k Kinds) (p Place, differences []string) {
 	k.Memory = k.Memory && !f.Policy
 	n := f.within(f.Own)
 	own := t.OwnGPUs && len(n.GPUs) > 0
 	known := 0 <= t.Local && t.Local < t.Locals
-	// Fewer CPUs than the cpuset has may be all that the job has on the node, where it has no cpuset of its own.
+	// A task with fewer CPUs than its cpuset is not necessarily bound: if the job has no cpuset of its
+	// own, these may be all CPUs of the job on this node.
 	bound := len(f.Own) < len(f.CPUs) && len(f.Own) != t.CPUs
+	// Select the GPUs of the task.
 	gpus, note := n.GPUs, noteBound
 	switch {
 	case known && !bound && !own:
@@ -78,6 +84,7 @@ func (t Task) Place(f Found, k Kinds) (p Place, differences []string) {
 	case !own:
 		gpus = nil
 	}
+	// Without a binding by the launcher, the task shares the CPUs near its GPUs with other tasks.
 	if !bound {
 		n, note = n.within(n.near(gpus)), noteCommon
 	}
@@ -87,7 +94,7 @@ func (t Task) Place(f Found, k Kinds) (p Place, differences []string) {
 	return p, differences
 }
 
-// within is the node with fewer CPUs that may be used.
+// within returns the node with fewer allowed CPUs.
 func (n Node) within(cpus Set) Node {
 	n.CPUs = n.CPUs.and(cpus)
 	gpus := make([]GPU, len(n.GPUs))
@@ -103,7 +110,7 @@ func (n Node) within(cpus Set) Node {
 	return n
 }
 
-// far tells of GPUs that are near other CPUs than those that the task is bound to.
+// far describes GPUs that are near other CPUs than those to which the task is bound.
 func (t Task) far(f Found, gpus []GPU) (differences []string) {
 	for _, g := range gpus {
 		for _, there := range f.GPUs {

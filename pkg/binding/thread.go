@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prepare binds the calling thread, which must be locked to its goroutine, to the CPUs and the memory of the place:
-// what it forks inherits both. Restore undoes it; where that fails, nothing else should run on the thread. Skipped are
-// words on what this system does not let us bind, which is no error. Any other that can't be bound is, and then nothing
-// is.
+// Prepare binds the calling thread, which must be locked to its goroutine, to the CPUs and memory
+// nodes of p. Child processes of the thread inherit both. restore undoes the binding; if it fails,
+// nothing else may run on the thread. skipped describes what this system does not permit to bind,
+// which is not an error. If anything else cannot be bound, Prepare returns an error and changes
+// nothing.
 func (p Place) Prepare() (restore func() error, skipped []string, err error) {
 	undoCPUs, err := p.bindCPUs()
 	if err != nil {
@@ -28,10 +29,11 @@ func (p Place) Prepare() (restore func() error, skipped []string, err error) {
 	return func() error { return errors.Join(undoMems(), undoCPUs()) }, skipped, nil
 }
 
+// nothing is a restore function for a thread that has not been changed.
 func nothing() error { return nil }
 
-// bindCPUs binds the calling thread. The kernel is silent about CPUs that are not in the cpuset, and binds to the rest:
-// so what it has done is read back.
+// bindCPUs binds the calling thread to the CPUs of p. The kernel ignores CPUs that are not in the
+// cpuset, and binds to the rest. Therefore the result is verified.
 func (p Place) bindCPUs() (undo func() error, err error) {
 	if len(p.CPUs) == 0 {
 		return nothing, nil
@@ -50,7 +52,7 @@ func (p Place) bindCPUs() (undo func() error, err error) {
 	return undo, nil
 }
 
-// affinity returns the CPUs that a thread may run on; 0: the calling one.
+// affinity returns the CPUs on which a thread may run. Thread 0 is the calling thread.
 func affinity(thread int) (Set, error) {
 	mask := unix.NewCPUSet(mostNumber + 1)
 	if err := unix.SchedGetaffinityDynamic(thread, mask); err != nil {
@@ -65,7 +67,7 @@ func affinity(thread int) (Set, error) {
 	return cpus, nil
 }
 
-// setAffinity binds the calling thread.
+// setAffinity binds the calling thread to these CPUs.
 func setAffinity(cpus Set) error {
 	mask := unix.NewCPUSet(mostNumber + 1)
 	for _, cpu := range cpus {
@@ -77,15 +79,16 @@ func setAffinity(cpus Set) error {
 	return nil
 }
 
-// mostNodes is how many memory nodes the kernel knows at most (CONFIG_NODES_SHIFT of 10).
+// mostNodes is the maximum number of memory nodes of the kernel (CONFIG_NODES_SHIFT of 10).
 const mostNodes = 1024
 
-// memory is a thread's memory policy.
+// memory is the memory policy of a thread.
 type memory struct {
-	mode  int                    // MPOL_…, and its flags
-	nodes [mostNodes / 64]uint64 // bits
+	mode  int                    // MPOL_…, with flags
+	nodes [mostNodes / 64]uint64 // bit mask
 }
 
+// bindTo returns the policy that permits only these memory nodes.
 func bindTo(mems Set) (m memory) {
 	m.mode = unix.MPOL_BIND
 	for _, node := range mems {
@@ -96,6 +99,7 @@ func bindTo(mems Set) (m memory) {
 	return m
 }
 
+// set returns the memory nodes of the policy.
 func (m memory) set() (mems Set) {
 	for node := range mostNodes {
 		if m.nodes[node/64]&(1<<(node%64)) != 0 {
@@ -105,7 +109,8 @@ func (m memory) set() (mems Set) {
 	return mems
 }
 
-// bindMems binds what the calling thread allocates. Containers mostly do not permit it, and not every kernel has it.
+// bindMems binds memory that the calling thread allocates to the memory nodes of p. Most containers
+// do not permit this, and some kernels do not support it.
 func (p Place) bindMems() (undo func() error, skipped string, err error) {
 	if len(p.Mems) == 0 {
 		return nothing, "", nil
@@ -127,7 +132,8 @@ func (p Place) bindMems() (undo func() error, skipped string, err error) {
 	return func() error { return setPolicy(before) }, "", nil
 }
 
-// skipOr is how a thread is left whose memory could not be bound: it is skipped where nobody can.
+// skipOr returns the results of bindMems after an error. If this system does not permit binding
+// memory at all, the binding is skipped.
 func skipOr(err error) (undo func() error, skipped string, failed error) {
 	if err = orUnavailable(err); errors.Is(err, ErrUnavailable) {
 		return nothing, err.Error(), nil
@@ -135,10 +141,12 @@ func skipOr(err error) (undo func() error, skipped string, failed error) {
 	return nil, "", err
 }
 
-// ErrUnavailable is that this system lets nobody bind memory: it was skipped, and nothing is wrong.
+// ErrUnavailable is returned if this system does not permit binding memory at all. It was skipped,
+// and nothing is wrong.
 var ErrUnavailable = errors.New("memory is not bound")
 
-// orUnavailable is ErrUnavailable, with the reason, where that is what an error of these calls means.
+// orUnavailable wraps [ErrUnavailable] if err, an error of a memory-policy system call, means that
+// memory cannot be bound. Otherwise it returns err unchanged.
 func orUnavailable(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -149,10 +157,11 @@ func orUnavailable(err error) error {
 	return err
 }
 
-// policy returns the memory policy of the calling thread or, by the flag MPOL_F_MEMS_ALLOWED, the nodes it may use.
+// policy returns the memory policy of the calling thread. With the flag MPOL_F_MEMS_ALLOWED, it
+// returns the nodes that the thread may use.
 func policy(flags uintptr) (m memory, err error) {
 	var mode int32
-	// One bit more than there are: the kernel takes one off.
+	// The kernel subtracts 1 from the number of bits.
 	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&m.nodes)), mostNodes+1, 0, flags, 0)
 	if errno != 0 {
 		return m, fmt.Errorf("cannot read the memory policy: get_mempolicy: %w", errno)

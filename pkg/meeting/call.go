@@ -9,38 +9,43 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Operation does what one side asks of the other by that name. It may wait until ctx ends.
+// Operation executes a named operation that the other side of the connection requests. node is the
+// node that requests the operation from the head, or that executes it for the head. It may block
+// until ctx ends.
 type Operation func(ctx context.Context, node int, name string, data []byte) ([]byte, error)
 
-// service does what nodes call, on goroutines that the daemon waits for.
+// service executes the operations that nodes request, on goroutines that the daemon waits for.
 type service struct {
 	do         Operation
 	background func(task func(ctx context.Context))
 }
 
-// order is what a node is to do.
+// order is an operation that the head requested from a node, until the node reports its result.
 type order struct {
 	*message
-	done chan *message // its answer
+	done chan *message // receives the result; buffered by one
 }
 
-// errLost is that a node will never answer.
+// errLost is the result of an operation on a node that has been lost.
 var errLost = errors.New("the node is lost")
 
-// Offer says who does what nodes call. It must be told before they do.
+// Offer sets the function that executes the nodes' calls, and the function that starts a goroutine
+// for each of them. It must be called before the first call arrives.
 func (h *Head) Offer(do Operation, background func(task func(ctx context.Context))) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.serve = &service{do, background}
 }
 
-// Add has ranks come that the run has not begun with: each place tells which, of its node.
+// Add adds ranks that did not exist when the run began. Each place names a node and its new ranks.
 func (h *Head) Add(places []Place) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.world.add(places)
 }
 
+// calledLocked executes a node's call on a background goroutine and then answers it. It requires
+// h.mu.
 func (h *Head) calledLocked(from asked, m *message) {
 	if h.serve == nil {
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head offers nothing yet", m.Name)})
@@ -59,7 +64,8 @@ func (h *Head) calledLocked(from asked, m *message) {
 	})
 }
 
-// Order has a node do something, and waits for what comes of it until ctx ends or the node is lost.
+// Order requests an operation from a node and waits for its result until ctx ends or the node is
+// lost.
 func (h *Head) Order(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 	h.mu.Lock()
 	if h.world.at(node) == nil || h.lost[node] {
@@ -83,6 +89,8 @@ func (h *Head) Order(ctx context.Context, node int, name string, data []byte) ([
 	}
 }
 
+// doneLocked passes the result of an order to its waiting caller. It ignores results of orders that
+// are no longer pending. It requires h.mu.
 func (h *Head) doneLocked(node int, m *message) {
 	p := h.peerLocked(node)
 	if at := slices.IndexFunc(p.orders, func(o *order) bool { return o.Gen == m.Gen }); at >= 0 {
@@ -91,7 +99,7 @@ func (h *Head) doneLocked(node int, m *message) {
 	}
 }
 
-// abandonLocked gives up the orders of a node that is lost.
+// abandonLocked fails all pending orders of a lost node. It requires h.mu.
 func (h *Head) abandonLocked(node int) {
 	p := h.peerLocked(node)
 	for _, o := range p.orders {
@@ -100,7 +108,8 @@ func (h *Head) abandonLocked(node int) {
 	p.orders = nil
 }
 
-// Add has ranks come that the run has not begun with: each place tells which, of its node.
+// Add adds the ranks of this node that did not exist when the run began. It ignores the places of
+// other nodes.
 func (n *Node) Add(places []Place) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +120,7 @@ func (n *Node) Add(places []Place) {
 	}
 }
 
-// Call has the head do something, and waits for what comes of it until ctx ends.
+// Call requests an operation from the head and waits for its result until ctx ends.
 func (n *Node) Call(ctx context.Context, name string, data []byte) ([]byte, error) {
 	m, err := n.ask(ctx, &message{Kind: kindCall, Name: name, data: data})
 	switch {
@@ -123,11 +132,11 @@ func (n *Node) Call(ctx context.Context, name string, data []byte) ([]byte, erro
 	return m.data, nil
 }
 
-// ask asks the head, and waits for its answer until ctx ends.
+// ask sends a request to the head and waits for its answer until ctx ends.
 func (n *Node) ask(ctx context.Context, question *message) (*message, error) {
 	to := make(chan *message, 1)
 	n.mu.Lock()
-	n.touched = true // or the end of a rank that was told before would be asked for later
+	n.touched = true // from now on, ends of ranks are reported without delay
 	seq := n.askLocked(question)
 	n.asked[seq] = to
 	n.mu.Unlock()
@@ -142,7 +151,8 @@ func (n *Node) ask(ctx context.Context, question *message) (*message, error) {
 	}
 }
 
-// orderedLocked does what the head orders, once, on a goroutine of its own.
+// orderedLocked executes an order of the head on a background goroutine and then reports the
+// result. It ignores an order that was received before. It requires n.mu.
 func (n *Node) orderedLocked(m *message) {
 	if m.Gen <= n.orders {
 		return
@@ -160,7 +170,9 @@ func (n *Node) orderedLocked(m *message) {
 	})
 }
 
-// Arrive tells that a rank of this node has come to the group's fence of this name, for who asks who is missing. Gather tells when all have.
+// Arrive records that a rank of this node has entered the group's fence, so that a query for
+// missing ranks does not list it. It does not report anything to the head; [Node.Gather] does that
+// when all local ranks have entered.
 func (n *Node) Arrive(name string, of Group, rank int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -171,12 +183,14 @@ func (n *Node) Arrive(name string, of Group, rank int) {
 	n.touchLocked()
 }
 
-// Gather enters all ranks of a group that this node has into the group's fence of this name, with what they bring, and waits until the other
-// nodes' ranks have come, or ctx ends. It returns what all nodes have brought, one after the other, in any order; nothing where that is much
-// and no node needs it, but can ask for what it wants of it.
+// Gather enters all local ranks of a group into the group's fence, with data, and waits until the
+// ranks of the other nodes have entered or ctx ends. It returns the data of all nodes, concatenated
+// in any order. If no node sets need, the head may omit data that is large; the nodes then request
+// the parts that they use.
 func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte, need bool) ([]byte, error) {
 	name = of.named(name)
 	n.mu.Lock()
+	// Enter the fence for all local ranks.
 	f := n.fenceLocked(name, of)
 	f.rounds++
 	gen := f.rounds
@@ -188,6 +202,7 @@ func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte, n
 	n.touched = true
 	n.askLocked(&message{Kind: kindEnter, Name: name, Gen: gen, Of: of.Ranks, Collect: need, data: data})
 	n.mu.Unlock()
+	// Wait for the release by the head, and clean up in any case.
 	passed := pause.Await(ctx, m.done)
 	n.mu.Lock()
 	defer n.mu.Unlock()

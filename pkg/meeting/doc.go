@@ -1,4 +1,6 @@
-// Package meeting is where the ranks of a world meet: they put values, get them, fence, abort and watch. A program asks
-// its node's daemon (Node) by a local socket, and the nodes ask the head (Head) by a connection each. A node sends one
-// arrival a fence, however many ranks it has. Data is not broadcast: who gets asks the head, and the node keeps it.
+// Package meeting is the rendezvous service of a world's ranks: they put and get values, enter
+// fences (barriers), abort the job and watch events. A program connects to its node's daemon (Node)
+// through a local socket, and each node holds one connection to the head (Head). A node sends one
+// arrival message per fence, no matter how many ranks it has. Values are not broadcast: a node that
+// needs one requests it from the head and caches it.
 package meeting

@@ -12,29 +12,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// fence is one name, at which ranks meet again and again: each of them counts its own entries, and a generation is over
-// when all have come as often.
+// fence is a named barrier that ranks pass repeatedly. Each rank counts its own entries; a round is
+// complete when all ranks of the group have entered that many times.
 type fence struct {
 	Group
-	rounds int         // how often all of this node were brought, by Gather
-	counts map[int]int // by rank
-	inside map[int]int // the generation that a rank waits in
-	owed   map[int]int // the generation that a rank has stopped to wait in
-	open   map[int]*meet
+	rounds int           // number of times that [Node.Gather] entered all local ranks
+	counts map[int]int   // number of entries of each rank
+	inside map[int]int   // round in which a rank waits
+	owed   map[int]int   // round in which a rank stopped waiting before its release
+	open   map[int]*meet // unfinished rounds, by number
 }
 
-// meet is one generation of a fence, on one node.
+// meet is one round of a fence on one node.
 type meet struct {
 	since   time.Time
-	collect bool
-	sent    bool // all of this node have come
-	done    chan struct{}
-	data    []byte // of all nodes, once it is done
+	collect bool          // deliver all committed values with the release
+	sent    bool          // the arrival of all local ranks was reported to the head
+	done    chan struct{} // closed when the round is released or has failed
+	data    []byte        // data of all nodes; set before done is closed
 	err     error
-	heirs   int // ranks that have entered and not heard of its end
+	heirs   int // ranks that have entered and not yet observed the outcome
 }
 
-// enter enters a rank into a fence.
+// enter enters a rank into a fence and returns the round. If the rank's previous wait in this fence
+// timed out, it continues that wait instead.
 func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,12 +45,12 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	case rank < 0:
 		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
 	}
-	n.touchLocked() // the head may ask who is missing
+	n.touchLocked() // open a connection: the head may query this node for missing ranks
 	f := n.fenceLocked(name, n.begun)
 	if _, twice := f.inside[rank]; twice {
 		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s waits in it already", name, rank, n.place.Host)
 	}
-	if gen, owed := f.owed[rank]; owed { // it goes on to wait
+	if gen, owed := f.owed[rank]; owed { // continue the wait that timed out
 		delete(f.owed, rank)
 		f.inside[rank] = gen
 		return gen, f.open[gen], nil
@@ -64,6 +65,8 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	return gen, m, nil
 }
 
+// fenceLocked returns the fence with this name. It creates the fence if necessary. It requires
+// n.mu.
 func (n *Node) fenceLocked(name string, of Group) *fence {
 	f := n.fences[name]
 	if f == nil {
@@ -73,6 +76,8 @@ func (n *Node) fenceLocked(name string, of Group) *fence {
 	return f
 }
 
+// openLocked returns a round of the fence. It creates the round if necessary. It requires the
+// node's mu.
 func (f *fence) openLocked(gen int) *meet {
 	m := f.open[gen]
 	if m == nil {
@@ -82,7 +87,8 @@ func (f *fence) openLocked(gen int) *meet {
 	return m
 }
 
-// arriveLocked tells the head once all ranks of this node have come, or that one never will.
+// arriveLocked reports the arrival to the head if all local ranks have entered the round. If a
+// local rank ended before it entered, the round fails. It requires n.mu.
 func (n *Node) arriveLocked(name string, gen int, m *meet) {
 	f := n.fences[name]
 	missing := f.missing(f.Local, gen)
@@ -98,7 +104,8 @@ func (n *Node) arriveLocked(name string, gen int, m *meet) {
 	}
 }
 
-// missing returns which of these ranks have not come. Where f is nil none has.
+// missing returns those of the given ranks that have not entered the round: all of them if f is
+// nil.
 func (f *fence) missing(ranks []int, gen int) (missing []int) {
 	for _, rank := range ranks {
 		if f == nil || f.counts[rank] < gen {
@@ -108,7 +115,8 @@ func (f *fence) missing(ranks []int, gen int) (missing []int) {
 	return missing
 }
 
-// releaseLocked ends a generation for those of this node who are in it.
+// releaseLocked completes a round for the local ranks in it, with data, or with an error if failed
+// is not empty. It requires n.mu.
 func (n *Node) releaseLocked(name string, gen int, failed string, data ...byte) {
 	f := n.fences[name]
 	if f == nil || f.open[gen] == nil {
@@ -129,7 +137,8 @@ func (n *Node) releaseLocked(name string, gen int, failed string, data ...byte) 
 	}
 }
 
-// await waits for a fence that the rank has entered, until ctx ends.
+// await waits until a round that the rank has entered is released, or until ctx ends. If the
+// deadline passes, the error names the missing ranks.
 func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) error {
 	if pause.Await(ctx, m.done) {
 		n.mu.Lock()
@@ -153,8 +162,8 @@ func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) e
 	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, words)
 }
 
-// Waiting returns what the programs of this node wait for, in the order of their ranks. Who is missing in a fence is asked
-// of the head, which takes twice censusTime at most.
+// Waiting returns what the programs of this node wait for, in the order of their ranks. It queries
+// the head for the ranks that are missing in each fence, which takes at most twice censusTime.
 func (n *Node) Waiting() []client.Wait {
 	waits, asked := n.waits()
 	for id, own := range asked {
@@ -167,7 +176,8 @@ func (n *Node) Waiting() []client.Wait {
 	return waits
 }
 
-// waits returns what the programs wait for, and which of it is in which fence.
+// waits returns what the programs wait for, and for each fence round the indexes of its waits in
+// that slice.
 func (n *Node) waits() (waits []client.Wait, in map[fenceID][]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,7 +201,8 @@ func (n *Node) waits() (waits []client.Wait, in map[fenceID][]int) {
 	return waits, in
 }
 
-// warningAt is how long a fence lasts until people are told who is missing, who have been told so often.
+// warningAt returns how long a fence must be incomplete before the next warning is logged,
+// given the number of warnings that were logged before.
 func warningAt(told int) time.Duration {
 	early := []time.Duration{15 * time.Second, 30 * time.Second}
 	if told < len(early) {
@@ -200,20 +211,22 @@ func warningAt(told int) time.Duration {
 	return time.Duration(told-len(early)+1) * time.Minute
 }
 
-// looks is how often it is told what the missing do: to look at them takes processor time of a node that may be at work.
+// looks is the number of warnings that include a diagnosis of the missing ranks. The diagnosis uses
+// processor time on a node that may be busy.
 const looks = 3
 
-// warn tells of fences that somebody here waits in, and of who is missing, until ctx ends: on the node that asks the head
-// first, for all.
+// warn logs a warning for each fence in which local ranks wait for a long time, and names the
+// missing ranks. It runs until ctx ends. If several nodes are due to warn, only the first of them
+// that queries the head does so.
 func (n *Node) warn(ctx context.Context) {
-	told := make(map[*meet]int) // how often
+	told := make(map[*meet]int) // number of warnings of each round
 	for pause.For(ctx, time.Second) {
 		for id, m := range n.late(told) {
 			told[m]++
 			question := id.question()
 			question.Warning = told[m]
 			words, ranks := n.who(question)
-			if words == "" { // another node has told, or all have come
+			if words == "" { // another node has warned, or all ranks have entered
 				continue
 			}
 			if told[m] <= looks && n.cfg.Doing != nil {
@@ -225,7 +238,7 @@ func (n *Node) warn(ctx context.Context) {
 	}
 }
 
-// late returns the fences of which it is time to tell.
+// late returns the rounds for which the next warning is due.
 func (n *Node) late(told map[*meet]int) map[fenceID]*meet {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Group is ranks that meet.
+// Group is a set of ranks that enter a fence together.
 type Group struct {
-	Ranks string // as ranges, 0-63,70; empty: all that the run has begun with
-	Local []int  // those of this node
+	Ranks string // ranges such as "0-63,70"; empty: all ranks that the run began with
+	Local []int  // the members on this node
 }
 
-// named returns the name by which a group's fence is known to all nodes.
+// named returns the name under which all nodes know the group's fence.
 func (g Group) named(name string) string {
 	if g.Ranks == "" {
 		return name
@@ -21,16 +21,17 @@ func (g Group) named(name string) string {
 	return name + " of " + g.Ranks
 }
 
-// mostRank is what a rank's number may be.
+// mostRank is the highest valid rank number.
 const mostRank = 1<<31 - 1
 
-// members are the ranks of a group as the whole world has them.
+// members is a group resolved to its ranks in the world.
 type members struct {
-	ranks []int // in their order; nil: all below begun
+	ranks []int // sorted; nil: all ranks below [members.begun]
 	begun int
-	nodes int // that have any of them
+	nodes int // number of nodes that have members
 }
 
+// has reports whether a rank belongs to the group.
 func (m *members) has(rank int) bool {
 	if m.ranks == nil {
 		return rank < m.begun
@@ -39,7 +40,7 @@ func (m *members) has(rank int) bool {
 	return is
 }
 
-// of returns those of some ranks that are members.
+// of returns those of the given ranks that belong to the group.
 func (m *members) of(ranks []int) (own []int) {
 	for _, rank := range ranks {
 		if m.has(rank) {
@@ -49,7 +50,8 @@ func (m *members) of(ranks []int) (own []int) {
 	return own
 }
 
-// group returns who is in a group.
+// group resolves the ranges of a group. It returns an error if they are malformed or name a rank
+// that does not exist.
 func (w *World) group(ranks string) (*members, error) {
 	if ranks == "" {
 		return &members{begun: w.begun, nodes: w.nodes}, nil
@@ -69,7 +71,7 @@ func (w *World) group(ranks string) (*members, error) {
 	return &members{ranks: set, nodes: len(on)}, nil
 }
 
-// add has ranks come that the run has not begun with: each place tells which, of its node.
+// add adds ranks that did not exist when the run began. Each place names a node and its new ranks.
 func (w *World) add(places []Place) {
 	for _, more := range places {
 		place := w.at(more.Node)

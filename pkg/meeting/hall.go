@@ -9,13 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// Hall is where the head's side will be, once it is known which ranks there are.
+// Hall holds the head's side of the rendezvous, which is created only when the ranks are known.
+// Until then it refuses connections.
 type Hall struct{ head atomic.Pointer[Head] }
 
-// Open begins to let nodes in.
+// Open sets the head's side, and accepts connections from then on.
 func (h *Hall) Open(head *Head) { h.head.Store(head) }
 
-// Serve serves a node's connection until it or ctx ends, and closes it; at once where there is nothing to meet for.
+// Serve serves a node's connection until it or ctx ends, and closes it. If there is no head's side
+// yet, it closes the connection at once.
 func (h *Hall) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	if head := h.head.Load(); head != nil && node >= 0 {
 		head.Serve(ctx, node, conn)
@@ -24,14 +26,15 @@ func (h *Hall) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	_ = conn.Close()
 }
 
-// Lose tells that a node will not be heard of again.
+// Lose records that a node is lost.
 func (h *Hall) Lose(node int, words string) {
 	if head := h.head.Load(); head != nil {
 		head.NodeLost(node, words)
 	}
 }
 
-// Dial returns how a node next to the head connects: in memory, and served in the background.
+// Dial returns the dial function of the node that runs in the head's own process. It connects in
+// memory, and serves the other end in the background.
 func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if ctx.Err() != nil {
@@ -43,8 +46,10 @@ func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) f
 	}
 }
 
-// Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in
-// the background. Where there can't be one the path is empty, and the log tells why: most programs have no use for it.
+// Join creates a node's side and a socket for its programs, in a directory that private creates and
+// that only this user can access. It serves both in the background and returns the socket's path.
+// If the socket cannot be created, it logs the reason and returns an empty path, because most
+// programs do not need it.
 func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string) {
 	cfg.Background = background
 	n = NewNode(cfg)
@@ -55,7 +60,7 @@ func Join(cfg Config, private func() (string, error), background func(task func(
 	}
 	if err != nil {
 		cfg.Log.Warn(fmt.Sprintf("ranks of this node can't use bringupd kv: %v", err))
-		background(n.keep) // others are told when they end
+		background(n.keep) // the ends of ranks must still be reported to the head
 		return n, ""
 	}
 	background(func(ctx context.Context) { n.Run(ctx, listener) })

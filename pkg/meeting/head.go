@@ -16,7 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Head brings together what the nodes of a world put and wait for.
+// Head is the head's side of the rendezvous. It stores the values that nodes commit, releases
+// fences, and delivers events. Methods whose names end in Locked require h.mu.
 type Head struct {
 	world World
 	log   *zap.Logger
@@ -24,64 +25,64 @@ type Head struct {
 	mu     sync.Mutex
 	peers  map[int]*peer
 	fences map[fenceID]*gathering
-	warned map[fenceID]int // how often people were told who is missing
+	warned map[fenceID]int // warnings logged so far about missing ranks
 	store  map[slot][]byte
-	owners map[string][]string // of each key
+	owners map[string][]string // owners of each key, in the order of their puts
 	gets   map[slot][]asked
-	ended  map[int]gone // by rank
-	lost   map[int]bool // by node
-	met    map[int]bool // nodes that have been in a fence
-	full   error        // why nothing more is kept
+	ended  map[int]gone // ended ranks
+	lost   map[int]bool // lost nodes
+	met    map[int]bool // nodes that have entered a fence
+	full   error        // nil until the store has overflowed; then no more values are kept
 	events []client.Event
 	counts []*census
-	serve  *service      // of what nodes call
-	used   chan struct{} // closed by the first request for data of other nodes
-	use    func()        // closes used, once
+	serve  *service      // executes calls; nil until [Head.Offer]
+	used   chan struct{} // closed at the first request for data of other nodes
+	use    func()        // closes [Head.used], once
 }
 
-// peer is a node as the head sees it.
+// peer is the head's state of one node.
 type peer struct {
-	last    uint64              // its highest request
-	listens bool                // somebody there watches
-	answers map[uint64]*message // that it may not have yet
-	orders  []*order            // that it has not done
-	given   int                 // how many orders it was given
-	queue   []*message          // to be sent on its connection
-	bell    chan struct{}       // nil without a connection
-	drop    func()              // ends the connection
+	last    uint64              // highest sequence number received
+	listens bool                // it has subscribed to events
+	answers map[uint64]*message // answers that the node has not acknowledged
+	orders  []*order            // orders without a result
+	given   int                 // number of orders sent
+	queue   []*message          // messages to send on the connection
+	bell    chan struct{}       // wakes the writer; nil if not connected
+	drop    func()              // closes the connection; nil if not connected
 }
 
 type fenceID struct {
 	name string
 	gen  int
-	of   string // as a Group has it
+	of   string // the group's ranges, from Group.Ranks
 }
 
-// question asks who is missing.
+// question returns the request for the ranks that are missing in a fence round.
 func (id fenceID) question() *message {
 	return &message{Kind: kindWho, Name: id.name, Gen: id.gen, Of: id.of}
 }
 
-// asked is a node's request.
+// asked identifies a request of a node.
 type asked struct {
 	node int
 	seq  uint64
 }
 
-// gathering is a fence that not all nodes have entered.
+// gathering is a fence round that not all nodes have entered.
 type gathering struct {
-	arrived map[int]uint64 // the node's request
+	arrived map[int]uint64 // sequence number of each node's arrival
 	of      *members
 	collect bool
-	slots   []slot
+	slots   []slot // keys of the values that came with the arrivals
 	data    []byte
-	failed  string
+	failed  string // reason why it cannot complete; empty if it can
 }
 
-// gone is a rank that has ended.
+// gone describes how a rank ended.
 type gone struct {
 	words   string
-	entered map[string]int // nil of one that was lost with its node
+	entered map[string]int // number of entries into each fence; nil if its node was lost
 }
 
 // NewHead returns the head's side for a world.
@@ -96,10 +97,12 @@ func NewHead(world World, log *zap.Logger) *Head {
 	return h
 }
 
-// Used is closed once a node has asked for what takes the other nodes: a fence, a value or a call.
+// Used returns a channel that is closed when a node requests something that involves other nodes
+// for the first time: a fence, a value or a call.
 func (h *Head) Used() <-chan struct{} { return h.used }
 
-// Serve serves a node's connection until it or ctx ends, and closes it. A later one of the same node takes its place.
+// Serve serves a node's connection until it or ctx ends, and closes it. A new connection of the
+// same node replaces the previous one.
 func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	ctx, cancel := context.WithCancel(ctx)
 	bell := make(chan struct{}, 1)
@@ -123,6 +126,8 @@ func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	h.disconnect(node, bell)
 }
 
+// connect makes a connection the current one of its node, and closes the previous one. It returns
+// false if the node is unknown.
 func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,6 +142,7 @@ func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
 	return true
 }
 
+// disconnect detaches a connection from its node, unless a newer one has replaced it.
 func (h *Head) disconnect(node int, bell chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +151,7 @@ func (h *Head) disconnect(node int, bell chan struct{}) {
 	}
 }
 
-// write sends what is queued until ctx ends.
+// write sends the queued messages until ctx ends or a write fails.
 func (h *Head) write(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
 	defer cancel()
 	out := bufio.NewWriter(conn)
@@ -170,6 +176,7 @@ func (h *Head) write(ctx context.Context, node int, bell chan struct{}, conn io.
 	}
 }
 
+// peerLocked returns the state of a node. It creates the state if necessary.
 func (h *Head) peerLocked(node int) *peer {
 	p := h.peers[node]
 	if p == nil {
@@ -179,7 +186,8 @@ func (h *Head) peerLocked(node int) *peer {
 	return p
 }
 
-// sendLocked has a message sent where there is a connection. All that must arrive is sent again on the next one.
+// sendLocked queues a message if the node is connected. Messages that must arrive are sent again on
+// the next connection.
 func (h *Head) sendLocked(node int, m *message) {
 	if p := h.peerLocked(node); p.bell != nil {
 		p.queue = append(p.queue, m)
@@ -187,13 +195,15 @@ func (h *Head) sendLocked(node int, m *message) {
 	}
 }
 
+// answerLocked sends the answer to a request, and keeps it until the node acknowledges it.
 func (h *Head) answerLocked(to asked, m *message) {
 	m.Kind, m.Seq = kindAnswer, to.seq
 	h.peerLocked(to.node).answers[to.seq] = m
 	h.sendLocked(to.node, m)
 }
 
-// receive does what a node asks, once.
+// receive handles a message of a node. A request that was handled before is not executed again; its
+// answer is sent again.
 func (h *Head) receive(node int, m *message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,7 +225,8 @@ func (h *Head) receive(node int, m *message) {
 	h.doLocked(asked{node, m.Seq}, m)
 }
 
-// helloLocked begins a connection: what the node has not is sent again.
+// helloLocked resumes the exchange on a new connection: it sends again what the node has not
+// received.
 func (h *Head) helloLocked(node int, p *peer, m *message) {
 	maps.DeleteFunc(p.answers, func(seq uint64, _ *message) bool { return !slices.Contains(m.Seqs, seq) })
 	h.listenLocked(node, p, m)
@@ -229,7 +240,7 @@ func (h *Head) helloLocked(node int, p *peer, m *message) {
 	}
 }
 
-// listenLocked sends a node, if it listens, the events that it has not.
+// listenLocked sends a node the events that it has not received, if it has subscribed.
 func (h *Head) listenLocked(node int, p *peer, m *message) {
 	if p.listens = p.listens || m.Listen; p.listens {
 		for at := min(m.Events, len(h.events)); at < len(h.events); at++ {
@@ -238,6 +249,8 @@ func (h *Head) listenLocked(node int, p *peer, m *message) {
 	}
 }
 
+// doLocked executes a request of a node. Enter, get, query and call are answered later, when the
+// result is known; all others at once.
 func (h *Head) doLocked(from asked, m *message) {
 	if m.Kind == kindEnter || m.Kind == kindGet || m.Kind == kindCall {
 		h.use()
@@ -275,7 +288,7 @@ func (h *Head) doLocked(from asked, m *message) {
 	h.answerLocked(from, &message{})
 }
 
-// enterLocked counts a node into a fence.
+// enterLocked records the arrival of a node at a fence.
 func (h *Head) enterLocked(from asked, m *message) {
 	h.keepLocked(m.Entries)
 	id := fenceID{m.Name, m.Gen, m.Of}
@@ -301,8 +314,9 @@ func (h *Head) enterLocked(from asked, m *message) {
 	h.settleLocked(id, g, from)
 }
 
-// settleLocked releases a fence that has failed or that all have entered. just has entered now: the others were told of
-// a failure before.
+// settleLocked releases a fence round that has failed or that all nodes have entered. just is the
+// arrival that caused the call: if the fence had already failed, only that node still needs the
+// answer.
 func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	known := g.failed != ""
 	if !known {
@@ -330,7 +344,8 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	}
 }
 
-// collectLocked returns what is brought to all nodes: the first of it where it is much. The rest is got when it is asked for.
+// collectLocked returns the values that the release of a fence delivers to all nodes, up to
+// mostCollected bytes. Nodes request the rest when they need it.
 func (h *Head) collectLocked(slots []slot) (entries []entry) {
 	size := 0
 	for _, at := range slots {
@@ -342,6 +357,7 @@ func (h *Head) collectLocked(slots []slot) (entries []entry) {
 	return entries
 }
 
+// releaseLocked sends the release to all nodes that have entered.
 func (h *Head) releaseLocked(g *gathering, release *message) {
 	for node, seq := range g.arrived {
 		own := *release
@@ -349,8 +365,9 @@ func (h *Head) releaseLocked(g *gathering, release *message) {
 	}
 }
 
-// hopelessLocked says which rank will never come to a fence, or that what was put before it could not be kept; empty
-// where neither is.
+// hopelessLocked returns the reason why a fence can never complete: a rank that ended before it
+// entered, or values that could not be stored. It returns an empty string if the fence can still
+// complete.
 func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 	if h.full != nil {
 		return h.full.Error()
@@ -364,8 +381,8 @@ func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 	return ""
 }
 
-// overflowLocked is what happens when there is no room for what was committed: all who wait for anything are told, since
-// nothing more will come.
+// overflowLocked handles a committed value that does not fit into the store. It fails everything
+// that waits, because no more values will be stored.
 func (h *Head) overflowLocked(e *entry) {
 	if h.full != nil {
 		return
@@ -376,7 +393,7 @@ func (h *Head) overflowLocked(e *entry) {
 	h.despairLocked()
 }
 
-// keepLocked stores what was committed, and answers who waits for it.
+// keepLocked stores committed values and answers the gets that wait for them.
 func (h *Head) keepLocked(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -398,7 +415,7 @@ func (h *Head) keepLocked(entries []entry) {
 	}
 }
 
-// foundLocked answers a get of what is in the store.
+// foundLocked answers a get for a key that is in the store.
 func (h *Head) foundLocked(to asked, at slot) {
 	owners := h.owners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {
@@ -412,7 +429,8 @@ func (h *Head) foundLocked(to asked, at slot) {
 	h.answerLocked(to, &message{Entries: []entry{entryOf(at, h.store[at])}})
 }
 
-// getLocked answers at once or when there is a value.
+// getLocked answers a get at once if the value is known or will never be put. Otherwise it requests
+// the value from the nodes that may have it and answers later.
 func (h *Head) getLocked(from asked, at slot) {
 	_, stored := h.store[at]
 	switch {
@@ -424,7 +442,7 @@ func (h *Head) getLocked(from asked, at slot) {
 		return
 	}
 	h.gets[at] = append(h.gets[at], from)
-	if len(h.gets[at]) > 1 { // they were asked before
+	if len(h.gets[at]) > 1 { // the nodes were already asked
 		return
 	}
 	if home := h.world.home(at.Owner); home != nil {
@@ -436,10 +454,10 @@ func (h *Head) getLocked(from asked, at slot) {
 	}
 }
 
-// wantLocked asks a node for what it may have.
+// wantLocked requests a node to push a value as soon as it is committed there.
 func (h *Head) wantLocked(node int, at slot) { h.sendLocked(node, &message{Kind: kindWant, Slot: at}) }
 
-// neverLocked says why an owner will never put it; empty where it may.
+// neverLocked returns the reason why a value will never be put; an empty string if it still may be.
 func (h *Head) neverLocked(at slot) string {
 	if h.full != nil {
 		return h.full.Error()
@@ -459,7 +477,7 @@ func (h *Head) neverLocked(at slot) string {
 	return fmt.Sprintf("%s has not put it and never will: %s", h.world.words(at.Owner), why)
 }
 
-// NodeLost tells that a node will not be heard of again, nor its ranks.
+// NodeLost records that a node and its ranks are lost, and fails what waits for them.
 func (h *Head) NodeLost(node int, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -478,6 +496,7 @@ func (h *Head) NodeLost(node int, words string) {
 	h.despairLocked()
 }
 
+// endLocked records the end of a rank, and fails what waits for it.
 func (h *Head) endLocked(rank int, end gone) {
 	place := h.world.of(rank)
 	if _, over := h.ended[rank]; over || place == nil {
@@ -488,7 +507,7 @@ func (h *Head) endLocked(rank int, end gone) {
 	h.despairLocked()
 }
 
-// despairLocked gives up what will never come.
+// despairLocked fails the fences and gets that can never complete.
 func (h *Head) despairLocked() {
 	for id, g := range h.fences {
 		if g.failed == "" {
@@ -505,6 +524,7 @@ func (h *Head) despairLocked() {
 	}
 }
 
+// tellLocked appends an event and sends it to all subscribed nodes.
 func (h *Head) tellLocked(event client.Event) {
 	h.events = append(h.events, event)
 	for node, p := range h.peers {

@@ -2,15 +2,15 @@ package meeting
 
 import "sync"
 
-// Load counts what programs have sent and a node still keeps. Its methods may be called at the same
-// time.
+// Load limits how many items of programs a node holds, and how many bytes they have. Its methods
+// are safe for concurrent use.
 type Load struct {
 	mu           sync.Mutex
 	items, bytes int
 }
 
-// Take counts one item of some bytes, if there are no more than the most of both then. It reports
-// whether it has.
+// Take reserves one item of some bytes. It returns false, and reserves nothing, if one of the
+// limits would be exceeded.
 func (l *Load) Take(bytes, mostItems, mostBytes int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -22,7 +22,7 @@ func (l *Load) Take(bytes, mostItems, mostBytes int) bool {
 	return true
 }
 
-// Give counts items that are kept no longer.
+// Give releases reserved items.
 func (l *Load) Give(items, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,27 +8,30 @@ import (
 	"time"
 )
 
-// censusTime is how long the nodes may take to say who is missing there, before all of theirs are.
+// censusTime is how long the head waits for the nodes' answers about missing ranks. After that it
+// assumes that all ranks of a silent node are missing.
 const censusTime = 300 * time.Millisecond
 
-// census is a question of who is missing in a fence.
+// census is a query for the ranks that are missing in a fence round.
 type census struct {
 	fenceID
 	to      asked
 	left    map[int]bool  // nodes that have not answered
-	missing map[int][]int // by node
+	missing map[int][]int // missing ranks of each node
 	timer   *time.Timer
 }
 
-// whoLocked answers who is missing: at a get who may have the key, in a fence as the nodes tell.
+// whoLocked answers a query for missing ranks. For a get, the answer describes the ranks that may
+// put the value; for a fence, the ranks that the nodes report as missing. It requires h.mu.
 func (h *Head) whoLocked(from asked, m *message) {
 	if m.Name == "" {
 		h.answerLocked(from, &message{Words: h.absentLocked(m.Slot)})
 		return
 	}
+	// If several nodes are due to log the same warning, only the first one receives the ranks.
 	id := fenceID{m.Name, m.Gen, m.Of}
 	if m.Warning > 0 {
-		if m.Warning <= h.warned[id] { // another node has told
+		if m.Warning <= h.warned[id] { // another node has logged this warning
 			h.answerLocked(from, &message{})
 			return
 		}
@@ -40,6 +43,7 @@ func (h *Head) whoLocked(from asked, m *message) {
 		h.answerLocked(from, &message{Words: err.Error()})
 		return
 	}
+	// Ask every node that has not entered. Until it answers, all of its members count as missing.
 	for _, place := range h.world.places {
 		ranks := of.of(place.Ranks)
 		if len(ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
@@ -62,6 +66,7 @@ func (h *Head) whoLocked(from asked, m *message) {
 	}
 }
 
+// arrivedLocked reports whether a node has entered a fence round. It requires h.mu.
 func (h *Head) arrivedLocked(id fenceID, node int) bool {
 	g := h.fences[id]
 	if g == nil {
@@ -71,7 +76,7 @@ func (h *Head) arrivedLocked(id fenceID, node int) bool {
 	return here
 }
 
-// hereLocked takes in which of a node's ranks are missing in a fence.
+// hereLocked records a node's answer about its missing ranks. It requires h.mu.
 func (h *Head) hereLocked(node int, m *message) {
 	for _, c := range slices.Clone(h.counts) {
 		if c.fenceID == (fenceID{m.Name, m.Gen, m.Of}) && c.left[node] {
@@ -84,6 +89,7 @@ func (h *Head) hereLocked(node int, m *message) {
 	}
 }
 
+// countedLocked answers a query, unless it was answered before. It requires h.mu.
 func (h *Head) countedLocked(c *census) {
 	at := slices.Index(h.counts, c)
 	if at < 0 {
@@ -96,7 +102,7 @@ func (h *Head) countedLocked(c *census) {
 	h.answerLocked(c.to, &message{Words: h.world.missing(c.missing), Ranks: ranks})
 }
 
-// absentLocked says who might have put what is waited for.
+// absentLocked describes the ranks that may still put a value. It requires h.mu.
 func (h *Head) absentLocked(at slot) string {
 	if at.Owner != "" {
 		return h.world.words(at.Owner) + " has not put it"
@@ -113,7 +119,7 @@ func (h *Head) absentLocked(at slot) string {
 	return "nobody has put it"
 }
 
-// rankOf is the rank that an owner is; -1 where it is none.
+// rankOf returns the rank that an owner's name denotes; -1 if it is not a rank.
 func rankOf(owner string) int {
 	rank := -1
 	if !strings.HasPrefix(owner, "n") {

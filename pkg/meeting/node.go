@@ -18,92 +18,98 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Config is what a node's side needs.
+// Config holds the parameters of a node's side.
 type Config struct {
-	Place Place // this node's
-	// World is all nodes of the team. It is asked for once, and only where somebody asks for another node's values: a
-	// node of thousands mostly needs to know no more than its own place.
+	Place Place // this node and its ranks
+	// World returns all nodes of the team. It is called at most once, and only when a program requests
+	// a value of another node: most nodes of a large team need only their own place.
 	World func() World
-	// Dial makes a connection to the head on which this node is known: Head.Serve's other end.
+	// Dial opens a connection to the head, authenticated as this node. [Head.Serve] serves the other
+	// end.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
-	// Linked waits until it is known whether this node can reach the head, or ctx ends. Its error
-	// is why it cannot; rank is that which asks, or -1 for another program. nil: it always can.
+	// Linked waits until it is known whether this node can reach the head, or until ctx ends. It
+	// returns the reason if it cannot. rank is the rank that makes the request, -1 for another
+	// program. A nil function means that the head is always reachable.
 	Linked func(ctx context.Context, rank int) error
-	// Abort ends the job: who, as "rank 3" or "a program", with a code, 1 to 255, and a message. rank is -1 for no rank.
+	// Abort ends the job with an exit code from 1 to 255 and a message. rank is the rank that
+	// requested it, -1 for another program.
 	Abort func(rank, code int, message string)
-	// Met is told that the ranks of this node have left a fence, in that round, which the first of them had
-	// entered so long ago, and by which error where not all had come; nil: nobody is told.
+	// Met is called when a round of a fence has finished for the ranks of this node, with the time
+	// since the first of them entered. err is not nil if the round failed. The function may be nil.
 	Met func(fence string, round int, took time.Duration, err error)
-	// Doing says what these ranks do, for whom others wait long, in lines for people; nil: that is not known.
+	// Doing describes in lines of text what the given ranks are doing, for a warning that others wait
+	// for them. The function may be nil.
 	Doing func(ctx context.Context, ranks []int) string
-	// Do does what the head orders, on a goroutine that Background starts and waits for.
+	// Do executes an order of the head, on a goroutine that Background starts and waits for.
 	Do         Operation
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
 }
 
-// Node is a node's side: what its programs ask for, and what it asks the head.
+// Node is the node's side of the rendezvous. It serves the requests of the node's programs and
+// sends requests to the head. Methods whose names end in Locked require n.mu.
 type Node struct {
 	cfg   Config
-	begun Group // the ranks that the run has begun with
+	begun Group // the ranks that the run began with
 	place *Place
-	world func() World // the Config's, made once
-	kick  chan struct{}
-	open  Load // what programs wait for
-	puts  Load // what programs have put without commit
+	world func() World  // [Config.World], called at most once
+	kick  chan struct{} // wakes the sender, or causes a connection to be opened
+	open  Load          // limits the waits of programs
+	puts  Load          // limits the values that are put and not committed
 
 	mu      sync.Mutex
-	seq     uint64
-	pending []*message // requests that are not answered, in their order
-	sent    int        // how many of these were sent on the connection that there is
-	acks    []uint64   // answers that the head may forget
-	touched bool       // there is more to say than that ranks have ended
-	own     map[slot]*value
-	size    int    // of own's values, in bytes
-	unsent  []slot // of own, some of which may have been pushed
-	cache   map[slot]found
-	wanted  map[slot]bool
-	gets    map[slot]*get
-	asked   map[uint64]chan *message // whose answer somebody waits for
-	orders  int                      // how many of the head's have come
+	seq     uint64                   // highest sequence number of a request
+	pending []*message               // unanswered requests, in the order of their numbers
+	sent    int                      // number of [Node.pending] that were sent on the current connection
+	acks    []uint64                 // answers that the head may discard
+	touched bool                     // this node sent more than the ends of its ranks
+	own     map[slot]*value          // values committed on this node
+	size    int                      // total size of [Node.own] in bytes
+	unsent  []slot                   // keys added since the last arrival; some may have been pushed
+	cache   map[slot]found           // values received from the head
+	wanted  map[slot]bool            // values that the head requested to be pushed
+	gets    map[slot]*get            // gets that wait for the head
+	asked   map[uint64]chan *message // channels that wait for the answer to a request
+	orders  int                      // number of the last order received
 	fences  map[string]*fence
-	ended   map[int]string
+	ended   map[int]string // descriptions of the ends of local ranks, by rank
 	events  []client.Event
-	watches int           // programs that have asked for events
-	seen    int           // how many of the head's events have come
+	watches int           // programs that watch events
+	seen    int           // number of events received from the head
 	more    chan struct{} // closed at the next event
 }
 
-// value is one that was committed here.
+// value is a value that was committed on this node.
 type value struct {
 	bytes  []byte
-	writer string
-	sent   bool
+	writer string // description of the program that put it, for errors
+	sent   bool   // the head has it
 }
 
+// found is the result of a get.
 type found struct {
 	value []byte
 	owner string
 	err   error
 }
 
-// get is a question to the head that some here wait for.
+// get is a pending get that was sent to the head.
 type get struct {
 	since   time.Time
-	waiting map[int]int // by rank, how many of it
+	waiting map[int]int // number of waiting requests of each rank
 	done    chan struct{}
 	found
 }
 
-// wrongError is that a question was wrong: no time would help.
+// wrongError reports an invalid request. Repeating the request does not help.
 type wrongError string
 
 func (e wrongError) Error() string { return string(e) }
 
-// errOver is the cause of a wait that ended with its node's side.
+// errOver is the cancellation cause when the node's side stops.
 var errOver = errors.New("cannot wait any longer: the run is over")
 
-// NewNode returns the node's side, which Run makes work.
+// NewNode returns the node's side. It does nothing until Run is called.
 func NewNode(cfg Config) *Node {
 	return &Node{
 		cfg: cfg, begun: Group{Local: slices.Clone(cfg.Place.Ranks)}, place: &cfg.Place, world: sync.OnceValue(cfg.World), kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
@@ -112,7 +118,9 @@ func NewNode(cfg Config) *Node {
 	}
 }
 
-// askLocked has a request sent.
+// askLocked queues a request for the head and returns its sequence number. It also opens a
+// connection if there is none, except for the end of a rank on a node that has sent nothing else:
+// that is delayed by [untouched].
 func (n *Node) askLocked(m *message) uint64 {
 	n.seq++
 	m.Seq, m.Seqs, n.acks = n.seq, n.acks, nil
@@ -125,13 +133,14 @@ func (n *Node) askLocked(m *message) uint64 {
 	return m.Seq
 }
 
-// untouched is how long the end of a rank waits to be told by a node that has had no other news: mostly the whole
-// world has ended then, and nobody meets.
+// untouched is the delay before a node that has sent nothing else reports the end of a rank.
+// Usually the whole world ends together, and the report is not needed.
 const untouched = time.Second
 
-// keep connects to the head as soon as there is anything to say, again and again until ctx ends.
+// keep connects to the head as soon as there is something to send, and reconnects with back-off
+// until ctx ends.
 func (n *Node) keep(ctx context.Context) {
-	if len(n.begun.Local) == 0 { // nothing here will ever ask, and the head may have it start ranks
+	if len(n.begun.Local) == 0 { // the head may order this node to start ranks, so connect now
 		pause.Ring(n.kick)
 	}
 	const first, most = 10 * time.Millisecond, time.Second
@@ -150,11 +159,12 @@ func (n *Node) keep(ctx context.Context) {
 	}
 }
 
-// talk uses a connection until it or ctx ends. It tells whether anything came on it.
+// talk uses a connection until it breaks or ctx ends. It reports whether a message was received.
 func (n *Node) talk(ctx context.Context, conn io.ReadWriteCloser) (heard bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	var writing sync.WaitGroup
+	// Start with the numbers of the unanswered requests; then send all of them again.
 	n.mu.Lock()
 	n.sent = 0
 	hello := &message{Kind: kindHello, Events: n.seen, Listen: n.watches > 0}
@@ -182,7 +192,7 @@ func (n *Node) talk(ctx context.Context, conn io.ReadWriteCloser) (heard bool) {
 	return heard
 }
 
-// write sends what is pending until ctx ends.
+// write sends hello and then the pending requests until ctx ends or a write fails.
 func (n *Node) write(ctx context.Context, conn io.ReadWriteCloser, hello *message) {
 	out := bufio.NewWriter(conn)
 	if hello.write(out) != nil {
@@ -207,7 +217,7 @@ func (n *Node) write(ctx context.Context, conn io.ReadWriteCloser, hello *messag
 	}
 }
 
-// receive takes in what the head says.
+// receive handles a message of the head.
 func (n *Node) receive(m *message) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,7 +239,7 @@ func (n *Node) receive(m *message) {
 	}
 }
 
-// answeredLocked takes in the answer to a request, once.
+// answeredLocked handles the answer to a request. It ignores repeated answers.
 func (n *Node) answeredLocked(m *message) {
 	at := slices.IndexFunc(n.pending, func(p *message) bool { return p.Seq == m.Seq })
 	if at < 0 {
@@ -240,11 +250,13 @@ func (n *Node) answeredLocked(m *message) {
 	if at < n.sent {
 		n.sent--
 	}
+	// Acknowledge the answer with the next request, and keep the values that came with it.
 	n.acks = append(n.acks, m.Seq)
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		n.cache[e.slot] = found{value: e.value, owner: e.Owner}
 	}
+	// Deliver the result.
 	switch asked.Kind {
 	case kindEnter:
 		n.releaseLocked(asked.Name, asked.Gen, m.Error, m.data...)
@@ -262,6 +274,7 @@ func (n *Node) answeredLocked(m *message) {
 	}
 }
 
+// gotLocked completes a get with the head's answer.
 func (n *Node) gotLocked(at slot, m *message) {
 	g := n.gets[at]
 	delete(n.gets, at)
@@ -275,12 +288,13 @@ func (n *Node) gotLocked(at slot, m *message) {
 		g.err = errors.New(m.Error)
 	case len(m.Entries) == 1:
 		g.found = found{value: m.Entries[0].value, owner: m.Entries[0].Owner}
-		n.cache[at] = g.found // also by the key alone
+		n.cache[at] = g.found // also if requested without an owner
 	}
 	close(g.done)
 }
 
-// matchLocked returns what is committed here for a question.
+// matchLocked returns the keys of the local values that a request matches. Without an owner, it
+// matches the values of all owners.
 func (n *Node) matchLocked(at slot) (slots []slot) {
 	if at.Owner != "" {
 		return []slot{at}
@@ -293,14 +307,14 @@ func (n *Node) matchLocked(at slot) (slots []slot) {
 	return slots
 }
 
-// pushLocked sends values that the head has not.
+// pushLocked sends those of the given values that the head does not have.
 func (n *Node) pushLocked(slots []slot) {
 	if entries := n.takeLocked(slots); len(entries) > 0 {
 		n.askLocked(&message{Kind: kindPush, Entries: entries})
 	}
 }
 
-// takeLocked returns those that were not sent, as sent.
+// takeLocked returns those of the given values that were not sent, and marks them as sent.
 func (n *Node) takeLocked(slots []slot) (entries []entry) {
 	for _, at := range slots {
 		if v := n.own[at]; v != nil && !v.sent {
@@ -311,19 +325,21 @@ func (n *Node) takeLocked(slots []slot) (entries []entry) {
 	return entries
 }
 
-// deltaLocked is what was committed here and not sent.
+// deltaLocked returns the values that were committed and not sent since the last arrival.
 func (n *Node) deltaLocked() []entry {
 	slots := n.unsent
 	n.unsent = nil
 	return n.takeLocked(slots)
 }
 
-// Put makes values known that a rank of this node has put. Keys must be as Client.Put has them.
+// Put commits values of a rank of this node. Keys have 1 to 255 printable ASCII characters without
+// spaces.
 func (n *Node) Put(rank int, values map[string][]byte) error {
 	return n.commit(n.place.owner(rank), n.place.words(rank), values)
 }
 
-// Fence waits until all ranks of the world have entered the fence of this name as often as this one, or until ctx ends.
+// Fence waits until all ranks of the world have entered the named fence as often as this rank, or
+// until ctx ends.
 func (n *Node) Fence(ctx context.Context, name string, rank int, collect bool) error {
 	gen, m, err := n.enter(name, rank, collect)
 	if err != nil {
@@ -332,10 +348,12 @@ func (n *Node) Fence(ctx context.Context, name string, rank int, collect bool) e
 	return n.await(ctx, name, rank, gen, m)
 }
 
-// commit makes what somebody has put known.
+// commit makes values available to other programs. owner is the name for requests, writer the
+// description for error messages. It commits either all values or, with an error, none.
 func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// Check the limits and that each key has one writer.
 	size := n.size
 	for key, bytes := range values {
 		size += len(bytes)
@@ -350,7 +368,8 @@ func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 		return fmt.Errorf("cannot put more than %d GiB on a node", mostData>>30)
 	}
 	n.size = size
-	n.touchLocked() // to hear what the head wants
+	n.touchLocked() // the head may request the values
+	// Store the values, and push those that the head has already requested.
 	var wanted []slot
 	for key, bytes := range values {
 		at := slot{key, owner}
@@ -364,12 +383,14 @@ func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 	return nil
 }
 
-// get waits for a value until ctx ends, whose cause is the deadline or the client's end. rank is who asks.
+// get waits for a value until ctx ends, and returns context.Cause(ctx) unless the deadline has
+// passed. rank is the rank that makes the request, -1 for another program.
 func (n *Node) get(ctx context.Context, at slot, rank int) found {
 	if at.Owner != "" && n.world().home(at.Owner) == nil {
 		return found{err: wrongError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number, or n and a node's", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
+	// Use the value if it was committed on this node or received before.
 	if v := n.own[at]; v != nil {
 		n.mu.Unlock()
 		return found{value: v.bytes, owner: at.Owner}
@@ -378,6 +399,7 @@ func (n *Node) get(ctx context.Context, at slot, rank int) found {
 		n.mu.Unlock()
 		return known
 	}
+	// Join a pending request for the same value, or send one to the head.
 	g := n.gets[at]
 	if g == nil {
 		g = &get{since: time.Now(), waiting: make(map[int]int), done: make(chan struct{})}
@@ -393,6 +415,7 @@ func (n *Node) get(ctx context.Context, at slot, rank int) found {
 			delete(g.waiting, rank)
 		}
 	}()
+	// Wait for the answer. If the deadline passes, find out which ranks are missing.
 	if pause.Await(ctx, g.done) {
 		if g.err != nil {
 			return found{err: fmt.Errorf("cannot get %s: %w", at.Key, g.err)}
@@ -406,7 +429,8 @@ func (n *Node) get(ctx context.Context, at slot, rank int) found {
 	return found{err: fmt.Errorf("cannot get %s in time: %s", at.Key, words)}
 }
 
-// who asks the head who is missing, a short time; it returns that in words, and the ranks in a fence.
+// who queries the head for the missing ranks, for at most twice censusTime. It returns a
+// description, and for a fence the ranks.
 func (n *Node) who(question *message) (words string, ranks []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*censusTime)
 	defer cancel()
@@ -416,7 +440,8 @@ func (n *Node) who(question *message) (words string, ranks []int) {
 	return "not known now: the head does not answer", nil
 }
 
-// Abort ends the job, as a rank of this node wants it, with a code from 1 to 255; -1 is no rank.
+// Abort ends the job on behalf of a rank, with an exit code from 1 to 255. rank is -1 for another
+// program.
 func (n *Node) Abort(rank, code int, words string) {
 	who := n.place.words(rank)
 	n.mu.Lock()
@@ -425,26 +450,28 @@ func (n *Node) Abort(rank, code int, words string) {
 	n.cfg.Abort(rank, code, words)
 }
 
-// listenLocked has the head's events come, also where nothing else is asked of it.
+// listenLocked subscribes to the head's events when the first program starts to watch.
 func (n *Node) listenLocked() {
 	if n.watches++; n.watches == 1 {
 		n.askLocked(&message{Kind: kindListen, Events: n.seen, Listen: true})
 	}
 }
 
-// touchLocked has a connection made.
+// touchLocked causes a connection to the head to be opened, and wakes the sender.
 func (n *Node) touchLocked() {
 	n.touched = true
 	pause.Ring(n.kick)
 }
 
+// tellLocked appends an event and wakes the programs that watch.
 func (n *Node) tellLocked(event client.Event) {
 	n.events = append(n.events, event)
 	close(n.more)
 	n.more = make(chan struct{})
 }
 
-// RankEnded tells that a rank of this node has ended, and how: who waits for it is told at once.
+// RankEnded reports the end of a rank to the head, together with all values that it committed. It
+// fails at once the local fences that the rank can no longer enter.
 func (n *Node) RankEnded(rank int, words string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,13 +21,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// longestLine bounds a request: the largest value in base64, and some more.
+// longestLine is the maximum size of a request in bytes: the largest value in base64, plus the
+// other fields.
 const longestLine = 2 * client.LargestValue
 
-// longestPath is how long a socket's path may be, in bytes: what the kernel has room for (sun_path of unix(7)), and a zero.
+// longestPath is the maximum length of a socket's path in bytes: sun_path of unix(7) without its
+// terminating zero.
 const longestPath = 107
 
-// Listen makes a socket for a node's programs in a directory that is this user's alone.
+// Listen creates a socket for programs of the node. dir must be a directory that only this user can
+// access.
 func Listen(dir, name string) (net.Listener, error) {
 	path := filepath.Join(dir, name)
 	if len(path) > longestPath {
@@ -41,8 +44,8 @@ func Listen(dir, name string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves the programs of this node and talks to the head until ctx ends; it closes the listener, and waits for all
-// its goroutines.
+// Run serves the programs of this node and the connection to the head until ctx ends. Then it
+// closes the listener and waits for all its goroutines.
 func (n *Node) Run(ctx context.Context, listener net.Listener) {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { n.keep(ctx) })
@@ -52,7 +55,7 @@ func (n *Node) Run(ctx context.Context, listener net.Listener) {
 		conn, err := listener.Accept()
 		if err != nil {
 			if ctx.Err() == nil {
-				time.Sleep(10 * time.Millisecond) // no files left, most likely
+				time.Sleep(10 * time.Millisecond) // most likely out of file descriptors
 			}
 			continue
 		}
@@ -63,19 +66,19 @@ func (n *Node) Run(ctx context.Context, listener net.Listener) {
 	tasks.Wait()
 }
 
-// guest is one program's connection.
+// guest is the connection of one program.
 type guest struct {
 	node  *Node
-	rank  int // -1: none
+	rank  int // -1 if it is not a rank
 	pid   int32
-	put   map[string][]byte // and not committed
+	put   map[string][]byte // values that are not committed
 	tasks sync.WaitGroup
 
 	mu  sync.Mutex
 	out *json.Encoder
 }
 
-// serve answers a program until it goes or ctx ends.
+// serve handles a program's requests until it disconnects or ctx ends.
 func (n *Node) serve(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g := &guest{node: n, rank: -1, put: make(map[string][]byte), out: json.NewEncoder(conn)}
@@ -87,11 +90,13 @@ func (n *Node) serve(ctx context.Context, conn net.Conn) {
 		g.tasks.Wait()
 		g.forget()
 	}()
+	// Only programs of the same user are served.
 	var err error
 	if g.pid, err = Admit(conn); err != nil {
 		g.answer(client.Answer{Error: err.Error()})
 		return
 	}
+	// Handle the requests in order. Those that wait continue on goroutines of their own.
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, longestLine)
 	for lines.Scan() {
@@ -106,11 +111,12 @@ func (n *Node) serve(ctx context.Context, conn net.Conn) {
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		g.answer(client.Answer{Error: fmt.Sprintf("cannot read a request of over %d bytes: values may have %d", longestLine, client.LargestValue)})
-		_, _ = io.CopyN(io.Discard, conn, 64<<20) // or the answer may be lost with what was not read
+		_, _ = io.CopyN(io.Discard, conn, 64<<20) // unread input could otherwise cause the answer to be lost
 	}
 }
 
-// Admit lets in only who is this user, and returns which process that is; 0 where it is no socket of this node's.
+// Admit returns the process ID of the program at the other end of a connection. It returns an error
+// if the program runs as another user, and 0 if conn is not a Unix socket.
 func Admit(conn net.Conn) (pid int32, err error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -134,14 +140,15 @@ func Admit(conn net.Conn) (pid int32, err error) {
 	return peer.Pid, nil
 }
 
+// answer sends an answer. It may be called by several goroutines.
 func (g *guest) answer(answer client.Answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.out.Encode(answer) // who does not read it is gone
+	_ = g.out.Encode(answer) // the program has disconnected
 }
 
-// refuse answers what takes the other nodes where this one cannot reach them. It returns whether it
-// has.
+// refuse rejects a request that involves other nodes if this node cannot reach the head. It reports
+// whether it has answered the request.
 func (g *guest) refuse(ctx context.Context, ask client.Ask) bool {
 	needs := slices.Contains([]string{"put", "commit", "get", "fence", "watch"}, ask.Op)
 	if !needs || g.node.cfg.Linked == nil {
@@ -156,7 +163,8 @@ func (g *guest) refuse(ctx context.Context, ask client.Ask) bool {
 	return true
 }
 
-// do does what is asked, in the order of the requests; what waits goes on beside the next.
+// do handles one request. Requests that wait are continued on goroutines of their own. It returns
+// an error if the request is invalid; the caller answers with it.
 func (g *guest) do(ctx context.Context, ask client.Ask) error {
 	if g.refuse(ctx, ask) {
 		return nil
@@ -200,6 +208,8 @@ func (g *guest) do(ctx context.Context, ask client.Ask) error {
 	return nil
 }
 
+// hello identifies the program as a rank of this node. It stays an anonymous program if rank is
+// nil.
 func (g *guest) hello(rank *int) error {
 	if rank == nil {
 		return nil
@@ -211,9 +221,10 @@ func (g *guest) hello(rank *int) error {
 	return nil
 }
 
+// owner returns the owner's name of the values that the program puts.
 func (g *guest) owner() string { return g.node.place.owner(g.rank) }
 
-// keep keeps what is put until it is committed.
+// keep stores a value until it is committed.
 func (g *guest) keep(ask client.Ask) error {
 	if err := checkKey(ask.Key); err != nil {
 		return err
@@ -236,12 +247,13 @@ func (g *guest) keep(ask client.Ask) error {
 	return nil
 }
 
+// commit makes the values that the program has put available to others.
 func (g *guest) commit() error {
 	writer := fmt.Sprintf("%s (process %d)", g.node.place.words(g.rank), g.pid)
 	return g.node.commit(g.owner(), writer, g.forget())
 }
 
-// forget returns what was put and not committed, and keeps it no longer.
+// forget removes and returns the values that were not committed.
 func (g *guest) forget() map[string][]byte {
 	values := g.put
 	g.put = make(map[string][]byte)
@@ -251,6 +263,7 @@ func (g *guest) forget() map[string][]byte {
 	return values
 }
 
+// fence enters the program's rank into a fence, and answers when the fence is released.
 func (g *guest) fence(ctx context.Context, ask client.Ask) error {
 	if err := checkKey(ask.Name); ask.Name != "" && err != nil {
 		return errors.New(strings.Replace(err.Error(), "key", "fence's name", 1))
@@ -268,10 +281,10 @@ func (g *guest) fence(ctx context.Context, ask client.Ask) error {
 	})
 }
 
-// mostWaits is for how many things the programs of a node may wait at a time.
+// mostWaits is the maximum number of requests that wait at the same time on a node.
 const mostWaits = 1 << 16
 
-// wait has something done beside the next requests.
+// wait runs a task on its own goroutine. It returns an error if too many are waiting.
 func (g *guest) wait(task func()) error {
 	if !g.node.open.Take(0, mostWaits, 0) {
 		return fmt.Errorf("cannot wait for more: the programs of a node wait for %s things, the most that is accepted", prose.Grouped(mostWaits))
@@ -283,7 +296,7 @@ func (g *guest) wait(task func()) error {
 	return nil
 }
 
-// later answers what waits, by its deadline.
+// later runs wait on its own goroutine, with the request's timeout, and answers with its result.
 func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Context) (client.Answer, error)) error {
 	return g.wait(func() {
 		if ask.Timeout > 0 {
@@ -301,7 +314,7 @@ func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Con
 	})
 }
 
-// watch hands over the events until ctx ends: those of before but for fences, and those that come.
+// watch sends events until ctx ends: first the past events except passed fences, then new ones.
 func (g *guest) watch(ctx context.Context, id uint64) {
 	n := g.node
 	at := 0

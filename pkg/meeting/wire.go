@@ -11,76 +11,83 @@ import (
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 )
 
-// What a message is. A node's requests are numbered and are sent again on each new connection until they are answered.
+// Kinds of messages. Requests of a node are numbered, and are sent again on each new connection
+// until they are answered.
 const (
-	kindHello  = "hello"  // of a node: a new connection; Seqs are the requests that it still has
-	kindEnter  = "enter"  // all ranks of the node have entered; answered by the release
-	kindGet    = "get"    // answered when there is a value, or never will be
-	kindPush   = "push"   // what the head wants
-	kindEnded  = "ended"  // a rank has ended, with all that it has committed
-	kindAbort  = "abort"  // of a rank
-	kindListen = "listen" // somebody watches: from the event after Events on
-	kindWho    = "who"    // who is missing in a fence, or at a get
-	kindHere   = "here"   // answers the head's census
-	kindCall   = "call"   // the operation Name, for who serves it at the head
-	kindDone   = "done"   // what came of the head's order Gen
-	kindAnswer = "answer" // of the head, to the request Seq
-	kindWant   = "want"   // of the head: push this as soon as it is committed
-	kindCensus = "census" // of the head: who is missing on your node
-	kindOrder  = "order"  // of the head: do the operation Name; Gen counts the orders
-	kindEvent  = "event"  // of the head
+	kindHello  = "hello"  // node: opens a connection; Seqs are the unanswered requests
+	kindEnter  = "enter"  // node: all local ranks have entered; answered by the release
+	kindGet    = "get"    // node: answered when the value is available or never will be
+	kindPush   = "push"   // node: values that the head requested
+	kindEnded  = "ended"  // node: a rank ended; with all values that it committed
+	kindAbort  = "abort"  // node: a rank aborted the job
+	kindListen = "listen" // node: subscribes to the events after the first Events ones
+	kindWho    = "who"    // node: query for the missing ranks of a fence or a get
+	kindHere   = "here"   // node: the local missing ranks
+	kindCall   = "call"   // node: request to execute the operation Name
+	kindDone   = "done"   // node: the result of an order
+	kindAnswer = "answer" // head: the answer to the request Seq
+	kindWant   = "want"   // head: push this value as soon as it is committed
+	kindCensus = "census" // head: query for the missing ranks of this node
+	kindOrder  = "order"  // head: request to execute the operation Name
+	kindEvent  = "event"  // head: an event
 )
 
-// slot is where a value is: owner is a rank's number, n and a node's, or empty for anybody.
+// slot identifies a value by its key and owner. The owner is a rank's number, or "n" and a node's
+// number, or empty for any owner.
 type slot struct {
 	Key   string `json:"k"`
 	Owner string `json:"o,omitempty"`
 }
 
-// entry is a value of which the bytes are in the message's data, one after the other.
+// entry is a value with its key. In a message, the bytes of all values follow the header in the
+// order of the entries.
 type entry struct {
 	slot
 	Size  int    `json:"n"`
-	value []byte // of a message that was read, a part of its data
+	value []byte // in a received message a part of its data
 }
 
-// message is what a node and the head tell each other.
+// message is a message between a node and the head, in either direction. Fields that are not
+// commented have the meaning that its kind gives them.
 type message struct {
 	Kind    string         `json:"kind"`
 	Seq     uint64         `json:"seq,omitempty"`
-	Seqs    []uint64       `json:"seqs,omitempty"` // of hello; else the answers that have come
+	Seqs    []uint64       `json:"seqs,omitempty"` // kindHello: unanswered requests; else: answers received
 	Events  int            `json:"events,omitempty"`
 	Name    string         `json:"name,omitempty"`
-	Gen     int            `json:"gen,omitempty"`
-	Of      string         `json:"of,omitempty"` // whose fence it is, as a Group has it
+	Gen     int            `json:"gen,omitempty"` // round of a fence, or number of an order
+	Of      string         `json:"of,omitempty"`  // fence's group, from Group.Ranks
 	Collect bool           `json:"collect,omitempty"`
-	Warning int            `json:"warning,omitempty"` // of who: it is to be told to people for the first time, the second and so on
-	Listen  bool           `json:"listen,omitempty"`  // of hello and listen
+	Warning int            `json:"warning,omitempty"` // query: log the Nth warning of this fence; 0: none
+	Listen  bool           `json:"listen,omitempty"`  // kindHello and kindListen: the node subscribes to events
 	Slot    slot           `json:"slot,omitzero"`
 	Entries []entry        `json:"entries,omitempty"`
 	Rank    int            `json:"rank,omitempty"`
 	Ranks   []int          `json:"ranks,omitempty"`
-	Entered map[string]int `json:"entered,omitempty"` // of ended: how often which fence
+	Entered map[string]int `json:"entered,omitempty"` // number of entries of the ended rank into each fence
 	Words   string         `json:"words,omitempty"`
 	Error   string         `json:"error,omitempty"`
-	Wrong   bool           `json:"wrong,omitempty"` // the error is that the question was wrong
+	Wrong   bool           `json:"wrong,omitempty"` // the error is an invalid request
 	Event   *client.Event  `json:"event,omitempty"`
-	Size    int            `json:"size,omitempty"` // of data, which comes after the entries'
+	Size    int            `json:"size,omitempty"` // size of data, which follows the values of Entries
 	data    []byte
 }
 
-// Bounds of what is read: the head's key makes sure that a node has sent it.
+// Limits of received messages, in bytes. They guard against defects only, because messages of the
+// nodes are authenticated with the head's key.
 const (
 	mostHeader = 64 << 20
 	mostData   = 1 << 30
-	// mostCollected bounds what a fence brings to each node, in bytes.
+	// mostCollected limits the values that the release of a fence delivers to each node, in bytes.
 	mostCollected = 64 << 20
-	// mostSpread bounds what the head sends at once for a gathering of which nobody needs all, in bytes for all nodes together: 8 MB
-	// to each of 1,024 nodes would keep it busy for seconds.
+	// mostSpread limits the data of a fence that is sent to the nodes although none of them needs all
+	// of it, in bytes for all nodes together: 8 MB to each of 1,024 nodes would keep the head busy for
+	// seconds.
 	mostSpread = 256 << 20
 )
 
-// write writes the message: the lengths of header and data, four bytes each, and these.
+// write writes a message: the lengths of header and data, four bytes each in big-endian order, then
+// the header as JSON, then the data.
 func (m *message) write(to io.Writer) error {
 	m.Size = len(m.data)
 	size := m.Size
@@ -121,6 +128,7 @@ func read(from io.Reader) (*message, error) {
 	if err := json.Unmarshal(frame[:header], m); err != nil {
 		return nil, err
 	}
+	// Distribute the data to the entries; the rest belongs to the message itself.
 	data := frame[header:]
 	for i := range m.Entries {
 		e := &m.Entries[i]
@@ -136,9 +144,10 @@ func read(from io.Reader) (*message, error) {
 	return m, nil
 }
 
+// entryOf returns the entry of a value.
 func entryOf(at slot, value []byte) entry { return entry{slot: at, Size: len(value), value: value} }
 
-// checkKey says what is wrong with a key.
+// checkKey returns an error if a key is not valid.
 func checkKey(key string) error {
 	if len(key) == 0 || len(key) > client.LongestKey {
 		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), client.LongestKey)
@@ -149,7 +158,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// rung waits for a bell until ctx ends; it tells whether it rang.
+// rung waits until a value can be received from bell, or until ctx ends. It reports whether it
+// received one.
 func rung(ctx context.Context, bell <-chan struct{}) bool {
 	select {
 	case <-bell:

@@ -8,22 +8,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Place is a node of the team, and which ranks it has: none where there is a driver.
+// Place is a node of the team with its ranks. A node has no ranks if the run has a driver instead.
 type Place struct {
-	Node  int // its place in the team
+	Node  int // node index in the team
 	Host  string
 	Ranks []int
 }
 
-// World is all nodes of the team.
+// World is the assignment of ranks to the nodes of the team.
 type World struct {
 	places []Place
-	nodes  int      // that have any of the ranks that the run has begun with
-	begun  int      // how many these are
-	byRank []*Place // nil where there is none
+	nodes  int      // number of nodes with initial ranks
+	begun  int      // number of initial ranks: those that the run began with
+	byRank []*Place // nil for numbers without a rank
 }
 
-// NewWorld returns the world of these nodes, which are in their order. Ranks are numbered from 0 on.
+// NewWorld returns the world of the given nodes, which must be sorted by node index. Ranks are
+// numbered from 0.
 func NewWorld(places []Place) World {
 	w := World{places: places}
 	for i := range places {
@@ -42,7 +43,7 @@ func NewWorld(places []Place) World {
 	return w
 }
 
-// at returns a node's place.
+// at returns the place of a node; nil if there is no such node.
 func (w World) at(node int) *Place {
 	if node < 0 || node >= len(w.places) {
 		return nil
@@ -50,7 +51,7 @@ func (w World) at(node int) *Place {
 	return &w.places[node]
 }
 
-// of returns a rank's place.
+// of returns the place of a rank's node; nil if there is no such rank.
 func (w World) of(rank int) *Place {
 	if rank < 0 || rank >= len(w.byRank) {
 		return nil
@@ -58,7 +59,7 @@ func (w World) of(rank int) *Place {
 	return w.byRank[rank]
 }
 
-// owner returns a rank's name in a slot, or that of the node's other programs.
+// owner returns the owner's name of a rank, or of the node's other programs if rank is -1.
 func (p *Place) owner(rank int) string {
 	if rank >= 0 {
 		return strconv.Itoa(rank)
@@ -66,7 +67,7 @@ func (p *Place) owner(rank int) string {
 	return "n" + strconv.Itoa(p.Node)
 }
 
-// words says who a rank is, or one of the node's other programs.
+// words describes a rank, or another program of the node if rank is -1, for messages.
 func (p *Place) words(rank int) string {
 	if rank >= 0 {
 		return fmt.Sprintf("rank %d on %s", rank, p.Host)
@@ -74,7 +75,7 @@ func (p *Place) words(rank int) string {
 	return "a program on " + p.Host
 }
 
-// home returns where an owner is: nil where there is none such.
+// home returns the place of an owner's node; nil if there is no such owner.
 func (w World) home(owner string) *Place {
 	if text, node := strings.CutPrefix(owner, "n"); node {
 		if number, err := strconv.Atoi(text); err == nil {
@@ -89,7 +90,7 @@ func (w World) home(owner string) *Place {
 	return w.of(rank)
 }
 
-// words says who an owner is.
+// words describes an owner for messages.
 func (w World) words(owner string) string {
 	place := w.home(owner)
 	if place == nil {
@@ -98,7 +99,7 @@ func (w World) words(owner string) string {
 	return place.words(rankOf(owner))
 }
 
-// missing says which ranks are, node by node.
+// missing lists ranks by node, for messages.
 func (w World) missing(by map[int][]int) string {
 	var parts []string
 	for _, place := range w.places {

@@ -9,19 +9,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Facts are what is known of a rank that has an MPI and has not spoken to its servers.
+// Facts describe a rank that has loaded an MPI and has not connected to the PMI servers of its
+// node.
 type Facts struct {
 	Loaded
 	MPI Library
-	// NoPMIx is why its node does not serve PMIx; empty: it does.
+	// NoPMIx is the reason why the rank's node does not serve PMIx; empty if it does.
 	NoPMIx string
-	Given  map[string]string // what it was given to find its servers by
+	Given  map[string]string // variables that it was given to find its servers
 }
 
-// Off is why a node does not serve PMIx that was told not to.
+// Off is the value of [Facts.NoPMIx] if the user disabled PMIx.
 const Off = "--pmix=off was given"
 
-// Alone tells the likely reason why a rank of several has come up as a world of its own, and what to do about it, in one sentence each.
+// Alone returns the likely reason why a rank of several runs as a world of its own (a singleton),
+// and how to fix it, in one sentence each.
 func Alone(f Facts) (reason, mend string) {
 	for _, guess := range []func(*Facts) (reason, mend string){(*Facts).twoMPIs, (*Facts).scrubbed, (*Facts).told, (*Facts).contained, (*Facts).unserved, (*Facts).foreign} {
 		if reason, mend = guess(&f); reason != "" {
@@ -32,7 +34,8 @@ func Alone(f Facts) (reason, mend string) {
 		"see whether it has called MPI_Init, and whether all ranks use one MPI: bringupd doctor -- COMMAND"
 }
 
-// twoMPIs is that more than one was loaded: what initializes is not what mpi4py, or the program, was built for.
+// twoMPIs detects that several MPIs are loaded. Then the MPI that is initialised may differ from
+// the one that the program or mpi4py was built for.
 func (f *Facts) twoMPIs() (reason, mend string) {
 	if len(f.MPIs) < 2 {
 		return "", ""
@@ -45,14 +48,15 @@ func (f *Facts) twoMPIs() (reason, mend string) {
 	return what, "build the program and its libraries with one of them"
 }
 
-// lacks tells whether the process has not got what it was given.
+// lacks reports whether the process does not have a variable that it was given.
 func (f *Facts) lacks(name string) bool {
 	_, given := f.Given[name]
 	_, has := process.LookupEnv(f.Environ, name)
 	return given && !has
 }
 
-// scrubbed is that something between us and the process has taken away what it would find its servers by.
+// scrubbed detects that a program between the daemon and the process removed the variables or
+// closed the descriptor with which the MPI finds its servers.
 func (f *Facts) scrubbed() (reason, mend string) {
 	for _, name := range []string{"PMI_FD", "PMI_RANK", "PMIX_RANK"} {
 		if f.lacks(name) && f.wants(name) {
@@ -67,7 +71,8 @@ func (f *Facts) scrubbed() (reason, mend string) {
 	return "", ""
 }
 
-// wants tells whether the MPI goes by a variable of that name.
+// wants reports whether a variable belongs to the MPI's preferred protocol. It returns true if the
+// protocol is unknown.
 func (f *Facts) wants(name string) bool {
 	protocol := PMI1
 	if strings.HasPrefix(name, "PMIX_") {
@@ -76,7 +81,7 @@ func (f *Facts) wants(name string) bool {
 	return len(f.MPI.PMI) == 0 || f.MPI.PMI[0] == protocol
 }
 
-// switches are variables of users that make an MPI look for another server than ours, or for none.
+// switches are variables with which users make an MPI use another server, or none.
 var switches = []struct {
 	kinds []Kind
 	name  string
@@ -90,7 +95,8 @@ var switches = []struct {
 	{[]Kind{MPICH, MVAPICH, Cray}, "MPIR_CVAR_PMI_VERSION"},
 }
 
-// told is that somebody has told the MPI to look elsewhere. What only leaves some ways out is no such thing.
+// told detects that one of the [switches] is set. Values that only exclude components (they begin
+// with "^") do not count.
 func (f *Facts) told() (reason, mend string) {
 	for _, s := range switches {
 		value, _ := process.LookupEnv(f.Environ, s.name)
@@ -101,7 +107,7 @@ func (f *Facts) told() (reason, mend string) {
 	return "", ""
 }
 
-// contained is that a container keeps it from where its server is.
+// contained detects that the rank runs in a container from which it may not reach its server.
 func (f *Facts) contained() (reason, mend string) {
 	if !slices.Contains(f.MPI.PMI, PMIx) || !f.Apart {
 		return "", ""
@@ -115,7 +121,8 @@ func (f *Facts) contained() (reason, mend string) {
 		"let the container have the network of the node (--network=host), or start bringupd within it"
 }
 
-// unserved is that the node has no PMIx for an MPI that speaks nothing else.
+// unserved detects that the node does not serve PMIx, or that the MPI finds no sign of it, while
+// the MPI supports no other protocol.
 func (f *Facts) unserved() (reason, mend string) {
 	if f.MPI.Kind != OpenMPI {
 		return "", ""
@@ -137,7 +144,7 @@ func (f *Facts) unserved() (reason, mend string) {
 	return "", ""
 }
 
-// foreign is that the MPI goes by a library of another launcher.
+// foreign detects that the MPI uses a PMI library of another launcher.
 func (f *Facts) foreign() (reason, mend string) {
 	for _, file := range f.PMIs {
 		stem, _, _ := strings.Cut(filepath.Base(file), ".so")

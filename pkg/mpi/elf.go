@@ -12,16 +12,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// object is a program or a library as the linker sees it.
+// object is a program or library, with the information that the dynamic linker uses.
 type object struct {
 	path   string
 	soname string
 	needed []string
-	// rpath and runpath are where it has what it needs looked for. The first holds for what that needs in turn, too.
+	// rpath and runpath are its search directories for libraries that it needs. rpath also applies to
+	// the libraries that those need in turn.
 	rpath, runpath []string
 }
 
-// openObject reads what the linker would of a file.
+// openObject reads an ELF file.
 func openObject(path string) (*object, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -29,7 +30,7 @@ func openObject(path string) (*object, error) {
 	}
 	defer f.Close()
 	o := &object{path: path}
-	o.needed, _ = f.ImportedLibraries() // one that is linked statically has none
+	o.needed, _ = f.ImportedLibraries() // none if it is linked statically
 	if names, _ := f.DynString(elf.DT_SONAME); len(names) > 0 {
 		o.soname = names[0]
 	}
@@ -37,7 +38,7 @@ func openObject(path string) (*object, error) {
 	return o, nil
 }
 
-// dirs are those of a tag of its dynamic section.
+// dirs returns the directories in a tag of the dynamic section, with $ORIGIN replaced.
 func (o *object) dirs(f *elf.File, tag elf.DynTag) (dirs []string) {
 	real, err := filepath.EvalSymlinks(o.path)
 	if err != nil {
@@ -52,19 +53,21 @@ func (o *object) dirs(f *elf.File, tag elf.DynTag) (dirs []string) {
 	return dirs
 }
 
-// linker finds libraries as ld.so does.
+// linker searches libraries in the same way as ld.so.
 type linker struct {
-	own   *object           // was loaded by its path before; nil: nothing was
+	own   *object           // library that was loaded by its path before; nil if none
 	path  []string          // LD_LIBRARY_PATH
-	cache map[string]string // by soname
-	dirs  []string          // without being told of them
+	cache map[string]string // paths of ld.so.cache, by soname
+	dirs  []string          // default directories
 }
 
-// newLinker returns the linker of programs with an environment on the machine whose / is root.
+// newLinker returns a linker for programs with the given environment. root is the root directory of
+// the system.
 func newLinker(root string, environ []string) *linker {
 	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
 	l := &linker{path: strings.FieldsFunc(libraryPath, func(r rune) bool { return r == ':' || r == ';' })}
-	text, _ := os.ReadFile(filepath.Join(root, "etc/ld.so.cache")) // without it the usual directories are left
+	// If the cache cannot be read, the default directories remain.
+	text, _ := os.ReadFile(filepath.Join(root, "etc/ld.so.cache"))
 	l.cache = parseCache(text)
 	for _, dir := range []string{"lib64", "usr/lib64", "lib", "usr/lib"} {
 		l.dirs = append(l.dirs, filepath.Join(root, dir))
@@ -78,11 +81,12 @@ const (
 	cacheEntry  = 24
 )
 
-// parseCache reads ld.so.cache: of several libraries of one name the first, which is the one that the linker prefers.
+// parseCache parses ld.so.cache. If it lists several libraries with the same name, the first is
+// used, which the linker prefers.
 func parseCache(text []byte) map[string]string {
 	cache := make(map[string]string)
 	if at := bytes.Index(text, []byte(cacheMagic)); at >= 0 {
-		text = text[at:] // an old form may come before it
+		text = text[at:] // an older format may precede it
 	}
 	if len(text) < cacheHeader || !bytes.HasPrefix(text, []byte(cacheMagic)) {
 		return cache
@@ -101,6 +105,8 @@ func parseCache(text []byte) map[string]string {
 	return cache
 }
 
+// stringAt returns the zero-terminated string at an offset; an empty string if the offset is out of
+// range.
 func stringAt(text []byte, at uint32) string {
 	if int64(at) >= int64(len(text)) {
 		return ""
@@ -109,7 +115,8 @@ func stringAt(text []byte, at uint32) string {
 	return string(s)
 }
 
-// find returns the file of a library that an object needs, which was loaded by those above it; empty: there is none.
+// find returns the path of a library that the object by needs; an empty string if it is not found.
+// above are the objects through which by was loaded, the nearest last.
 func (l *linker) find(name string, by *object, above []*object) string {
 	if l.own != nil && l.own.soname == name {
 		return l.own.path
@@ -117,6 +124,8 @@ func (l *linker) find(name string, by *object, above []*object) string {
 	if strings.Contains(name, "/") {
 		return isThere(name)
 	}
+	// The order of ld.so: rpath (unless there is a runpath), LD_LIBRARY_PATH, runpath, cache, default
+	// directories.
 	var dirs []string
 	if by != nil && len(by.runpath) == 0 {
 		for _, o := range append([]*object{by}, above...) {
@@ -136,6 +145,8 @@ func (l *linker) find(name string, by *object, above []*object) string {
 	return inDirs(l.dirs, name)
 }
 
+// inDirs returns the path of the first file with this name in the directories; an empty string if
+// there is none.
 func inDirs(dirs []string, name string) string {
 	for _, dir := range dirs {
 		if file := isThere(filepath.Join(dir, name)); file != "" {
@@ -145,7 +156,7 @@ func inDirs(dirs []string, name string) string {
 	return ""
 }
 
-// isThere returns the path of a file, or nothing where there is none.
+// isThere returns path if it is a regular file, and an empty string otherwise.
 func isThere(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return ""
@@ -153,11 +164,12 @@ func isThere(path string) string {
 	return path
 }
 
-// mostObjects is of more libraries than any program has.
+// mostObjects limits the number of libraries; no program has that many.
 const mostObjects = 1000
 
-// load goes through all that a file needs, in the order in which the linker loads it, until see returns false. What can't be found has no
-// file; what can't be read is passed over.
+// load calls see for all libraries that a file needs, directly or indirectly, in the linker's load
+// order, until see returns false. file is empty if the library is not found. Libraries that cannot
+// be read are not followed.
 func (l *linker) load(path string, see func(name, file string) bool) error {
 	first, err := openObject(path)
 	if err != nil {

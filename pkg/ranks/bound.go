@@ -9,10 +9,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 )
 
-// BoundVersion is the version of the form that a Bound has as JSON, as LayoutVersion.
+// BoundVersion is the version of the JSON format of [Bound], like [LayoutVersion].
 const BoundVersion = 1
 
-// Bound is whether a rank is where it should be.
+// A Bound compares the actual binding of a rank (CPUs, memory, devices) with its planned binding.
 type Bound struct {
 	Version     int           `json:"version"`
 	Host        string        `json:"host"`
@@ -22,13 +22,14 @@ type Bound struct {
 	Place       binding.Place `json:"place"`
 	Differences []string      `json:"differences"`
 	Unread      string        `json:"not_read_back,omitempty"`
-	// Unknown is whether it could not be read back, for another reason than that this
-	// system lets nobody bind it.
+	// Unknown is set if the rank's binding could not be read, except if this system does not permit
+	// binding at all.
 	Unknown bool `json:"-"`
 }
 
-// ReadBack reads back where a process is that was told what lookup finds. The error is that
-// this tells of no rank, or of no place.
+// ReadBack compares the actual binding of a process with the planned one, which lookup reads from
+// the environment of the process. It returns an error if the environment contains no rank or no
+// binding. If the actual binding cannot be read, it sets Unread instead.
 func ReadBack(pid int, lookup func(name string) (value string, set bool)) (Bound, error) {
 	b, err := boundBy(lookup)
 	if err != nil {
@@ -42,7 +43,8 @@ func ReadBack(pid int, lookup func(name string) (value string, set bool)) (Bound
 	return b, nil
 }
 
-// boundBy reads what a rank is told of itself.
+// boundBy returns a Bound with the rank, its local number and its planned binding, as found in the
+// environment of the rank.
 func boundBy(lookup func(string) (string, bool)) (b Bound, err error) {
 	b = Bound{Version: BoundVersion, Differences: []string{}}
 	for _, one := range []struct {
@@ -65,12 +67,14 @@ func boundBy(lookup func(string) (string, bool)) (b Bound, err error) {
 	return b, err
 }
 
+// noRank returns the error for an environment that lacks a variable.
 func noRank(variable string) error {
 	return fmt.Errorf("cannot tell where this process should be: %s is not set; "+
 		"run it inside a rank, as in: srun bringupd --ranks-per-node=gpu -- bringupd check --bind", variable)
 }
 
-// Text is it for people.
+// Text returns the result as text for users: a line with PASS, FAIL or UNKNOWN, then one line per
+// difference and note.
 func (b Bound) Text() string {
 	word := "PASS"
 	switch {

@@ -23,37 +23,43 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Crew are the ranks of one node.
+// A Crew starts the ranks of one node and waits for them. The exported fields must be set before
+// [Crew.Run].
 type Crew struct {
 	Ranks []Rank
-	Node  string // in messages
-	Fit   func(ctx context.Context, rank Rank) (Fit, error)
-	// Started is told when all were started, or why one was not; nil: nobody is.
+	Node  string // name of the node, for messages
+	// Fit returns the command, environment and binding of a rank. Run calls it concurrently.
+	Fit func(ctx context.Context, rank Rank) (Fit, error)
+	// Started is called once: with nil when all ranks have been started, otherwise with the error of a
+	// rank that could not be started. It may be nil.
 	Started func(error)
-	// GoOn has the others run on where one has failed.
+	// GoOn lets the other ranks continue after a rank has failed.
 	GoOn bool
-	// Strict makes a rank that is not where it should be a failed check.
+	// Strict makes a rank with a wrong binding a failed check instead of a warning.
 	Strict   bool
 	Children *service.Children
-	// Background runs a task that the daemon waits for.
+	// Background runs a task in a goroutine. The daemon waits for its end before it exits.
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
-	// Meet is told of each rank that has ended; nil: they don't meet.
+	// Meet is notified of the end of each rank. It is nil if the ranks have no rendezvous.
 	Meet *meeting.Node
-	// Play stands in for the ranks where that is not nil, until ctx ends: a simulation has no processes.
+	// Play replaces the ranks in simulations, which have no processes. If it is not nil, Run only
+	// calls it. It returns when ctx ends.
 	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
 
 	mu      sync.Mutex
-	running map[int]process.Handle // that have been started, by rank; guarded by mu
-	exits   []signal.RankExit      // of those that have ended, in the order of their ends; guarded by mu
-	said    []string               // what holds for all of them, and was told; guarded by mu
+	running map[int]process.Handle // ranks that have been started, by rank number; guarded by mu
+	exits   []signal.RankExit      // ranks that have ended, in the order of their ends; guarded by mu
+	said    []string               // messages that apply to all ranks and have been logged once; guarded by mu
 }
 
-// Run starts the ranks side by side and waits until all have ended. How each has is
-// returned in the order of the ranks, also with an error: the first rank that has
-// failed, a *health.Failure, unless the others go on; or why ctx has ended. Who runs
-// on then is left to the Children's Stop. A start that has begun when ctx ends goes on
-// until starting does: who is being started may run already, and is owed a grace.
+// Run starts the ranks concurrently and waits until all have ended. It returns their exits sorted
+// by rank, also if it returns an error. The error is a *health.Failure for the first rank that
+// failed, unless GoOn is set, or the cause of the end of ctx. Ranks that are still running when Run
+// returns must be stopped with [service.Children.Stop].
+//
+// A start in progress when ctx ends continues until starting ends, because its process may already
+// run and must get its grace period.
 func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -61,8 +67,9 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 		cancel(c.Play(own, c.Meet, c.Ranks))
 		return nil, context.Cause(own)
 	}
+	// Start the ranks, each with a goroutine that waits for its end.
 	var starts errgroup.Group
-	starts.SetLimit(2 * runtime.GOMAXPROCS(0)) // each has a thread of its own
+	starts.SetLimit(2 * runtime.GOMAXPROCS(0)) // each start occupies an OS thread
 	var ends sync.WaitGroup
 	for _, rank := range c.Ranks {
 		starts.Go(func() error {
@@ -82,17 +89,19 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 			return nil
 		})
 	}
-	err := starts.Wait() // which is why own has ended
+	err := starts.Wait() // the first error, which is also the cause of own's end
 	if c.Started != nil {
 		c.Started(err)
 	}
+	// Wait for the ends of all ranks that have been started, or for the first failure.
 	stop := c.tellStragglers(own)
 	ends.Wait()
 	stop()
 	return c.ended(), context.Cause(own)
 }
 
-// start starts one rank.
+// start starts one rank and verifies its binding. It runs fit.Done when all output of the rank has
+// been processed.
 func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error) {
 	fit, err := c.Fit(ctx, rank)
 	var child process.Handle
@@ -103,7 +112,7 @@ func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error
 		})
 	}
 	for _, file := range fit.Files {
-		_ = file.Close() // or who serves the rank would never see its end
+		_ = file.Close() // otherwise the server of the rank would never detect its end
 	}
 	if err != nil && ctx.Err() != nil {
 		return nil, fit, context.Cause(ctx)
@@ -112,6 +121,7 @@ func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error
 		return nil, fit, health.Failed(service.Unstarted(err), "cannot start %s on %s: %v",
 			service.Rank(rank.Rank), c.Node, strings.TrimPrefix(err.Error(), "cannot start "+service.Rank(rank.Rank)+": "))
 	}
+	// The rank runs: register it, and process the end of its output.
 	c.mu.Lock()
 	if c.running == nil {
 		c.running = make(map[int]process.Handle)
@@ -119,14 +129,14 @@ func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error
 	c.running[rank.Rank] = child
 	c.mu.Unlock()
 	c.Background(func(context.Context) {
-		<-child.Done() // it comes a bounded time after the rank's end
+		<-child.Done() // follows the rank's end within a bounded time
 		fit.Done()
 	})
 	return child, fit, c.bound(rank, child, fit.Place)
 }
 
-// await waits for the end of a rank. Its error is the rank's failure, or that ctx
-// has ended first.
+// await waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if the
+// rank failed, or the cause if ctx ends first.
 func (c *Crew) await(ctx context.Context, rank Rank, child process.Handle, fit Fit) error {
 	if !pause.Await(ctx, child.Ended()) {
 		return context.Cause(ctx)
@@ -139,19 +149,21 @@ func (c *Crew) await(ctx context.Context, rank Rank, child process.Handle, fit F
 	if fit.Died != nil {
 		fit.Died(exit.Status())
 	}
-	// Who signals a whole step has signalled this daemon, too.
+	// A signal to the whole step also reaches this daemon. Wait for it, so that the signal is recorded
+	// as the cause.
 	if !pause.For(ctx, service.Skew(exit)) {
 		return context.Cause(ctx)
 	}
 	f := c.failure(rank, child, fit)
 	f.Seen = ended
-	if !pause.For(ctx, health.Yield(f)) { // another rank here is the cause of it
+	if !pause.For(ctx, health.Yield(f)) { // give another rank of this node time to be recorded as the cause
 		return context.Cause(ctx)
 	}
 	return f
 }
 
-// parted is that a rank has ended well, and left those that it meets by MPI waiting; nil: it has not.
+// parted returns a failure if a rank exited with code 0 but did not finalize MPI, so that its peers
+// wait for it. Otherwise it returns nil.
 func (c *Crew) parted(rank Rank, child process.Handle, fit Fit) error {
 	if fit.Parted == nil {
 		return nil
@@ -165,14 +177,15 @@ func (c *Crew) parted(rank Rank, child process.Handle, fit Fit) error {
 	return f
 }
 
-// failure is that a rank has failed.
+// failure returns the failure of a rank, with its exit and its last lines of output.
 func (c *Crew) failure(rank Rank, child process.Handle, fit Fit) *health.Failure {
 	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Place.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.About(f, child)
 }
 
-// Asked has a job ended by a rank on host that asks for it: at once, or, where it looks as if it did so because another rank has failed, when
-// that one of this node could have been heard of.
+// Asked returns a function that ends the job on behalf of a rank on host that requests it, for
+// example with MPI_Abort. The function calls end immediately, or after a delay if the request looks
+// like a consequence of another rank's failure, so that this failure can be observed first.
 func Asked(host string, end func(error)) func(rank, code int, words string) {
 	return func(rank, code int, words string) {
 		f := health.RankAsked(signal.WorldRank{Number: rank}, host, code, words, nil)
@@ -184,7 +197,7 @@ func Asked(host string, end func(error)) func(rank, code int, words string) {
 	}
 }
 
-// note keeps how a rank has ended.
+// note records how a rank has ended.
 func (c *Crew) note(rank Rank, exit process.Exit) {
 	end := signal.RankExit{Rank: rank.Rank, Code: exit.Status(), Exit: exit.String()}
 	if c.Meet != nil {
@@ -195,7 +208,7 @@ func (c *Crew) note(rank Rank, exit process.Exit) {
 	c.exits = append(c.exits, end)
 }
 
-// Running are the ranks that run, for who watches what they do.
+// Running returns the ranks that are running, for the hang diagnosis.
 func (c *Crew) Running() (running []why.Rank) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +221,7 @@ func (c *Crew) Running() (running []why.Rank) {
 	return running
 }
 
-// ended is how the ranks have ended so far, in their order.
+// ended returns the exits of the ranks that have ended so far, sorted by rank.
 func (c *Crew) ended() []signal.RankExit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,12 +230,12 @@ func (c *Crew) ended() []signal.RankExit {
 	return exits
 }
 
-// stragglerTime is from when on people are told, at longer and longer intervals, of
-// the ranks that go on when others have ended.
+// stragglerTime is the delay before the first warning about ranks that continue after others have
+// ended. The delay doubles after each warning.
 const stragglerTime = time.Minute
 
-// tellStragglers tells of them until the function that it returns is called, which
-// waits for that.
+// tellStragglers starts a goroutine that warns about ranks that continue long after others have
+// ended. The returned function stops the goroutine and waits for its end.
 func (c *Crew) tellStragglers(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
@@ -247,7 +260,7 @@ func (c *Crew) tellStragglers(ctx context.Context) (stop func()) {
 	}
 }
 
-// left are the ranks that go on.
+// left returns the ranks that are not in exits.
 func (c *Crew) left(exits []signal.RankExit) (left []int) {
 	for _, rank := range c.Ranks {
 		if !slices.ContainsFunc(exits, func(e signal.RankExit) bool { return e.Rank == rank.Rank }) {
@@ -257,8 +270,9 @@ func (c *Crew) left(exits []signal.RankExit) (left []int) {
 	return left
 }
 
-// Conclude returns by which code a world of so many ranks ends that all have, and why: by the first of those that have not
-// ended well, where the job went on after them.
+// Conclude returns the exit code of a world after its ranks have ended, and a description of the
+// outcome. all is the number of ranks. failed contains the exits of ranks that failed without
+// ending the job; if it is not empty, the exit code is that of its first element.
 func Conclude(failed []signal.RankExit, all int) (code int, why string) {
 	if len(failed) == 0 {
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)

@@ -1,7 +1,7 @@
-// Package ranks is a world: a program that runs in many ranks over all nodes of a
-// job. It says how many there are where, what each is told, and runs those of one
-// node. It knows no framework.
+// Package ranks plans and runs a world: a program that runs in many processes, the ranks, on the
+// nodes of a job. It determines how many ranks run on each node and their environment, and starts
+// and supervises the ranks of one node. It does not depend on any framework.
 //
-// A world's ranks are numbered from 0. The node of a rank is its place in the team,
-// and local is the rank's number on that node.
+// Ranks of a world are numbered from 0. A rank's node is the index of the node in the team. Its
+// local number is its index among the ranks of that node.
 package ranks

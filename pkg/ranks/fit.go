@@ -13,41 +13,44 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
-// Fit is what one rank is given.
+// Fit describes how to start one rank.
 type Fit struct {
 	Argv  []string
-	Dir   string // empty: the daemon's
+	Dir   string // working directory; empty for the daemon's
 	Env   []string
-	Files []*os.File // its descriptors from 3 on
+	Files []*os.File // the rank's file descriptors from 3 on; closed after the start
 	Place binding.Place
-	In    *os.File  // nil: it has no standard input
-	Out   io.Writer // see process.Spec
+	In    *os.File  // standard input; nil if the rank has none
+	Out   io.Writer // standard output; see process.Spec
 	Err   io.Writer
-	Done  func() // called when all that it has printed was passed on
-	// Parted says what is wrong with how the rank has left who serves it MPI, once it has ended with code 0; nil: nothing can be.
+	Done  func() // called after all output of the rank has been processed
+	// Parted is called after the rank has exited with code 0. It describes how the rank left MPI
+	// without finalizing it, and returns an empty string if nothing is wrong. It is nil if the rank
+	// has no MPI server.
 	Parted func() string
-	// Died is told that the rank has ended with another code than 0, and must not wait; nil: nobody wants to know.
+	// Died is called when the rank has ended with an exit code other than 0. It must not block. It may
+	// be nil.
 	Died func(status int)
 }
 
-// Kit is what the ranks of one node are told, and what they have of it.
+// Kit contains the common settings of the ranks of one node.
 type Kit struct {
 	Argv   []string
-	Base   []string // the environment that theirs is made on top of
+	Base   []string // environment on which those of the ranks are based
 	Plan   Plan
 	At     Meeting
-	Places []binding.Place // by local number
-	Own    []string        // the user's own variables, NAME=VALUE, which win
+	Places []binding.Place // bindings of the ranks, by local number
+	Own    []string        // variables set by the user, NAME=VALUE; they take precedence
 }
 
-// Fit is what one rank of the node is told, with more by who serves it.
+// Fit returns how to start one rank of the node. more contains the variables of its MPI servers.
 func (k Kit) Fit(rank Rank, more map[string]string) Fit {
 	place, own := k.Places[rank.Local], Told(k.Own)
 	return Fit{Argv: k.Argv, Place: place, Env: Environ(k.Base, k.Plan, rank, k.At, placed(k.Base, place, own), more, own)}
 }
 
-// placed are the variables of a place. What the launch or the user has set for the ranks
-// is not to be replaced by what we would.
+// placed returns the variables that describe a binding. It leaves out the variables of network
+// cards that the user or the launcher has set already.
 func placed(base []string, place binding.Place, own map[string]string) map[string]string {
 	return Told(place.Environ(func(name string) bool {
 		_, set := own[name]
@@ -55,8 +58,8 @@ func placed(base []string, place binding.Place, own map[string]string) map[strin
 	}))
 }
 
-// prepare binds the thread that forks the rank. What this system does not let us bind
-// is told.
+// prepare returns the Prepare function of a rank's process.Spec. It binds the thread that forks the
+// rank, so that the rank inherits the binding. It logs what this system does not permit to bind.
 func (c *Crew) prepare(place binding.Place) func() (undo func(), err error) {
 	return func() (undo func(), err error) {
 		restore, skipped, err := place.Prepare()
@@ -74,7 +77,7 @@ func (c *Crew) prepare(place binding.Place) func() (undo func(), err error) {
 	}
 }
 
-// tellOnce says what is the same for all ranks of the node once.
+// tellOnce logs a message that applies to all ranks of the node, once. It ignores an empty message.
 func (c *Crew) tellOnce(word string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,11 +87,11 @@ func (c *Crew) tellOnce(word string) {
 	}
 }
 
-// bound sees whether a rank is where it should be. Its error is a failed check, where
-// a difference is to be one.
+// bound verifies the binding of a rank that has been started. A wrong binding is a failed check if
+// Strict is set; otherwise it is logged.
 func (c *Crew) bound(rank Rank, child process.Handle, place binding.Place) error {
 	differences, err := place.Differences(child.Pid())
-	if service.Ended(child) { // before it was looked at, perhaps
+	if service.Ended(child) { // its binding may have been read too late
 		return nil
 	}
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 )
 
 // nodeLaunchers are programs that start the processes of one node, by the names of their commands
-// and Python modules. Without flags that name the other nodes, each makes a world of its own.
+// and Python modules. Without flags that name the other nodes, each makes a separate world.
 var nodeLaunchers = []struct {
-	command string   // what comes first on the command line
-	module  string   // the same as python -m MODULE; empty: there is none
-	verb    string   // what comes second; empty: anything
-	needs   []string // flags of which one makes it a launcher at all; empty: it always is one
+	command string   // first word of the command line
+	module  string   // module of an equivalent python -m MODULE; empty if there is none
+	verb    string   // second word of the command line; empty for any
+	needs   []string // flags of which one is required to make it a launcher; empty if it always is one
 	spans   []string // flags that name other nodes
-	count   []string // flags that tell how many processes a node has
+	count   []string // flags for the number of processes per node
 }{
 	{
 		command: "torchrun", module: "torch.distributed.run", spans: torchSpans, count: torchCounts,
@@ -34,7 +34,7 @@ var nodeLaunchers = []struct {
 	},
 }
 
-// The flags of PyTorch's torch/distributed/run.py, which takes - and _ alike.
+// Flags of PyTorch's torch/distributed/run.py, which accepts - and _ alike.
 var (
 	torchSpans  = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf", "master-addr"}
 	torchCounts = []string{"nproc-per-node"}
@@ -42,13 +42,13 @@ var (
 
 // NodeLauncher is a command that starts the processes of one node alone.
 type NodeLauncher struct {
-	Name    string // as people call it, such as "torchrun"
-	PerNode string // how many processes it was told to start; empty if it was told nothing
-	Program string // the command that each of its processes runs, as far as it can be told
+	Name    string // common name, such as "torchrun"
+	PerNode string // requested number of processes; empty if not set
+	Program string // command that each of its processes runs; empty if unknown
 }
 
-// FindNodeLauncher reports whether a command is a launcher that starts the processes of its own node
-// and has not been told of others.
+// FindNodeLauncher reports whether a command is a launcher that starts the processes of its own
+// node only. It returns false if the command has flags for several nodes.
 func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 	argv = unwrapped(argv)
 	if len(argv) == 0 {
@@ -57,6 +57,7 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 	name, args := filepath.Base(argv[0]), argv[1:]
 	module, moduleArgs := pythonModule(argv)
 	for _, l := range nodeLaunchers {
+		// Compare the command, or the Python module, and the second word.
 		found := NodeLauncher{Name: name}
 		switch {
 		case module != "" && module == l.module:
@@ -70,6 +71,7 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 			}
 			found.Name, args = found.Name+" "+l.verb, args[1:]
 		}
+		// The command is this launcher. Inspect its flags.
 		own, program := splitProgram(args)
 		if _, told := flagValue(own, l.spans); told {
 			return NodeLauncher{}, false
@@ -83,7 +85,7 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 	return NodeLauncher{}, false
 }
 
-// unwrapped returns a command without an env or uv run before it.
+// unwrapped returns a command without a preceding env or uv run.
 func unwrapped(argv []string) []string {
 	switch {
 	case len(argv) > 0 && filepath.Base(argv[0]) == "env":
@@ -98,8 +100,8 @@ func unwrapped(argv []string) []string {
 	return argv
 }
 
-// pythonModule returns the module that a command runs as python -m does, and its arguments; an empty
-// one if it runs none.
+// pythonModule returns the module that a python -m command runs, and the arguments of the module.
+// It returns an empty module for other commands.
 func pythonModule(argv []string) (module string, args []string) {
 	if !strings.HasPrefix(filepath.Base(argv[0]), "python") {
 		return "", nil
@@ -115,9 +117,9 @@ func pythonModule(argv []string) (module string, args []string) {
 	return "", nil
 }
 
-// splitProgram splits the arguments of a launcher where its program begins: at a script of Python's, at
-// the flag for a module, or at a word that is no flag and follows none. The command is told for the
-// first two alone.
+// splitProgram splits the arguments of a launcher before its program. The program begins at a
+// Python script, at a module flag, or at the first argument that is neither a flag nor the value of
+// one. splitProgram returns the program's command in the first two cases only.
 func splitProgram(args []string) (own []string, program string) {
 	for at, arg := range args {
 		switch {
@@ -132,8 +134,9 @@ func splitProgram(args []string) (own []string, program string) {
 	return args, ""
 }
 
-// flagValue returns the value of the first of some flags that is among the arguments, which may
-// stand behind = or be the next one. A value of 1 or 1:1 for a count of nodes is as good as no flag.
+// flagValue returns the value of the first argument that is one of the flags in names. The value
+// follows after = or as the next argument. A node count of 1 or 1:1 is ignored, as if the flag were
+// absent.
 func flagValue(args, names []string) (value string, told bool) {
 	for at, arg := range args {
 		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -152,9 +155,9 @@ func flagValue(args, names []string) (value string, told bool) {
 	return "", false
 }
 
-// CheckCommand returns an error if a command would make several worlds, or leave nodes without
-// work: it is a launcher of one node's processes, and runs on several nodes or in several ranks.
-// ranked tells that every rank runs it, and nodes is how many nodes there are.
+// CheckCommand returns an error if a command would create several worlds, or leave nodes without
+// work: it is a launcher of one node's processes, and runs on several nodes or in several ranks. If
+// ranked is set, every rank runs the command; otherwise the head of these nodes does.
 func CheckCommand(argv []string, nodes int, ranked bool) error {
 	l, is := FindNodeLauncher(argv)
 	if !is {
@@ -167,6 +170,7 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 	if perNode == "" {
 		perNode = "N"
 	}
+	// Suggest corrections.
 	mend := fmt.Sprintf("leave it out, as ranks have the variables that it sets: bringupd --ranks-per-node=%s -- %s", perNode, program)
 	if l.Name != "rrun" {
 		mend += "; or run it once on each node, with its flags for several nodes: bringupd --ranks-per-node=1 -- sh -c " +
@@ -179,11 +183,12 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes on the head's node alone, and the other nodes would have no work; %s", l.Name, nodes, mend)
 }
 
-// spanningFlags returns the flags by which a launcher finds its other nodes in the variables of ranks.
+// spanningFlags returns the flags with which a launcher finds its other nodes, from the variables
+// of ranks.
 func spanningFlags(name string) string {
 	if strings.Contains(name, "accelerate") {
 		return ` --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK --main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT`
 	}
-	// PyTorch takes - in these names from 2.0 on.
+	// PyTorch accepts - in these names since 2.0 only.
 	return ` --nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT`
 }

@@ -9,27 +9,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// LayoutVersion is the version of the form that a Layout has as JSON. New fields may
-// come under the same number; one that goes, or means something else, has a new number.
+// LayoutVersion is the version of the JSON format of [Layout]. New fields do not change it; removed
+// fields and changed meanings do.
 const LayoutVersion = 1
 
-// Layout is a node, and who of its ranks would get what of it.
+// Layout describes a node and the bindings of its ranks.
 type Layout struct {
 	Version int    `json:"version"`
 	Host    string `json:"host"`
 	binding.Node
-	NoGPUs  string          `json:"no_gpus,omitempty"` // why none could be looked at
+	NoGPUs  string          `json:"no_gpus,omitempty"` // why the GPUs could not be read
 	PerNode string          `json:"ranks_per_node"`
 	Bind    string          `json:"bind"`
 	Ranks   []binding.Place `json:"ranks"`
 }
 
-// mostShown is how many ranks are shown at most: more than any node has CPUs.
+// mostShown is the maximum number of ranks of a Layout: more than any node has CPUs.
 const mostShown = 8192
 
-// LayOut shares a node among as many ranks as perNode says; where it is empty, that is
-// one a GPU or, without any, one a NUMA node. More than there is room for are no mistake
-// here: it is told.
+// LayOut computes the bindings of the ranks of a node. If perNode is empty, it plans one rank per
+// GPU or, without GPUs, one per NUMA node. More ranks than GPUs or cores are not an error here.
 func LayOut(node binding.Node, perNode string, kinds binding.Kinds) (Layout, error) {
 	slots := Slots{GPUs: node.Slots(binding.PerGPU), NUMAs: node.Slots(binding.PerNUMA), Cores: node.Slots(binding.PerCore), Bound: kinds.GPU}
 	if perNode == "" {
@@ -48,7 +47,7 @@ func LayOut(node binding.Node, perNode string, kinds binding.Kinds) (Layout, err
 	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(), Ranks: node.Assign(count, kinds)}, nil
 }
 
-// Text is the layout for people.
+// Text returns the layout as text for users.
 func (l Layout) Text() string {
 	var b strings.Builder
 	count := func(n int, what string) string { return fmt.Sprintf("%d %s", n, prose.Noun(n, what)) }
@@ -70,7 +69,8 @@ func (l Layout) Text() string {
 	return b.String()
 }
 
-// tellMemory tells of the NUMA nodes. Of those without CPUs, which are mostly the memory of GPUs, there may be many.
+// tellMemory prints the NUMA nodes. It groups those without CPUs in one line: they are mostly the
+// memory of GPUs, and there may be many.
 func (l Layout) tellMemory(b *strings.Builder) {
 	var others binding.Set
 	for _, node := range l.NUMA {
@@ -88,6 +88,7 @@ func (l Layout) tellMemory(b *strings.Builder) {
 	}
 }
 
+// tellDevices prints the GPUs and network cards.
 func (l Layout) tellDevices(b *strings.Builder) {
 	for _, g := range l.GPUs {
 		at := fmt.Sprintf("NUMA %d, near CPUs %v", g.NUMA, g.CPUs)
@@ -108,7 +109,7 @@ func (l Layout) tellDevices(b *strings.Builder) {
 	}
 }
 
-// tellNotes says what is not bound, each once.
+// tellNotes prints what is not bound, each note once.
 func (l Layout) tellNotes(b *strings.Builder) {
 	var notes []string
 	for _, place := range l.Ranks {

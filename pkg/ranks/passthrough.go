@@ -12,13 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// PassedOn is what a rank that another launcher has started is told on top of base,
-// whose variables of the launcher's own stay as they are: an MPI finds its server by
-// them. Those of launches around it are taken away. Own are the user's variables, NAME=VALUE, which win.
+// PassedOn returns the environment of a rank that another launcher has started. The variables of
+// this launcher stay as they are, because MPI libraries find their servers with them; the variables
+// of outer launchers are removed. own are the user's variables, NAME=VALUE, which take precedence.
 func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []string) []string {
 	base = process.WithEnv(base, roles.OuterVariables(base, r))
 	has := roles.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.Ranks)
+	// Variables that identify the rank.
 	set := map[string]string{
 		"BRINGUPD_RANK": rank, "BRINGUPD_RANKS": size, "RANK": rank, "WORLD_SIZE": size,
 		"ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
@@ -35,13 +36,14 @@ func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []str
 	if r.Nodes > 0 {
 		set["BRINGUPD_NODE_COUNT"], set["GROUP_WORLD_SIZE"] = strconv.Itoa(r.Nodes), strconv.Itoa(r.Nodes)
 	}
+	// The rendezvous address, unless it is set already.
 	if value, _ := has("MASTER_ADDR"); value == "" && r.Master != "" {
 		set["MASTER_ADDR"] = r.Master
 	}
 	if value, _ := has("MASTER_PORT"); value == "" && r.MasterPort > 0 {
 		set["MASTER_PORT"] = strconv.Itoa(r.MasterPort)
 	}
-	// As rrun does within srun --mpi=pmix: rapidsmpf then meets by Slurm's PMIx.
+	// Set the variables that rrun sets under srun --mpi=pmix: rapidsmpf then uses Slurm's PMIx.
 	if _, served := has("PMIX_NAMESPACE"); served {
 		set["RRUN_RANK"], set["RRUN_NRANKS"] = rank, size
 	}
@@ -50,21 +52,20 @@ func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []str
 	return process.WithEnv(base, set)
 }
 
-// add puts more variables on top of those that are set.
+// add adds variables to set. Later maps take precedence.
 func add(set map[string]string, more []map[string]string) {
 	for _, m := range more {
 		maps.Copy(set, m)
 		for _, vendor := range []gpu.Vendor{"", gpu.AMD} {
 			if visible := m[vendor.Variable()]; visible != "" {
-				// JAX would otherwise look for the device whose number is the task's own on its node.
+				// Without this variable, JAX would use the local number of the task as device number.
 				set["JAX_LOCAL_DEVICE_IDS"] = prose.Ordinals(strings.Count(visible, ",") + 1)
 			}
 		}
 	}
 }
 
-// Told are variables, NAME=VALUE, by their names. Of a name that is there twice the last
-// one counts.
+// Told parses variables in the form NAME=VALUE. If a name occurs twice, the last value counts.
 func Told(entries []string) map[string]string {
 	told := make(map[string]string, len(entries))
 	for _, entry := range entries {

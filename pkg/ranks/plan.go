@@ -10,23 +10,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Rank is one rank's place in the world.
+// Rank identifies a rank and its node.
 type Rank struct {
-	Rank  int // in the run
-	Node  int // by its place in the team
-	Local int // on that node
+	Rank  int // number in the run
+	Node  int // node index, by position in the team
+	Local int // number among the ranks of the node
 }
 
-// Plan is which ranks run where.
+// Plan assigns the ranks of a world to nodes.
 type Plan struct {
-	order   Order
-	perNode []int
-	ranks   int   // in all
-	nodes   []int // of each rank, where that follows no order
-	first   int   // what the ranks are numbered from
+	order   Order // numbering; used only if nodes is nil
+	perNode []int // number of ranks of each node
+	ranks   int   // total number
+	nodes   []int // node of each rank; nil if the order determines it
+	first   int   // number of the first rank
 }
 
-// Spread is the plan of ranks that come later, numbered from first on, on these nodes, each of which has a place below count.
+// Spread returns the plan of ranks that are spawned later. nodes has the node index, less than
+// count, of each rank. The ranks are numbered from first on.
 func Spread(nodes []int, count, first int) Plan {
 	p := Plan{perNode: make([]int, count), ranks: len(nodes), nodes: nodes, first: first}
 	for _, node := range nodes {
@@ -35,12 +36,13 @@ func Spread(nodes []int, count, first int) Plan {
 	return p
 }
 
-// MakePlan makes the plan of a wish. slots is how many ranks each node has, or, where
-// the wish tells how many there are in all, may have. Its error says what is missing.
+// MakePlan makes the plan that a wish requests. slots has the number of ranks of each node or, if
+// the wish sets a total, the maximum number. The error describes what is missing.
 func MakePlan(w Wish, slots []int) (Plan, error) {
 	if w.Total == 0 {
 		return planned(w.Order, slices.Clone(slots)), nil
 	}
+	// Fill the nodes in their order.
 	perNode, left := make([]int, len(slots)), w.Total
 	for node, free := range slots {
 		perNode[node] = min(free, left)
@@ -55,6 +57,7 @@ func MakePlan(w Wish, slots []int) (Plan, error) {
 		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
 			w.Total, len(slots), prose.Noun(len(slots), "node"), w.Total-left)
 	}
+	// Oversubscribe: distribute the remaining ranks evenly.
 	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
 		perNode[node]++
 	}
@@ -65,7 +68,7 @@ func planned(order Order, perNode []int) Plan {
 	return Plan{order: order, perNode: perNode, ranks: total(perNode)}
 }
 
-// all numbers the ranks.
+// all returns all ranks, by number.
 func (p Plan) all() []Rank {
 	all := make([]Rank, 0, p.ranks)
 	if p.nodes != nil {
@@ -90,7 +93,8 @@ func (p Plan) all() []Rank {
 	return all
 }
 
-// number is the number of one rank, as all has it.
+// number returns the number of the rank with this local number on a node, without listing all
+// ranks.
 func (p Plan) number(node, local int) (number int) {
 	if p.nodes != nil {
 		for rank, on := range p.nodes {
@@ -105,6 +109,8 @@ func (p Plan) number(node, local int) (number int) {
 	if p.order != RoundRobin {
 		return total(p.perNode[:node]) + local
 	}
+	// Round-robin: count the ranks with smaller local numbers, and those with the same local number on
+	// preceding nodes.
 	for other, n := range p.perNode {
 		number += min(n, local)
 		if other < node && n > local {
@@ -121,21 +127,21 @@ func total(numbers []int) (sum int) {
 	return sum
 }
 
-// PlanOf is the plan that a head has published.
+// PlanOf returns the plan in a record of the head.
 func PlanOf(r *signal.RanksRecord) Plan { return planned(Order(r.Order), r.PerNode) }
 
-// Record is the plan as a head publishes it.
+// Record returns the record with which the head publishes the plan.
 func (p Plan) Record() *signal.RanksRecord {
 	return &signal.RanksRecord{Order: string(p.order), PerNode: p.perNode}
 }
 
-// Ranks returns how many ranks there are.
+// Ranks returns the number of ranks.
 func (p Plan) Ranks() int { return p.ranks }
 
-// Nodes returns how many nodes there are, also such as have no rank.
+// Nodes returns the number of nodes, including those without ranks.
 func (p Plan) Nodes() int { return len(p.perNode) }
 
-// On returns the ranks of a node, by their local number.
+// On returns the ranks of a node, by their local numbers.
 func (p Plan) On(node int) []Rank {
 	on := make([]Rank, 0, p.perNode[node])
 	for local := range p.perNode[node] {
@@ -144,7 +150,7 @@ func (p Plan) On(node int) []Rank {
 	return on
 }
 
-// World is the plan for who meets, on these hosts.
+// World returns the plan in the form of the rendezvous. hosts has the name of each node.
 func (p Plan) World(hosts []string) meeting.World {
 	places := make([]meeting.Place, len(p.perNode))
 	for node := range places {
@@ -156,7 +162,7 @@ func (p Plan) World(hosts []string) meeting.World {
 	return meeting.NewWorld(places)
 }
 
-// Place is a node's part of the World.
+// Place returns one node's part of [Plan.World].
 func (p Plan) Place(node int, hosts []string) meeting.Place {
 	place := p.empty(node, hosts)
 	for _, rank := range p.On(node) {
@@ -165,7 +171,7 @@ func (p Plan) Place(node int, hosts []string) meeting.Place {
 	return place
 }
 
-// empty is a place without its ranks.
+// empty returns the part of a node, without its ranks.
 func (p Plan) empty(node int, hosts []string) meeting.Place {
 	place := meeting.Place{Node: node, Host: fmt.Sprintf("node %d", node), Ranks: make([]int, 0, p.perNode[node])}
 	if node < len(hosts) {
@@ -174,7 +180,7 @@ func (p Plan) empty(node int, hosts []string) meeting.Place {
 	return place
 }
 
-// NodeOf returns of each rank on which node it runs.
+// NodeOf returns the node index of each rank.
 func (p Plan) NodeOf() []int {
 	nodes := make([]int, p.ranks)
 	for _, rank := range p.all() {
@@ -183,7 +189,7 @@ func (p Plan) NodeOf() []int {
 	return nodes
 }
 
-// Used returns which of these hosts, one a node, have any ranks.
+// Used returns the hosts that have ranks. hosts has the name of each node.
 func (p Plan) Used(hosts []string) (used []string) {
 	for node, n := range p.perNode {
 		if n > 0 {
@@ -193,12 +199,13 @@ func (p Plan) Used(hosts []string) (used []string) {
 	return used
 }
 
-// Local returns how many ranks a node has.
+// Local returns the number of ranks of a node.
 func (p Plan) Local(node int) int { return p.perNode[node] }
 
-// Uneven tells which of the nodes, by their names, have how many ranks; nothing where
-// all have as many.
+// Uneven describes how many ranks each node has, if the nodes have different numbers of ranks.
+// Otherwise it returns an empty string. hosts formats a list of nodes.
 func (p Plan) Uneven(hosts func(nodes []int) string) string {
+	// Group the nodes by their numbers of ranks.
 	by := make(map[int][]int)
 	var counts []int
 	for node, n := range p.perNode {
@@ -218,7 +225,7 @@ func (p Plan) Uneven(hosts func(nodes []int) string) string {
 	return "the nodes have not as many ranks each: " + strings.Join(parts, "; ")
 }
 
-// Failed are those of some exits that were not well.
+// Failed returns the exits with a code other than 0.
 func Failed(exits []signal.RankExit) []signal.RankExit {
 	return slices.DeleteFunc(slices.Clone(exits), func(e signal.RankExit) bool { return e.Code == 0 })
 }

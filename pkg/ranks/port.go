@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// torchPort is where torch meets that is told no port: other jobs' are there, too.
+// torchPort is the default port of torch.distributed, which other jobs may use as well.
 const torchPort = 29500
 
-// HoldPort returns a port of this node that is given to nobody else until it is
-// released. A program that sets SO_REUSEADDR, as torch's store and most servers do, can
-// listen there meanwhile: we are bound to it, and do not listen.
+// HoldPort reserves a port of this node until release is called. It binds the port but does not
+// listen, so that a program which sets SO_REUSEADDR, such as torch's store and most servers, can
+// listen on it meanwhile.
 func HoldPort() (port int, release func(), err error) {
 	for range 3 {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -30,7 +30,7 @@ func HoldPort() (port int, release func(), err error) {
 	return 0, nil, fmt.Errorf("cannot hold a port for the ranks: the kernel gives none but %d", torchPort)
 }
 
-// bindAny binds a socket to a port that the kernel picks.
+// bindAny binds a socket to a port that the kernel selects, and returns the port.
 func bindAny(fd int) (port int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, err

@@ -10,10 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Take binds the calling thread, which must be locked to its goroutine, to the place of a
-// rank that a launcher has started: where that has bound it already, it stays. Restore
-// undoes it. Differences tell in sentences what is not as it should be. The error is a
-// *roles.LaunchError.
+// Take binds the calling thread, which must be locked to its goroutine, for a rank that another
+// launcher has started. A binding by the launcher is kept. restore undoes the binding. differences
+// are sentences that describe what is wrong with it. The error is a *roles.LaunchError.
 func Take(rank roles.StartedRank, gpus gpu.Topology, kinds binding.Kinds) (place binding.Place, restore func() error, differences []string, err error) {
 	task := binding.Task{By: rank.By, Local: rank.Local, Locals: rank.Locals, CPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
 	found, err := binding.Find(gpus, os.LookupEnv)

@@ -8,45 +8,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Order is how ranks are numbered.
+// Order determines how ranks are numbered.
 type Order string
 
-// The orders of --rank-order.
+// Values of --rank-order.
 const (
-	ByNode     Order = "node"        // all of one node, then all of the next
-	RoundRobin Order = "round-robin" // the first of each node, then the second of each
+	ByNode     Order = "node"        // all ranks of one node, then all of the next
+	RoundRobin Order = "round-robin" // the first rank of each node, then the second of each
 )
 
-// Orders are what a user may ask for.
+// Orders are the valid values of --rank-order.
 var Orders = []string{string(ByNode), string(RoundRobin)}
 
-// The units of --ranks-per-node, beside a number.
+// Units of --ranks-per-node, which also accepts a number.
 const (
 	PerGPU  = "gpu"
 	PerNUMA = "numa"
 	PerCore = "core"
 )
 
-// Units are what a node may have a rank for each of.
+// Units are the valid units of --ranks-per-node.
 var Units = []string{PerGPU, PerNUMA, PerCore}
 
-// Wish is which world somebody asks for; the zero value: none.
+// Wish describes the requested world. The zero value requests none.
 type Wish struct {
-	PerNode string // a number, or one of Units; empty: not told
-	Total   int    // in all, with PerNode no more on a node than that; 0: not told
-	Order   Order  // empty: ByNode
-	// Oversubscribe lets a node have more ranks than GPUs or cores.
+	PerNode string // a number, or one of Units; empty if not set
+	Total   int    // total number of ranks, limited by PerNode if that is set; 0 if not set
+	Order   Order  // empty means ByNode
+	// Oversubscribe permits more ranks on a node than it has GPUs or cores.
 	Oversubscribe bool
-	// Slots is how many ranks a node may have in all, those that are spawned too; 0: as many as it may be told to begin with.
+	// Slots is the maximum number of ranks of a node, including spawned ranks. If it is 0, the maximum
+	// is the number that the node can have when the run begins.
 	Slots int
 }
 
-// most is how many ranks a node, and a world, may be told to have: what a rank's
-// number may be in 32 bits.
+// most is the maximum number of ranks of a node and of a world: the largest 32-bit rank number.
 const most = 1<<31 - 1
 
-// ParsePerNode returns what --ranks-per-node means; its error says what would be
-// accepted.
+// ParsePerNode validates a value of --ranks-per-node and returns it. The error describes the valid
+// values.
 func ParsePerNode(text string) (string, error) {
 	if slices.Contains(Units, text) {
 		return text, nil
@@ -57,28 +57,29 @@ func ParsePerNode(text string) (string, error) {
 	return text, nil
 }
 
-// Wanted tells whether there is to be a world.
+// Wanted reports whether a world is requested.
 func (w Wish) Wanted() bool { return w.PerNode != "" || w.Total > 0 }
 
-// Counted tells whether the head has to know how many ranks each node may have.
+// Counted reports whether the head must know how many ranks each node can have.
 func (w Wish) Counted() bool {
 	_, err := strconv.Atoi(w.PerNode)
 	return w.Wanted() && err != nil
 }
 
-// Slots are what a node has that ranks run on.
+// Slots counts what a node has for ranks.
 type Slots struct {
-	GPUs  int // that the job has there
-	NUMAs int // NUMA nodes with CPUs of the job's
-	Cores int // physical cores of the job's; more where the launcher has granted more CPUs than can be seen; 0: not known
-	// Bound says that each rank is to have GPUs of its own where there are any.
+	GPUs  int // GPUs of the job on this node
+	NUMAs int // NUMA nodes with CPUs of the job
+	Cores int // physical cores of the job; more if the launcher granted more CPUs than are visible; 0 if unknown
+	// Bound is set if each rank must have its own GPUs, provided that there are GPUs.
 	Bound bool
 }
 
-// Here returns how many ranks a node with those slots has, or may have where the
-// whole number is told. Its error, which speaks of the node as "it", says what is there,
-// what was asked, and what allows it.
+// Here returns the number of ranks of a node with these slots or, if only a total is requested, the
+// maximum number. The error, which refers to the node as "it", describes what the node has, what
+// was requested, and how to permit it.
 func (w Wish) Here(s Slots) (int, error) {
+	// The limit is the number of GPUs if each rank gets its own, otherwise the number of cores.
 	most, what := s.Cores, "core"
 	if s.GPUs > 0 && s.Bound {
 		most, what = s.GPUs, "GPU"
@@ -97,9 +98,9 @@ func (w Wish) Here(s Slots) (int, error) {
 	case PerCore:
 		asked = max(s.Cores, 1)
 	default:
-		asked, _ = strconv.Atoi(w.PerNode) // ParsePerNode has seen it
+		asked, _ = strconv.Atoi(w.PerNode) // validated by ParsePerNode
 	}
-	if asked <= most || most == 0 || w.Oversubscribe { // 0: nobody knows
+	if asked <= most || most == 0 || w.Oversubscribe { // 0 means unknown
 		return asked, nil
 	}
 	mend := "give --oversubscribe to let them share"

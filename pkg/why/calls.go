@@ -2,13 +2,13 @@ package why
 
 import "golang.org/x/sys/unix"
 
-// call is a system call in which processes wait.
+// call is a system call in which a process may wait.
 type call struct {
 	name string
-	file bool // its first argument is the file that it is about
+	file bool // its first argument is a file descriptor
 }
 
-// calls are those, by number; a machine that has others adds them.
+// calls are the system calls by number. Files for other architectures add theirs.
 var calls = map[int64]call{
 	unix.SYS_READ: {"read", true}, unix.SYS_READV: {"readv", true}, unix.SYS_PREAD64: {"pread", true}, unix.SYS_PREADV: {"preadv", true},
 	unix.SYS_WRITE: {"write", true}, unix.SYS_WRITEV: {"writev", true}, unix.SYS_PWRITE64: {"pwrite", true}, unix.SYS_PWRITEV: {"pwritev", true},
@@ -29,16 +29,17 @@ var calls = map[int64]call{
 	unix.SYS_IO_GETEVENTS: {"io_getevents", false}, unix.SYS_IO_URING_ENTER: {"io_uring_enter", false}, unix.SYS_SCHED_YIELD: {"sched_yield", false},
 }
 
-// The calls in which a process waits for its children.
+// System calls with which a process waits for its child processes.
 const (
 	wait4  = "wait4"
 	waitid = "waitid"
-	// restarted is what a wait becomes that a stop has interrupted, whatever call it was.
+	// restarted is the system call that continues any wait after a stop has interrupted it.
 	restarted = "restart_syscall"
 )
 
-// kernelWaits are the system calls that the kernel's functions tell, where the number of the call may not be read: Yama
-// keeps that from all but the parents of a process, and these not.
+// kernelWaits maps kernel functions, as in /proc/PID/wchan, to system calls. They are used if the
+// number of the system call cannot be read: Yama restricts it to ancestors of the process, but not
+// wchan.
 var kernelWaits = map[string]string{
 	"hrtimer_nanosleep": "nanosleep", "do_nanosleep": "nanosleep", "common_nsleep": "nanosleep",
 	"futex_wait_queue": "futex", "futex_wait_queue_me": "futex", "futex_do_wait": "futex", "futex_wait": "futex",

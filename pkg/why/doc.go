@@ -1,9 +1,12 @@
-// Package why tells what the processes of a run are doing: the driver, every rank, the services.
+// Package why diagnoses hangs: it shows the current activity of a run's processes, which are the
+// driver, all ranks and the services.
 //
-// A node is looked at by a process beside its daemon (Node.Look), which prints what it has seen as one line of JSON a
-// child. Whoever asks makes one picture of all lines (NewPicture): those who do the same are one group, and the smallest
-// groups come first, since what explains a hang is mostly the one rank that does something else. Idle judges, within
-// the daemons, since when no rank does anything.
+// On each node, a process beside the daemon inspects the daemon's child processes ([Node.Look]) and
+// prints one line of JSON per child. The requesting program combines the lines of all nodes
+// ([NewPicture]): processes with the same activity form a group. Small groups come first, because a
+// hang is mostly explained by the one rank that differs from the others. In the daemons, [Idle]
+// determines since when no rank has made progress.
 //
-// Nothing here waits without a bound: a process that hangs in the kernel may take along who looks at it.
+// All operations have timeouts, because inspecting a process that hangs in the kernel may hang as
+// well.
 package why

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Who reads stacks.
+// Values of [Stack.By].
 const (
 	pySpy       = "py-spy"
 	debugger    = "gdb"
@@ -26,31 +26,33 @@ const (
 )
 
 const (
-	// stackTime bounds what reads one stack, and stacksTime all of a node.
+	// stackTime is the timeout for reading one stack, stacksTime for all stacks of a node.
 	stackTime  = 10 * time.Second
 	stacksTime = 30 * time.Second
-	// killLag is how long what reads a stack may take to end when it is killed.
+	// killLag is how long a killed debugger may take to end.
 	killLag = time.Second
-	// mostPrinted is how much of what it prints is read, in bytes.
+	// mostPrinted is the maximum amount of a debugger's output that is read, in bytes.
 	mostPrinted = 4 << 20
 )
 
-// gatherer reads the stacks of a node's processes, some side by side.
+// gatherer reads the stacks of a node's processes, several concurrently.
 type gatherer struct {
 	ctx   context.Context
 	close context.CancelFunc
-	slots chan struct{}
+	slots chan struct{} // limits concurrent reads
 	root  procfs
-	path  string        // where debuggers are looked for first
-	each  time.Duration // that one stack may take
+	path  string        // PATH in which debuggers are searched first
+	each  time.Duration // timeout per stack
 }
 
+// newGatherer returns a gatherer with a timeout for all stacks. The caller must call close.
 func newGatherer(ctx context.Context) *gatherer {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTime, fmt.Errorf("the node's stacks have taken %s", stacksTime))
 	return &gatherer{ctx: ctx, close: cancel, slots: make(chan struct{}, max(2, runtime.NumCPU()/2)), root: "/proc", path: os.Getenv("PATH"), each: stackTime}
 }
 
-// stack reads the stack of the thread that is shown of a process.
+// stack reads the stack of p.Thread or, if that is 0, of the first thread. If no debugger can read
+// it, it returns the kernel's stack, with a Problem. It waits for a free slot.
 func (g *gatherer) stack(p Process) *Stack {
 	select {
 	case g.slots <- struct{}{}:
@@ -60,6 +62,7 @@ func (g *gatherer) stack(p Process) *Stack {
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, g.each, fmt.Errorf("it took longer than %s", g.each))
 	defer cancel()
+	// Select the thread and a debugger.
 	thread := p.PID
 	if p.Thread != 0 {
 		thread = p.Thread
@@ -68,7 +71,7 @@ func (g *gatherer) stack(p Process) *Stack {
 	var stack *Stack
 	var err error
 	switch python := g.isPython(ctx, p.PID); {
-	case p.State == stuck || p.State == traced: // a debugger would wait for it, too
+	case p.State == stuck || p.State == traced: // a debugger would hang, too
 		err = errors.New("no debugger gets at a process in this state")
 	case python && process.Find(pySpy, env) == nil:
 		stack, err = g.byPySpy(ctx, env, p.PID, thread)
@@ -82,14 +85,15 @@ func (g *gatherer) stack(p Process) *Stack {
 	if err == nil {
 		return stack
 	}
+	// Use the kernel's stack instead.
 	text, _ := g.root.read(ctx, strconv.Itoa(p.PID), "task", strconv.Itoa(thread), "stack")
 	stack = parseKernel(text)
 	stack.Problem = err.Error()
 	return stack
 }
 
-// environ is our environment with the PATH in which debuggers are looked for: behind ours is where the program itself
-// is, since a virtual environment may have one.
+// environ returns the environment of a debugger: that of this process, with the directory of the
+// inspected program appended to PATH, because a virtual environment may contain py-spy.
 func (g *gatherer) environ(ctx context.Context, pid int) []string {
 	path := g.path
 	argv, _ := g.root.read(ctx, strconv.Itoa(pid), "cmdline")
@@ -99,15 +103,15 @@ func (g *gatherer) environ(ctx context.Context, pid int) []string {
 	return append(os.Environ(), "PATH="+path)
 }
 
-// isPython tells whether a process runs an interpreter of Python.
+// isPython reports whether a process runs a Python interpreter.
 func (g *gatherer) isPython(ctx context.Context, pid int) bool {
 	path := filepath.Join(string(g.root), strconv.Itoa(pid), "exe")
 	program, err := pause.Bounded(ctx, lookLag, func() (string, error) { return os.Readlink(path) })
 	return err == nil && strings.HasPrefix(filepath.Base(program), "python")
 }
 
-// byPySpy has py-spy read a stack without stopping the process, and where that does not do, because the process runs,
-// once more with a stop.
+// byPySpy reads a stack with py-spy without stopping the process. If that fails, usually because
+// the process is running, it tries once more and stops the process meanwhile.
 func (g *gatherer) byPySpy(ctx context.Context, env []string, pid, thread int) (*Stack, error) {
 	argv := []string{pySpy, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid)}
 	text, err := run(ctx, env, argv...)
@@ -120,8 +124,8 @@ func (g *gatherer) byPySpy(ctx context.Context, env []string, pid, thread int) (
 	return parsePySpy([]byte(text), thread)
 }
 
-// byGDB has gdb read a stack. It stops the process for as long; one that would stay stopped since gdb was killed at the
-// wrong moment is continued.
+// byGDB reads a stack with gdb, which stops the process meanwhile. If gdb was killed and left the
+// process stopped, byGDB continues the process.
 func (g *gatherer) byGDB(ctx context.Context, env []string, p Process, thread int) (*Stack, error) {
 	text, err := run(ctx, env, debugger, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
 		"-p", strconv.Itoa(p.PID), "-ex", fmt.Sprintf("thread apply all bt %d", mostFrames))
@@ -134,16 +138,16 @@ func (g *gatherer) byGDB(ctx context.Context, env []string, p Process, thread in
 	return parseGDB(text, thread)
 }
 
-// goOn continues a process that is stopped.
+// goOn continues a process if it is stopped.
 func (g *gatherer) goOn(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), killLag)
 	defer cancel()
 	if _, state := g.root.stat(ctx, strconv.Itoa(pid)); state == stopped {
-		_ = unix.Kill(pid, unix.SIGCONT) // it may have ended
+		_ = unix.Kill(pid, unix.SIGCONT) // the process may have ended
 	}
 }
 
-// run runs what reads a stack, and returns what it prints.
+// run runs a debugger and returns its output.
 func run(ctx context.Context, env []string, argv ...string) (string, error) {
 	out, errs := &process.Beginning{Most: mostPrinted}, &process.Beginning{Most: 4 << 10}
 	_, err := pause.Bounded(ctx, killLag, func() (struct{}, error) {

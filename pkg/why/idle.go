@@ -5,39 +5,43 @@ import (
 	"time"
 )
 
-// Usage is what a rank has done up to a moment.
+// Usage is the total activity of a rank up to a point in time.
 type Usage struct {
-	Used    time.Duration // processor time of its whole family: see Sampler
-	Printed int64         // bytes
+	Used    time.Duration // processor time of its process tree; see Sampler
+	Printed int64         // amount of output in bytes
 }
 
 const (
-	// idleWindow is over how long processor time is looked at together: the kernel counts it in hundredths of a second.
+	// idleWindow is the period over which processor time is averaged, because the kernel counts it in
+	// hundredths of a second.
 	idleWindow = 10 * time.Second
-	// idleShare is which part of a core a rank may use that does nothing: what the heartbeats and watchdogs of common
-	// frameworks need, several times over.
+	// idleShare is the part of a core that an idle rank may use. It is several times the amount that
+	// heartbeats and watchdogs of common frameworks need.
 	idleShare = 0.01
-	// longestGap is how long after the last sample another one tells what was between: we may not have run ourselves,
-	// in a job that was suspended.
+	// longestGap is the maximum time between two samples. After a longer gap the daemon itself has
+	// probably not run, for example because the job was suspended, and the samples show nothing.
 	longestGap = 2 * idleWindow
 )
 
-// Idle tells since when none of a node's ranks does anything: uses no processor time and prints nothing. It is told of
-// them every few seconds. The zero value has been told nothing; it is for one goroutine.
+// Idle determines since when no rank of a node has made progress: used processor time or printed
+// anything. [Idle.Add] must be called every few seconds. The zero value is ready for use. An Idle
+// is not safe for concurrent use.
 type Idle struct {
-	// OutputOnly has processor time be no sign of life: there are ranks that spin while they wait for each other.
+	// OutputOnly ignores processor time, because some ranks use it while they wait for each other.
 	OutputOnly bool
 
-	last    map[int]Usage // by rank
+	last    map[int]Usage // previous sample, by rank
 	lastAt  time.Time
-	begin   map[int]Usage // of the window
+	begin   map[int]Usage // usage at the beginning of the window
 	beginAt time.Time
-	active  time.Time // when one of them did something last
+	active  time.Time // time of the last progress
 }
 
-// Add takes in what the ranks have used and printed up to now, all of them that run on the node, and returns since when
-// none has done anything, which is now where one has. A rank that has begun or ended has done something.
+// Add adds a sample: the usage of all ranks that run on the node. It returns since when no rank has
+// made progress, or now if a rank has just made progress. The start and the end of a rank count as
+// progress.
 func (i *Idle) Add(now time.Time, ranks map[int]Usage) (since time.Time) {
+	// Compare with the previous sample: is it recent, with the same ranks and the same output?
 	known := len(i.last) == len(ranks) && now.Sub(i.lastAt) <= longestGap
 	for rank, usage := range ranks {
 		before, there := i.last[rank]
@@ -56,8 +60,8 @@ func (i *Idle) Add(now time.Time, ranks map[int]Usage) (since time.Time) {
 	return i.active
 }
 
-// worked tells whether a rank has used processor time since the window began. Less than then means that a process of
-// it has ended.
+// worked reports whether a rank has used processor time since the beginning of the window. A
+// decrease means that one of its processes has ended, which counts as well.
 func (i *Idle) worked(elapsed time.Duration) bool {
 	for rank, usage := range i.last {
 		used := usage.Used - i.begin[rank].Used

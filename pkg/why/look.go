@@ -16,35 +16,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Process is what one process does.
+// Process is the state of one process, shown by one of its threads.
 type Process struct {
 	PID     int     `json:"pid"`
-	Thread  int     `json:"thread,omitempty"` // that is shown, where it is not the first
+	Thread  int     `json:"thread,omitempty"` // the thread that is shown, if it is not the first
 	Name    string  `json:"name"`
-	State   string  `json:"state"`          // a letter, as ps shows it
-	Call    string  `json:"call,omitempty"` // the system call that it is in, or its number
-	On      string  `json:"on,omitempty"`   // the file or the peer that the call is about
+	State   string  `json:"state"`          // a letter, as printed by ps
+	Call    string  `json:"call,omitempty"` // system call in which the thread is, or its number
+	On      string  `json:"on,omitempty"`   // file or peer that is the subject of the system call
 	Wchan   string  `json:"wchan,omitempty"`
-	Tracer  int     `json:"tracer,omitempty"` // the process that traces it
+	Tracer  int     `json:"tracer,omitempty"` // process that traces this one
 	Threads int     `json:"threads,omitempty"`
-	Cores   float64 `json:"cores"`             // of processor that it has used, on average while it was looked at
-	StillS  float64 `json:"still_s,omitempty"` // seconds since it last ran on a processor, about; 0: it has just run, or it is not known
-	Problem string  `json:"problem,omitempty"` // why not all could be seen
+	Cores   float64 `json:"cores"`             // average number of cores used during the measurement
+	StillS  float64 `json:"still_s,omitempty"` // approximate seconds since it last ran on a processor; 0 if it has just run or if unknown
+	Problem string  `json:"problem,omitempty"` // why part of the state could not be read
 }
 
-// The states of which there is more to say than that.
+// States that need special treatment.
 const (
 	running = "R"
-	stuck   = "D" // uninterruptible: it waits for a disk, a share or a driver
+	stuck   = "D" // uninterruptible: waits for a disk, a network file system or a driver
 	stopped = "T"
 	traced  = "t"
 	zombie  = "Z"
 )
 
-// procfs is where /proc is.
+// procfs is the path of /proc.
 type procfs string
 
-// looker looks at processes.
+// looker inspects processes.
 type looker struct {
 	procfs
 	clocks *clocks
@@ -53,16 +53,17 @@ type looker struct {
 func newLooker(root procfs) looker { return looker{root, newClocks(root)} }
 
 const (
-	// lookLag is how much later than its time a file of /proc may answer.
+	// lookLag is how long reading a file of /proc may take beyond the deadline of its context.
 	lookLag = 50 * time.Millisecond
-	// mostThreads is how many of a process are looked at.
+	// mostThreads is the maximum number of threads of a process that are inspected.
 	mostThreads = 256
-	// stuckTime is for how long a thread must not have run for its D state to tell something: every disk causes it for
-	// a moment.
+	// stuckTime is how long a thread must not have run until its D state counts: every disk access
+	// causes that state for a moment.
 	stuckTime = time.Second
 )
 
-// read reads a file of /proc, which may hang with a process that hangs.
+// read returns the contents of a file of /proc. It gives up at the deadline of ctx, because reading
+// can hang if the process hangs.
 func (root procfs) read(ctx context.Context, path ...string) (string, error) {
 	name := filepath.Join(append([]string{string(root)}, path...)...)
 	text, err := pause.Bounded(ctx, lookLag, func() ([]byte, error) { return os.ReadFile(name) })
@@ -72,9 +73,10 @@ func (root procfs) read(ctx context.Context, path ...string) (string, error) {
 	return strings.TrimRight(string(text), "\n"), err
 }
 
-// look looks at a process: at its first thread, or at one that is stuck where there is one.
+// look inspects a process. It shows the first thread, or a thread that is stuck if there is one.
 func (root looker) look(ctx context.Context, pid int) Process {
 	number := strconv.Itoa(pid)
+	// Select the thread.
 	p := Process{PID: pid}
 	task := filepath.Join(number, "task", number)
 	p.Name, p.State = root.stat(ctx, task)
@@ -85,6 +87,7 @@ func (root looker) look(ctx context.Context, pid int) Process {
 			p.Thread, _ = strconv.Atoi(thread)
 		}
 	}
+	// Determine what the thread waits for.
 	p.StillS = root.clocks.still(ctx, task).Seconds()
 	p.Wchan, _ = root.read(ctx, task, "wchan")
 	if p.Wchan == "0" {
@@ -119,7 +122,7 @@ func (root procfs) stat(ctx context.Context, task string) (name, state string) {
 	return text[open+1 : shut], text[shut+2 : shut+3]
 }
 
-// stuckThread returns a thread that has been stuck for a while.
+// stuckThread returns a thread that has been in D state for at least stuckTime, or an empty string.
 func (root looker) stuckThread(ctx context.Context, number string, threads []os.DirEntry) string {
 	for _, thread := range threads[:min(len(threads), mostThreads)] {
 		task := filepath.Join(number, "task", thread.Name())
@@ -130,7 +133,7 @@ func (root looker) stuckThread(ctx context.Context, number string, threads []os.
 	return ""
 }
 
-// call returns the system call that a thread is in, and the number of the file that it is about; -1 where it is about none.
+// call returns the system call in which a thread is, and its file descriptor, or -1 if it has none.
 func (root procfs) call(ctx context.Context, task string) (name string, file int64, err error) {
 	text, err := root.read(ctx, task, "syscall")
 	if err != nil {
@@ -140,7 +143,7 @@ func (root procfs) call(ctx context.Context, task string) (name string, file int
 	return name, file, nil
 }
 
-// parseCall reads the text of a thread's file syscall. A thread that runs is in none.
+// parseCall parses /proc/PID/task/TID/syscall. A running thread is in no system call.
 func parseCall(text string) (name string, file int64) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 {
@@ -161,7 +164,7 @@ func parseCall(text string) (name string, file int64) {
 	return known.name, file
 }
 
-// tracer returns who traces a process; 0 for nobody.
+// tracer returns the process that traces a process, or 0 if there is none.
 func (root procfs) tracer(ctx context.Context, number string) (pid int) {
 	text, _ := root.read(ctx, number, "status")
 	for line := range strings.Lines(text) {
@@ -172,7 +175,7 @@ func (root procfs) tracer(ctx context.Context, number string) (pid int) {
 	return pid
 }
 
-// file says in words what an open file of a process is.
+// file describes an open file of a process.
 func (root procfs) file(ctx context.Context, number string, file int64) string {
 	path := filepath.Join(string(root), number, "fd", strconv.FormatInt(file, 10))
 	target, err := pause.Bounded(ctx, lookLag, func() (string, error) { return os.Readlink(path) })
@@ -191,7 +194,7 @@ func (root procfs) file(ctx context.Context, number string, file int64) string {
 	return target
 }
 
-// peer says who is at the other end of a socket.
+// peer describes the other end of a socket.
 func (root procfs) peer(ctx context.Context, number, inode string) string {
 	for _, kind := range []string{"tcp", "tcp6", "udp", "udp6", "unix"} {
 		text, err := root.read(ctx, number, "net", kind)
@@ -205,7 +208,7 @@ func (root procfs) peer(ctx context.Context, number, inode string) string {
 	return "a socket"
 }
 
-// socketIn finds a socket in the text of a file of /proc/net, and says what it is.
+// socketIn searches a file of /proc/net for a socket, and describes the socket.
 func socketIn(text, kind, inode string) string {
 	const inetInode, unixInode, unixPath = 9, 6, 7
 	for line := range strings.Lines(text) {
@@ -220,6 +223,7 @@ func socketIn(text, kind, inode string) string {
 			continue
 		}
 		local, remote := address(fields[1]), address(fields[2])
+		// State 0A is LISTEN, state 02 is SYN_SENT.
 		switch state := fields[3]; {
 		case state == "0A":
 			return kind[:3] + " connections to " + local
@@ -234,7 +238,7 @@ func socketIn(text, kind, inode string) string {
 	return ""
 }
 
-// address makes words of an address in /proc/net: 0100007F:7529 is 127.0.0.1:29993.
+// address formats an address of /proc/net: 0100007F:7529 is 127.0.0.1:29993.
 func address(text string) string {
 	host, port, _ := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)

@@ -15,24 +15,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Child is one that a daemon has started.
+// Child is a child process of a daemon.
 type Child struct {
-	Name   string `json:"name"` // driver, rank 12, worker
+	Name   string `json:"name"` // such as driver, rank 12, worker
 	PID    int    `json:"pid"`
-	Ended  string `json:"ended,omitempty"` // how it ended, where it has
+	Ended  string `json:"ended,omitempty"` // description of its end; empty if it runs
 	Output Output `json:"output"`
 }
 
-// Variable is the environment variable by which a daemon tells its children to the program that looks at them.
+// Variable is the environment variable in which a daemon passes its children to the program that
+// inspects them.
 const Variable = "BRINGUPD_CHILDREN"
 
-// Describe returns the variable with its value.
+// Describe returns the variable with its value, in the form NAME=VALUE.
 func Describe(children []Child) string {
-	text, _ := json.Marshal(children) // of nothing that could not be written
+	text, _ := json.Marshal(children) // cannot fail for this type
 	return Variable + "=" + string(text)
 }
 
-// Described reads the value of the variable.
+// Described parses the value of the variable.
 func Described(value string) (children []Child, err error) {
 	if err = json.Unmarshal([]byte(value), &children); err != nil {
 		err = fmt.Errorf("cannot read %s, by which a daemon tells its children: %v", Variable, err)
@@ -40,70 +41,74 @@ func Described(value string) (children []Child, err error) {
 	return children, err
 }
 
-// Wait is what a program waits for at the job's meeting.
+// Wait is an operation of the rendezvous for which a program waits.
 type Wait struct {
-	PID     int     `json:"-"`    // the process that asked for it, or
-	Child   string  `json:"-"`    // the child whose it is
+	PID     int     `json:"-"`    // process that requested it, or 0 if Child is set
+	Child   string  `json:"-"`    // child to which the program belongs, or empty if PID is set
 	Kind    string  `json:"kind"` // fence or get
 	Name    string  `json:"name"`
-	SinceS  float64 `json:"since_s"`           // for how many seconds
-	Missing []int   `json:"missing,omitempty"` // ranks that are waited for
+	SinceS  float64 `json:"since_s"`           // duration of the wait so far, in seconds
+	Missing []int   `json:"missing,omitempty"` // ranks for which it waits
 }
 
-// Output is what a child has printed.
+// Output is the amount and the age of a child's output.
 type Output struct {
 	Bytes int64   `json:"bytes"`
-	AgoS  float64 `json:"ago_s"` // seconds since the last of it, where there is any
+	AgoS  float64 `json:"ago_s"` // seconds since the last output, if there is any
 }
 
-// Seen is what one child of a node does.
+// Seen is the result of inspecting one child of a node.
 type Seen struct {
-	Child     string   `json:"child"`          // its name; empty: what is told of the node
-	Node      int      `json:"node"`           // its daemon's number
-	Host      string   `json:"host,omitempty"` // its name
+	Child     string   `json:"child"`          // name of the child; empty if Problem concerns the whole node
+	Node      int      `json:"node"`           // node index
+	Host      string   `json:"host,omitempty"` // host name
 	PID       int      `json:"pid,omitempty"`
 	Ended     string   `json:"ended,omitempty"`
-	Process   *Process `json:"process,omitempty"`   // the one of its family that tells most
-	Processes int      `json:"processes,omitempty"` // in its family
-	Cores     float64  `json:"cores"`               // that all of them have used
+	Process   *Process `json:"process,omitempty"`   // process of its tree with the most significant state
+	Processes int      `json:"processes,omitempty"` // number of processes in its tree
+	Cores     float64  `json:"cores"`               // number of cores used by all of them
 	Output    Output   `json:"output"`
 	Waits     []Wait   `json:"waits,omitempty"`
-	Stack     *Stack   `json:"stack,omitempty"` // of Process's thread
+	Stack     *Stack   `json:"stack,omitempty"` // stack of the thread shown in Process
 	Problem   string   `json:"problem,omitempty"`
 }
 
-// Node is one node that is looked at.
+// Node configures the inspection of a node.
 type Node struct {
 	Children []Child
-	// Waits returns what the node's programs wait for at the job's meeting; nil: there is none.
+	// Waits returns the rendezvous operations for which programs of the node wait. It is nil if the
+	// job has no rendezvous.
 	Waits  func(ctx context.Context) ([]Wait, error)
 	Stacks bool
-	// For is how long processor time is measured.
+	// For is the duration of the measurement of processor time.
 	For time.Duration
 }
 
 const (
-	// lookTime bounds the look at one child's processes, and the question for waits.
+	// lookTime is the timeout for inspecting the processes of one child, and for requesting waits.
 	lookTime = 3 * time.Second
-	// mostMembers is how many processes of a family are looked at: the nearest to the child.
+	// mostMembers is the maximum number of processes of a tree that are inspected: those nearest to
+	// the child.
 	mostMembers = 64
-	// looksAtOnce is how many children are looked at side by side.
+	// looksAtOnce is the maximum number of children that are inspected concurrently.
 	looksAtOnce = 16
 )
 
-// Look looks at the node's children and tells each, as soon as it is seen, to one caller at a time. What can't be seen
-// is told as a problem.
+// Look inspects the node's children. It passes the result of each to the callback as soon as it is
+// available; calls are never concurrent. Failures are reported in [Seen.Problem].
 func (n Node) Look(ctx context.Context, tell func(Seen)) {
 	asked := time.Now()
 	waits, err := n.waits(ctx)
 	if err != nil {
 		tell(Seen{Problem: err.Error()})
 	}
+	// Measure processor time: sample all process trees twice.
 	onlooker := process.NewOnlooker()
 	first, began := families(onlooker, n.Children), time.Now()
 	pause.For(ctx, n.For)
 	second, took := families(onlooker, n.Children), time.Since(began)
 
+	// Inspect the children concurrently.
 	var mu sync.Mutex
 	var looks errgroup.Group
 	looks.SetLimit(looksAtOnce)
@@ -130,7 +135,8 @@ func (n Node) Look(ctx context.Context, tell func(Seen)) {
 	gatherer.close()
 }
 
-// families are those of the children that live. Whom /proc hides is in none.
+// families returns the process trees of the running children. Processes hidden by /proc are left
+// out.
 func families(onlooker *process.Onlooker, children []Child) map[int][]process.Member {
 	var living []int
 	for _, child := range children {
@@ -142,14 +148,15 @@ func families(onlooker *process.Onlooker, children []Child) map[int][]process.Me
 	return families
 }
 
-// member is one process of a family, and how many cores it has used.
+// member is a process of a tree, with the number of cores that it has used.
 type member struct {
 	process.Member
 	cores float64
 }
 
-// cores tells how many cores the processes of a family have used between two looks, all of them and each that is still
-// there.
+// cores returns the number of cores that a process tree has used between two samples, in total and
+// for each process of the second sample. The total includes child processes that have ended
+// meanwhile.
 func cores(first, second []process.Member, took time.Duration) (all float64, family []member) {
 	type identity struct {
 		pid   int
@@ -168,7 +175,7 @@ func cores(first, second []process.Member, took time.Duration) (all float64, fam
 	return max(0, all/seconds), family
 }
 
-// see looks at a child's family.
+// see inspects the process tree of a child.
 func (root looker) see(ctx context.Context, child Child, family []member) Seen {
 	seen := Seen{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output}
 	if child.Ended != "" {
@@ -191,8 +198,10 @@ func (root looker) see(ctx context.Context, child Child, family []member) Seen {
 	return seen
 }
 
-// nearest puts a family in the order of its descent: the child first, then its children, those last whose parents are gone.
+// nearest sorts a process tree by distance from the child: first the child, then its child
+// processes, and so on. Processes with unknown parents count as roots, after the child.
 func nearest(family []member, child int) (order []member) {
+	// Find the parents.
 	children := make(map[int][]member)
 	known := make(map[int]bool)
 	for _, m := range family {
@@ -209,6 +218,7 @@ func nearest(family []member, child int) (order []member) {
 			roots = append(roots, m)
 		}
 	}
+	// Append one generation after the other.
 	for next := roots; len(next) > 0; {
 		order = append(order, next...)
 		var below []member
@@ -221,17 +231,19 @@ func nearest(family []member, child int) (order []member) {
 	return order
 }
 
-// candidate is a process that may be the one to be shown of a family, the nearest to the child first.
+// candidate is a process that may be shown for its tree.
 type candidate struct {
 	Process
 	parent int
 }
 
-// busy is from how many cores on a process is at work, whatever it waited for when it was looked at.
+// busy is the minimum number of cores that a working process uses, whatever it waited for when it
+// was inspected.
 const busy = 0.5
 
-// telling returns the process of a family that tells most: one that is stuck, or stopped; else the busiest that is at
-// work; else the nearest to the child that does not only wait for its own children.
+// telling returns the process of a tree that best explains its state: one that is stuck or stopped;
+// otherwise the busiest of the working ones; otherwise the nearest to the child that does not
+// merely wait for its child processes. Candidates must be sorted by distance from the child.
 func telling(family []candidate) *Process {
 	var best *candidate
 	var rank int
@@ -247,7 +259,7 @@ func telling(family []candidate) *Process {
 	return &best.Process
 }
 
-// The weights of processes, by what they tell.
+// Weights of processes, by significance.
 const (
 	waitsForChildren = iota + 1
 	waiting
@@ -255,6 +267,7 @@ const (
 	held
 )
 
+// weight returns the significance of a process, or 0 for one that has ended.
 func weight(c *candidate, family []candidate) int {
 	parent := slices.ContainsFunc(family, func(other candidate) bool { return other.parent == c.PID })
 	switch {
@@ -273,7 +286,7 @@ func weight(c *candidate, family []candidate) int {
 	return waiting
 }
 
-// waits asks what the node's programs wait for.
+// waits requests the rendezvous operations for which the node's programs wait.
 func (n Node) waits(ctx context.Context) ([]Wait, error) {
 	if n.Waits == nil {
 		return nil, nil
@@ -283,7 +296,7 @@ func (n Node) waits(ctx context.Context) ([]Wait, error) {
 	return n.Waits(ctx)
 }
 
-// waitsOf returns the waits that processes of a child's family have asked for.
+// waitsOf returns the waits of a child's processes.
 func waitsOf(waits []Wait, child string, family []member) (own []Wait) {
 	for _, wait := range waits {
 		if wait.Child == child || slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {

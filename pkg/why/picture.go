@@ -8,46 +8,47 @@ import (
 	"strings"
 )
 
-// Silent is a node that has not told what its children do.
+// Silent is a node that has not reported the activity of its children.
 type Silent struct {
 	Node int    `json:"node"`
 	Host string `json:"host,omitempty"`
 	Why  string `json:"why"`
 }
 
-// Picture is what a whole run is doing.
+// Picture describes the current activity of a whole run.
 type Picture struct {
 	Run    string   `json:"run"`
-	Nodes  int      `json:"nodes"` // that were asked
+	Nodes  int      `json:"nodes"` // number of nodes in the request
 	Silent []Silent `json:"silent,omitempty"`
-	// Groups are those who do the same, those first that tell most.
+	// Groups are the children with the same activity; the most significant groups come first.
 	Groups []Group `json:"groups"`
 	Seen   []Seen  `json:"seen"`
-	// Problems are what could not be seen of nodes.
+	// Problems describe nodes that could not be inspected completely.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Group is some of a run that do the same.
+// Group consists of children of a run with the same activity.
 type Group struct {
-	Child string   `json:"child"`           // rank, or the name that they share
-	Ranks []int    `json:"ranks,omitempty"` // of the world, sorted
-	Nodes []int    `json:"nodes"`           // where they are, sorted
-	Hosts []string `json:"hosts"`           // the same by name
+	Child string   `json:"child"`           // "rank", or the common name of the children
+	Ranks []int    `json:"ranks,omitempty"` // ranks of the world, sorted
+	Nodes []int    `json:"nodes"`           // their node indexes, sorted
+	Hosts []string `json:"hosts"`           // names of these nodes
 	Count int      `json:"count"`
-	Doing string   `json:"doing"`           // the sentence that they share
-	Of    []string `json:"of,omitempty"`    // the files and peers that their calls are about, each once
-	Facts []string `json:"facts,omitempty"` // more about them, in words
+	Doing string   `json:"doing"`           // description of their common activity
+	Of    []string `json:"of,omitempty"`    // distinct files and peers that are the subjects of their system calls
+	Facts []string `json:"facts,omitempty"` // further descriptions
 
 	members []Seen
 }
 
-// aRank is the name that the ranks of a world share.
+// aRank is the common name of the ranks of a world.
 const aRank = "rank"
 
-// driver is the name of the one child that is the job.
+// driver is the name of the driver's child.
 const driver = "driver"
 
-// kind parts a child's name into what it shares with others and its rank of the world; -1 where it is none.
+// kind returns the common name of children like this one, and the number of the rank, or -1 if the
+// child is not a rank.
 func (s Seen) kind() (kind string, rank int) {
 	if digits, is := strings.CutPrefix(s.Child, aRank+" "); is {
 		if rank, err := strconv.Atoi(digits); err == nil {
@@ -57,12 +58,13 @@ func (s Seen) kind() (kind string, rank int) {
 	return s.Child, -1
 }
 
-// NewPicture makes one picture of what all nodes have seen.
+// NewPicture combines the results of all nodes.
 func NewPicture(run string, nodes int, seen []Seen, silent []Silent) Picture {
 	picture := Picture{Run: run, Nodes: nodes, Silent: slices.Clone(silent), Groups: []Group{}, Seen: []Seen{}}
 	for i, s := range picture.Silent {
 		picture.Silent[i].Host = nameOf(s.Node, s.Host)
 	}
+	// Group the children by name and activity.
 	groups := make(map[string]*Group)
 	for _, s := range seen {
 		s.Host = nameOf(s.Node, s.Host)
@@ -79,6 +81,7 @@ func NewPicture(run string, nodes int, seen []Seen, silent []Silent) Picture {
 		}
 		groups[key].members = append(groups[key].members, s)
 	}
+	// Complete and sort the groups.
 	for _, group := range groups {
 		group.settle()
 		picture.Groups = append(picture.Groups, *group)
@@ -89,7 +92,8 @@ func NewPicture(run string, nodes int, seen []Seen, silent []Silent) Picture {
 	return picture
 }
 
-// nameOf is a node's name. Where a host has several, requests call them ranks, which here are others.
+// nameOf returns the name of a node. If several nodes share a host, requests name them like ranks,
+// which would be ambiguous here.
 func nameOf(node int, host string) string {
 	if host == "" || strings.HasPrefix(host, aRank+" ") {
 		return fmt.Sprintf("node %d", node)
@@ -97,13 +101,14 @@ func nameOf(node int, host string) string {
 	return host
 }
 
-// settle makes of a group's members what is said of all.
+// settle computes the fields of a group from its members.
 func (g *Group) settle() {
 	slices.SortFunc(g.members, func(a, b Seen) int {
 		_, one := a.kind()
 		_, other := b.kind()
 		return cmp.Or(one-other, a.Node-b.Node)
 	})
+	// Collect ranks, nodes, files and peers.
 	g.Count = len(g.members)
 	for _, s := range g.members {
 		if _, rank := s.kind(); rank >= 0 {
@@ -125,7 +130,7 @@ func (g *Group) settle() {
 	g.Facts = g.facts()
 }
 
-// once leaves one of each.
+// once returns the distinct elements in their order.
 func once(words []string) (kept []string) {
 	for _, word := range words {
 		if !slices.Contains(kept, word) {
@@ -135,14 +140,15 @@ func once(words []string) (kept []string) {
 	return kept
 }
 
-// byTelling puts ranks before the driver, that before all else, and small groups before large ones: who does something
-// else than all the others is whom they wait for.
+// byTelling compares groups by significance. Ranks come before the driver, and the driver before
+// others. Small groups come first: the ranks that differ from all others are probably those for
+// which the others wait.
 func byTelling(a, b Group) int {
 	first := func(g Group) int { return append(slices.Clone(g.Ranks), 0)[0] }
 	return cmp.Or(place(a)-place(b), a.Count-b.Count, strings.Compare(a.Child, b.Child), first(a)-first(b), strings.Compare(a.Doing, b.Doing))
 }
 
-// place is where groups of a kind stand.
+// place returns the position of a group by the kind of its children.
 func place(g Group) int {
 	switch g.Child {
 	case aRank:
@@ -154,7 +160,8 @@ func place(g Group) int {
 	}
 }
 
-// doing says what a child does, without what is different in each of many who do the same.
+// doing describes the activity of a child. It leaves out details that differ between children with
+// the same activity, so that these form one group.
 func (s Seen) doing() string {
 	switch {
 	case s.Ended != "":
@@ -166,6 +173,7 @@ func (s Seen) doing() string {
 	for _, wait := range s.Waits {
 		words = append(words, fmt.Sprintf("in %s %s", wait.Kind, wait.Name))
 	}
+	// Prefer the stack to the state of the process.
 	place, state := s.Stack.Place(), s.Process.doing()
 	switch at := place.String(); {
 	case at == "" || s.Stack.By == kernelStack:
@@ -183,17 +191,18 @@ func (s Seen) doing() string {
 	return strings.Join(words, ", ")
 }
 
-// isHeld tells whether the process can't go on by itself, whatever it is doing.
+// isHeld reports whether the process cannot continue by itself.
 func (p Process) isHeld() bool {
 	return p.State == stopped || p.State == traced || p.State == stuck
 }
 
-// isBusy tells whether the process is at work. On a node with too many such it gets less of a processor than it would take.
+// isBusy reports whether the process is working. A running process on an overloaded node gets less
+// of a processor than it needs, so a tenth of the usual minimum is sufficient for it.
 func (p Process) isBusy() bool {
 	return p.Cores >= busy || p.State == running && p.Cores >= busy/10
 }
 
-// doing says what the process does.
+// doing describes the activity of the process.
 func (p Process) doing() string {
 	in := ""
 	if p.Call != "" {

@@ -6,15 +6,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Sampler tells how much processor time the families of a daemon's children have used. It is for one goroutine.
+// Sampler measures the processor time of the process trees of a daemon's children. It is not safe
+// for concurrent use.
 type Sampler struct{ onlooker *process.Onlooker }
 
-// NewSampler returns one that has looked at nothing yet.
+// NewSampler returns a Sampler.
 func NewSampler() *Sampler { return &Sampler{process.NewOnlooker()} }
 
-// Used returns the processor time of each child's family up to now, by one pass over /proc; what is gone is not in it.
-// It grows as long as no process of the family ends that another one of it has not waited for. The error means that not
-// all processes could be seen.
+// Used returns the total processor time of each child's process tree, from one pass over /proc. The
+// tree of a child that has ended is left out. The time grows monotonically, unless a process of the
+// tree ends without another process of the tree waiting for it. An error means that some processes
+// could not be read; the map is incomplete then.
 func (s *Sampler) Used(children []int) (map[int]time.Duration, error) {
 	families, err := s.onlooker.Families(children, false)
 	used := make(map[int]time.Duration, len(families))

@@ -11,31 +11,31 @@ import (
 	"github.com/bringupd/bringupd/pkg/pattern"
 )
 
-// Stack is where a thread is in its program.
+// Stack is the call stack of a thread.
 type Stack struct {
-	By      string  `json:"by,omitempty"`     // what has read it: py-spy, gdb, kernel
-	Frames  []Frame `json:"frames,omitempty"` // the innermost first
+	By      string  `json:"by,omitempty"`     // source of the stack: py-spy, gdb or kernel
+	Frames  []Frame `json:"frames,omitempty"` // innermost first
 	Problem string  `json:"problem,omitempty"`
 }
 
-// Frame is one function of a stack, and how far it is.
+// Frame is a function of a stack, with its current line.
 type Frame struct {
 	Func    string `json:"func"`
-	File    string `json:"file,omitempty"` // its source; empty: not known
+	File    string `json:"file,omitempty"` // source file; empty if unknown
 	Line    int    `json:"line,omitempty"`
-	Library string `json:"library,omitempty"` // of a function without a source
+	Library string `json:"library,omitempty"` // library or program that contains a function without a source file
 }
 
-// mostFrames is how many frames of a stack are kept.
+// mostFrames is the maximum number of frames of a stack that are kept.
 const mostFrames = 60
 
-// Place is what tells most of a stack: the line of the user's program, and what that has called.
+// Place summarizes a stack: the current line of the user's program, and the function called there.
 type Place struct {
-	In string // the function of a library; empty: it is in the user's own
-	At string // train.py:210; empty: none of its functions is the user's
+	In string // function of a library; empty if the thread is in the user's own function
+	At string // such as train.py:210; empty if the stack contains no function of the user
 }
 
-// String is "in all_reduce at train.py:210".
+// String returns the place in the form "in all_reduce at train.py:210".
 func (p Place) String() string {
 	var words []string
 	if p.In != "" {
@@ -47,12 +47,13 @@ func (p Place) String() string {
 	return strings.Join(words, " ")
 }
 
-// Place finds the innermost line that is the user's: of no library. What it has called is the outermost function within
-// it that is no mere wrapper.
+// Place returns the innermost line of the user's program, that is, outside libraries, and the
+// outermost function called there that is not just a wrapper.
 func (s *Stack) Place() Place {
 	if s == nil || len(s.Frames) == 0 {
 		return Place{}
 	}
+	// Without a line of the user's program, use the outermost function of the whole stack.
 	user := slices.IndexFunc(s.Frames, Frame.isUsers)
 	within := s.Frames
 	var place Place
@@ -69,29 +70,29 @@ func (s *Stack) Place() Place {
 	return place
 }
 
-// wrappers are functions that only call what they are given.
+// wrappers are functions that only call a function that is passed to them.
 var wrappers = []string{
 	"wrapper", "_wrapper", "wrapped", "inner", "_inner", "decorator", "decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl",
 	"<lambda>", "<module>", "apply", "inner_wrapper", "func_wrapper", "??",
 }
 
-// starters are functions that begin threads and programs.
+// starters are functions that start threads and programs.
 var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread", "clone", "clone3", "__clone3",
 	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
 
-// aLibrary is where sources and binaries are that are not the user's own.
+// aLibrary matches sources and binaries of libraries, as opposed to the user's program.
 var aLibrary = pattern.New(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
 	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
 
-// isUsers tells whether a function is of the user's program.
+// isUsers reports whether a function belongs to the user's program.
 func (f Frame) isUsers() bool {
 	return f.File != "" && !aLibrary().MatchString(f.File) && !slices.Contains(starters, f.Func)
 }
 
-// method is the function without the class, which py-spy puts before it.
+// method returns the function's name without its class, which py-spy puts before it.
 func (f Frame) method() string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
 
-// where is the line in short.
+// where returns the base name of the source file, with the line if that is known.
 func (f Frame) where() string {
 	where := filepath.Base(f.File)
 	if f.Line > 0 {
@@ -100,7 +101,8 @@ func (f Frame) where() string {
 	return where
 }
 
-// parsePySpy reads what py-spy dump --json prints, of one thread.
+// parsePySpy parses the output of py-spy dump --json, and returns the stack of one thread. If that
+// is missing, it returns the stack of the main thread.
 func parsePySpy(text []byte, thread int) (*Stack, error) {
 	var threads []struct {
 		ThreadName string `json:"thread_name"`
@@ -117,6 +119,7 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 	if len(threads) == 0 {
 		return nil, errors.New("there are no threads of Python")
 	}
+	// Select the thread.
 	shown := threads[0]
 	for _, t := range threads {
 		if t.OSThread == thread || shown.OSThread != thread && t.ThreadName == "MainThread" {
@@ -130,12 +133,13 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 	return stack, nil
 }
 
+// Headings and frames in gdb's output.
 var (
 	gdbThread = pattern.New(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
 	gdbFrame  = pattern.New(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
 )
 
-// parseGDB reads what gdb prints for "thread apply all bt", of one thread.
+// parseGDB parses gdb's output of "thread apply all bt", and returns the stack of one thread.
 func parseGDB(text string, thread int) (*Stack, error) {
 	stack := &Stack{By: debugger}
 	ours := false
@@ -150,10 +154,10 @@ func parseGDB(text string, thread int) (*Stack, error) {
 			continue
 		}
 		number, _ := strconv.Atoi(frame[4])
-		name, _, _ := strings.Cut(frame[1], "<") // C++ templates may be longer than the rest of the stack
+		name, _, _ := strings.Cut(frame[1], "<") // arguments of C++ templates may be longer than the rest of the stack
 		f := Frame{Func: plainName(name), File: frame[3], Line: number, Library: frame[5]}
 		if !f.isUsers() && !slices.Contains(starters, f.Func) {
-			f.Func = strings.TrimPrefix(f.Func, "__") // the C library's own names
+			f.Func = strings.TrimPrefix(f.Func, "__") // internal names of the C library
 		}
 		stack.Frames = append(stack.Frames, f)
 	}
@@ -163,7 +167,7 @@ func parseGDB(text string, thread int) (*Stack, error) {
 	return stack, nil
 }
 
-// plainName is a function of the C library by the name that programs call it by.
+// plainName returns the public name of an internal function of the C library.
 func plainName(name string) string {
 	for _, prefix := range []string{"__GI___", "__GI_", "__libc_"} {
 		if plain, is := strings.CutPrefix(name, prefix); is && plain != "start_main" && plain != "start_main_impl" && plain != "start_call_main" {
@@ -173,7 +177,7 @@ func plainName(name string) string {
 	return name
 }
 
-// parseKernel reads /proc/PID/stack.
+// parseKernel parses /proc/PID/stack.
 func parseKernel(text string) *Stack {
 	stack := &Stack{By: kernelStack}
 	for line := range strings.Lines(text) {

@@ -16,26 +16,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// clocks are those of the processors by which the kernel tells when a thread last ran. They differ by minutes, since time
-// that the machine's host or interrupts have taken does not count.
+// clocks measures the offsets of the processors' clocks, on which the kernel bases the time at
+// which a thread last ran. These clocks differ by minutes, because they exclude time consumed by
+// the virtual machine's host and by interrupts.
 type clocks struct {
 	root procfs
 
 	mu     sync.Mutex
-	behind map[int]behind // by processor; guarded by mu
+	behind map[int]behind // delays by processor; guarded by mu
 }
 
-// behind is how far a processor's clock is behind ours.
+// behind is the delay of a processor's clock relative to this process's clock.
 type behind struct {
 	by  time.Duration
-	err error // it is not known
+	err error // why the delay is unknown
 }
 
 func newClocks(root procfs) *clocks {
 	return &clocks{root: root, behind: make(map[int]behind)}
 }
 
-// still is for how long a thread has not run; 0 where the kernel does not tell.
+// still returns how long a thread has not run, or 0 if unknown.
 func (c *clocks) still(ctx context.Context, task string) time.Duration {
 	sched, err := c.root.read(ctx, task, "sched")
 	stat, bad := c.root.read(ctx, task, "stat")
@@ -49,11 +50,12 @@ func (c *clocks) still(ctx context.Context, task string) time.Duration {
 	return max(0, time.Since(epoch)-behind.by-lastRun(sched))
 }
 
-// epoch is what our own clock counts from.
+// epoch is the zero of this process's clock.
 var epoch = time.Now()
 
-// of returns how far a processor's clock is behind ours. To read it we run there for a moment, on a thread that ends with
-// it: where somebody keeps the processor for himself that may never be.
+// of returns the delay of a processor's clock. To measure it, a temporary thread must run on that
+// processor. If a real-time process occupies the processor, the thread may never run; the
+// measurement then fails after a timeout. of caches results and failures.
 func (c *clocks) of(ctx context.Context, processor int) behind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +67,8 @@ func (c *clocks) of(ctx context.Context, processor int) behind {
 	return is
 }
 
-// runOn runs on a processor, and returns how far its clock is behind ours.
+// runOn runs the calling thread on a processor, and returns the delay of its clock. The thread
+// stays locked to the goroutine, so that it ends with the goroutine.
 func (c *clocks) runOn(processor int) (time.Duration, error) {
 	runtime.LockOSThread()
 	var only unix.CPUSet
@@ -81,9 +84,10 @@ func (c *clocks) runOn(processor int) (time.Duration, error) {
 	return time.Since(epoch) - at, err
 }
 
-// processorIn is the processor that a thread ran on last, in the text of its file stat; -1 where it is not told.
+// processorIn returns the processor on which a thread last ran, from /proc/PID/task/TID/stat, or -1
+// if unknown.
 func processorIn(text string) int {
-	const field = 36 // behind the name
+	const field = 36 // index counted from the state, which follows the name
 	_, rest, _ := strings.Cut(text[strings.LastIndexByte(text, ')')+1:], " ")
 	if fields := strings.Fields(rest); len(fields) > field {
 		if processor, err := strconv.Atoi(fields[field]); err == nil {
@@ -93,7 +97,8 @@ func processorIn(text string) int {
 	return -1
 }
 
-// lastRun is when a thread was on its processor last, in the text of its file sched; 0 where it is not told.
+// lastRun returns the time at which a thread was last on its processor, from
+// /proc/PID/task/TID/sched, or 0 if unknown.
 func lastRun(text string) time.Duration {
 	for line := range strings.Lines(text) {
 		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "se.exec_start" {

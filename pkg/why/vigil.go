@@ -8,33 +8,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Rank is one that runs on a node.
+// Rank is a rank that runs on a node.
 type Rank struct {
 	Rank    int
 	PID     int
-	Printed int64 // bytes, in all
+	Printed int64 // total output in bytes
 }
 
-// Vigil watches a node's ranks for as long as they run.
+// Vigil detects that no rank of a node has made progress for the timeout.
 type Vigil struct {
-	Timeout    time.Duration // of doing nothing
+	Timeout    time.Duration // time without progress after which the ranks count as idle; 0 disables detection
 	OutputOnly bool          // see Idle
-	// Ranks returns those that run.
+	// Ranks returns the ranks that are running.
 	Ranks func() []Rank
-	// Tell is told when none of them has done anything for the timeout, and when one does something again.
+	// Tell is called with true when no rank has made progress for the timeout, and with false when a
+	// rank makes progress again.
 	Tell func(idle bool)
 
-	used func(children []int) (map[int]time.Duration, error) // a Sampler's, where it is nil
+	used func(children []int) (map[int]time.Duration, error) // if nil, that of a new Sampler
 }
 
-// The pace of a vigil: a tenth of the timeout, within bounds.
+// The interval between samples is a tenth of the timeout, within these limits.
 const (
 	shortestVigil = time.Second
 	longestVigil  = 5 * time.Second
 )
 
-// Begin runs it until the function that it returns is called, which waits for its end. One
-// without a timeout never tells anything.
+// Begin starts [Vigil.Run] in a goroutine. The returned function stops it and waits for its end.
+// Without a timeout, Begin does nothing.
 func (v Vigil) Begin(ctx context.Context) (end func()) {
 	if v.Timeout == 0 {
 		return func() {}
@@ -48,7 +49,8 @@ func (v Vigil) Begin(ctx context.Context) (end func()) {
 	}
 }
 
-// Run watches until ctx ends. A look at /proc that fails tells nothing of the ranks, and counts as none.
+// Run watches the ranks until ctx ends. It ignores samples with errors, because they show nothing
+// about the ranks.
 func (v Vigil) Run(ctx context.Context) {
 	if v.used == nil {
 		v.used = NewSampler().Used
@@ -68,7 +70,8 @@ func (v Vigil) Run(ctx context.Context) {
 	}
 }
 
-// sample is what the ranks have used and printed up to now. One that has just ended is not in it.
+// sample returns the usage of each running rank, and reports whether the sample is complete. A rank
+// that has just ended is left out.
 func (v Vigil) sample() (map[int]Usage, bool) {
 	ranks := v.Ranks()
 	var pids []int

@@ -11,21 +11,24 @@ import (
 )
 
 const (
-	// mostGroups is how many groups of a kind are shown, so that all fit a screen: the smallest, and the largest.
+	// mostGroups is the maximum number of groups of a kind that are shown, so that all fit on a
+	// screen: the smallest ones and the largest.
 	mostGroups = 6
-	// mostNames and mostRanges bound how long a list of hosts or ranks is shown.
+	// mostNames and mostRanges limit the lengths of lists of hosts and of ranks.
 	mostNames  = 3
 	mostRanges = 60
-	// mostProblems is how many nodes are shown that have not answered, or could not be looked at.
+	// mostProblems is the maximum number of nodes shown that have not answered or could not be
+	// inspected.
 	mostProblems = 5
-	// mostWords is how much of a line is shown, in characters.
+	// mostWords is the maximum length of a line in characters.
 	mostWords = 160
 )
 
-// Text is the picture for people.
+// Text returns the picture as text for users.
 func (p Picture) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "run %s: %s\n", clean(p.Run), p.counts())
+	// Nodes that have not answered or could not be inspected.
 	for i, silent := range p.Silent {
 		if i == mostProblems {
 			fmt.Fprintf(&b, "%d more nodes have not answered\n", len(p.Silent)-i)
@@ -36,6 +39,7 @@ func (p Picture) Text() string {
 	for _, problem := range p.Problems[:min(len(p.Problems), mostProblems)] {
 		b.WriteString(clean(problem) + "\n")
 	}
+	// The groups, by kind.
 	for kind := range slices.Values(p.kinds()) {
 		shown, left := few(slices.DeleteFunc(slices.Clone(p.Groups), func(g Group) bool { return place(g) != kind }))
 		for i, group := range shown {
@@ -51,7 +55,7 @@ func (p Picture) Text() string {
 	return b.String()
 }
 
-// counts tells of how many the picture is.
+// counts describes the numbers of nodes and ranks.
 func (p Picture) counts() string {
 	ranks, answered := 0, p.Nodes-len(p.Silent)
 	for _, s := range p.Seen {
@@ -69,7 +73,7 @@ func (p Picture) counts() string {
 	return words
 }
 
-// kinds are the places of the groups in order, each once.
+// kinds returns the positions of the groups' kinds in ascending order, without duplicates.
 func (p Picture) kinds() (kinds []int) {
 	for _, g := range p.Groups {
 		if kind := place(g); !slices.Contains(kinds, kind) {
@@ -79,7 +83,7 @@ func (p Picture) kinds() (kinds []int) {
 	return kinds
 }
 
-// few leaves out the middle of what are too many groups.
+// few leaves out groups in the middle if there are too many. left is the number left out.
 func few(groups []Group) (shown []Group, left int) {
 	if left = len(groups) - mostGroups; left <= 0 {
 		return groups, 0
@@ -87,7 +91,8 @@ func few(groups []Group) (shown []Group, left int) {
 	return append(groups[:mostGroups-1:mostGroups-1], groups[len(groups)-1]), left
 }
 
-// text is a line of who does what, and one of what else is known.
+// text returns a line with the members and their activity, and a line with further facts if there
+// are any.
 func (g Group) text() string {
 	line := fmt.Sprintf("%s: %s%s", g.who(), g.Doing, g.of())
 	facts := strings.Join(g.Facts, "; ")
@@ -97,9 +102,10 @@ func (g Group) text() string {
 	return clean(line) + "\n" + facts
 }
 
+// clean makes a line safe for terminals and limits its length.
 func clean(line string) string { return prose.Cut(prose.Plain(line), mostWords) }
 
-// who names the members: "rank 3 on n1", "63 ranks 0-16,18-63 on 8 nodes".
+// who names the members, such as "rank 3 on n1" or "63 ranks 0-16,18-63 on 8 nodes".
 func (g Group) who() string {
 	name := g.Child
 	switch {
@@ -117,7 +123,7 @@ func (g Group) who() string {
 	return name + " on " + on
 }
 
-// cutRanges leaves whole ranges of a list that is too long.
+// cutRanges shortens a list of ranges that is too long, at the end of a range.
 func cutRanges(list string) string {
 	if len(list) <= mostRanges {
 		return list
@@ -125,7 +131,8 @@ func cutRanges(list string) string {
 	return list[:strings.LastIndexByte(list[:mostRanges], ',')+1] + "…"
 }
 
-// of says what the members' call is about: the one file or peer of all, or the first of many.
+// of describes the subject of the members' system calls: the common file or peer, or the first of
+// several.
 func (g Group) of() string {
 	switch {
 	case len(g.Of) == 0:
@@ -137,7 +144,7 @@ func (g Group) of() string {
 	}
 }
 
-// facts are what else is known of the members, in ranges.
+// facts describes what else is known about the members. Numbers are given as ranges.
 func (g Group) facts() (facts []string) {
 	var still, ago, cores []float64
 	var missing, problems []string
@@ -154,6 +161,8 @@ func (g Group) facts() (facts []string) {
 		}
 		problems = append(problems, s.trouble()...)
 	}
+	// Describe the waits, the processor time and the output.
+	// Only children that run have further facts.
 	if g.members[0].Process == nil {
 		return nil
 	}
@@ -179,7 +188,7 @@ func (g Group) facts() (facts []string) {
 	return facts
 }
 
-// process names the process that is shown of a child.
+// process describes the process that represents a child.
 func (s Seen) process() string {
 	p := s.Process
 	words := fmt.Sprintf("pid %d %s", p.PID, p.Name)
@@ -195,7 +204,7 @@ func (s Seen) process() string {
 	return words
 }
 
-// trouble is why something of a child could not be seen.
+// trouble returns the reasons why the state of a child could not be read completely.
 func (s Seen) trouble() (problems []string) {
 	if s.Stack != nil && s.Stack.Problem != "" {
 		problems = append(problems, s.Stack.Problem)
@@ -206,7 +215,7 @@ func (s Seen) trouble() (problems []string) {
 	return problems
 }
 
-// missingWords says for how long a program has waited at the meeting, and for whom.
+// missingWords describes how long a program has waited in the rendezvous, and for which ranks.
 func missingWords(wait Wait) string {
 	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, seconds(wait.SinceS))
 	if len(wait.Missing) > 0 {
@@ -215,6 +224,7 @@ func missingWords(wait Wait) string {
 	return words
 }
 
+// isMissing returns the verb for n ranks.
 func isMissing(n int) string {
 	if n == 1 {
 		return "is missing"
@@ -222,7 +232,7 @@ func isMissing(n int) string {
 	return "are missing"
 }
 
-// span is one value, or the least and the greatest of several.
+// span formats one value, or the minimum and the maximum of several different values.
 func span(values []float64, words func(float64) string) string {
 	least, most := words(slices.Min(values)), words(slices.Max(values))
 	if least == most {
@@ -231,7 +241,7 @@ func span(values []float64, words func(float64) string) string {
 	return least + " to " + most
 }
 
-// seconds is a time that is known about.
+// seconds formats a duration in seconds; from two minutes on, in larger units.
 func seconds(s float64) string {
 	d := time.Duration(math.Round(s)) * time.Second
 	if d >= 2*time.Minute {
@@ -240,10 +250,10 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%d s", int(d.Seconds()))
 }
 
-// share is a part of one core or of several.
+// share formats an amount of processor time as a part of a core, or as a number of cores.
 func share(cores float64) string {
 	switch {
-	case cores < 2*idleShare: // the kernel counts by as much
+	case cores < 2*idleShare: // below the resolution of the kernel's counter
 		return "none"
 	case cores < 1.5:
 		return fmt.Sprintf("%.0f %% of a core", 100*cores)

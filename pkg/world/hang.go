@@ -10,19 +10,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Hang is a world of which no rank does anything.
+// Hang is a world in which no rank has made progress for too long.
 type Hang struct {
-	Dir        string        // the run directory
-	Timeout    time.Duration // for how long no rank did anything
-	OutputOnly bool          // only output counted
-	LogName    string        // the file that Log writes to
+	Dir        string        // run directory
+	Timeout    time.Duration // duration without progress of any rank
+	OutputOnly bool          // only output counted as progress
+	LogName    string        // file to which Log writes
 	Log        *zap.Logger
 }
 
-// stacksTimeout bounds the reading of stacks on all nodes.
+// stacksTimeout limits the time for reading stacks on all nodes.
 const stacksTimeout = time.Minute
 
-// Failure logs what each rank is doing, and returns the failure of the world.
+// Failure logs the stacks of all ranks, and returns the failure of the world.
 func (h Hang) Failure(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()

@@ -13,29 +13,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// HeadConfig is what the head's side needs.
+// HeadConfig configures the head's side of a world.
 type HeadConfig struct {
 	Wish ranks.Wish
 	Plan ranks.Plan
-	// Room is how many ranks the wish lets each node have.
+	// Room is the number of ranks that the wish permits on each node.
 	Room       []int
 	Hosts      []string
 	Master     ranks.Meeting
-	Job        string // the world's name for MPI: JobName
+	Job        string // name of the world for MPI; see JobName
 	Environ    []string
 	Trail      *trail.Trail
 	Log        *zap.Logger
 	Background func(task func(ctx context.Context))
 }
 
-// Head is the head's side of a world.
+// Head is the head's side of a world: it serves the ranks' requests that involve several nodes.
 type Head struct {
-	Record *signal.RanksRecord // the plan, for all
-	Meet   *meeting.Head       // where ranks meet
+	Record *signal.RanksRecord // plan of the world, for all nodes
+	Meet   *meeting.Head       // head's side of the rendezvous
 	mpi    *pmi.Head
 }
 
-// NewHead returns the head's side.
+// NewHead returns the head's side of a world. It logs a warning if a Slurm step does not
+// use all nodes of its job.
 func NewHead(cfg HeadConfig) *Head {
 	record := cfg.Plan.Record()
 	record.Hosts, record.Master, record.MasterPort = cfg.Hosts, cfg.Master.Address, cfg.Master.Port
@@ -51,6 +52,7 @@ func NewHead(cfg HeadConfig) *Head {
 	h := &Head{Record: record, Meet: meeting.NewHead(cfg.Plan.World(cfg.Hosts), cfg.Log)}
 	h.mpi = pmi.NewHead(pmi.HeadConfig{
 		Nodes: h.Meet, World: JobOf(cfg.Plan, record, cfg.Job), Slots: record.Slots, Oversubscribe: cfg.Wish.Oversubscribe,
+		// Log the nodes of each spawned job.
 		Spawned: func(job *pmi.Job) {
 			plan := ranks.Spread(job.Nodes, len(job.Hosts), job.First)
 			cfg.Log.Info(cfg.Trail.Spawned(h.mpi.Number(*job.Parent), job.First, len(job.Nodes), plan.Used(cfg.Hosts)))
@@ -60,5 +62,6 @@ func NewHead(cfg HeadConfig) *Head {
 	return h
 }
 
-// Await waits until the ranks of all spawned jobs have ended, or ctx ends, whose cause it returns.
+// Await waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns the
+// cause.
 func (h *Head) Await(ctx context.Context) error { return h.mpi.Await(ctx) }

@@ -7,16 +7,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Why ranks that exchange data are refused.
+// Reasons for rejecting requests of ranks that exchange data.
 const (
 	NoData   = "cannot exchange data between ranks (put, get, fence, MPI)"
 	Unlinked = NoData + ": this run has no peer links; leave out --lifeline=off, " +
 		"or see in the head's log why it offers none"
 )
 
-// AwaitLinks waits until ranks exchange data, and from then on until unlinked, which is called
-// every period, returns no node. It returns the nodes that still have no peer link within from the
-// call, or nil if ctx ends.
+// AwaitLinks waits until ranks exchange data, and then calls unlinked every period until it returns
+// no nodes. unlinked returns the nodes without a peer link. If nodes still lack one after the time
+// within, counted from the call of AwaitLinks, AwaitLinks returns these nodes. It returns nil if
+// all nodes have a peer link or ctx ends.
 func (h *Head) AwaitLinks(ctx context.Context, within, period time.Duration, unlinked func() []int) []int {
 	deadline := time.Now().Add(within)
 	if !pause.Await(ctx, h.Meet.Used()) {

@@ -16,27 +16,33 @@ import (
 )
 
 const (
-	// firstLook is soon enough for the first of the shortest programs, and restLook rare enough for ranks that have no MPI at all.
+	// firstLook is the delay before the first inspection; it is short enough for very short programs.
+	// restLook is the maximum interval between inspections; it is long enough for ranks that use no
+	// MPI.
 	firstLook = 100 * time.Millisecond
 	restLook  = 10 * time.Second
-	// silence is for how long a rank has an MPI loaded and says nothing until that is told: MPI_Init speaks first of all.
+	// silence is how long a rank may have an MPI library loaded without contacting its server before a
+	// warning: the first thing that MPI_Init does is to contact the server.
 	silence = 4 * time.Second
 )
 
-// lone finds the ranks of this node that have come up as worlds of one: their MPI is loaded, and has never spoken to who serves it. It tells of
-// the first, for the others will have the same reason.
+// lone detects ranks of this node that run as separate worlds of one rank: they have loaded an MPI
+// library that never contacts the MPI server. It warns about the first such rank only, because the
+// others will have the same reason.
 type lone struct {
-	n    *Node
+	n *Node
+	// look returns the MPI library that a process has loaded, or nil if it has none.
 	look func(pid int) *mpi.Loaded
 
 	mu   sync.Mutex
-	gave map[pmi.Proc]map[string]string // what ranks were given, guarded by mu
-	seen map[int]silent                 // who had an MPI, and had not spoken, by rank; guarded by mu
-	told bool                           // guarded by mu
+	gave map[pmi.Proc]map[string]string // variables that ranks got from their servers; guarded by mu
+	seen map[int]silent                 // ranks that have not contacted their server, by rank; guarded by mu
+	told bool                           // the warning has been logged; guarded by mu
 }
 
-// silent is a rank that has an MPI loaded.
+// silent is a rank that has loaded an MPI library and has not contacted its server.
 type silent struct {
+	// since is the time at which the library was first seen.
 	since time.Time
 	*mpi.Loaded
 }
@@ -45,13 +51,15 @@ func newLone(n *Node) *lone {
 	return &lone{n: n, look: mpi.Look, gave: make(map[pmi.Proc]map[string]string), seen: make(map[int]silent)}
 }
 
+// given records the variables that a rank gets from its servers.
 func (l *lone) given(rank pmi.Proc, env map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gave[rank] = env
 }
 
-// watch looks at the ranks until ctx ends, or one was told of.
+// watch inspects the ranks until the warning has been logged or ctx ends. It returns at once if
+// there is only one rank, or in a simulation.
 func (l *lone) watch(ctx context.Context) {
 	if l.n.plan.Ranks() < 2 || l.n.cfg.Play.Ranks != nil {
 		return
@@ -68,26 +76,29 @@ func (l *lone) watch(ctx context.Context) {
 	}
 }
 
-// waits tells whether a rank was seen that may yet speak.
+// waits reports whether a rank has loaded an MPI library and has not contacted its server yet.
 func (l *lone) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.seen) > 0
 }
 
-// at looks at one rank, and tells whether one was told of.
+// at inspects one rank. It reports whether the warning has been logged.
 func (l *lone) at(ctx context.Context, rank, pid int) (told bool) {
 	who := pmi.Proc{Job: l.n.cfg.Job, Rank: rank}
-	if rank >= l.n.plan.Ranks() || l.n.served.spoke(who) { // those that were spawned have spoken, or they would not be there
+	// Spawned ranks need no inspection: a spawn succeeds only if MPI works.
+	if rank >= l.n.plan.Ranks() || l.n.served.spoke(who) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.seen, rank)
 		return l.told
 	}
-	found, err := pause.Bounded(ctx, 0, func() (*mpi.Loaded, error) { return l.look(pid), nil }) // /proc hangs where its memory does
+	// Reading /proc can block if memory of the process is mapped from an unresponsive file system.
+	found, err := pause.Bounded(ctx, 0, func() (*mpi.Loaded, error) { return l.look(pid), nil })
 	if err != nil || found == nil {
 		return false
 	}
+	// Remember when the library was first seen.
 	l.mu.Lock()
 	first, known := l.seen[rank]
 	if !known {
@@ -102,7 +113,8 @@ func (l *lone) at(ctx context.Context, rank, pid int) (told bool) {
 	return false
 }
 
-// ended is told of a rank that has ended well.
+// ended is called when a rank has exited with code 0. It logs the warning if the rank never
+// contacted its server.
 func (l *lone) ended(rank pmi.Proc) {
 	l.mu.Lock()
 	_, known := l.seen[rank.Rank]
@@ -112,7 +124,7 @@ func (l *lone) ended(rank pmi.Proc) {
 	}
 }
 
-// tell tells of a rank, once.
+// tell logs the warning for a rank with its likely reason, once. It returns true.
 func (l *lone) tell(rank pmi.Proc, how string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package world is a node's part of a world of ranks: which run here, what they are given, where they meet the others, who serves them
-// MPI, and those that they spawn.
+// Package world runs one node's part of a world of ranks: it starts the ranks of this node, serves
+// MPI to them, connects them with the ranks of other nodes, and starts the ranks that they spawn.
+// It also contains the head's side.
 package world
 
 import (
@@ -30,35 +31,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Config is what a node's part needs.
+// Config configures a node's part of a world.
 type Config struct {
 	*config.Config
-	Record *signal.RanksRecord // the plan
-	Place  int                 // of this node in the team
+	Record *signal.RanksRecord // plan of the world
+	Place  int                 // index of this node in the team
 	Host   string
-	Dir    string // the run's directory
-	Job    string // the world's name for MPI: JobName
-	// Base returns the environment that those of ranks are made on top of.
+	Dir    string // run directory
+	Job    string // name of the world for MPI; see JobName
+	// Base returns the environment on which those of the ranks are based.
 	Base   func() []string
 	Layout binding.Node
-	Kinds  binding.Kinds // to what ranks are bound
+	Kinds  binding.Kinds // resources to which ranks are bound
 
 	PMIx     *PMIx
 	Children *service.Children
-	// Background runs a task that the daemon waits for.
+	// Background runs a task in a goroutine. The daemon waits for its end before it exits.
 	Background func(task func(ctx context.Context))
 	Trail      *trail.Trail
 	Log        *zap.Logger
-	// Private returns a directory on this node that is this user's alone.
+	// Private returns a directory on this node that only this user can access.
 	Private func() (string, error)
-	// Dial connects to where ranks meet.
+	// Dial connects to the head's side of the rendezvous.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
-	// Linked waits until it is known whether this node can reach where ranks meet, or ctx ends. Its
-	// error is why it cannot.
+	// Linked waits until it is known whether this node can reach the head's side of the rendezvous, or
+	// ctx ends. It returns an error that describes why the node cannot.
 	Linked func(ctx context.Context) error
 }
 
-// Node is a node's part.
+// Node is one node's part of a world.
 type Node struct {
 	cfg    Config
 	plan   ranks.Plan
@@ -67,19 +68,22 @@ type Node struct {
 	mpi    *pmi.Node
 	served *servers
 	chorus *output.Chorus
-	over   context.Context // ends with the node's part, for a cause
+	over   context.Context // ends with this part of the world; its cause is the reason
 	end    context.CancelCauseFunc
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// crews are the local ranks of the run's world and of each spawned job; guarded by mu.
 	crews []*ranks.Crew
-	taken []int // the rank of each slot, or -1; guarded by mu
+	taken []int // rank in each slot, -1 if free; guarded by mu
 }
 
-// Open makes the place where this node's ranks meet the others, as long as ctx goes on.
+// Open opens the rendezvous of this node's ranks with the others, until ctx ends. Run starts the
+// ranks.
 func Open(ctx context.Context, cfg Config) *Node {
 	n := &Node{cfg: cfg, plan: ranks.PlanOf(cfg.Record)}
 	n.over, n.end = context.WithCancelCause(ctx)
 	hosts := cfg.Record.Hosts
+	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
 	n.meet, n.socket = meeting.Join(meeting.Config{
 		Place: n.plan.Place(cfg.Place, hosts), World: func() meeting.World { return n.plan.World(hosts) },
 		Dial: cfg.Dial, Linked: n.linked, Log: cfg.Log,
@@ -99,8 +103,8 @@ func Open(ctx context.Context, cfg Config) *Node {
 	return n
 }
 
-// linked is Linked for a rank, or for another program where that is -1. A rank that is refused has
-// been launched wrong: the job ends.
+// linked calls [Config.Linked] for a request of a rank, or of another program if rank is -1. If a
+// rank's request fails, the job was launched wrongly, and linked ends it.
 func (n *Node) linked(ctx context.Context, rank int) error {
 	err := n.cfg.Linked(ctx)
 	if err != nil && ctx.Err() == nil && rank >= 0 {
@@ -109,14 +113,18 @@ func (n *Node) linked(ctx context.Context, rank int) error {
 	return err
 }
 
-// deathTime is how long it may take until a job ends of a rank's death.
+// deathTime is the delay before a failed collective operation of MPI returns. If another rank has
+// died, the job ends in this time, with this death as the cause.
 const deathTime = 5 * time.Second
 
-// Socket is where programs of this node reach the meeting; empty where there is none.
+// Socket returns the path of the Unix socket at which programs of this node reach the rendezvous.
+// It is empty if there is none.
 func (n *Node) Socket() string { return n.socket }
 
-// Run runs the ranks of this node to their end, tells how they have ended, and then goes on for those that are spawned. Its error is the first
-// rank's that has failed, or why the node's part ends. A start that has begun then goes on until starting ends, too.
+// Run runs the ranks of this node. When all have ended, it calls ended with their exits, and
+// continues for the ranks of spawned jobs. It returns the failure of the first rank that failed, or
+// the cause of the end of this part of the world. A start in progress at that time continues until
+// starting ends.
 func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit) error) error {
 	defer n.end(nil)
 	if err := n.serve(starting); err != nil {
@@ -134,11 +142,12 @@ func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit)
 	if err := ended(exits); err != nil {
 		return err
 	}
+	// Continue for spawned ranks until this part of the world ends.
 	<-n.over.Done()
 	return context.Cause(n.over)
 }
 
-// serve has this node's ranks served MPI. A simulation has none.
+// serve starts the MPI servers for this node's ranks. A simulation has none.
 func (n *Node) serve(ctx context.Context) error {
 	if n.cfg.Play.Ranks != nil {
 		return nil
@@ -149,7 +158,7 @@ func (n *Node) serve(ctx context.Context) error {
 	return n.mpi.Add(ctx, JobOf(n.plan, n.cfg.Record, n.cfg.Job))
 }
 
-// Running are the ranks that run here.
+// Running returns the ranks that are running on this node.
 func (n *Node) Running() (running []why.Rank) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,7 +168,8 @@ func (n *Node) Running() (running []why.Rank) {
 	return running
 }
 
-// watchSruns warns of the first srun that a rank waits for without an end, as an mpirun of its does.
+// watchSruns warns about the first srun for which a rank waits forever, such as one that the rank's
+// mpirun has started.
 func (n *Node) watchSruns(ctx context.Context) {
 	if !n.cfg.Identity.Launcher.Traits().Steps || n.cfg.Play.Ranks != nil {
 		return
@@ -178,7 +188,8 @@ func (n *Node) watchSruns(ctx context.Context) {
 	})
 }
 
-// doing says what the nodes of these ranks are doing; all nodes where these can't be named.
+// doing describes the current activity of the nodes of these ranks, or of all nodes if these nodes
+// cannot be selected by name.
 func (n *Node) doing(ctx context.Context, of []int) string {
 	ctx, cancel := context.WithTimeout(ctx, sightTime)
 	defer cancel()
@@ -189,10 +200,12 @@ func (n *Node) doing(ctx context.Context, of []int) string {
 	return strings.TrimSpace(picture)
 }
 
-// mostNamed is how many nodes are looked at: the first are as good as all for whom a log is for, who can ask for the others.
+// mostNamed is the maximum number of nodes that are described. The first nodes are sufficient in a
+// log; users can request the others.
 const mostNamed = 16
 
-// named are the flags that name the first nodes of these ranks: none where hosts have several nodes, or for ranks that were spawned.
+// named returns flags that select the first nodes of these ranks. It returns nil if several nodes
+// share a host, or for spawned ranks.
 func (n *Node) named(of []int) (flags []string) {
 	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodeOf()
 	if !slices.Equal(distinct(hosts), hosts) {
@@ -212,23 +225,25 @@ func (n *Node) named(of []int) (flags []string) {
 	return flags
 }
 
-// sightTime is how long it may take to see what ranks are doing.
+// sightTime limits the time for describing the activity of ranks.
 const sightTime = 20 * time.Second
 
-// Close ends what serves the ranks of this node, all of which have ended, and passes on what is left of what they have printed, until ctx ends.
+// Close stops the MPI servers of this node. All its ranks must have ended. It then writes the
+// remaining output of the ranks, until ctx ends.
 func (n *Node) Close(ctx context.Context) error {
 	n.served.stop()
 	return n.chorus.Close(ctx)
 }
 
-// JobName returns the name of a run's world for MPI, which is a secret. It never comes again: MPICH
-// names shared memory by it, and trusts what it finds there of a job that was killed.
+// JobName returns the name of a run's world for MPI. The name is a secret, and unique: MPICH
+// derives names of shared memory from it, and trusts the contents that it finds there, even those
+// of a killed job.
 func JobName(run, nonce string) string {
 	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce))
 	return pmi.NewName("bringupd-"+run, [24]byte(sum[:]))
 }
 
-// JobOf is the world that a run begins with, as MPI knows it by that name.
+// JobOf returns the world with which a run begins, as an MPI job with this name.
 func JobOf(plan ranks.Plan, record *signal.RanksRecord, name string) *pmi.Job {
 	job := &pmi.Job{Name: name, Hosts: distinct(record.Hosts), Nodes: plan.NodeOf()}
 	for _, slots := range record.Slots {
@@ -238,7 +253,8 @@ func JobOf(plan ranks.Plan, record *signal.RanksRecord, name string) *pmi.Job {
 	return job
 }
 
-// crew are those of a plan's ranks that run here. spawned is by whom they were; nil: the run begins with them.
+// crew returns the part of a plan's ranks that run on this node, ready to start. spawned describes
+// the spawn, and is nil for the world with which the run begins.
 func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 	cfg := &n.cfg
 	local := plan.On(cfg.Place)
@@ -256,7 +272,7 @@ func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 			}
 			fit := kit.Fit(rank, given.env)
 			fit.Files, fit.Parted = given.files, given.parted
-			if cfg.World.GoOn { // else all ranks end by that
+			if cfg.World.GoOn { // otherwise the end of this rank ends all ranks
 				fit.Died = n.served.tellOf(spawned.proc(rank, cfg.Job))
 			}
 			fit.Out, fit.Err = n.chorus.Writer(rank.Rank, false), n.chorus.Writer(rank.Rank, true)
@@ -274,11 +290,12 @@ func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 	return crew
 }
 
-// places are where ranks are bound: those of the run share the node, those that come later have each a slot that no other has, while there
-// are such.
+// places returns the bindings of ranks. The initial ranks of the run share the whole node. Spawned
+// ranks get one free slot each; ranks for which no slot is free are not bound.
 func (n *Node) places(local []ranks.Rank, spawned bool) []binding.Place {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// Assign free slots, also to the initial ranks, so that spawned ranks get others.
 	if n.taken == nil {
 		n.taken = slices.Repeat([]int{-1}, max(n.slots(), len(local)))
 	}
@@ -297,18 +314,19 @@ func (n *Node) places(local []ranks.Rank, spawned bool) []binding.Place {
 
 func (n *Node) slots() int {
 	if n.cfg.Place < len(n.cfg.Record.Slots) {
+		// slots returns the maximum number of ranks of this node.
 		return n.cfg.Record.Slots[n.cfg.Place]
 	}
 	return n.plan.Local(n.cfg.Place)
 }
 
-// spawned is a job that ranks have spawned, and by what.
+// spawned is a job that a rank has spawned, with the spawn request.
 type spawned struct {
 	job *pmi.Job
 	pmi.Spawn
 }
 
-// proc is a rank as MPI knows it.
+// proc returns the identity of a rank in MPI. world is the name of the run's world.
 func (s *spawned) proc(rank ranks.Rank, world string) pmi.Proc {
 	if s == nil {
 		return pmi.Proc{Job: world, Rank: rank.Rank}
@@ -316,7 +334,7 @@ func (s *spawned) proc(rank ranks.Rank, world string) pmi.Proc {
 	return pmi.Proc{Job: s.job.Name, Rank: rank.Rank - s.job.First}
 }
 
-// fit gives a rank what it was spawned with.
+// fit applies the command, directory and variables of the spawn request to fit.
 func (s *spawned) fit(fit *ranks.Fit, rank ranks.Rank) {
 	if s == nil {
 		return
@@ -326,7 +344,8 @@ func (s *spawned) fit(fit *ranks.Fit, rank ranks.Rank) {
 	fit.Env = append(fit.Env, command.Env...)
 }
 
-// Start starts those of a spawned job's ranks that are to run here.
+// Start starts the ranks of a spawned job that run on this node. It returns when they have been
+// started or one could not be started.
 func (n *Node) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
 	crew := n.crew(ranks.Spread(job.Nodes, len(job.Hosts), job.First), &spawned{job, s})
 	started := make(chan error, 1)
@@ -344,7 +363,7 @@ func (n *Node) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
 	return <-started
 }
 
-// free gives back what ranks have had that have ended.
+// free releases the slots of a spawned job after its ranks on this node have ended.
 func (n *Node) free(crew *ranks.Crew, job string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -357,16 +376,16 @@ func (n *Node) free(crew *ranks.Crew, job string) {
 	}
 }
 
-// Add has a job served here.
+// Add serves MPI to the ranks of a job on this node.
 func (n *Node) Add(ctx context.Context, job *pmi.Job) error { return n.served.add(ctx, job) }
 
-// Modex returns what a rank of this node has committed.
+// Modex returns the data that a rank of this node has committed.
 func (n *Node) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
 	return n.served.modex(ctx, of)
 }
 
-// Tell tells the ranks here of an event on another node.
+// Tell notifies the ranks of this node of an event on another node.
 func (n *Node) Tell(ctx context.Context, event pmi.Event) error { return n.served.tell(ctx, event) }
 
-// Remove forgets a job that is over.
+// Remove stops serving a job that has ended.
 func (n *Node) Remove(ctx context.Context, job string) error { return n.served.remove(ctx, job) }

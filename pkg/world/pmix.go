@@ -17,16 +17,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 )
 
-// PMIx is a node's server of PMIx as it starts, beside all that a node does before its ranks run.
+// PMIx is the node's PMIx server, which starts in the background while the node prepares its ranks.
 type PMIx struct {
 	started chan struct{} // closed once server and err are set
-	server  *pmix.Server  // nil: there is none
-	why     string        // why there is none, although nothing has failed
-	err     error
+	server  *pmix.Server  // nil if there is no server
+	why     string        // reason for not starting a server; empty if it was started or failed
+	err     error         // error of the start
 }
 
-// StartPMIx begins to start a server of PMIx, where there is to be one, in a directory within that which private makes. It goes on in the
-// background, for as long as that does.
+// StartPMIx starts the node's PMIx server in the background, if the configuration and the program
+// require one. The server uses a directory below the one that private returns, and stops when the
+// task that background runs is cancelled.
 func StartPMIx(cfg *config.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIx {
 	p := &PMIx{started: make(chan struct{})}
 	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Play.Ranks != nil {
@@ -50,7 +51,8 @@ func StartPMIx(cfg *config.Config, private func() (string, error), background fu
 	return p
 }
 
-// await waits for the server. It may be nil, and is then with an error if there should be one.
+// await waits until the server has been started. It returns nil without an error if no server is
+// needed.
 func (p *PMIx) await(ctx context.Context) (*pmix.Server, error) {
 	if !pause.Await(ctx, p.started) {
 		return nil, context.Cause(ctx)
@@ -58,11 +60,11 @@ func (p *PMIx) await(ctx context.Context) (*pmix.Server, error) {
 	return p.server, p.err
 }
 
-// lookTime is how long it may take to find out whether a program may use PMIx.
+// lookTime limits the time for finding out whether a program can use PMIx.
 const lookTime = 5 * time.Second
 
-// unneeded returns why no server is to be started: the program is known not to use one. --pmix=on and
-// --pmix=FILE start one for any program.
+// unneeded returns the reason for not starting a server: the program is known not to use PMIx. It
+// returns an empty string with --pmix=on and --pmix=FILE, which start a server for any program.
 func unneeded(ctx context.Context, cfg *config.Config) string {
 	if cfg.World.PMIx != pmix.Auto {
 		return ""
@@ -72,10 +74,12 @@ func unneeded(ctx context.Context, cfg *config.Config) string {
 	environ := slices.Concat(cfg.Environ, cfg.World.Env)
 	reason, err := pause.Bounded(ctx, 0, func() (string, error) { return mpi.WithoutPMIx(ctx, cfg.Driver, environ), nil })
 	if err != nil {
-		return "" // a file system that hangs
+		return "" // the file system is unresponsive; start a server to be safe
 	}
 	return reason
 }
+
+// start finds libpmix and starts a server that uses it.
 
 func start(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
 	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
@@ -96,12 +100,13 @@ func start(ctx context.Context, cfg *config.Config, private func() (string, erro
 	})
 }
 
-// withoutPMIx is an environment without what another server has told us.
+// withoutPMIx returns an environment without the variables of another PMIx server.
 func withoutPMIx(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
 }
 
-// nameOf is a node's name for MPI. Several daemons may have one machine, where an MPI would take nodes of one name for one node.
+// nameOf returns the name of a node for MPI. If several daemons share a host, each node needs a
+// different name; otherwise MPI libraries would regard them as one node.
 func nameOf(host string, local int) string {
 	if local == 0 {
 		return host
@@ -109,7 +114,7 @@ func nameOf(host string, local int) string {
 	return fmt.Sprintf("%s-%d", host, local+1)
 }
 
-// distinct are the names of nodes by their hosts.
+// distinct returns the distinct names of nodes, given their hosts.
 func distinct(hosts []string) []string {
 	names, seen := make([]string, len(hosts)), make(map[string]int)
 	for node, host := range hosts {

@@ -19,32 +19,33 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
-// servers are who serve MPI to the ranks of this node, in each protocol at once: which of them a rank speaks is the affair of the MPI that it
-// was linked with.
+// servers serve MPI to the ranks of this node, through PMI-1 and PMIx at the same time. The MPI
+// library of a rank selects the protocol.
 type servers struct {
 	n    *Node
-	pmix *pmix.Server // nil: there is none
-	why  string       // why there is none
+	pmix *pmix.Server // nil if PMIx is not served
+	why  string       // reason why PMIx is not served
 	lone *lone
 
 	mu     sync.Mutex
-	spaces map[string]*pmi1.Space // by job, guarded by mu
-	jobs   map[string]*pmi.Job    // guarded by mu
+	spaces map[string]*pmi1.Space // PMI-1 servers by job; guarded by mu
+	jobs   map[string]*pmi.Job    // jobs by name; guarded by mu
 }
 
 func newServers(n *Node) *servers {
 	return &servers{n: n, lone: newLone(n), spaces: make(map[string]*pmi1.Space), jobs: make(map[string]*pmi.Job)}
 }
 
-// given is what a rank gets of them.
+// given contains what a rank needs to find its servers.
 type given struct {
 	env    map[string]string
 	files  []*os.File
 	parted func() string // see ranks.Fit
 }
 
-// start has ranks served PMIx by the server that was begun before, where there is one. It goes on until stop: when ranks have ended, it removes
-// what they leave. Without a libpmix ranks have PMI-1 alone, which not every MPI speaks: that is an error only where one was asked for.
+// start waits for the PMIx server and connects it with this world. The server runs until stop,
+// because it also removes files that ranks leave behind. Without libpmix, ranks have only PMI-1,
+// which some MPI libraries do not support; this is an error only if PMIx was requested explicitly.
 func (s *servers) start(ctx context.Context) error {
 	cfg := &s.n.cfg
 	server, err := cfg.PMIx.await(ctx)
@@ -67,6 +68,7 @@ func (s *servers) start(ctx context.Context) error {
 		},
 		Abort: func(by pmi.Proc, code int, words string) { s.n.meet.Abort(s.n.mpi.Number(by), code, words) },
 	})
+	// A failure of the server ends the run.
 	cfg.Background(func(ctx context.Context) {
 		if pause.Await(ctx, server.Done()) && server.Err() != nil {
 			s.n.end(health.Failed(health.ServiceDied, "cannot serve MPI on %s any longer: %v", cfg.Host, server.Err()))
@@ -75,20 +77,22 @@ func (s *servers) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the server of PMIx.
+// stop ends the PMIx server.
 func (s *servers) stop() {
 	if s.pmix != nil {
 		s.pmix.Stop()
 	}
 }
 
-// peers are the other nodes, as the ranks' servers ask them. When there can be no spawn, those that wait for it may hang, as Open MPI 4's other
-// ranks and mpi4py's pools do, and mpirun ends the job: so do we.
+// peers handles the servers' requests that involve other nodes. A failed spawn request ends the
+// job, as with mpirun, because the ranks that wait for its result may hang, such as the other ranks
+// under Open MPI 4 and the pools of mpi4py.
 type peers struct {
 	*pmi.Node
 	n *Node
 }
 
+// Spawn starts ranks on behalf of a rank. See [pmi.Node.Spawn].
 func (p peers) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
 	name, err := p.Node.Spawn(ctx, s)
 	if err != nil && ctx.Err() == nil {
@@ -97,12 +101,12 @@ func (p peers) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
 	return name, err
 }
 
-// print passes on what a rank has its server print.
+// print writes text that a rank prints through its PMIx server.
 func (s *servers) print(by pmi.Proc, text string, isErr bool) {
 	_, _ = s.n.chorus.Writer(s.n.mpi.Number(by), isErr).Write([]byte(text))
 }
 
-// add has a job served here.
+// add serves a job's ranks on this node.
 func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 	own := pmi.Proc{Job: job.Name, Rank: pmi.All}
 	space := pmi1.New(pmi1.Config{
@@ -124,7 +128,7 @@ func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 	return s.pmix.Add(ctx, job)
 }
 
-// remove forgets a job that is over.
+// remove stops serving a job that has ended.
 func (s *servers) remove(ctx context.Context, job string) error {
 	s.mu.Lock()
 	delete(s.spaces, job)
@@ -136,7 +140,7 @@ func (s *servers) remove(ctx context.Context, job string) error {
 	return s.pmix.Remove(ctx, job)
 }
 
-// sweep removes what ranks of a job may have left on this node.
+// sweep removes the shared memory that ranks of a job may have left on this node.
 func (s *servers) sweep(job string) {
 	s.mu.Lock()
 	space := s.spaces[job]
@@ -149,6 +153,7 @@ func (s *servers) sweep(job string) {
 	}
 }
 
+// modex returns the data that a rank of this node has committed through PMIx.
 func (s *servers) modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
 	if s.pmix == nil {
 		return nil, fmt.Errorf("cannot tell what %v has committed: PMIx is not served on %s: %w", of, s.n.cfg.Host, pmi.NotSupported)
@@ -156,6 +161,7 @@ func (s *servers) modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
 	return s.pmix.Modex(ctx, of)
 }
 
+// tell notifies the ranks of this node of an event. PMI-1 has no events.
 func (s *servers) tell(ctx context.Context, event pmi.Event) error {
 	if s.pmix == nil {
 		return nil
@@ -163,7 +169,8 @@ func (s *servers) tell(ctx context.Context, event pmi.Event) error {
 	return s.pmix.Tell(ctx, event)
 }
 
-// tellOf returns what tells the other ranks, of all nodes, that one has died: those that go on may want to know.
+// tellOf returns a function that notifies the ranks of all nodes that a rank has died, in case they
+// continue. It returns nil if PMIx is not served.
 func (s *servers) tellOf(rank pmi.Proc) func(status int) {
 	if s.pmix == nil {
 		return nil
@@ -177,19 +184,21 @@ func (s *servers) tellOf(rank pmi.Proc) func(status int) {
 	}
 }
 
-// partingTime is how long who serves a rank may take to hear of its end.
+// partingTime is how long to wait until the PMI-1 server has detected the end of a rank.
 const partingTime = time.Second
 
-// give makes what a rank finds its servers by.
+// give returns the environment and file descriptors with which a rank finds its servers, and starts
+// to serve PMI-1 to it.
 func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) {
 	s.mu.Lock()
 	space, job := s.spaces[rank.Job], s.jobs[rank.Job]
 	s.mu.Unlock()
-	if space == nil { // a simulation
+	if space == nil { // only in a simulation
 		return given{}, nil
 	}
-	const fd = 3 // the first of its files
+	const fd = 3 // the first of the rank's additional file descriptors
 	g.env = pmi1.Environ(job, rank.Rank, fd)
+	// PMIx is found through environment variables.
 	if s.pmix != nil {
 		list, err := s.pmix.Fork(ctx, rank)
 		if err != nil {
@@ -198,6 +207,7 @@ func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) 
 		maps.Copy(g.env, ranks.Told(list))
 		maps.Copy(g.env, s.hints(len(job.Local(s.n.cfg.Place))))
 	}
+	// PMI-1 uses a socket pair; one end is a file descriptor of the rank.
 	ours, theirs, err := pmi1.Pair()
 	if err != nil {
 		return given{}, fmt.Errorf("cannot serve PMI-1 to rank %d: %w", job.First+rank.Rank, err)
@@ -209,6 +219,7 @@ func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) 
 		defer close(left)
 		parting = space.Serve(ctx, rank.Rank, ours)
 	})
+	// After the rank's end, verify that it has finalized MPI.
 	s.lone.given(rank, g.env)
 	g.parted = func() string {
 		s.lone.ended(rank)
@@ -220,7 +231,7 @@ func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) 
 	return g, nil
 }
 
-// spoke tells whether a rank has come to either of its servers.
+// spoke reports whether a rank has contacted one of its servers.
 func (s *servers) spoke(rank pmi.Proc) bool {
 	s.mu.Lock()
 	space := s.spaces[rank.Job]
@@ -235,7 +246,7 @@ func (s *servers) spoke(rank pmi.Proc) bool {
 	return spoke
 }
 
-// stays tells whether a rank has come up by PMIx, and never taken its leave.
+// stays reports whether a rank has initialised PMIx and not finalized it.
 func (s *servers) stays(rank pmi.Proc) bool {
 	if s.pmix == nil {
 		return false
@@ -244,9 +255,11 @@ func (s *servers) stays(rank pmi.Proc) bool {
 	return spoke && !finalized
 }
 
-// hints tell Open MPI 4 that it was launched: without any of a launcher that it knows it takes itself for a world of one. JSM's is the one that
-// makes nothing else of it. Where daemons share a machine, it takes the ranks of others for its own's, by the machine's name, and crashes in
-// shared memory. Where this node has more local ranks than cores, those that wait must let others run.
+// hints returns variables for Open MPI 4. Without a variable of a launcher that it knows, Open MPI
+// 4 runs as a world of one rank; JSM's variable has no other effect. If several daemons share a
+// host, Open MPI 4 regards the ranks of all of them as local, because it compares host names, and
+// crashes in shared memory; so its shared-memory transport is disabled. If this node has more local
+// ranks than cores, waiting ranks must yield the processor.
 func (s *servers) hints(local int) map[string]string {
 	hints := map[string]string{"JSM_JSRUN_PORT": "1"}
 	if s.n.cfg.Identity.LocalSize > 1 {

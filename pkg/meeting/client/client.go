@@ -1,5 +1,6 @@
-// Package client is a program's side of its node's meeting: put, get, fence, abort and watch, by the socket that
-// BRINGUPD_SOCKET names. docs/kv.md has the protocol.
+// Package client connects a program to the rendezvous service of its node through the socket named
+// by BRINGUPD_SOCKET. A program can put and get values, enter fences, abort the job and watch
+// events. docs/kv.md describes the protocol.
 package client
 
 import (
@@ -17,13 +18,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Where a program finds the socket, and which rank it is.
+// Environment variables with the path of the socket and the number of the program's rank.
 const (
 	SocketVariable = "BRINGUPD_SOCKET"
 	RankVariable   = "BRINGUPD_RANK"
 )
 
-// Limits of what is put, in bytes, and of keys in all.
+// Limits of keys and values in bytes, and of the number of keys.
 const (
 	LongestKey   = 255
 	LargestValue = 1 << 20
@@ -34,51 +35,52 @@ const (
 type Ask struct {
 	ID      uint64  `json:"id"`
 	Op      string  `json:"op"`                // hello, put, commit, get, fence, abort, watch or waits
-	Rank    *int    `json:"rank,omitempty"`    // of hello: which rank asks; none for another program of the node
-	Key     string  `json:"key,omitempty"`     // of put and get
-	Value   []byte  `json:"value,omitempty"`   // of put, in base64
-	Commit  bool    `json:"commit,omitempty"`  // of put: commit at once
-	Owner   string  `json:"owner,omitempty"`   // of get: a rank's number, or n and a node's; empty for whoever has put it
-	Timeout float64 `json:"timeout,omitempty"` // of get and fence, in seconds; 0 for no deadline
-	Name    string  `json:"name,omitempty"`    // of fence
-	Collect bool    `json:"collect,omitempty"` // of fence: have all its data sent to every node
-	Code    int     `json:"code,omitempty"`    // of abort
-	Message string  `json:"message,omitempty"` // of abort
+	Rank    *int    `json:"rank,omitempty"`    // hello: number of the rank; absent for another program
+	Key     string  `json:"key,omitempty"`     // put and get
+	Value   []byte  `json:"value,omitempty"`   // put: in base64
+	Commit  bool    `json:"commit,omitempty"`  // put: commit at once
+	Owner   string  `json:"owner,omitempty"`   // get: a rank's number, or "n" and a node's number; empty: any owner
+	Timeout float64 `json:"timeout,omitempty"` // get and fence: in seconds; 0: no deadline
+	Name    string  `json:"name,omitempty"`    // fence
+	Collect bool    `json:"collect,omitempty"` // fence: deliver all committed values to every node
+	Code    int     `json:"code,omitempty"`    // abort: 1 to 255
+	Message string  `json:"message,omitempty"` // abort
 }
 
-// Answer is the answer to a request, or one of those to watch: one line of JSON.
+// Answer is the response to a request, or one of several to watch: one line of JSON.
 type Answer struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
 	Late  bool   `json:"late,omitempty"` // the error is that the deadline passed
-	Gone  bool   `json:"gone,omitempty"` // the error is that what is waited for will never be
-	// Refused is that the error is that the node has no peer link, which the request takes.
+	Gone  bool   `json:"gone,omitempty"` // the error is that the wait can never succeed
+	// Refused is true if the error is that the node has no peer link, which the request requires.
 	Refused bool `json:"refused,omitempty"`
 
-	Value []byte `json:"value,omitempty"` // of get, in base64
-	Owner string `json:"owner,omitempty"` // of get: who has put it
-	Event *Event `json:"event,omitempty"` // of watch
-	Waits []Wait `json:"waits,omitempty"` // of waits
+	Value []byte `json:"value,omitempty"` // get: in base64
+	Owner string `json:"owner,omitempty"` // get: owner of the value
+	Event *Event `json:"event,omitempty"` // watch
+	Waits []Wait `json:"waits,omitempty"` // waits
 }
 
-// Wait is what a program of the node waits for.
+// Wait describes a request for which a program of the node waits.
 type Wait struct {
 	Rank    int     `json:"rank"`              // -1 for another program
-	Kind    string  `json:"kind"`              // fence or get
-	Name    string  `json:"name"`              // the fence's, or the key
-	SinceS  float64 `json:"since_s"`           // for how many seconds
-	Missing []int   `json:"missing,omitempty"` // ranks that it waits for, where they are known
+	Kind    string  `json:"kind"`              // "fence" or "get"
+	Name    string  `json:"name"`              // name of the fence, or the key
+	SinceS  float64 `json:"since_s"`           // seconds since the request
+	Missing []int   `json:"missing,omitempty"` // missing ranks, if they are known
 }
 
-// Event is something that has happened in the world.
+// Event is an event of the world.
 type Event struct {
 	Kind string `json:"kind"` // ended, lost, aborted or fence
-	Who  string `json:"who"`  // "rank 3 on n1", "n2", or the fence's name
-	What string `json:"what"` // how it has ended, or the abort's message
+	Who  string `json:"who"`  // "rank 3 on n1", "n2", or the name of the fence
+	What string `json:"what"` // description of the end of the rank or node, or the abort's message
 	Code int    `json:"code,omitempty"`
 }
 
-// Client is a connection to the node's meeting. Its methods may be called side by side.
+// Client is a connection to the rendezvous service of the node. Its methods are safe for concurrent
+// use.
 type Client struct {
 	conn    net.Conn
 	reading sync.WaitGroup
@@ -86,29 +88,32 @@ type Client struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]*inbox
-	err     error // why nothing more is answered
+	err     error // reason why no more answers are received; nil while connected
 }
 
-// inbox is what has come for a request, and nobody has taken yet.
+// inbox holds the answers to a request that have been received and not yet consumed.
 type inbox struct {
 	answers []Answer
-	bell    chan struct{} // buffered by one: there is more, or nothing more will come
+	bell    chan struct{} // buffered by one; signalled on a new answer or the end of the connection
 }
 
-// ErrNoMeeting is that this program was not started by a daemon that has a meeting.
+// ErrNoMeeting is returned if the program was not started by a daemon that serves a rendezvous.
 var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
 
-// What errors of this package may be; errors.Is tells. Any other is of a request that was wrong.
+// Kinds of errors that this package returns; test for them with errors.Is. Any other error means
+// that the request was invalid.
 var (
-	// ErrLate is that the deadline of a request has passed. The error says who is missing.
+	// ErrLate means that the deadline of a request has passed. The error's text names the missing
+	// ranks.
 	ErrLate = errors.New("the deadline passed")
-	// ErrGone is that what is waited for will never be, as a rank or the run has ended. The error says which.
+	// ErrGone means that the wait can never succeed because a rank or the run has ended. The error's
+	// text names the rank.
 	ErrGone = errors.New("it will never be")
-	// ErrRefused is that the node has no peer link. The error says what to do.
+	// ErrRefused means that the node has no peer link. The error's text describes the remedy.
 	ErrRefused = errors.New("there is no peer link")
 )
 
-// waitError is why a request was in vain.
+// waitError is the error of a request whose wait failed. It matches kind with errors.Is.
 type waitError struct {
 	says string
 	kind error
@@ -134,7 +139,7 @@ func Dial(ctx context.Context) (*Client, error) {
 	return DialAs(ctx, path, rank)
 }
 
-// DialAs connects to a socket as a rank of this node, or as another program where rank is nil.
+// DialAs connects to a socket as a rank of this node, or as another program if rank is nil.
 func DialAs(ctx context.Context, path string, rank *int) (*Client, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -144,7 +149,8 @@ func DialAs(ctx context.Context, path string, rank *int) (*Client, error) {
 	return Over(ctx, conn, rank)
 }
 
-// Over returns the client of a connection that is made, and has it closed where the node does not let the rank in.
+// Over returns a client that uses an open connection. If the node rejects the rank, it closes the
+// connection and returns an error.
 func Over(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
 	c := &Client{conn: conn, waiting: make(map[uint64]*inbox)}
 	c.reading.Go(c.read)
@@ -155,40 +161,42 @@ func Over(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection: what was put and not committed is gone.
+// Close closes the connection. Values that were put and not committed are discarded.
 func (c *Client) Close() {
 	_ = c.conn.Close()
 	c.reading.Wait()
 }
 
-// Put keeps a value for the caller until Commit. Keys have 1 to 255 printable characters of ASCII without spaces,
-// values up to 1 MiB.
+// Put sets a value that becomes visible to others with [Client.Commit]. Keys have 1 to 255
+// printable ASCII characters without spaces; values have at most 1 MiB.
 func (c *Client) Put(ctx context.Context, key string, value []byte) error {
 	_, err := c.ask(ctx, Ask{Op: "put", Key: key, Value: value})
 	return err
 }
 
-// Commit lets others have what was put: who gets it by key and owner, and everybody after a fence.
+// Commit makes the values that were put available to other programs. A fence that collects also
+// delivers them to every node.
 func (c *Client) Commit(ctx context.Context) error {
 	_, err := c.ask(ctx, Ask{Op: "commit"})
 	return err
 }
 
-// Get waits for a value until ctx ends or the timeout, where it is not 0, is over; the error then says who is missing.
-// The owner is a rank's number, or n and a node's; empty for whoever has put it.
+// Get waits for a value until ctx ends or the timeout expires; 0 is no timeout. The error of an
+// expired timeout names the missing ranks. owner is a rank's number, or "n" and a node's number; if
+// it is empty, the value of any owner is returned. from is the owner of the returned value.
 func (c *Client) Get(ctx context.Context, key, owner string, timeout time.Duration) (value []byte, from string, err error) {
 	answer, err := c.ask(ctx, Ask{Op: "get", Key: key, Owner: owner, Timeout: timeout.Seconds()})
 	return answer.Value, answer.Owner, err
 }
 
-// Fence waits until all ranks of the world have entered the fence of this name as often as the caller. With collect
-// all that was committed before is on every node then.
+// Fence waits until all ranks of the world have entered the named fence as often as the caller. If
+// collect is set, all values committed before are then available on every node.
 func (c *Client) Fence(ctx context.Context, name string, collect bool, timeout time.Duration) error {
 	_, err := c.ask(ctx, Ask{Op: "fence", Name: name, Collect: collect, Timeout: timeout.Seconds()})
 	return err
 }
 
-// Abort ends the job with a code, 1 to 255, and a message.
+// Abort ends the job with an exit code from 1 to 255 and a message.
 func (c *Client) Abort(ctx context.Context, code int, message string) error {
 	_, err := c.ask(ctx, Ask{Op: "abort", Code: code, Message: message})
 	return err
@@ -200,7 +208,8 @@ func (c *Client) Waits(ctx context.Context) ([]Wait, error) {
 	return answer.Waits, err
 }
 
-// Watch hands over events until ctx ends or on returns an error, which it returns. Ends and losses of before come first.
+// Watch passes events to on until ctx ends or on returns an error, which is then returned. It
+// begins with the ranks and nodes that ended before the call.
 func (c *Client) Watch(ctx context.Context, on func(Event) error) error {
 	id, err := c.send(Ask{Op: "watch"})
 	if err != nil {
@@ -222,6 +231,7 @@ func (c *Client) Watch(ctx context.Context, on func(Event) error) error {
 	}
 }
 
+// ask sends a request and waits for its answer until ctx or the connection ends.
 func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
 	id, err := c.send(ask)
 	if err != nil {
@@ -238,7 +248,7 @@ func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
 	return answer, nil
 }
 
-// failure is the error of an answer that has one.
+// failure converts the error of an answer.
 func (a Answer) failure() error {
 	switch {
 	case a.Late:
@@ -274,7 +284,8 @@ func (c *Client) next(ctx context.Context, id uint64) (Answer, error) {
 	}
 }
 
-// send writes a request under a number of its own, which forget must be called with.
+// send sends a request with a new number and returns that number. The caller must call
+// [Client.forget] with it.
 func (c *Client) send(ask Ask) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,13 +306,15 @@ func (c *Client) send(ask Ask) (uint64, error) {
 	return ask.ID, nil
 }
 
+// forget discards a request and the answers to it.
 func (c *Client) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, id)
 }
 
-// read hands the answers to who waits for them.
+// read distributes the answers to the requests that wait for them. It returns when the connection
+// ends.
 func (c *Client) read() {
 	reader := bufio.NewReader(c.conn)
 	decoder := json.NewDecoder(reader)
@@ -320,6 +333,7 @@ func (c *Client) read() {
 	}
 }
 
+// end makes all present and future requests fail with err.
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

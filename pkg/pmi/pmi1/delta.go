@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// What a node gives at a barrier is a frame: this mark, the length of its body and the body's checksum, four bytes each. In the body
-// are keys and values by turns, each behind its length.
+// Format of a node's data in a barrier. A frame begins with [mark], the length of its body and the
+// body's CRC-32, four bytes each. The body contains keys and values alternately; each is preceded
+// by its length as a varint.
 const (
 	mark   = "bPM1"
 	header = len(mark) + 8
 )
 
-// encode returns the frame of what the ranks of a node have put.
+// encode returns a frame with the values that the ranks of a node have put.
 func encode(values map[string]string) []byte {
 	frame := make([]byte, header)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -30,7 +31,8 @@ func encode(values map[string]string) []byte {
 	return frame
 }
 
-// decode returns what the ranks of all nodes have put, from their frames one after the other. It must be given one of each node.
+// decode returns the values of all nodes, from their concatenated frames. It returns an error
+// unless data consists of exactly one frame per node.
 func decode(data []byte, nodes int) (map[string]string, error) {
 	values := make(map[string]string)
 	frames := 0
@@ -50,7 +52,7 @@ func decode(data []byte, nodes int) (map[string]string, error) {
 	return values, nil
 }
 
-// unframe returns the body of the first frame.
+// unframe returns the body of the first frame in data.
 func unframe(data []byte) ([]byte, error) {
 	if len(data) < header || string(data[:len(mark)]) != mark {
 		return nil, fmt.Errorf("%q begins no frame of %q", data[:min(len(data), header)], mark)
@@ -66,9 +68,9 @@ func unframe(data []byte) ([]byte, error) {
 	return body, nil
 }
 
-// fill adds the keys and values of a body, and tells whether it was made of nothing else.
+// fill adds the keys and values in a body. It returns false if the body is malformed.
 func fill(values map[string]string, body []byte) bool {
-	text := string(body) // once, instead of each key and value: a large job has tens of thousands
+	text := string(body) // convert once, not each key and value: a large job has tens of thousands
 	for at := 0; at < len(body); {
 		var pair [2]string
 		for i := range pair {

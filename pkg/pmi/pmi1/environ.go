@@ -12,7 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// Environ returns what a rank must find in its environment to speak PMI-1 by a descriptor, whichever MPI it has.
+// Environ returns the environment variables with which a rank uses PMI-1 through a file descriptor,
+// with any MPI library.
 func Environ(job *pmi.Job, rank, fd int) map[string]string {
 	node := job.Nodes[rank]
 	local := job.Local(node)
@@ -23,14 +24,15 @@ func Environ(job *pmi.Job, rank, fd int) map[string]string {
 	return map[string]string{
 		"PMI_FD": strconv.Itoa(fd), "PMI_RANK": strconv.Itoa(rank), "PMI_SIZE": strconv.Itoa(len(job.Nodes)), "PMI_SPAWNED": spawned,
 		"PMI_HOSTNAME": job.Hosts[node], "MPI_LOCALNRANKS": strconv.Itoa(len(local)), "MPI_LOCALRANKID": strconv.Itoa(slices.Index(local, rank)),
-		"MPIR_CVAR_PMI_VERSION": "1", // MPICH can't choose where there is PMIx besides
+		"MPIR_CVAR_PMI_VERSION": "1", // MPICH cannot choose if PMIx is available as well
 		"I_MPI_PMI":             "pmi1",
 		"I_MPI_SPAWN":           "on",
 	}
 }
 
-// Pair returns the ends of a connection, one for Serve and one to be a rank's descriptor. No child has either of them by itself; once
-// the rank has been started, theirs is to be closed, or its end is never seen.
+// Pair returns the two ends of a connection: ours for [Space.Serve], theirs for the rank's file
+// descriptor. Both are closed on exec. The caller must close theirs once the rank has been started;
+// otherwise the end of the rank's connection is never detected.
 func Pair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

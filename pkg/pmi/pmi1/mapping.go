@@ -8,16 +8,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// longestMapping is what MPICH 4.0 has room for in a line of 1,024 bytes, next to a name and a key of the longest.
+// longestMapping is the maximum length of a mapping in bytes. MPICH 4.0 reads lines of 1,024 bytes,
+// which also contain a name and a key of the maximum length.
 const longestMapping = 600
 
-// Mapping says which ranks share a node: runs of as many ranks on each of nodes that follow each other, (first node, nodes, ranks on
-// each). Nodes are numbered anew, in the order in which they come: Intel MPI aborts where none is 0. It is empty where it would not
-// fit; MPICH then asks around.
+// Mapping describes which ranks share a node, as the value of PMI_process_mapping: a list of blocks
+// (first node, number of nodes, ranks per node). Nodes are renumbered in the order of their first
+// ranks, because Intel MPI aborts if no node has number 0. It returns an empty string if the
+// mapping is too long; MPICH then exchanges host names instead.
 func Mapping(nodes []int) string {
 	type run struct{ first, nodes, ranks int }
 	var runs []run
 	number := numbered(nodes)
+	// Collect blocks of consecutive nodes with equal numbers of ranks.
 	for begin, end := 0, 0; begin < len(nodes); begin = end {
 		for end = begin; end < len(nodes) && nodes[end] == nodes[begin]; end++ {
 		}
@@ -49,8 +52,9 @@ func numbered(nodes []int) map[int]int {
 	return number
 }
 
-// ranksToHosts is Intel MPI's own way to learn where ranks are: of each node the length of its name, the name, and its ranks. Its first
-// line has the length of the second and the number of nodes; the second one has no end.
+// ranksToHosts returns the response to get_ranks2hosts, with which Intel MPI requests the nodes of
+// all ranks. It lists for each node the length of its name, the name and its ranks. The first line
+// contains the length of the second and the number of nodes; the second has no line end.
 func ranksToHosts(job *pmi.Job) string {
 	ranks := make(map[int][]string)
 	var order []int

@@ -10,27 +10,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// The most bytes of names, keys and values that clients are told of. Some crash with longer values.
+// Maximum lengths of names, keys and values in bytes, as announced to clients. Some clients crash
+// if values may be longer.
 const (
 	longestName  = 256
 	longestKey   = 64
 	longestValue = 1024
 )
 
-// longestLine bounds a line, in bytes: the kernel lets an argument of a command have 128 KiB.
+// longestLine is the maximum length of a line in bytes. The kernel limits one argument of a command
+// to 128 KiB.
 const longestLine = 128<<10 + 64
 
-// message is a line, "cmd=NAME key=value key=value", or the lines of a block of a spawn. Values are
-// kept as they came: a client that reads escapes has written them, too.
+// message is a line "cmd=NAME key=value key=value", or the lines of one block of a spawn. Values
+// are not unescaped, because clients that expect escapes have also written them.
 type message struct {
 	command string
 	fields  map[string]string
 }
 
-// rest are fields that take the rest of their line, spaces and all: each is the last of its message.
+// rest are the fields whose values extend to the end of the line, including spaces. Such a field is
+// the last of its message.
 var rest = map[string]bool{"value": true, "port": true, "message": true, "error_msg": true}
 
-// parse reads a message from its line.
+// parse parses the line of a message.
 func parse(line string) (message, error) {
 	m := message{fields: make(map[string]string)}
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
@@ -52,7 +55,8 @@ func parse(line string) (message, error) {
 	return m, nil
 }
 
-// scanner reads whole lines, without their ends. An unfinished line at the end is not returned.
+// scanner returns a scanner for complete lines, without their line ends. It ignores an incomplete
+// last line.
 func scanner(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)
@@ -65,7 +69,7 @@ func scanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// lineOf returns the line of a message with a command and pairs of a key and its value.
+// lineOf formats a message with a command and pairs of keys and values.
 func lineOf(command string, pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("cmd=" + command)
@@ -77,5 +81,6 @@ func lineOf(command string, pairs ...string) string {
 
 var inOneLine = strings.NewReplacer("\n", "_", "\x00", "_")
 
-// word makes a text one word: clients before MPICH 4.1 accept no spaces in values.
+// word replaces spaces with underscores, because clients before MPICH 4.1 accept no spaces in
+// values.
 func word(text string) string { return strings.Join(strings.Fields(text), "_") }

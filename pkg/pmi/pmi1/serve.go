@@ -14,32 +14,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Parting is how a rank has left. One that spoke and has not finalized has died, whatever its exit code is; one that never spoke is no
-// MPI program, or a singleton.
+// Parting describes how a rank ended its use of PMI. A rank that used PMI and did not finalize has
+// died, whatever its exit code is. A rank that never used PMI is not an MPI program, or it is a
+// singleton.
 type Parting struct {
-	Spoke     bool // it has said that it is there
-	Finalized bool // it has said that it will go, or aborted
+	Spoke     bool // it has initialised PMI
+	Finalized bool // it has finalized PMI or aborted
 }
 
-// Spoke tells whether a rank has said that it is there.
+// Spoke reports whether a rank has initialised PMI.
 func (s *Space) Spoke(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.spoken[rank]
 }
 
-// visit is one rank that is served.
+// visit is the connection of one rank.
 type visit struct {
 	*Space
 	rank int
 	conn io.ReadWriteCloser
 	log  *zap.Logger
 
-	aborted bool // the reader's, until it has ended
+	aborted bool // owned by the reading goroutine until that has ended
 	parting Parting
 }
 
-// Serve answers a rank until it closes the connection or sends what can't be read, or until ctx ends, and closes the connection.
+// Serve handles the requests of a rank until the rank closes the connection or sends a malformed
+// request, or until ctx ends. It closes the connection and returns how the rank ended.
 func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Parting {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -47,10 +49,12 @@ func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Pa
 	s.arrive()
 	defer s.leave()
 	v := &visit{Space: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", pmi.Shown(s.cfg.Job.Name)), zap.Int("rank", rank))}
+	// Read on a separate goroutine, so that an abort and the end of the connection are noticed while a
+	// request waits.
 	requests := make(chan request)
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		defer cancel() // whatever the rank waits for, it has gone
+		defer cancel() // the rank is gone; end the request that waits
 		defer close(requests)
 		v.read(ctx, requests)
 	})
@@ -66,14 +70,15 @@ func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Pa
 	return v.parting
 }
 
-// request is a message, or of a spawn all its blocks.
+// request is a message; for a spawn, all its blocks.
 type request struct {
 	message
 	blocks  []message
-	refusal error // why it is refused; nil: it is not
+	refusal error // reason to reject the request; nil if it is acceptable
 }
 
-// read hands over what a rank asks for. An abort it passes on itself: the rank may be waiting for something else in another thread.
+// read passes the rank's requests to a channel. It handles abort requests itself, because another
+// thread of the rank may be waiting for the answer to a previous request.
 func (v *visit) read(ctx context.Context, requests chan<- request) {
 	lines := scanner(v.conn)
 	for lines.Scan() {
@@ -97,7 +102,7 @@ func (v *visit) read(ctx context.Context, requests chan<- request) {
 	}
 }
 
-// next reads a request from its first line on.
+// next reads a request whose first line has been scanned.
 func next(lines *bufio.Scanner) (request, error) {
 	if lines.Text() == spawnBegins {
 		blocks, err := readSpawn(lines)
@@ -110,6 +115,7 @@ func next(lines *bufio.Scanner) (request, error) {
 	return request{message: m}, err
 }
 
+// abort ends the job on behalf of the rank. The exit code is 1 if the rank gives none.
 func (v *visit) abort(m message) {
 	v.aborted = true
 	code, err := strconv.Atoi(m.fields["exitcode"])
@@ -119,7 +125,8 @@ func (v *visit) abort(m message) {
 	v.cfg.Abort(v.rank, code, prose.Line(m.fields["message"]+m.fields["error_msg"], 1000))
 }
 
-// answers are the commands of PMI-1.1, and what Intel MPI asks for besides.
+// answers are the handlers of the commands: those of PMI-1.1, and those that Intel MPI uses in
+// addition.
 var answers = map[string]func(*visit, context.Context, message) string{
 	"init":              (*visit).init,
 	"get_maxes":         (*visit).maxes,
@@ -136,6 +143,7 @@ var answers = map[string]func(*visit, context.Context, message) string{
 	"finalize":          (*visit).finalize,
 }
 
+// answer executes a request and returns the response.
 func (v *visit) answer(ctx context.Context, r request) string {
 	if r.command == "spawn" {
 		return v.spawn(ctx, r)
@@ -147,23 +155,25 @@ func (v *visit) answer(ctx context.Context, r request) string {
 	return refuse(word(r.command)+"_result", "it is not known")
 }
 
+// refuse returns a response that reports a failure with its reason.
 func refuse(command, why string) string {
 	return lineOf(command, "rc", "-1", "msg", word(prose.Line(why, 200)))
 }
 
+// agree returns a response that reports success, with further fields.
 func agree(command string, pairs ...string) string {
 	return lineOf(command, append([]string{"rc", "0"}, pairs...)...)
 }
 
 func (v *visit) init(ctx context.Context, m message) string {
-	const version, subversion = "1", "1" // 1.2 is said to have barriers of groups, and of several threads
+	const version, subversion = "1", "1" // version 1.2 reportedly adds barriers of groups and of several threads
 	refusal := lineOf("response_to_init",
 		"rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	if asked := m.fields["pmi_version"]; asked != version {
 		v.log.Error("cannot speak another PMI than 1 to this rank; has it lost MPIR_CVAR_PMI_VERSION=1?", zap.String("asked", prose.Line(asked, 80)))
 		return refusal
 	}
-	if v.cfg.Linked != nil && v.cfg.Linked(ctx, v.rank) != nil { // the daemon tells why
+	if v.cfg.Linked != nil && v.cfg.Linked(ctx, v.rank) != nil { // the daemon logs the reason
 		return refusal
 	}
 	v.parting = Parting{Spoke: true}
@@ -192,7 +202,8 @@ func (v *visit) universe(context.Context, message) string {
 
 func (v *visit) hosts(context.Context, message) string { return ranksToHosts(v.cfg.Job) }
 
-// ours tells whether a message is about the key-value space of the rank's own job. No client is known that asks for another.
+// ours reports whether a message refers to the key-value space of the rank's own job. No client is
+// known that uses another one.
 func (v *visit) ours(m message) bool {
 	name, named := m.fields["kvsname"]
 	return !named || name == v.cfg.Job.Name
@@ -249,6 +260,7 @@ func (v *visit) lookup(ctx context.Context, m message) string {
 	return agree("lookup_result", "info", "ok", "port", string(entries[0].Value))
 }
 
+// result returns the response of an operation without a result value.
 func result(command string, err error) string {
 	if err != nil {
 		return refuse(command, err.Error())
@@ -261,4 +273,5 @@ func (v *visit) finalize(context.Context, message) string {
 	return agree("finalize_ack")
 }
 
+// proc returns the rank's process identifier.
 func (v *visit) proc() pmi.Proc { return pmi.Proc{Job: v.cfg.Job.Name, Rank: v.rank} }

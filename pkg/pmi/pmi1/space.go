@@ -1,5 +1,6 @@
-// Package pmi1 serves PMI-1 to the ranks of one node: MPICH and Intel MPI come up by it, and others that know no better. What a rank puts
-// is here at once, and on the other nodes after the next barrier.
+// Package pmi1 serves the PMI-1 protocol to the ranks of one node. MPICH, Intel MPI and MPI
+// libraries without support for PMIx use it. A value that a rank puts is visible on its own node at
+// once, and on the other nodes after the next barrier.
 package pmi1
 
 import (
@@ -13,54 +14,58 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// Peers is what a job's ranks on one node ask of the other nodes.
+// Peers provides the operations of a job's ranks that involve other nodes.
 type Peers interface {
-	// Gather meets the other nodes that have ranks of the job, once all ranks of this node have come. It returns what all
-	// nodes gave, one after the other, this node's included, in any order.
+	// Gather exchanges data with the other nodes that have ranks of the job. It is called when all
+	// ranks of this node have entered. It returns the data of all nodes, including this one,
+	// concatenated in any order.
 	Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []byte) ([]byte, error)
-	// Publish lets all jobs find entries by their keys.
+	// Publish makes entries available to all jobs.
 	Publish(ctx context.Context, entries []pmi.Entry) error
-	// Lookup returns what was published under keys. With wait it waits for all of them.
+	// Lookup returns the entries published under the given keys. If wait is set, it waits until all of
+	// them are published.
 	Lookup(ctx context.Context, keys []string, wait bool) ([]pmi.Entry, error)
-	// Unpublish takes back what was published.
+	// Unpublish removes published entries.
 	Unpublish(ctx context.Context, by pmi.Proc, keys []string) error
-	// Spawn starts a new job, and returns its name once its processes have begun.
+	// Spawn starts a new job and returns its name once its processes have been started.
 	Spawn(ctx context.Context, s pmi.Spawn) (job string, err error)
 }
 
-// Config is what a Space is made of.
+// Config holds the parameters of a [Space].
 type Config struct {
-	// Job has a name that no other job has ever had on these nodes: MPICH 5 names its shared memory by it, and takes for its own what a
-	// job left behind that was killed.
+	// Job must have a name that no other job has ever had on these nodes: MPICH 5 derives the name of
+	// its shared memory from it, and reuses shared memory that a killed job left behind.
 	Job   *pmi.Job
-	Node  int // this node's place in the team
+	Node  int // node index in the team
 	Peers Peers
-	// Abort is told that a rank wants the job to end, with which code and why. It must not wait.
+	// Abort is called when a rank requests the end of the job, with an exit code and a message. It
+	// must not block.
 	Abort func(rank, code int, words string)
-	// Linked waits until it is known whether this node can reach the others, or ctx ends. Its error
-	// is why a rank cannot be served; nil: it always can.
+	// Linked waits until it is known whether this node can reach the others, or until ctx ends. It
+	// returns the reason if rank cannot be served. A nil function means that the others are always
+	// reachable.
 	Linked func(ctx context.Context, rank int) error
-	// Entered is told of each rank that comes to a barrier; it may be nil. It must not wait.
+	// Entered is called for each rank that enters a barrier. It must not block. It may be nil.
 	Entered func(rank int)
 	Log     *zap.Logger
 }
 
-// Space is the key-value space of one job, as its ranks on one node see it. Its methods may be called side by side.
+// Space is the key-value space of one job on one node. Its methods are safe for concurrent use.
 type Space struct {
 	cfg   Config
-	local int // how many ranks this node has
-	nodes int // on how many nodes the job has ranks
+	local int // number of the job's ranks on this node
+	nodes int // number of nodes with ranks of the job
 
 	mu      sync.Mutex
-	values  map[string]string // of all nodes, as of the last barrier, and of this node
-	fresh   map[string]string // what this node's ranks have put since the last barrier
-	size    int               // bytes that they have put, less those that were replaced
-	barrier *barrier          // the one that ranks come to, or wait in
-	served  int               // how many ranks are being served
-	spoken  map[int]bool      // the ranks that have said that they are there
+	values  map[string]string // values of all nodes at the last barrier, and newer ones of this node
+	fresh   map[string]string // values put on this node since the last barrier
+	size    int               // bytes put, not counting values that were replaced
+	barrier *barrier          // the current or next barrier
+	served  int               // number of connected ranks
+	spoken  map[int]bool      // ranks that have initialised PMI
 }
 
-// New returns the space of a job on a node.
+// New returns the key-value space of a job on a node.
 func New(cfg Config) *Space {
 	s := &Space{
 		cfg: cfg, local: len(cfg.Job.Local(cfg.Node)), nodes: len(numbered(cfg.Job.Nodes)),
@@ -73,13 +78,14 @@ func New(cfg Config) *Space {
 	return s
 }
 
-// mostPut bounds what the ranks of a node may put, in bytes, with pairCost for each key.
+// mostPut limits what the ranks of a node may put, in bytes. Each key counts pairCost bytes in
+// addition to its length.
 const (
 	mostPut  = 64 << 20
 	pairCost = 128
 )
 
-// put keeps a value for all ranks of the job. It reports whether there was room for it.
+// put stores a value for all ranks of the job. It returns false if that would exceed [mostPut].
 func (s *Space) put(key, value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,6 +102,7 @@ func (s *Space) put(key, value string) bool {
 	return true
 }
 
+// get returns a value that was put.
 func (s *Space) get(key string) (value string, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,17 +110,17 @@ func (s *Space) get(key string) (value string, found bool) {
 	return value, found
 }
 
-// barrier is one that all ranks of the job come to.
+// barrier is a barrier of all ranks of the job.
 type barrier struct {
-	in     map[int]bool       // this node's ranks that have come
-	cancel context.CancelFunc // ends the meeting of the nodes; nil before it
-	done   chan struct{}      // closed by meet, once the nodes have met
-	err    error              // set before: why it is not known what they gave
+	in     map[int]bool       // ranks of this node that have entered
+	cancel context.CancelFunc // stops the exchange between nodes; nil before it begins
+	done   chan struct{}      // closed when the exchange between nodes has ended
+	err    error              // error of the exchange; set before done is closed
 }
 
 func newBarrier() *barrier { return &barrier{in: make(map[int]bool), done: make(chan struct{})} }
 
-// enter waits in a barrier until all ranks of the job have come, or ctx ends.
+// enter waits until all ranks of the job have entered the barrier, or until ctx ends.
 func (s *Space) enter(ctx context.Context, rank int) error {
 	if s.cfg.Entered != nil {
 		s.cfg.Entered(rank)
@@ -130,8 +137,10 @@ func (s *Space) enter(ctx context.Context, rank int) error {
 	}
 }
 
-// come notes that a rank is in the barrier. The last one has the nodes meet, by a goroutine that goes on for as long as any rank is
-// served: one that dies in a barrier must not break it for the others, or they would be the first to fail.
+// come records that a rank has entered the barrier. The last rank of the node starts the exchange
+// with the other nodes, on a goroutine that continues as long as any rank is connected: a rank that
+// dies in a barrier must not break it for the others, or they would fail first and obscure the
+// cause.
 func (s *Space) come(ctx context.Context, rank int) (*barrier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +158,7 @@ func (s *Space) come(ctx context.Context, rank int) (*barrier, error) {
 	return b, nil
 }
 
-// meet is the part of a barrier that is between nodes.
+// meet exchanges the new values with the other nodes and completes the barrier.
 func (s *Space) meet(ctx context.Context, b *barrier, delta []byte) {
 	defer close(b.done)
 	defer b.cancel()
@@ -167,14 +176,15 @@ func (s *Space) meet(ctx context.Context, b *barrier, delta []byte) {
 	s.barrier = newBarrier()
 }
 
-// arrive counts a rank that is served from now on.
+// arrive counts a rank that has connected.
 func (s *Space) arrive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.served++
 }
 
-// leave counts a rank as served no more. With the last of them nobody waits for a meeting.
+// leave counts a rank that has disconnected. When no rank is left, it stops a pending exchange,
+// because no rank waits for the result.
 func (s *Space) leave() {
 	s.mu.Lock()
 	s.served--

@@ -15,20 +15,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// A spawn is the one request of several lines: a block for each of its commands.
+// A spawn is the only request with several lines: it has one block for each command.
 const (
 	spawnBegins = "mcmd=spawn"
 	blockEnds   = "endcmd"
 )
 
-// spawnPatience is how many times the most accepted are read of a spawn before the rank is dropped.
+// spawnPatience limits the size of a spawn that is read to its end, as a multiple of the accepted
+// size. The rank is disconnected if the spawn is larger.
 const spawnPatience = 8
 
-// errLongSpawn is that a spawn was read to its end, and is too long to be kept.
+// errLongSpawn means that a spawn exceeds the limits. It was read to its end and discarded.
 var errLongSpawn = fmt.Errorf("a spawn may have at most %d bytes and %d commands", pmi.LongestSpawn, pmi.MostCommands)
 
-// readSpawn reads the blocks of a spawn, the first line of which has been read. Each tells how many
-// there are. A spawn that is too long is read to its end and not kept: the rank waits for an answer.
+// readSpawn reads the blocks of a spawn whose first line has been scanned. Each block contains the
+// number of blocks. A spawn that exceeds the limits is read to its end and discarded, so that the
+// rank can receive an answer.
 func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
 	left := pmi.LongestSpawn
 	for read := 1; ; read++ {
@@ -53,6 +55,8 @@ func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
 	}
 }
 
+// readBlock reads the block whose first line has been scanned. It subtracts the size of the block
+// from left; if left becomes negative, it discards the content.
 func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 	block := message{fields: make(map[string]string)}
 	for lines.Scan() {
@@ -71,7 +75,7 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 	return block, errors.New("cannot read a spawn: it ends amidst a block")
 }
 
-// spawnOf makes of the blocks what is to be spawned.
+// spawnOf converts the blocks of a spawn to a pmi.Spawn.
 func spawnOf(by pmi.Proc, blocks []message) (pmi.Spawn, error) {
 	s := pmi.Spawn{By: by, Preput: make(map[string]string)}
 	for i, block := range blocks {
@@ -85,6 +89,7 @@ func spawnOf(by pmi.Proc, blocks []message) (pmi.Spawn, error) {
 	return s, nil
 }
 
+// commandOf converts the fields of a block to a command.
 func commandOf(fields map[string]string) (pmi.Command, error) {
 	name := fields["execname"]
 	ranks, err := strconv.Atoi(fields["nprocs"])
@@ -105,7 +110,7 @@ func commandOf(fields map[string]string) (pmi.Command, error) {
 	}
 }
 
-// pairs returns what a block has under numbered names.
+// pairs returns the keys and values of a block's numbered fields.
 func pairs(fields map[string]string, keys, values string) map[string]string {
 	found := make(map[string]string)
 	for i := 0; ; i++ {
@@ -117,6 +122,7 @@ func pairs(fields map[string]string, keys, values string) map[string]string {
 	}
 }
 
+// spawn starts a new job on behalf of the rank.
 func (v *visit) spawn(ctx context.Context, r request) string {
 	s, err := spawnOf(v.proc(), r.blocks)
 	if r.refusal != nil {
@@ -132,7 +138,8 @@ func (v *visit) spawn(ctx context.Context, r request) string {
 	return agree("spawn_result", codes(s)...)
 }
 
-// codes are those of all processes, in a line that MPICH 4.0 has room for; where they are left out, they count as 0.
+// codes returns the error codes of all processes, which are 0. It returns none if the line would be
+// too long for MPICH 4.0; missing codes count as 0.
 func codes(s pmi.Spawn) []string {
 	total := 0
 	for _, c := range s.Commands {

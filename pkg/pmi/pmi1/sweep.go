@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 )
 
-// sharedMemory is where shm_open keeps files.
+// sharedMemory is the directory in which shm_open creates files.
 var sharedMemory = "/dev/shm"
 
-// Sweep removes what killed ranks of MPICH 5 leave in this node's shared memory: some MB, which nobody else would free before the node
-// is started anew. All ranks of this node must have ended.
+// Sweep removes the shared memory that killed ranks of MPICH 5 left on this node. These are some
+// MB, which would otherwise remain until the node is rebooted. All ranks of this node must have
+// ended.
 func (s *Space) Sweep() error {
 	name := fnv.New32a()
 	_, _ = name.Write([]byte(s.cfg.Job.Name))

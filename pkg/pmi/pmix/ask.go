@@ -13,15 +13,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What a question may have: the bytes of an event, which goes to all nodes, and of a rank's last
-// words; and how much a query may ask for.
+// Limits of requests: the size of an event in bytes, because it is sent to all nodes; the length of
+// the message of an abort in bytes; and the number of values that one query may request.
 const (
 	longestEvent = 1 << 20
 	longestWords = 1000
 	mostQueried  = 256
 )
 
-// asked returns how a question is to be answered. It is read at once, in the order of the questions.
+// asked decodes a request of a rank and returns the function that answers it. Decoding and state
+// changes happen at once, in the order of the requests; the returned function may block.
 func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) error, error) {
 	switch op {
 	case upConnected, upFinalized:
@@ -70,13 +71,15 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 	return nil, fmt.Errorf("cannot do %d: %w", op, pmi.NotSupported)
 }
 
+// agree answers a request with success and no data.
 func agree(context.Context, *frame) error { return nil }
 
+// refuse answers a request with an error.
 func refuse(err error) func(context.Context, *frame) error {
 	return func(context.Context, *frame) error { return err }
 }
 
-// bounded has a question answered within the time that comes with it.
+// bounded applies the timeout that a request specifies, if it does.
 func bounded(with told, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
 	text, _ := with.of("pmix.timeout")
 	seconds, err := strconv.Atoi(text)
@@ -90,6 +93,7 @@ func bounded(with told, answer func(ctx context.Context, f *frame) error) func(c
 	}
 }
 
+// note records that a rank has connected or finalized.
 func (s *Server) note(who pmi.Proc, finalized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +102,7 @@ func (s *Server) note(who pmi.Proc, finalized bool) {
 	}
 }
 
-// of has a question answered while who asks lives.
+// of limits the context of a request to the life of the rank that sent it.
 func (s *Server) of(who pmi.Proc, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
 	s.mu.Lock()
 	c := s.clients[who]
@@ -113,7 +117,8 @@ func (s *Server) of(who pmi.Proc, answer func(ctx context.Context, f *frame) err
 	}
 }
 
-// meet is a fence, or one that connects or disconnects jobs: those bring nothing.
+// meet returns the function that answers a fence, connect or disconnect request. Only fences carry
+// data.
 func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
 	of, with := r.procs(), r.infos()
 	kind := map[byte]pmi.Meet{upFence: pmi.Fence, upConnect: pmi.Connect, upDisconnect: pmi.Disconnect}[op]
@@ -121,7 +126,8 @@ func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
 	if op == upFence {
 		data = r.bytes()
 	}
-	if text, _ := with.of("pmix.loc.col.st"); text != "" && text != "0" { // a rank of this node has gone amidst it
+	// The attribute is set if a rank of this node ended before it entered.
+	if text, _ := with.of("pmix.loc.col.st"); text != "" && text != "0" {
 		status, _ := strconv.Atoi(text)
 		return refuse(fmt.Errorf("cannot meet: %w", pmi.Status(status)))
 	}
@@ -134,7 +140,7 @@ func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
 	})
 }
 
-// board is what is published.
+// board returns the function that answers a publish, lookup or unpublish request.
 func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 	switch op {
 	case upPublish:
@@ -165,7 +171,8 @@ func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 	return func(ctx context.Context, _ *frame) error { return s.Peers.Unpublish(ctx, by, keys) }
 }
 
-// print passes on what a rank wants logged; anywhere but where it would print itself is not supported.
+// print prints the messages that a rank asks the server to log. Only the channels stdout and stderr
+// are supported.
 func (s *Server) print(by pmi.Proc, with told) error {
 	printed := false
 	for _, i := range with {
@@ -180,21 +187,24 @@ func (s *Server) print(by pmi.Proc, with told) error {
 	return nil
 }
 
-// firstRead is PMIX_PERSIST_FIRST_READ: what was published is gone once it was looked up.
+// firstRead is PMIX_PERSIST_FIRST_READ: an entry is removed by its first lookup.
 const firstRead = "1"
 
-// isOwn tells whether a key is PMIx's own: a directive, not something to publish.
+// isOwn reports whether a key belongs to PMIx itself. Such a key is a directive and not an entry to
+// publish.
 func isOwn(key string) bool { return strings.HasPrefix(key, "pmix.") }
 
-// heeded are what may come with a spawn, and is passed on or makes no difference here.
+// heeded are the attributes of a spawn that are supported: they are passed on or have no effect
+// here.
 var heeded = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pmix.spawned", "pmix.parent", "pmix.requestor"}
 
-// readSpawn reads what is to be spawned, and what was said for all of it. Its error is NotSupported where something is required that is
-// not known here.
+// readSpawn decodes a spawn request, and returns it with the attributes that apply to all its
+// commands. The error is NotSupported if a required attribute is not supported.
 func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
 	if len(r.left) > pmi.LongestSpawn {
 		return s, nil, fmt.Errorf("cannot spawn by %d bytes: at most %d are accepted: %w", len(r.left), pmi.LongestSpawn, pmi.NoSpace)
 	}
+	// Attributes of the whole spawn apply to each command.
 	s.By, all = r.proc(), r.infos()
 	shared := make(map[string]string)
 	err = heed(all, shared)
@@ -216,7 +226,8 @@ func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
 	return s, all, err
 }
 
-// heed puts the infos that are heeded into a map. It returns an error if one that is required is not known here.
+// heed adds the supported attributes to a map. It returns an error if an attribute is required and
+// not supported.
 func heed(infos told, into map[string]string) (err error) {
 	for _, i := range infos {
 		if slices.Contains(heeded, i.key) {
@@ -228,7 +239,7 @@ func heed(infos told, into map[string]string) (err error) {
 	return err
 }
 
-// query answers what can be known here: which jobs there are, and how large they are.
+// query returns the function that answers a query for information about jobs.
 func (s *Server) query(r *reader) func(context.Context, *frame) error {
 	by := r.proc()
 	var found []info
@@ -255,14 +266,14 @@ func (s *Server) query(r *reader) func(context.Context, *frame) error {
 	}
 }
 
-// lookAt is the answer to one question.
+// lookAt returns the value of one key. It returns false if the key or the job is unknown.
 func (s *Server) lookAt(key string, by pmi.Proc, with told) (info, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch key {
 	case "pmix.qry.ns":
 		return info{key, typeString, strings.Join(slices.Sorted(maps.Keys(s.jobs)), ",")}, true
-	case "pmix.qry.psetnum": // of sessions: there are none but MPI's own
+	case "pmix.qry.psetnum": // process sets exist only inside MPI's sessions
 		return info{key, typeUint32, 0}, true
 	case "pmix.qry.psets":
 		return info{key, typeString, ""}, true

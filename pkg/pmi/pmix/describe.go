@@ -9,13 +9,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// describe returns what a library on a node is told of a job. The MPIs do not come up without the maps
-// and the rank, local rank and node rank of each process, nor Intel's without the universe's size;
-// they ask for the rest later. A library derives from pmix.nodeid which ranks share a node, so it
-// counts the nodes of pmix.nmap, which has only those that have ranks of the job.
+// describe returns the attributes with which a job is registered at the library of a node. MPI
+// libraries cannot start without the maps and the rank, local rank and node rank of each process,
+// and Intel MPI also requires the universe's size; the rest is used later. A library derives from
+// pmix.nodeid which ranks share a node, so this number refers to the nodes of pmix.nmap, which
+// contains only nodes with ranks of the job.
 func describe(job *pmi.Job, node int, dir string) []info {
 	var hosts, byNode []string
-	nodeID := make(map[int]int) // of each node with ranks of the job, its place in the node map
+	nodeID := make(map[int]int) // index in the node map of each node with ranks of the job
 	for place, host := range job.Hosts {
 		if local := job.Local(place); len(local) > 0 {
 			nodeID[place] = len(hosts)
@@ -36,6 +37,7 @@ func describe(job *pmi.Job, node int, dir string) []info {
 	if job.Parent != nil {
 		infos = append(infos, info{"pmix.parent", typeProc, *job.Parent})
 	}
+	// Add the attributes of this node.
 	if local := job.Local(node); len(local) > 0 {
 		infos = append(infos, info{"pmix.local.size", typeUint32, len(local)}, info{"pmix.node.size", typeUint32, len(local)},
 			info{"pmix.lpeers", typeString, numbers(local)}, info{"pmix.lldr", typeRank, local[0]}, info{"pmix.nodeid", typeUint32, nodeID[node]})
@@ -43,7 +45,8 @@ func describe(job *pmi.Job, node int, dir string) []info {
 	return append(infos, describeRanks(job, nodeID)...)
 }
 
-// describeRanks returns what is told of each rank. nodeID has the place of each node in the node map.
+// describeRanks returns the attributes of each rank. nodeID contains the index of each node in the
+// node map.
 func describeRanks(job *pmi.Job, nodeID map[int]int) (infos []info) {
 	local, inApp, leader := make(map[int]int), make(map[int]int), make(map[int]int)
 	for rank, node := range job.Nodes {
@@ -63,6 +66,7 @@ func describeRanks(job *pmi.Job, nodeID map[int]int) (infos []info) {
 	return infos
 }
 
+// numbers formats a list of numbers, separated by commas.
 func numbers(list []int) string {
 	words := make([]string, len(list))
 	for i, n := range list {

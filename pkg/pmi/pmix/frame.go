@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// What daemon and child say to each other: child/child.h has the same numbers.
+// Operations that the child requests from the daemon. child/child.h defines the same numbers.
 const (
 	upConnected = 1 + iota
 	upFinalized
@@ -28,6 +28,7 @@ const (
 	upGroup
 )
 
+// Operations that the daemon requests from the child. child/child.h defines the same numbers.
 const (
 	doInit = 1 + iota
 	doAddJob
@@ -40,8 +41,8 @@ const (
 	doPack
 )
 
-// Types of values, as PMIx numbers them in pmix_common.h, and three of the child's own: lists of which its library makes the
-// maps of a job, and processes.
+// Types of values, numbered as in PMIx's pmix_common.h, and three types of our own protocol: lists
+// from which the child's library generates the maps of a job, and arrays of processes.
 const (
 	typeBool    = 1
 	typeString  = 3
@@ -61,7 +62,8 @@ const (
 // wildcard is PMIX_RANK_WILDCARD: all ranks of a job.
 const wildcard = 1<<32 - 2
 
-// longestFrame bounds what is read of a child, in bytes: what all ranks of a node commit at once goes into one.
+// longestFrame is the maximum size of a frame in bytes. The data that all ranks of a node commit is
+// sent in one frame.
 const longestFrame = 256 << 20
 
 // longestName is PMIX_MAX_NSLEN, and longestKey is PMIX_MAX_KEYLEN.
@@ -70,13 +72,14 @@ const (
 	longestKey  = 511
 )
 
-// What a rank may send: mostItems bounds all lists but those of processes, which may have one of
-// each rank.
+// mostItems is the maximum length of lists in a rank's request, except lists of processes, which
+// may contain all ranks.
 const mostItems = 1 << 16
 
-// frame is one that is being written, after its length.
+// frame is the content of a frame that is being encoded, without its length.
 type frame []byte
 
+// newFrame returns a frame that contains the header with an operation and an ID.
 func newFrame(op byte, id uint32) *frame {
 	f := make(frame, 0, 64)
 	f = append(f, op)
@@ -92,6 +95,7 @@ func (f *frame) status(err error)  { f.number(int(statusOf(err))) }
 func (f *frame) proc(p pmi.Proc)   { f.text(p.Job); f.number(rankOf(p.Rank)) }
 func (f *frame) infos(list []info) { f.number(len(list)); f.each(list) }
 
+// each appends a list of attributes without its length.
 func (f *frame) each(list []info) {
 	for _, i := range list {
 		f.text(i.key)
@@ -120,7 +124,7 @@ func (f *frame) each(list []info) {
 	}
 }
 
-// rankOf is a rank as PMIx has it.
+// rankOf converts a rank to PMIx's number.
 func rankOf(rank int) int {
 	if rank == pmi.All {
 		return wildcard
@@ -128,25 +132,27 @@ func rankOf(rank int) int {
 	return rank
 }
 
-// statusOf is what an error comes to.
+// statusOf returns the PMIx status of an error.
 func statusOf(err error) pmi.Status { return pmi.StatusOf(err) }
 
-// info is one that is told to the library.
+// info is an attribute that is passed to the library.
 type info struct {
 	key   string
 	kind  int
-	value any // string, int, uint64, []byte, bool, pmi.Proc, []pmi.Proc or []info, by kind
+	value any // string, int, uint64, []byte, bool, pmi.Proc, []pmi.Proc or a list of attributes, depending on kind
 }
 
-// errBroken is that a frame is not what it should be, or has a longer list than is accepted.
+// errBroken means that a frame is malformed, or that a list in it is too long.
 var errBroken = fmt.Errorf("cannot read what the PMIx server says: a frame is broken: %w", pmi.BadParam)
 
-// reader reads a frame's fields. What is not there is empty, and broken.
+// reader decodes the fields of a frame. If a field is missing, it returns the zero value and sets
+// [reader.broken].
 type reader struct {
 	left   []byte
 	broken bool
 }
 
+// take returns the next n bytes.
 func (r *reader) take(n int) []byte {
 	if n < 0 || n > len(r.left) {
 		r.broken, r.left = true, nil
@@ -171,7 +177,7 @@ func (r *reader) number() uint32 {
 	return 0
 }
 
-// signed reads a status.
+// signed reads a signed number, for example a status.
 func (r *reader) signed() int    { return int(int32(r.number())) }
 func (r *reader) bytes() []byte  { return r.take(int(r.number())) }
 func (r *reader) text() string   { return string(r.bytes()) }
@@ -184,10 +190,11 @@ func (r *reader) rank() int {
 	return pmi.All
 }
 
-// count reads how many items follow, which is broken if that is more than can, or most.
+// count reads the length of a list. It sets [reader.broken] and returns 0 if the length exceeds
+// most, or the number of items that fit into the rest of the frame.
 func (r *reader) count(most int) int {
 	n := int(r.number())
-	if n > min(most, len(r.left)/4) { // each begins with a number
+	if n > min(most, len(r.left)/4) { // each item begins with a number of 4 bytes
 		r.broken = true
 		return 0
 	}
@@ -208,14 +215,14 @@ func (r *reader) texts() (texts []string) {
 	return texts
 }
 
-// said is what comes with a question.
+// said is an attribute of a rank's request.
 type said struct {
 	key      string
-	required bool // who does not know it must refuse
+	required bool // the request must fail if the key is not supported
 	value    string
 }
 
-// told is all of that, in its order.
+// told is a list of attributes of a request.
 type told []said
 
 func (r *reader) infos() (infos told) {
@@ -225,7 +232,7 @@ func (r *reader) infos() (infos told) {
 	return infos
 }
 
-// of returns the value of a key, and whether it is there.
+// of returns the value of a key, and whether the key is present.
 func (t told) of(key string) (value string, is bool) {
 	for _, i := range t {
 		if i.key == key {

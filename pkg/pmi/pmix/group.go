@@ -9,11 +9,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// groupOps are what is done with a group, by PMIx's numbers.
+// groupOps are the operations on groups, by PMIx's numbers; their names distinguish the kinds of
+// collective operations.
 var groupOps = []string{"making", "ending"}
 
-// group is a fence of those that make a group or end one: Open MPI's sessions make their communicators by such. What the nodes give is told to
-// all, and a number that no other group has.
+// group returns the function that answers a request to create or to end a group. Open MPI's
+// sessions create their communicators from groups. Members meet in a collective operation; each
+// receives the endpoint data of all nodes and a number that no other group has.
 func (s *Server) group(r *reader) func(context.Context, *frame) error {
 	op, name, of, with := int(r.byte()), r.text(), r.procs(), r.infos()
 	if op >= len(groupOps) {
@@ -41,7 +43,8 @@ func (s *Server) group(r *reader) func(context.Context, *frame) error {
 	})
 }
 
-// joined is what nodes have given for a group: a number that is drawn by all, in whatever order they come, and their data, one after the other.
+// joined combines what the nodes contributed to a group: the XOR of their random numbers, which
+// does not depend on their order, and their concatenated data.
 func joined(all []byte) (number uint64, data []byte) {
 	r := &reader{left: all}
 	for len(r.left) > 0 {

@@ -11,10 +11,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Serve says what becomes of what ranks ask. It is called once, before any Add.
+// Serve sets the handlers of the ranks' requests. It must be called once, before any call of
+// [Server.Add].
 func (s *Server) Serve(clients Clients) { s.Clients = clients }
 
-// Add has a job served, also one without ranks on this node: others may meet it.
+// Add registers a job. A job without ranks on this node must be registered too, because ranks of
+// other jobs may communicate with it.
 func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 	if job.Name == "" || len(job.Name) > longestName {
 		return fmt.Errorf("cannot serve PMIx to a job %q: its name should have 1 to %d bytes: %w",
@@ -38,6 +40,7 @@ func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 	return nil
 }
 
+// know adds a job and its local ranks to the server's state.
 func (s *Server) know(job *pmi.Job, local []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +52,8 @@ func (s *Server) know(job *pmi.Job, local []int) {
 	}
 }
 
-// Remove forgets a job that is over, once it has told those ranks of others here that want to know.
+// Remove removes a job that has ended, and notifies the ranks of other jobs on this node that
+// registered for this event.
 func (s *Server) Remove(ctx context.Context, job string) error {
 	s.mu.Lock()
 	delete(s.jobs, job)
@@ -67,7 +71,7 @@ func (s *Server) Remove(ctx context.Context, job string) error {
 	return errors.Join(told, os.RemoveAll(filepath.Join(s.cfg.Dir, job)))
 }
 
-// Fork returns the variables, NAME=VALUE, by which a rank finds its server.
+// Fork returns the environment variables, as NAME=VALUE, with which a rank connects to its server.
 func (s *Server) Fork(ctx context.Context, rank pmi.Proc) ([]string, error) {
 	list, err := s.order(ctx, doEnvironment, func(f *frame) { f.proc(rank) })
 	if err != nil {
@@ -81,7 +85,8 @@ func (s *Server) Fork(ctx context.Context, rank pmi.Proc) ([]string, error) {
 	return env, nil
 }
 
-// Modex returns what a rank of this node has committed, once it has, or an error once it has died.
+// Modex waits until a rank of this node has committed its data, and returns the data. It returns an
+// error if the rank has ended.
 func (s *Server) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
 	s.mu.Lock()
 	c := s.clients[of]
@@ -94,14 +99,14 @@ func (s *Server) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
 	return s.order(ctx, doModex, func(f *frame) { f.proc(of) })
 }
 
-// while returns a context that ends with either.
+// while returns a context that ends when either of two contexts ends.
 func while(ctx, other context.Context) (both context.Context, stop func()) {
 	both, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
 	return both, func() { forget(); cancel(nil) }
 }
 
-// Tell tells the ranks here of an event on another node.
+// Tell notifies the ranks of this node of an event on another node.
 func (s *Server) Tell(ctx context.Context, e pmi.Event) error {
 	_, err := s.order(ctx, doEvent, func(f *frame) {
 		f.number(e.Code)
@@ -113,13 +118,14 @@ func (s *Server) Tell(ctx context.Context, e pmi.Event) error {
 	return err
 }
 
-// rangeSession is PMIX_RANGE_SESSION: all of the allocation.
+// rangeSession is PMIX_RANGE_SESSION: all processes of the allocation.
 const rangeSession = 4
 
-// teller tells ranks of an event, here or on other nodes.
+// teller sends an event to ranks of this node or of other nodes.
 type teller func(ctx context.Context, event pmi.Event) error
 
-// happened tells of what became of a process. Only who has asked for just that is to know: MPI's handlers of all else abort.
+// happened sends an event about the end of a process or job. Only ranks that registered for exactly
+// this event receive it, because MPI's default event handlers abort.
 func (s *Server) happened(ctx context.Context, to pmi.Proc, what pmi.Status, more []info, tell ...teller) error {
 	about := append([]info{{"pmix.evproc", typeProc, to}, {"pmix.evnondef", typeBool, true}}, more...)
 	packed, err := s.order(ctx, doPack, func(f *frame) { f.infos(about) })
@@ -133,8 +139,9 @@ func (s *Server) happened(ctx context.Context, to pmi.Proc, what pmi.Status, mor
 	return err
 }
 
-// Died tells the ranks of all nodes that want to know that one of this node has ended before its time, with that status. What it has asked
-// for, or was asked, is given up.
+// Died notifies the ranks of all nodes that registered for it that a rank of this node has ended
+// prematurely, with an exit status. It cancels the rank's own requests and the requests for its
+// data.
 func (s *Server) Died(ctx context.Context, rank pmi.Proc, status int) error {
 	s.mu.Lock()
 	c := s.clients[rank]
@@ -145,7 +152,7 @@ func (s *Server) Died(ctx context.Context, rank pmi.Proc, status int) error {
 	return s.happened(ctx, rank, pmi.Aborted, []info{{"pmix.exit.code", typeInt, status}}, s.Tell, s.Jobs.Notify)
 }
 
-// Spoke tells whether a rank has been a client, and whether it has taken its leave.
+// Spoke reports whether a rank has connected to the server, and whether it has finalized.
 func (s *Server) Spoke(rank pmi.Proc) (spoke, finalized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

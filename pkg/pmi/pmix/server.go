@@ -1,5 +1,5 @@
-// Package pmix serves PMIx to the ranks of one node, by a libpmix that a child loads: Open MPI comes up by it. The child decides nothing;
-// who the ranks are, and what becomes of what they ask, is told by the daemon.
+// Package pmix serves PMIx to the ranks of one node, for Open MPI. A child process loads libpmix.
+// The child makes no decisions: the daemon registers the ranks with it and answers their requests.
 package pmix
 
 import (
@@ -25,16 +25,18 @@ import (
 )
 
 const (
-	// ChildCommand is the subcommand that serves, which gets the library's path.
+	// ChildCommand is the subcommand that runs the child process.
 	ChildCommand = "pmix-child"
-	// childVariable is set for the child. A program that forgot to have the subcommand must not start itself without end.
+	// childVariable is set in the environment of the child. It prevents a program without the
+	// subcommand from starting itself again and again.
 	childVariable = "BRINGUPD_PMIX_CHILD"
 )
 
-// IsChild tells whether a server has started this process.
+// IsChild reports whether this process was started by a server.
 func IsChild() bool { return os.Getenv(childVariable) != "" }
 
-// Peers is what the ranks of one node ask of the others: a *pmi.Node.
+// Peers provides the operations of the ranks of one node that involve other nodes. *pmi.Node
+// implements it.
 type Peers interface {
 	Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []byte) ([]byte, error)
 	Modex(ctx context.Context, of pmi.Proc) ([]byte, error)
@@ -43,54 +45,57 @@ type Peers interface {
 	Unpublish(ctx context.Context, by pmi.Proc, keys []string) error
 }
 
-// Jobs is who makes new jobs, and tells other nodes of events: a *pmi.Node.
+// Jobs starts new jobs and sends events to other nodes. *pmi.Node implements it.
 type Jobs interface {
 	Spawn(ctx context.Context, s pmi.Spawn) (job string, err error)
 	Notify(ctx context.Context, event pmi.Event) error
 }
 
-// Config is what a server needs.
+// Config holds the parameters of a server.
 type Config struct {
-	Program string // that has the ChildCommand; empty: the one that runs
+	Program string // executable with the ChildCommand; empty: this executable
 	Library Library
-	Environ []string // of the child
-	Number  int      // that no other node's server has
+	Environ []string // environment of the child
+	Number  int      // unique among the servers of the nodes
 	Host    string
-	Dir     string // of this user alone, where the library keeps its files
+	Dir     string // directory of the library's files, accessible only to this user
 	Log     *zap.Logger
 }
 
-// Clients is what becomes of what ranks ask.
+// Clients holds the handlers of the ranks' requests.
 type Clients struct {
-	Node  int // this node's place in the team
+	Node  int // node index in the team
 	Peers Peers
 	Jobs  Jobs
-	// Linked waits until it is known whether this node can reach the others, or ctx ends. Its error
-	// is why a rank cannot be served; nil: it always can.
+	// Linked waits until it is known whether this node can reach the others, or until ctx ends. It
+	// returns the reason if a rank cannot be served. A nil function means that the others are always
+	// reachable.
 	Linked func(ctx context.Context, by pmi.Proc) error
-	// Abort is told that a rank wants the job to end, and must not wait.
+	// Abort is called when a rank requests the end of the job. It must not block.
 	Abort func(by pmi.Proc, code int, words string)
-	// Said is told what a rank has the server print; isErr: on standard error. It must not wait.
+	// Said is called with text that a rank asks the server to print, on standard error if isErr is
+	// set. It must not block.
 	Said func(by pmi.Proc, text string, isErr bool)
 }
 
-// Server is the child, and what is known of its clients. Its methods may be called at the same time.
+// Server controls the child process and holds the state of its clients. Its methods are safe for
+// concurrent use.
 type Server struct {
 	cfg Config
 	Clients
-	ctx   context.Context // of what clients ask; over when the child is
+	ctx   context.Context // context of the ranks' requests; ends with the child
 	stop  context.CancelFunc
 	child *exec.Cmd
 	in    io.WriteCloser
 	said  tail
 	tasks sync.WaitGroup
-	out   chan frame    // on their way to the child
-	done  chan struct{} // closed once the child has ended
-	err   error         // set before that
+	out   chan frame    // frames to send to the child
+	done  chan struct{} // closed when the child has ended
+	err   error         // set before done is closed
 
 	version string
-	open    meeting.Load // questions that were not answered yet
-	refused meeting.Load // of these, those that are refused
+	open    meeting.Load // limits unanswered requests
+	refused meeting.Load // limits unanswered requests that are being refused
 
 	mu      sync.Mutex
 	last    uint32
@@ -99,27 +104,28 @@ type Server struct {
 	jobs    map[string]*pmi.Job
 }
 
-// outcome is what came of an order.
+// outcome is the result of an order.
 type outcome struct {
 	status pmi.Status
 	data   []byte
 }
 
-// client is a rank of this node.
+// client is the state of a rank of this node.
 type client struct {
 	spoke, finalized bool            // guarded by Server.mu
-	life             context.Context // of what it asks, and of what it is asked
+	life             context.Context // context of its requests and of requests for its data; ends with the rank
 	die              context.CancelCauseFunc
 }
 
 const (
-	// startTime is how long a library may take to start; on a busy machine of two processors it was 0.2 s.
+	// startTime is the maximum time for the library to start. It took 0.2 s on a busy machine with two
+	// processors.
 	startTime = 10 * time.Second
-	// endTime is how long it may take to end.
+	// endTime is the maximum time for the child to end by itself.
 	endTime = 2 * time.Second
 )
 
-// Start starts the child. What it serves ends with ctx or Stop.
+// Start starts the child process and initialises the library. The server ends with ctx or Stop.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if IsChild() {
 		return nil, fmt.Errorf("cannot start another PMIx server: this program has no subcommand %s", ChildCommand)
@@ -129,6 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		clients: make(map[pmi.Proc]*client), jobs: make(map[string]*pmi.Job),
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
+	// Create the command. By default, the child runs this executable.
 	program := cfg.Program
 	if program == "" {
 		program = "/proc/self/exe"
@@ -149,9 +156,10 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cannot start the PMIx server: %w", err)
 	}
 	s.in = in
-	context.AfterFunc(s.ctx, func() { _ = in.Close() }) // by which the child ends
+	context.AfterFunc(s.ctx, func() { _ = in.Close() }) // the child ends when its input is closed
 	s.tasks.Go(func() { s.listen(out) })
 	s.tasks.Go(s.talk)
+	// Initialise the library.
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	version, err := s.order(starting, doInit, func(f *frame) {
@@ -170,10 +178,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Done is closed once the child has ended; Err then says how.
+// Done returns a channel that is closed when the child has ended. Err then returns the reason.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err returns how the child has ended, where it should not have; nil before Done.
+// Err returns the reason why the child has ended unexpectedly. It returns nil while the child runs,
+// and after an expected end.
 func (s *Server) Err() error {
 	if !pause.Until(s.done, 0) {
 		return nil
@@ -181,10 +190,10 @@ func (s *Server) Err() error {
 	return s.err
 }
 
-// Version says which library it is, as "OpenPMIx 4.2.2".
+// Version returns the name and version of the library, such as "OpenPMIx 4.2.2".
 func (s *Server) Version() string { return s.version }
 
-// Stop ends the child, within seconds, and waits for all that the server has begun.
+// Stop ends the child within seconds, and waits for all goroutines of the server.
 func (s *Server) Stop() {
 	s.stop()
 	if !pause.Until(s.done, endTime) {
@@ -193,7 +202,7 @@ func (s *Server) Stop() {
 	s.tasks.Wait()
 }
 
-// listen takes in what the child says until it ends.
+// listen handles the frames of the child until it ends. It kills the child if a frame is malformed.
 func (s *Server) listen(out io.Reader) {
 	var broken error
 	for {
@@ -225,7 +234,8 @@ func (s *Server) listen(out io.Reader) {
 	}
 }
 
-// hear takes in one frame. What is asked is done on a goroutine of its own: it may wait for other nodes. Its error ends the server.
+// hear handles a frame. Requests are answered on separate goroutines, because they may wait for
+// other nodes. If it returns an error, the child must be killed.
 func (s *Server) hear(op byte, id uint32, r *reader) error {
 	if op == upDone {
 		o := outcome{pmi.Status(r.signed()), r.bytes()}
@@ -238,6 +248,7 @@ func (s *Server) hear(op byte, id uint32, r *reader) error {
 		}
 		return nil
 	}
+	// Limit the unanswered requests. Further requests are refused, up to a second limit.
 	size, load := len(r.left), &s.open
 	var answer func(context.Context, *frame) error
 	var err error
@@ -261,20 +272,20 @@ func (s *Server) hear(op byte, id uint32, r *reader) error {
 	return nil
 }
 
-// What ranks of a node may have asked at a time. More is refused.
+// Limits of the unanswered requests of a node's ranks. Requests that exceed them are refused.
 const (
 	mostQuestions = 1 << 16
 	mostAsked     = 1 << 30 // bytes
 )
 
-// errFlood is that the child does not even take in the refusals.
+// errFlood means that the child does not even accept the refusals.
 var errFlood = fmt.Errorf("cannot serve ranks that ask for %d things at once", 2*mostQuestions)
 
-// answer has a question answered, and tells the child.
+// answer answers a request and sends the result to the child.
 func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
 	rest := make(frame, 0)
 	err := answer(s.ctx, &rest)
-	if op == upNotify { // the child does not wait
+	if op == upNotify { // the child does not wait for an answer
 		return
 	}
 	f := newFrame(doAnswer, id)
@@ -288,10 +299,10 @@ func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *
 		rest = nothing(op)
 	}
 	*f = append(*f, rest...)
-	_ = s.send(s.ctx, *f) // where it fails the child has ended
+	_ = s.send(s.ctx, *f) // an error means that the child has ended
 }
 
-// nothing is what follows the status of an answer that is an error.
+// nothing returns the fields that follow the status in an answer that reports an error.
 func nothing(op byte) (f frame) {
 	switch op {
 	case upFence, upModex, upSpawn, upLookup, upQuery, upGroup:
@@ -300,7 +311,7 @@ func nothing(op byte) (f frame) {
 	return f
 }
 
-// talk passes frames on to the child: nobody else waits where that does not read.
+// talk writes frames to the child. Only this goroutine blocks if the child does not read.
 func (s *Server) talk() {
 	for {
 		select {
@@ -311,7 +322,7 @@ func (s *Server) talk() {
 				_, err = s.in.Write(f)
 			}
 			if err != nil {
-				return // the child has ended, or will be
+				return // the child has ended, or is about to
 			}
 		case <-s.ctx.Done():
 			return
@@ -319,6 +330,7 @@ func (s *Server) talk() {
 	}
 }
 
+// send passes a frame to the child. It blocks until the frame is accepted or ctx ends.
 func (s *Server) send(ctx context.Context, f frame) error {
 	if len(f) > longestFrame {
 		return fmt.Errorf("cannot have the PMIx server do with %d bytes at once: %w", len(f), pmi.NoSpace)
@@ -333,7 +345,7 @@ func (s *Server) send(ctx context.Context, f frame) error {
 	}
 }
 
-// order has the child do something and waits for what comes of it until ctx ends.
+// order requests an operation from the child, and waits for its result until ctx ends.
 func (s *Server) order(ctx context.Context, op byte, fields func(*frame)) ([]byte, error) {
 	to := make(chan outcome, 1)
 	s.mu.Lock()
@@ -365,13 +377,14 @@ func (s *Server) order(ctx context.Context, op byte, fields func(*frame)) ([]byt
 	}
 }
 
+// forget removes an order that is no longer waited for.
 func (s *Server) forget(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, id)
 }
 
-// gone returns why the child does nothing any more: how it died, or why its context ended.
+// gone returns the reason why the child is not available: how it died, or why its context ended.
 func (s *Server) gone() error {
 	if err := s.Err(); err != nil {
 		return err
@@ -379,7 +392,7 @@ func (s *Server) gone() error {
 	return fmt.Errorf("cannot use the PMIx server any longer: %w", context.Cause(s.ctx))
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last longestTail bytes.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
@@ -387,6 +400,7 @@ type tail struct {
 
 const longestTail = 2048
 
+// Write implements io.Writer. It never returns an error.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -395,7 +409,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// after returns what was kept, on a line, after a word; nothing where there is nothing.
+// after returns the kept text as one line, prefixed with word; an empty string if there is no text.
 func (t *tail) after(word string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,7 @@
-/* What of PMIx's binary interface is the same in its versions 3 to 6, as the PMIx standard has it (pmix_common.h, pmix_server.h): no
- * header of a libpmix is needed to build, and one build serves with any of them. The sizes were compared with 3.2.5, 4.2.2, 5.0 and 6.1. */
+/* The part of PMIx's binary interface (pmix_common.h, pmix_server.h) that is the same in
+ * versions 3 to 6. With these definitions, no header of a libpmix is needed to build, and one
+ * build works with any of these versions. The sizes were verified with 3.2.5, 4.2.2, 5.0 and
+ * 6.1. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +43,7 @@ typedef struct { char **keys; pmix_info *qualifiers; size_t nqual; } pmix_query;
 _Static_assert(sizeof(pmix_proc) == 260 && sizeof(pmix_value) == 32 && sizeof(pmix_info) == 552, "PMIx's layout");
 _Static_assert(sizeof(pmix_app) == 56 && sizeof(pmix_pdata) == 808 && sizeof(pmix_query) == 24, "PMIx's layout");
 
-/* Types of values. */
+/* Types of values, by PMIx's numbers. */
 enum {
 	T_BOOL = 1, T_BYTE = 2, T_STRING = 3, T_SIZE = 4, T_INT = 6, T_INT32 = 9, T_UINT = 11, T_UINT16 = 13, T_UINT32 = 14, T_UINT64 = 15,
 	T_STATUS = 20, T_VALUE = 21, T_PROC = 22, T_INFO = 24, T_BYTES = 27, T_PERSISTENCE = 30, T_SCOPE = 32, T_RANGE = 33,
@@ -51,7 +53,7 @@ enum {
 enum { SUCCESS = 0, FAILED = -1, TOO_MUCH = -29, NOT_SUPPORTED = -47, OPERATION_SUCCEEDED = -157 };
 
 enum { GROUP_ENDS = 1 };
-enum { REQUIRED = 1 }; /* a flag: who does not know the key must refuse */
+enum { REQUIRED = 1 }; /* a flag of an attribute: the operation must fail if the key is not supported */
 
 typedef void (*op_done)(pmix_status, void *);
 typedef void (*release)(void *);

@@ -1,7 +1,7 @@
-/* The guard of the port on which libpmix listens. libpmix believes the uid that a client claims, so
- * any user of this node could be one. This executable defines accept and accept4, which precede
- * those of libc for all libraries: a connection is passed on only if the socket at its other end
- * belongs to this user. */
+/* Protection of the port on which libpmix listens. libpmix trusts the uid that a client claims,
+ * so any user of this node could impersonate a rank. This executable therefore defines accept
+ * and accept4, which override those of libc for all libraries: a connection is accepted only if
+ * the socket at its other end belongs to this user. */
 #define _GNU_SOURCE
 #include "child.h"
 
@@ -21,12 +21,13 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* The names avoid glibc's declarations, whose types are no plain C. */
+/* The names avoid a conflict with glibc's declarations, whose types are not plain C. */
 int guarded_accept(int, struct sockaddr *, socklen_t *) __asm__("accept") __attribute__((visibility("default")));
 int guarded_accept4(int, struct sockaddr *, socklen_t *, int) __asm__("accept4") __attribute__((visibility("default")));
 
-/* A socket whose other end is closed: it takes the place of a refused connection. An error would
- * end libpmix's listener. -1: no connection is judged, in all processes but the server's. */
+/* A socket whose other end is closed. It replaces a refused connection, because an error would
+ * end libpmix's listener. In processes other than the server it is -1, and no connection is
+ * refused. */
 static int closed_socket = -1;
 
 static uid_t own_uid;
@@ -44,15 +45,16 @@ static in_port_t port_of(const address *a) {
 	return a->any.sa_family == AF_INET ? a->four.sin_port : a->six.sin6_port;
 }
 
-/* copy_ip copies an address of 4 or 16 bytes, and returns how many. */
+/* copy_ip copies an IP address and returns its length in bytes: 4 or 16. */
 static size_t copy_ip(void *into, const address *a) {
 	if (a->any.sa_family == AF_INET)
 		return memcpy(into, &a->four.sin_addr, sizeof a->four.sin_addr), sizeof a->four.sin_addr;
 	return memcpy(into, &a->six.sin6_addr, sizeof a->six.sin6_addr), sizeof a->six.sin6_addr;
 }
 
-/* kernel_owner asks the kernel for the socket that is bound to one address and connected to the
- * other. A socket that no process holds any more has no inode, and its uid may be 0. */
+/* kernel_owner requests from the kernel the owner of the socket that is bound to peer and
+ * connected to here. A socket that no process has open any more has no inode, and its uid may be
+ * 0. */
 static int kernel_owner(const address *peer, const address *here, uid_t *uid) {
 	int netlink = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 	if (netlink < 0)
@@ -80,15 +82,15 @@ static int kernel_owner(const address *peer, const address *here, uid_t *uid) {
 		n = recv(netlink, &answer, sizeof answer, 0);
 	close(netlink);
 	if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg)) || answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY)
-		return UNKNOWN; /* no such socket, or no such service in this kernel */
+		return UNKNOWN; /* no such socket, or the kernel does not support the request */
 	const struct inet_diag_msg *socket = NLMSG_DATA(&answer.header);
 	if (socket->id.idiag_sport != id->idiag_sport || socket->id.idiag_dport != id->idiag_dport || socket->idiag_inode == 0)
-		return ABSENT; /* not that socket: a listener, perhaps */
+		return ABSENT; /* another socket, for example a listener */
 	*uid = socket->idiag_uid;
 	return FOUND;
 }
 
-/* table_owner looks for the same socket in the table that all kernels have. */
+/* table_owner searches the same socket in /proc/net, which all kernels provide. */
 static int table_owner(const address *peer, const address *here, uid_t *uid) {
 	char wanted[128] = "";
 	const address *both[] = {peer, here};
@@ -117,16 +119,18 @@ static int table_owner(const address *peer, const address *here, uid_t *uid) {
 	return found;
 }
 
-/* is_open reports whether neither end has closed a connection. If it is open after its peer's
- * socket was found, that socket was its own, and not a later one with the same port. */
+/* is_open reports whether a connection is still established. If it is, after the socket of its
+ * peer was found, that socket belongs to this connection and not to a later one with the same
+ * port. */
 static bool is_open(int connection) {
 	struct tcp_info info;
 	socklen_t size = sizeof info;
 	return getsockopt(connection, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state == TCP_ESTABLISHED;
 }
 
+/* is_own_connection reports whether the other end of a connection belongs to this user. */
 bool is_own_connection(int connection) {
-	static bool by_kernel; /* it has answered once: there is no need for the table */
+	static bool by_kernel; /* the kernel has answered once, so the table is not needed */
 	address peer = {0}, here = {0};
 	socklen_t size = sizeof peer;
 	if (getpeername(connection, &peer.any, &size) != 0)
@@ -152,6 +156,7 @@ bool is_own_connection(int connection) {
 
 enum { REFUSED_AT_ONCE = 64 };
 
+/* guarded_accept4 implements accept4. It replaces refused connections with closed_socket. */
 int guarded_accept4(int listener, struct sockaddr *from, socklen_t *size, int flags) {
 	socklen_t room = size ? *size : 0;
 	for (int refused = 0;; refused++) {
@@ -165,7 +170,8 @@ int guarded_accept4(int listener, struct sockaddr *from, socklen_t *size, int fl
 			errno = ECONNABORTED;
 			return -1;
 		}
-		/* The next one may be our own: a refused one is returned only if no other waits. */
+		/* The next connection may be acceptable, so a refused one is returned only if no other is
+		 * pending, or after many refused ones. */
 		struct pollfd next = {.fd = listener, .events = POLLIN};
 		if (refused == REFUSED_AT_ONCE || poll(&next, 1, 0) <= 0)
 			return connection;
@@ -175,8 +181,8 @@ int guarded_accept4(int listener, struct sockaddr *from, socklen_t *size, int fl
 
 int guarded_accept(int listener, struct sockaddr *from, socklen_t *size) { return guarded_accept4(listener, from, size, 0); }
 
-/* is_mapped reports whether the kernel can tell this user from others: in a user namespace without
- * a mapping all users have the same number. */
+/* is_mapped reports whether the kernel can distinguish this user from others: in a user
+ * namespace without a mapping, all users have the same number. */
 static bool is_mapped(void) {
 	unsigned inside, count;
 	FILE *map = fopen("/proc/self/uid_map", "re");

@@ -1,6 +1,8 @@
-/* The child that serves PMIx: it loads a libpmix, and is told by frames what to do; what clients ask it passes on by frames. A frame is its
- * length, an operation, an id and the operation's fields; numbers are 32 bits, the highest byte first, and a text or bytes come after their
- * length. What it asks waits in a table, by its id, for the answer. Nothing here decides anything: that is the daemon's. */
+/* The child process that serves PMIx. It loads a libpmix, receives orders from the daemon as
+ * frames, and passes the requests of clients to the daemon as frames. A frame consists of its
+ * length, an operation, an ID and the operation's fields. Numbers have 32 bits in big-endian
+ * order; a text or bytes are preceded by their length. Requests to the daemon wait in a table,
+ * by ID, for the answer. The child makes no decisions of its own; the daemon does. */
 #define _GNU_SOURCE
 #include "child.h"
 #include "abi.h"
@@ -71,16 +73,17 @@ typedef struct { unsigned char *bytes; size_t used, room, at; bool bad; } frame;
 
 static const size_t longest_frame = 256 << 20;
 
-/* The most items of a list, how deep lists may be nested (the daemon's are two deep), and the bytes
- * that an event may have, which goes to all nodes. */
+/* Limits: the number of items of a list, the nesting depth of lists (the daemon's lists have a
+ * depth of two), and the size of an event in bytes, because it is sent to all nodes. */
 enum { MOST_ITEMS = 2 << 20, DEEPEST = 8, LONGEST_EVENT = 1 << 20 };
 
-/* The least bytes of a process, a pair of key and value, and an entry that was looked up. */
+/* Minimum encoded sizes in bytes of a process, a key with its value, and a published entry. */
 enum { LEAST_PROC = 8, LEAST_INFO = 12, LEAST_ENTRY = 16 };
 
 static int from_daemon, to_daemon;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
+/* sure aborts the process if memory is NULL. */
 static void *sure(void *memory) {
 	if (memory == NULL)
 		abort();
@@ -134,7 +137,7 @@ static void put_procs(frame *f, const pmix_proc *procs, size_t n) {
 		put_proc(f, procs + i);
 }
 
-/* Values travel as texts: what the daemon looks at is short. */
+/* put_value encodes a value as text, because the values that the daemon inspects are short. */
 static void put_value(frame *f, const pmix_value *v) {
 	char text[32] = "";
 	switch (v->type) {
@@ -160,7 +163,7 @@ static void put_infos(frame *f, const pmix_info *infos, size_t n) {
 	}
 }
 
-/* What only another libpmix will look at goes as this one packs it. */
+/* put_packed encodes data that only another libpmix will read in the format of the library. */
 static void put_packed(frame *f, void *what, int32_t n, uint16_t type) {
 	pmix_buffer b = {0};
 	if (n > 0 && PMIx_Data_pack(NULL, &b, what, n, type) != SUCCESS)
@@ -169,7 +172,8 @@ static void put_packed(frame *f, void *what, int32_t n, uint16_t type) {
 	free(b.base);
 }
 
-/* One that is too long is not sent: false. */
+/* send_frame sends a frame and frees it. It returns false, and does not send the frame, if it is
+ * too long. */
 static bool send_frame(frame *f) {
 	if (f->used > longest_frame) {
 		free(f->bytes);
@@ -206,6 +210,8 @@ static bool read_all(void *into, size_t n) {
 	return true;
 }
 
+/* take_frame reads the next frame. It returns false if the daemon has closed the pipe or on an
+ * error. */
 static bool take_frame(frame *f) {
 	uint32_t length;
 	if (!read_all(&length, 4))
@@ -239,7 +245,7 @@ static uint32_t get_number(frame *f) {
 	return ntohl(value);
 }
 
-/* A copy that is the caller's, with a zero after it. */
+/* get_bytes returns a copy that the caller must free, followed by a zero byte. */
 static char *get_bytes(frame *f, size_t *n) {
 	uint32_t length = get_number(f);
 	if (length > f->used - f->at)
@@ -255,7 +261,8 @@ static char *get_bytes(frame *f, size_t *n) {
 
 static char *get_text(frame *f) { return get_bytes(f, NULL); }
 
-/* get_count reads how many items follow, each of which has some bytes at least. */
+/* get_count reads the number of items that follow. Each item has at least the given number of
+ * bytes. */
 static uint32_t get_count(frame *f, size_t least) {
 	uint32_t n = get_number(f);
 	if (n > (f->used - f->at) / least || n > MOST_ITEMS)
@@ -278,8 +285,8 @@ static pmix_proc get_proc(frame *f) {
 
 static pmix_info *get_infos(frame *f, size_t *n, int depth);
 
-/* has_words reports whether a text consists of words that are not empty, with a separator between
- * two of them: libpmix crashes if a map has none. */
+/* has_words reports whether a text consists of non-empty words with one separator between them.
+ * libpmix crashes on other maps. */
 static bool has_words(const char *text, const char *separators) {
 	for (;; text++) {
 		size_t length = strcspn(text, separators);
@@ -291,7 +298,8 @@ static bool has_words(const char *text, const char *separators) {
 	}
 }
 
-/* The two maps of a job, which this library writes in its own way. */
+/* make_map decodes the node map or the rank map of a job and encodes it in the format of the
+ * library. */
 static void make_map(frame *f, pmix_info *info, bool of_ranks) {
 	char *text = get_text(f), *map = NULL;
 	info->value.type = T_STRING;
@@ -369,7 +377,8 @@ static pmix_info *get_infos(frame *f, size_t *n, int depth) {
 
 static void free_infos(pmix_info *infos, size_t n);
 
-/* A value of another type, which a client may have published, is not freed: only its library knows how. */
+/* free_value frees the content of a value. Values of other types, which a client may have
+ * published, are not freed, because only the library can free them. */
 static void free_value(pmix_value *v) {
 	switch (v->type) {
 	case T_STRING: free(v->data.string); break;
@@ -392,7 +401,7 @@ static void free_infos(pmix_info *infos, size_t n) {
 	free(infos);
 }
 
-/* ---- what clients ask: each waits for the daemon's answer */
+/* ---- requests of clients: each waits for the daemon's answer */
 
 typedef struct { int op; void *done, *data; uint32_t id; } waiting;
 
@@ -401,6 +410,8 @@ static size_t waits, room;
 static uint32_t last_id;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
+/* ask registers a request, with the callback for its answer, and returns a frame that contains
+ * its header. */
 static frame ask(int op, void *done, void *data) {
 	pthread_mutex_lock(&asking);
 	if (waits == room) {
@@ -416,6 +427,8 @@ static frame ask(int op, void *done, void *data) {
 	return f;
 }
 
+/* answered removes a request from the table. It returns false if there is no request with this
+ * ID. */
 static bool answered(uint32_t id, waiting *w) {
 	bool found = false;
 	pthread_mutex_lock(&asking);
@@ -429,7 +442,8 @@ static bool answered(uint32_t id, waiting *w) {
 	return found;
 }
 
-/* What a call of the library's returns that has been asked: no answer will come where it was too long to be. */
+/* sent sends a request and returns the result of the library's callback. If the request is too
+ * long, it is removed from the table, because no answer will arrive. */
 static pmix_status sent(frame *f) {
 	uint32_t id;
 	memcpy(&id, f->bytes + 1, 4);
@@ -530,6 +544,7 @@ static pmix_status meet(int op, const pmix_proc *procs, size_t n, const pmix_inf
 	return sent(&f);
 }
 
+/* all_here reports whether all members of a group are on this node. */
 static bool all_here(const pmix_info *infos, size_t n) {
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(infos[i].key, "pmix.grp.lcl"))
@@ -537,8 +552,9 @@ static bool all_here(const pmix_info *infos, size_t n) {
 	return false;
 }
 
-/* Open MPI's sessions make communicators by groups. The end of one whose members are all here must be agreed to at once: version 5 asks for it
- * a second time otherwise, and dies of the second answer. */
+/* group handles the creation and the end of a group. Open MPI's sessions create communicators
+ * from groups. The end of a group whose members are all on this node must be confirmed at once:
+ * otherwise version 5 requests it a second time, and crashes on the second answer. */
 static pmix_status group(int op, char *name, const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, info_done done, void *data) {
 	if (op == GROUP_ENDS && all_here(infos, ninfo))
 		return OPERATION_SUCCEEDED;
@@ -558,14 +574,14 @@ static pmix_status disconnecting(const pmix_proc *procs, size_t n, const pmix_in
 	return meet(UP_DISCONNECT, procs, n, infos, ninfo, done, data);
 }
 
-/* All events come to every node: there is nothing to be registered for. */
+/* register_events does nothing, because all events are sent to every node. */
 static pmix_status register_events(pmix_status *codes, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
 	return OPERATION_SUCCEEDED;
 }
 
 static pmix_status deregister_events(pmix_status *codes, size_t n, op_done done, void *data) { return OPERATION_SUCCEEDED; }
 
-/* It is done when it is told: version 4.2.2 dies of an answer that comes later. */
+/* notify completes at once, because version 4.2.2 crashes if the answer arrives later. */
 static pmix_status notify(pmix_status code, const pmix_proc *source, uint8_t range, pmix_info *infos, size_t n, op_done done, void *data) {
 	frame f = {0};
 	put_byte(&f, UP_NOTIFY);
@@ -593,7 +609,8 @@ static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done 
 	return sent(&f);
 }
 
-/* The answer must not come from within this call: the library holds a lock. It can't, as another thread gives it. */
+/* log_words must not call done itself, because the library holds a lock. The answer is given by
+ * another thread. */
 static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_info *directives, size_t ndirectives,
                       op_done done, void *data) {
 	frame f = ask(UP_LOG, done, data);
@@ -602,7 +619,8 @@ static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, cons
 	sent(&f);
 }
 
-/* pmix_server_module_t has grown at its end alone, to 256 bytes in version 6: zeros beyond that are "not supported" in all to come. */
+/* New versions extend pmix_server_module_t only at its end; in version 6 it has 256 bytes. The
+ * zeros beyond that mean "not supported" in future versions. */
 static void *module[64];
 
 static void fill_module(void) {
@@ -641,9 +659,12 @@ static void answer_lookup(frame *f, pmix_status status, waiting *w) {
 }
 
 static void release_infos(void *infos) {
-	(void)infos; /* the library may look at them later: queries and groups are rare, and their answers small */
+	/* Not freed, because the library may still read them. Queries and groups are rare, and their
+	 * answers small. */
+	(void)infos;
 }
 
+/* take_answer passes the daemon's answer to the callback of the request. */
 static void take_answer(frame *f, uint32_t id) {
 	waiting w;
 	if (!answered(id, &w))
@@ -675,8 +696,9 @@ static void take_answer(frame *f, uint32_t id) {
 	}
 }
 
-/* ---- what the daemon orders */
+/* ---- orders of the daemon */
 
+/* done sends the result of an order. */
 static void done(uint32_t id, pmix_status status, const void *bytes, size_t n) {
 	frame f = {0};
 	put_byte(&f, UP_DONE);
@@ -687,7 +709,7 @@ static void done(uint32_t id, pmix_status status, const void *bytes, size_t n) {
 		done(id, TOO_MUCH, NULL, 0);
 }
 
-/* An order that the library answers later, and what must live until then. */
+/* An order that the library completes later, with the data that must remain valid until then. */
 typedef struct { uint32_t id; pmix_proc who; pmix_info *infos; size_t n; } order;
 
 static order *new_order(uint32_t id) {
@@ -705,7 +727,8 @@ static void answer_order(order *o, pmix_status status, const char *bytes, size_t
 static void op_is_done(pmix_status status, void *o) { answer_order(o, status, NULL, 0); }
 static void modex_is_done(pmix_status status, char *bytes, size_t n, void *o) { answer_order(o, status, bytes, n); }
 
-/* An order was given: its answer comes by itself where that is SUCCESS. */
+/* given handles the status with which the library accepted an order. If it is SUCCESS, the
+ * library will call back; otherwise the order is complete. */
 static void given(order *o, pmix_status status) {
 	if (status != SUCCESS)
 		answer_order(o, status == OPERATION_SUCCEEDED ? SUCCESS : status, NULL, 0);
@@ -756,7 +779,7 @@ static void give_environment(frame *f, uint32_t id) {
 	free(env);
 }
 
-/* What an event of the daemon's own is about. */
+/* pack returns the attributes of an event that the daemon creates, in the format of the library. */
 static void pack(frame *f, uint32_t id) {
 	size_t n;
 	pmix_info *infos = get_infos(f, &n, 0);
@@ -784,6 +807,7 @@ static void tell_event(frame *f, order *o) {
 	given(o, PMIx_Notify_event(code, &o->who, range, o->infos, n, op_is_done, o));
 }
 
+/* obey executes an order of the daemon. */
 static void obey(frame *f) {
 	int op = get_byte(f);
 	uint32_t id = get_number(f);
@@ -806,7 +830,8 @@ static void obey(frame *f) {
 	done(id, NOT_SUPPORTED, NULL, 0);
 }
 
-/* What the library prints must not get among the frames: those move away from standard input and output. */
+/* take_pipes moves the pipes of the daemon away from standard input and output, so that output
+ * of the library does not corrupt the frames. */
 static bool take_pipes(int in, int out) {
 	from_daemon = fcntl(in, F_DUPFD_CLOEXEC, 3);
 	to_daemon = fcntl(out, F_DUPFD_CLOEXEC, 3);
@@ -814,17 +839,20 @@ static bool take_pipes(int in, int out) {
 	return from_daemon >= 0 && to_daemon >= 0 && nothing >= 0 && dup2(nothing, in) >= 0 && dup2(STDERR_FILENO, out) >= 0;
 }
 
-/* A library that crashes does so by its signal: Go would hide the cause behind the stacks of all its goroutines. */
+/* crash_plainly restores the default actions of fatal signals, so that a crash of the library
+ * ends the process by its signal. Go's handler would hide the cause behind the stacks of all
+ * goroutines. */
 static void crash_plainly(void) {
 	const int crashes[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 	for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
 		signal(crashes[i], SIG_DFL);
-	signal(SIGPIPE, SIG_IGN); /* a write tells */
+	signal(SIGPIPE, SIG_IGN); /* write returns an error instead */
 }
 
-enum { LINGER = 2 }; /* seconds to end in by itself */
+enum { LINGER = 2 }; /* seconds for the process to end by itself */
 
-/* A library that hangs must not keep the child when the daemon has died: then nobody is left at the pipe's other end. */
+/* watch_daemon ends the process after the daemon has died and closed its end of the pipe, even
+ * if the library hangs. */
 static void *watch_daemon(void *none) {
 	struct pollfd daemon = {.fd = from_daemon};
 	while (poll(&daemon, 1, -1) <= 0)
@@ -834,6 +862,8 @@ static void *watch_daemon(void *none) {
 	return none;
 }
 
+/* serve_pmix loads the library at path and executes the daemon's orders until in is closed. It
+ * returns an exit code. */
 int serve_pmix(const char *path, int in, int out) {
 	crash_plainly();
 	pthread_t watcher;

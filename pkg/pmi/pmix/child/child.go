@@ -1,6 +1,7 @@
 //go:build cgo
 
-// Package child is the process that serves PMIx: it loads a libpmix, which the daemon can't, whose life must not hang from another's code.
+// Package child is the process that serves PMIx. It loads libpmix, which the daemon must not do: a
+// defect in foreign code could end the daemon.
 package child
 
 /*
@@ -22,11 +23,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Serve serves by the libpmix of a file until in ends, and returns the process's exit code. What it says goes to errs.
+// Serve runs a PMIx server with the given libpmix until in reaches its end, and returns the exit
+// code of the process. It writes error messages to errs.
 func Serve(library string, in, out *os.File, errs io.Writer) int {
 	runtime.LockOSThread()
 	if pmix.IsChild() {
-		process.CloseInherited(2) // else somebody has started it by hand
+		process.CloseInherited(2) // not if the process was started by hand
 	}
 	path := C.CString(library)
 	defer C.free(unsafe.Pointer(path))

@@ -1,6 +1,7 @@
 //go:build !cgo
 
-// Package child is the process that serves PMIx: it loads a libpmix, which the daemon can't, whose life must not hang from another's code.
+// Package child is the process that serves PMIx. It loads libpmix, which the daemon must not do: a
+// defect in foreign code could end the daemon.
 package child
 
 import (
@@ -9,7 +10,7 @@ import (
 	"os"
 )
 
-// Serve says that it can't.
+// Serve reports that this build cannot serve PMIx.
 func Serve(_ string, _, _ *os.File, errs io.Writer) int {
 	fmt.Fprintln(errs, "cannot serve PMIx: this bringupd was built without C (make build has it)")
 	return 3
