@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// mergeWindow is how long a line waits for other ranks that print the same.
+	// mergeWindow is how long a line waits for other ranks that print the same line.
 	mergeWindow = 200 * time.Millisecond
-	// mergeLimit is how much waits so, in bytes: what is over it waits no longer.
+	// mergeLimit bounds the waiting lines, in bytes. If it is exceeded, the oldest lines are shown at
+	// once.
 	mergeLimit = 1 << 20
 )
 
-// merger shows lines once that several ranks print alike. Each rank's lines stay in
-// their order. It is safe for concurrent use.
+// merger combines identical lines of several ranks into one. The lines of each rank stay in order.
+// It is safe for concurrent use.
 type merger struct {
 	to   *sink
-	host string // in each line's tag, where it is told
+	host string // host name in the tag of each line; empty: none
 
 	mu    sync.Mutex
-	queue []*shared            // in the order in which they are shown
-	texts map[string][]*shared // those of the queue, by what they say
-	last  map[int]int          // the place of a rank's last line
-	next  int                  // the place of the next line
-	size  int                  // of the queue, in bytes
-	timer *time.Timer          // runs where the queue is not empty
-	err   error                // what the sink has said
+	queue []*shared            // waiting lines, in the order in which they will be shown
+	texts map[string][]*shared // lines of queue, by text
+	last  map[int]int          // sequence number of each rank's last line
+	next  int                  // sequence number of the newest line
+	size  int                  // total length of queue, in bytes
+	timer *time.Timer          // runs while queue is not empty
+	err   error                // last error of the sink
 }
 
-// shared is a line, and whose it is.
+// shared is a line and the ranks that have printed it.
 type shared struct {
 	text  string
 	place int
 	ranks []int
-	until time.Time // when it is shown
+	until time.Time // when it must be shown
 }
 
 func newMerger(to *sink, host string) *merger {
@@ -47,8 +48,8 @@ func newMerger(to *sink, host string) *merger {
 	return m
 }
 
-// add takes a line of a rank, with its newline. A longer one than waits for others is
-// shown at once, after all that came before it.
+// add accepts a line of a rank, including its newline. A line longer than mergeLimit is shown at
+// once, after all earlier ones.
 func (m *merger) add(rank int, line []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,8 +69,8 @@ func (m *merger) add(rank int, line []byte) error {
 	return m.err
 }
 
-// join makes a line that waits the rank's, too, where all that the rank has printed
-// stands before it. It needs mu.
+// join adds the rank to a waiting line with the same text, unless the rank has printed a later line
+// since. It reports whether it found such a line. The caller holds mu.
 func (m *merger) join(rank int, text string) bool {
 	alike := m.texts[text]
 	i := sort.Search(len(alike), func(i int) bool { return alike[i].place > m.last[rank] })
@@ -81,7 +82,7 @@ func (m *merger) join(rank int, text string) bool {
 	return true
 }
 
-// show passes the first line on. It needs mu.
+// show passes on the first line of the queue. The caller holds mu.
 func (m *merger) show() {
 	e := m.queue[0]
 	m.queue[0], m.queue = nil, m.queue[1:]
@@ -97,7 +98,7 @@ func (m *merger) show() {
 	m.err = m.to.add(e.ranks[0], fmt.Appendf(nil, "%s] %s", tag, e.text))
 }
 
-// due shows what has waited for as long as it may.
+// due shows the lines that have waited for mergeWindow.
 func (m *merger) due() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +111,7 @@ func (m *merger) due() {
 	}
 }
 
-// close shows what is left.
+// close shows all remaining lines.
 func (m *merger) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package output brings together what the ranks of one node print, on the daemon's
-// standard output and error: whole lines, and no rank is held up by who reads slowly.
+// Package output merges the output of the ranks of one node into the daemon's standard output and
+// standard error. It writes whole lines, and a slow reader does not block the ranks.
 package output
 
 import (
@@ -17,50 +17,50 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// longestLine is how much of a line is kept until it ends, in bytes: a longer one is
-// passed on in pieces, each a line.
+// longestLine is the maximum length of a line in bytes. Longer lines are passed on in pieces, each
+// as a line.
 const longestLine = 16 << 20
 
-// goesOn ends each piece of such a line but the last.
+// goesOn is appended to each piece of such a line except the last.
 const goesOn = " [bringupd: the line goes on]"
 
-// Mode says whose output is passed on.
+// Mode selects the output that is passed on.
 type Mode string
 
-// The modes. Standard error is that of all ranks where there is any.
+// Modes. Except with [None], the standard error of all ranks is passed on.
 const (
-	Rank0 Mode = "rank0" // the standard output of rank 0 alone
+	Rank0 Mode = "rank0" // standard output of rank 0 only
 	All   Mode = "all"
 	None  Mode = "none"
 )
 
-// Modes are what a user may ask for.
+// Modes lists the values that a user can choose.
 var Modes = []string{string(All), string(Rank0), string(None)}
 
-// Config is what is passed on, and how.
+// Config selects the output that is passed on, and its format.
 type Config struct {
 	Out, Err io.Writer
 	Mode     Mode
-	Tag      bool   // each line begins with its rank and Host
-	Host     string // this node's
-	Ranks    int    // of the world
-	Nodes    bool   // the writers are not those of ranks, but of so many nodes
-	// Merge has lines that several ranks print alike shown once: each begins with those
-	// whose it is, and waits a little for others.
+	Tag      bool   // begin each line with its rank and Host
+	Host     string // name of this host
+	Ranks    int    // number of ranks in the world
+	Nodes    bool   // the writers belong to nodes instead of ranks
+	// Merge combines identical lines of several ranks into one, which begins with the numbers of these
+	// ranks. For this purpose each line is delayed a little.
 	Merge bool
 }
 
-// Chorus is what the ranks of one node print. It is safe for concurrent use.
+// Chorus passes on the output of the ranks of one node. It is safe for concurrent use.
 type Chorus struct {
 	cfg      Config
-	out, err *sink             // one, where both are the same file
-	merge    map[*sink]*merger // empty where lines are not merged
+	out, err *sink             // the same sink if both are the same file
+	merge    map[*sink]*merger // empty if lines are not merged
 
 	mu     sync.Mutex
-	voices map[int][]*voice // of each rank; guarded by mu
+	voices map[int][]*voice // open streams of each rank; guarded by mu
 }
 
-// New returns a chorus, which must be closed.
+// New returns a [Chorus]. The caller must close it.
 func New(cfg Config) *Chorus {
 	of := "rank"
 	if cfg.Nodes {
@@ -84,7 +84,7 @@ func New(cfg Config) *Chorus {
 	return c
 }
 
-// same tells whether two writers end in one file, where lines of both could mix.
+// same reports whether two writers write to the same file, in which their lines could be mixed.
 func same(a, b io.Writer) bool {
 	one, isOne := a.(*os.File)
 	other, isOther := b.(*os.File)
@@ -96,9 +96,9 @@ func same(a, b io.Writer) bool {
 	return err == nil && otherErr == nil && os.SameFile(first, second)
 }
 
-// Writer returns what takes a rank's standard output or error. A Write waits for a
-// reader a second at most. Its error says that nobody reads any more, and wraps the
-// cause, as EPIPE.
+// Writer returns the writer for a rank's standard output or, if isErr is set, standard error. A
+// Write waits for a slow reader for at most one second. It fails if the reader has gone; the error
+// wraps the cause, such as EPIPE.
 func (c *Chorus) Writer(rank int, isErr bool) io.Writer {
 	if c.cfg.Mode == None || c.cfg.Mode == Rank0 && rank != 0 && !isErr {
 		return io.Discard
@@ -118,8 +118,8 @@ func (c *Chorus) Writer(rank int, isErr bool) io.Writer {
 	return v
 }
 
-// End passes on what a rank has begun as a line and not ended. It is called when all
-// that the rank printed was written.
+// End passes on the incomplete last lines of a rank. It must be called after all output of the rank
+// has been written.
 func (c *Chorus) End(rank int) {
 	c.mu.Lock()
 	voices := c.voices[rank]
@@ -130,7 +130,8 @@ func (c *Chorus) End(rank int) {
 	}
 }
 
-// Close passes on what is left, until ctx ends. Its error says what nobody has taken.
+// Close passes on the remaining output until ctx ends. Its error describes output that could not be
+// passed on.
 func (c *Chorus) Close(ctx context.Context) error {
 	c.mu.Lock()
 	ranks := slices.Sorted(maps.Keys(c.voices))
@@ -150,20 +151,20 @@ func (c *Chorus) Close(ctx context.Context) error {
 	return err
 }
 
-// voice is one of a rank's two streams.
+// voice is one of the two output streams of a rank.
 type voice struct {
 	rank  int
 	to    *sink
 	tag   string
-	merge *merger // nil where lines are not merged
-	raw   bool    // no other can be mixed with it: it is passed on as it comes
+	merge *merger // nil if lines are not merged
+	raw   bool    // pass data on unchanged, because no other stream is mixed with it
 
 	mu    sync.Mutex
 	lines process.Lines // guarded by mu
-	whole []byte        // what is given to the sink: its memory is used again; guarded by mu
+	whole []byte        // buffer for a complete line, reused; guarded by mu
 }
 
-// Write passes on the lines that data ends.
+// Write passes on the lines that are completed by data.
 func (v *voice) Write(data []byte) (int, error) {
 	if v.raw {
 		return len(data), v.to.add(v.rank, data)
@@ -179,13 +180,15 @@ func (v *voice) Write(data []byte) (int, error) {
 	return len(data), err
 }
 
+// end passes on an incomplete line.
 func (v *voice) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lines.End(func(line []byte, more bool) { _ = v.pass(line, more) }) // the sink tells at its end
+	v.lines.End(func(line []byte, more bool) { _ = v.pass(line, more) }) // errors of the sink are reported when it is closed
 }
 
-// pass needs mu.
+// pass formats one line, or a piece of a line if more is set, and passes it on. The caller holds
+// mu.
 func (v *voice) pass(line []byte, more bool) error {
 	v.whole = append(append(v.whole[:0], v.tag...), line...)
 	if (v.tag != "" || v.merge != nil) && colored(line) {
@@ -197,11 +200,12 @@ func (v *voice) pass(line []byte, more bool) error {
 	v.whole = append(v.whole, '\n')
 	err := v.give(v.whole)
 	if cap(v.whole) > keptRoom {
-		v.whole = nil // a long line is rare, and ranks are many
+		v.whole = nil // long lines are rare, and there are many ranks
 	}
 	return err
 }
 
+// give passes a formatted line on to the merger or the sink.
 func (v *voice) give(line []byte) error {
 	if v.merge != nil {
 		return v.merge.add(v.rank, line)
@@ -209,10 +213,10 @@ func (v *voice) give(line []byte) error {
 	return v.to.add(v.rank, line)
 }
 
-// keptRoom is how much memory a voice keeps for its next line.
+// keptRoom is the size of the buffer that a stream keeps for its next line, in bytes.
 const keptRoom = 64 << 10
 
-// colored tells whether a line leaves a terminal's colors on.
+// colored reports whether a line ends with terminal colours still active.
 func colored(line []byte) bool {
 	last := bytes.LastIndex(line, []byte("\x1b["))
 	if last < 0 {
@@ -222,7 +226,7 @@ func colored(line []byte) bool {
 	return !bytes.HasPrefix(set, []byte("m")) && !bytes.HasPrefix(set, []byte("0m"))
 }
 
-// missing is the line that tells what was left out, of ranks or of nodes.
+// missing returns the line that reports omitted output of ranks or nodes.
 func missing(lost map[int]int, of string) string {
 	bytes := 0
 	for _, n := range lost {

@@ -12,43 +12,45 @@ import (
 )
 
 const (
-	// limit is how much waits for a reader, in bytes; a line that is longer waits
-	// alone.
+	// limit bounds the data that wait for the reader, in bytes. A single longer line is accepted if
+	// nothing else waits.
 	limit = 8 << 20
-	// piece is how much a reader is given at once, in bytes: as much as a pipe holds.
+	// piece is the size of one write in bytes: the capacity of a pipe.
 	piece = 64 << 10
-	// patience is how long a reader may take for a limit before lines are left out:
-	// who takes 8 MiB a second misses nothing.
+	// patience is how long a reader may take to read [limit] bytes before lines are dropped: a reader
+	// of 8 MiB/s misses nothing.
 	patience = time.Second
 )
 
-// sink is one file that ranks are passed on to, by a goroutine of its own.
+// sink writes the output of many ranks to one file, from a goroutine of its own.
 type sink struct {
 	to   io.Writer
-	of   string        // what is numbered: "rank" or "node"
-	bell chan struct{} // there is something to do
+	of   string        // the meaning of the numbers: "rank" or "node"
+	bell chan struct{} // signals that there is work
 	done chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
 	pending []byte
-	size    int           // of what the reader has not taken
-	room    chan struct{} // closed when he takes some
-	until   time.Time     // when patience ends; zero while there was room
-	taken   int           // since patience began
-	lost    map[int]int   // bytes left out since that was told, by rank
-	last    int           // whose bytes are the last
-	open    bool          // they do not end a line
+	size    int           // bytes that the reader has not taken
+	room    chan struct{} // closed when the reader takes some
+	until   time.Time     // deadline for the reader; zero while there is room
+	taken   int           // bytes taken in the current period of [patience]
+	lost    map[int]int   // bytes dropped since the last report, by rank
+	last    int           // the rank that has written last
+	open    bool          // the last line written has no end yet
 	stopped bool
-	err     error // why nothing is taken any more
+	err     error // non-nil if nothing can be written any more
 }
 
+// newSink returns a sink and starts its goroutine.
 func newSink(to io.Writer, of string) *sink {
 	s := &sink{to: to, of: of, bell: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), lost: make(map[int]int)}
 	go s.run()
 	return s
 }
 
-// add takes whole lines of a rank, or leaves them out where there is no room.
+// add accepts whole lines of a rank. If there is no room in time, it drops them and counts them in
+// [sink.lost].
 func (s *sink) add(rank int, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +71,8 @@ func (s *sink) add(rank int, data []byte) error {
 	return nil
 }
 
-// wait waits for room, while there is patience. It needs mu, and gives it up
-// meanwhile.
+// wait waits for room, but not longer than [patience] allows. It reports whether [sink.add] should
+// check again. The caller holds mu. It is released during the wait.
 func (s *sink) wait() bool {
 	if s.until.IsZero() {
 		s.until, s.taken = time.Now().Add(patience), 0
@@ -84,7 +86,7 @@ func (s *sink) wait() bool {
 	return pause.Until(room, left)
 }
 
-// put needs mu.
+// put appends data to the pending output. The caller holds mu.
 func (s *sink) put(data []byte) {
 	if len(data) == 0 {
 		return
@@ -95,6 +97,7 @@ func (s *sink) put(data []byte) {
 	pause.Ring(s.bell)
 }
 
+// run writes pending output until the sink is stopped or fails.
 func (s *sink) run() {
 	defer close(s.done)
 	for range s.bell {
@@ -109,7 +112,7 @@ func (s *sink) run() {
 	}
 }
 
-// next is what waits, and what is missing after it.
+// next returns the pending output, followed by a report of the dropped output.
 func (s *sink) next() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +128,7 @@ func (s *sink) next() []byte {
 	return batch
 }
 
-// give waits for the reader. It returns false where there is none any more.
+// give writes data and waits for the reader. It returns false if the reader has gone.
 func (s *sink) give(data []byte) bool {
 	err := process.PassOn(s.to, data)
 	s.mu.Lock()
@@ -146,14 +149,14 @@ func (s *sink) give(data []byte) bool {
 	return err == nil
 }
 
-// over tells whether the goroutine's work is.
+// over reports whether the goroutine has nothing left to do.
 func (s *sink) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil || s.stopped && len(s.pending) == 0 && len(s.lost) == 0
 }
 
-// stop ends the goroutine when all was taken.
+// stop makes the goroutine end after it has written everything.
 func (s *sink) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +164,7 @@ func (s *sink) stop() {
 	pause.Ring(s.bell)
 }
 
-// await waits for that, until ctx ends.
+// await waits until the goroutine has ended or ctx ends.
 func (s *sink) await(ctx context.Context, name string) error {
 	ended := pause.Await(ctx, s.done)
 	s.mu.Lock()

@@ -9,30 +9,35 @@ import (
 )
 
 const (
-	// firstCensus and longestCensus are the times between two: short after a child's start, when it starts others.
+	// firstCensus and longestCensus are the shortest and the longest interval between two scans. The
+	// interval is short after the start of a child, because that is when the child starts others.
 	firstCensus   = time.Second
 	longestCensus = 10 * time.Second
-	// censusShare bounds what they cost, to one part of a core in so many.
+	// censusShare bounds the cost of the scans to one part in censusShare of one core.
 	censusShare = 100
 )
 
-// census notes, every few seconds until ctx ends, the sessions that the families began. A worker that began a session,
-// wrote a title over its environment (setproctitle does) and lost its parent is known by nothing else.
+// census records, every few seconds until ctx ends, the sessions that the families have created.
+// There is no other way to find a worker that created a session, overwrote its environment with a
+// title (as setproctitle does) and lost its parent.
 func (s *Supervisor) census(ctx context.Context) { repeat(ctx, s.started, s.count) }
 
-// repeat counts again and again until ctx ends, ever more slowly from the last start on. Starts that come all the time
-// put no census off. count returns what it has cost.
+// repeat calls count again and again until ctx ends, at growing intervals. Each start of a child
+// resets the interval to firstCensus. A start can only bring the next call forward, so a continuous
+// sequence of starts does not delay it. count returns the processor time that it took.
 func repeat(ctx context.Context, started <-chan struct{}, count func() time.Duration) {
 	pause, next, rested := firstCensus, time.Now().Add(firstCensus), time.Now()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
+		// Scan, then wait longer: at least the interval, and long enough to respect censusShare.
 		case <-timer.C:
 			took := count()
 			rested = time.Now().Add(censusShare * took)
 			next = later(time.Now().Add(pause), rested)
 			pause = min(2*pause, longestCensus)
+		// A child was started: bring the next scan forward, if that makes it earlier.
 		case <-started:
 			pause = firstCensus
 			soon := later(time.Now().Add(pause), rested)
@@ -54,8 +59,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// count does one census, and returns the processor time that it took. The time that passes is no measure of the cost:
-// on a busy machine a census may wait for a processor longer than it runs, and the next one would come minutes later.
+// count performs one scan and returns the processor time that it took. The elapsed time does not
+// measure the cost: on a busy machine a scan may wait for a processor longer than it runs, and the
+// next scan would be minutes late.
 func (s *Supervisor) count() time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -80,8 +86,9 @@ func threadTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// unawaited returns the children of parent that have ended, and the numbers of those that before has too. Those are
-// nobody's: who starts a child here waits for it all the time, and censuses are a second apart.
+// unawaited returns the zombie children of parent, and the PIDs of those that are in before too,
+// that is, were zombies at the previous scan. No goroutine waits for the latter: a part of the
+// daemon that starts a child waits for it continuously, and scans are at least one second apart.
 func unawaited(all []procStat, parent int, before map[processID]bool) (ended map[processID]bool, nobodys []int) {
 	ended = make(map[processID]bool)
 	for _, p := range all {
@@ -95,7 +102,8 @@ func unawaited(all []procStat, parent int, before map[processID]bool) (ended map
 	return ended, nobodys
 }
 
-// note notes the families of children, as family finds them. Where not all processes can be seen, what is known stays so.
+// note records the sessions of each child's family. If marks is set, environments are read as well.
+// If not all processes can be seen, the recorded sessions stay as they are.
 func (s *Supervisor) note(children []*Child, marks bool) {
 	at := bootTicks()
 	all, err := s.looks.all()
@@ -108,7 +116,8 @@ func (s *Supervisor) note(children []*Child, marks bool) {
 	}
 }
 
-// note remembers the sessions in which the family lived at that time, and tells the guard what is new.
+// note replaces the recorded sessions of the family by sessions, in which it lived at the time at
+// (in boot ticks), and reports the changes to the guard.
 func (c *Child) note(sessions []root, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

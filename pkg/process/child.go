@@ -19,51 +19,55 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// defaultKeepLines is Spec.KeepLines where it is 0.
+// defaultKeepLines is the number of last lines that are kept if Spec.KeepLines is 0.
 const defaultKeepLines = 20
 
-// Spec says what to start and where its output goes.
+// Spec describes a child to start and where its output goes.
 type Spec struct {
-	// Name is what errors call it: "driver", "worker".
+	// Name is the child's name in error messages, such as "driver" or "worker".
 	Name string
-	// Argv is the command; no shell reads it. A name without a slash is looked for in the PATH of Env, one with a slash
-	// from Dir.
+	// Argv is the command. It is not passed to a shell. A name without a slash is searched in the PATH
+	// of Env; a relative path is resolved from Dir.
 	Argv []string
-	// Env is the whole environment, to which the mark of its family is added. Of a name that is there twice, the last
-	// one counts.
+	// Env is the complete environment; the mark of the family is added to it. If a name occurs twice,
+	// the last entry counts.
 	Env []string
-	// Dir is its working directory; empty: the daemon's.
+	// Dir is the working directory; if empty, the daemon's.
 	Dir string
-	// Stdin is its standard input; nil: /dev/null.
+	// Stdin is the standard input; if nil, /dev/null.
 	Stdin *os.File
-	// Files are its open files from descriptor 3 on. The caller closes its own.
+	// Files are additional open files, from descriptor 3 on. The caller closes its own copies.
 	Files []*os.File
-	// Stdout and Stderr get its output byte for byte, each from a goroutine of its own. A writer that does not take it
-	// holds the child up; one that fails with EPIPE closes the child's pipe. nil: it is not passed on.
+	// Stdout and Stderr receive the output byte for byte, each from a goroutine of its own. A writer
+	// that blocks blocks the child; if a writer fails with EPIPE, the child's pipe is closed. If nil,
+	// the output is not passed on.
 	Stdout, Stderr io.Writer
-	// Log gets the lines of both streams, some a Write, and of one over 64 KiB pieces. It may block for a bounded
-	// time alone, and must not keep what it is given. nil: no log. It is not used after Done, unless Stdout or Stderr hang: see Exit.Err.
+	// Log receives the lines of both streams, one or more per Write; lines over 64 KiB come in pieces.
+	// Its Write may block for a bounded time only and must not retain the slice. Nil means no log. Log
+	// is not used after Done, unless Stdout or Stderr hang: see Exit.Err.
 	Log io.Writer
-	// KeepLines is how many last lines LastLines returns; 0: 20, negative: none.
+	// KeepLines is the number of last lines that LastLines returns: 20 if it is 0, none if it is
+	// negative.
 	KeepLines int
-	// Prepare changes the thread that forks the child, right before it does, in what a child inherits: the CPUs that it
-	// may run on, and where its memory comes from. What it returns undoes that right after. Its error is that of the
-	// start. nil: nothing is changed.
+	// Prepare is called on the thread that forks the child, right before the fork. It changes
+	// properties that the child inherits, such as CPU affinity and memory policy. The returned undo is
+	// called right after the fork. An error fails the start. Nil changes nothing.
 	Prepare func() (undo func(), err error)
 }
 
-// Child is one child that was started, and all that came of it. Its methods may be called from any goroutine.
+// Child is one started child and everything known about it. Its methods may be called from any
+// goroutine.
 type Child struct {
 	spec    Spec
 	owner   *Supervisor
 	out     *output
 	process *os.Process
-	kills   []int         // of the daemon's memory cgroup, before the child ran
-	ended   chan struct{} // closed by run when the child has been reaped
-	done    chan struct{} // closed by run when its output is finished too
+	kills   []int         // OOM kills in the daemon's memory cgroup, counted before the start
+	ended   chan struct{} // closed by [Child.run] when the child has been reaped
+	done    chan struct{} // closed by [Child.run] when the output is finished too
 	swept   context.Context
-	sweep   context.CancelFunc // ends swept: nothing of its family is left
-	stops   atomic.Int32       // how many Stops are asking and waiting
+	sweep   context.CancelFunc // closes [Child.swept]: no process of the family is left
+	stops   atomic.Int32       // the number of Stop calls in progress
 
 	mu sync.Mutex
 	kinship
@@ -71,19 +75,20 @@ type Child struct {
 	exit Exit
 }
 
-// kinship is what a child's family is known by. What changes after the start is guarded by Child.mu.
+// kinship holds the data by which a child's family is recognised. Fields that change after the
+// start are guarded by Child.mu.
 type kinship struct {
 	mark   string
 	pid    int
 	start  uint64
-	veiled bool         // /proc did not show it: start is when it can have started first
-	gone   uint64       // see root; 0 before it was reaped. Then its number, and its group's, may be another's
-	known  map[int]root // the sessions that its family began, as the last census found them
+	veiled bool         // /proc hides the child: start is the earliest possible start time
+	gone   uint64       // see [root.gone]; 0 until the child is reaped. From then on the kernel may reuse its PID and process group ID
+	known  map[int]root // sessions created by the family, by session ID, as of the last scan
 }
 
-// demands is what was asked of a child, guarded by Child.mu.
+// demands holds the requests made to a child. It is guarded by Child.mu.
 type demands struct {
-	stopping bool // Stop was called while it ran
+	stopping bool // Stop was called while the child ran
 	sent     map[syscall.Signal]bool
 	asked    map[syscall.Signal]request
 }
@@ -103,24 +108,29 @@ func newChild(owner *Supervisor, spec Spec, mark string) *Child {
 	return c
 }
 
-// launch looks for the program, forks, and tells the guard. It is called on a thread of forkers.
+// launch finds the program, forks the child and reports it to the guard. It runs on a thread of
+// [forkers].
 func (c *Child) launch(ctx context.Context) error {
 	env := withMark(c.spec.Env, c.mark, c.owner.jobs)
 	prog, err := c.owner.find(c.spec.Argv[0], c.spec.Dir, env)
 	if err != nil {
 		return err
 	}
+	// The pipes. The child's ends are closed here after the fork.
 	theirs, err := c.out.open()
 	defer theirs[0].Close()
 	defer theirs[1].Close()
 	if err != nil {
 		return err
 	}
+	// The state before the child exists: OOM kills so far, and a guard to end the child if the daemon
+	// dies.
 	c.kills = c.owner.memory().kills()
 	c.owner.guard.await(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// The child gets a new session, and SIGKILL when this thread ends.
 	cmd := &exec.Cmd{
 		Args: c.spec.Argv, Env: env, Dir: c.spec.Dir, ExtraFiles: c.spec.Files, Stdout: theirs[0], Stderr: theirs[1],
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
@@ -137,7 +147,7 @@ func (c *Child) launch(ctx context.Context) error {
 	return c.begin()
 }
 
-// fork starts the child from this thread, which is made ready for it.
+// fork starts the child on the current thread, between Spec.Prepare and its undo function.
 func (c *Child) fork(prog program, cmd *exec.Cmd) error {
 	if c.spec.Prepare == nil {
 		return prog.start(cmd)
@@ -150,10 +160,11 @@ func (c *Child) fork(prog program, cmd *exec.Cmd) error {
 	return prog.start(cmd)
 }
 
-// begin takes charge of the child that was just forked.
+// begin registers the child that was just forked and starts the goroutines that serve it.
 func (c *Child) begin() error {
 	stat, err := readStat(c.pid)
-	// It is there even if it has ended, as nobody has reaped it: but hidepid hides what a set-uid program becomes.
+	// The process exists even if it has ended, because it has not been reaped. But hidepid hides
+	// processes that run set-uid programs.
 	c.veiled = errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)
 	if err != nil && !c.veiled {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
@@ -170,7 +181,7 @@ func (c *Child) begin() error {
 	return nil
 }
 
-// run sees the child to its end.
+// run reaps the child, finishes its output and closes the channels.
 func (c *Child) run() {
 	defer c.owner.wg.Done()
 	c.reap()
@@ -178,12 +189,13 @@ func (c *Child) run() {
 	c.out.hurry(false)
 	c.finish()
 	close(c.done)
-	// Whoever of its family lives on may print, and finds nobody who listens, but no closed pipe that kills it.
+	// Members of the family that are still alive may print. Their output is discarded, but the pipe
+	// stays open, because a closed pipe would kill them.
 	c.out.release(c.swept.Done())
 }
 
-// finish waits for the output: to its end, or for a while where others of the family keep it open, and for as long as
-// a Stop is at work on those.
+// finish waits for the end of the output. If other members of the family keep it open, it gives up
+// after a while, but not while a Stop is waiting for those members.
 func (c *Child) finish() {
 	limits := c.owner.limits
 	for !pause.Until(c.out.delivered.open, limits.drain) {
@@ -197,7 +209,7 @@ func (c *Child) finish() {
 	c.exit.Err = errors.Join(c.exit.Err, err)
 }
 
-// reap waits for the child's end and takes its exit.
+// reap waits for the child's end and records its Exit.
 func (c *Child) reap() {
 	awaitExit(c.pid)
 	c.mu.Lock()
@@ -215,26 +227,31 @@ func (c *Child) reap() {
 // Name returns Spec.Name.
 func (c *Child) Name() string { return c.spec.Name }
 
-// Pid returns the child's process id, which is its group's and session's id too.
+// Pid returns the child's process ID, which is also the ID of its process group and session.
 func (c *Child) Pid() int { return c.pid }
 
-// Ended is closed when the child has ended, whoever else keeps its output open: Exit is final then, but for Exit.Err.
+// Ended returns a channel that is closed when the child has ended, even if other processes keep its
+// output open. From then on Exit is final, except for Exit.Err.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Done is closed when the child has ended and its output was passed on and logged, or the bounds for that were over: a
-// second for a pipe that somebody else keeps open, ten without any being taken.
+// Done returns a channel that is closed when the child has ended and its output has been passed on
+// and logged, or the time limits for that are over: one second if another process keeps the pipe
+// open, and ten seconds without progress if a writer does not accept the output.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Exit returns how the child ended. It is known once Ended is closed, and complete once Done is.
+// Exit returns how the child ended. It is valid once Ended is closed, and complete once Done is
+// closed.
 func (c *Child) Exit() Exit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.exit
 }
 
-// LastLines returns the last lines of both streams in the order they came, the newest last: at most Spec.KeepLines, each
-// without its newline and cut at 1 KiB. A line that is not finished yet is one of them. What the child printed before
-// its end is among them once Ended is closed: it is waited for, a second at most where its output is not taken.
+// LastLines returns the last lines of both streams in the order in which they arrived, the newest
+// last. It returns at most Spec.KeepLines lines, each without its newline and cut to 1 KiB,
+// including a line that is not complete yet. Once Ended is closed, everything that the child
+// printed before its end is included: LastLines waits for it, but at most one second if a writer
+// does not accept the output.
 func (c *Child) LastLines() []string {
 	if pause.Until(c.ended, 0) {
 		pause.Until(c.out.settled.open, c.owner.limits.drain)
@@ -242,7 +259,8 @@ func (c *Child) LastLines() []string {
 	return c.out.lines()
 }
 
-// Printed returns how many bytes the child has printed, and how long ago the last of them came; 0 where none has.
+// Printed returns how many bytes the child has printed, and how long ago the last of them arrived.
+// Both are 0 if it has printed nothing.
 func (c *Child) Printed() (bytes int64, ago time.Duration) {
 	if latest := c.out.latest.Load(); latest != 0 {
 		ago = time.Since(epoch) - time.Duration(latest)
@@ -250,8 +268,8 @@ func (c *Child) Printed() (bytes int64, ago time.Duration) {
 	return c.out.printed.Load(), ago
 }
 
-// Signal sends sig to the child's process group, and SIGCONT after it where sig asks for an end. The error wraps
-// os.ErrProcessDone where the child has ended.
+// Signal sends sig to the child's process group, followed by SIGCONT if sig is a termination
+// signal. The error wraps os.ErrProcessDone if the child has ended.
 func (c *Child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,8 +282,8 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// hasEnded reports whether the child has ended, reaped or not; c.mu is held. It keeps an end that came before our
-// signal from passing for one that we asked for.
+// hasEnded reports whether the child has ended, reaped or not. The caller holds c.mu. It prevents
+// an end that preceded the daemon's signal from being taken for a requested one.
 func (c *Child) hasEnded() bool {
 	if c.gone != 0 {
 		return true
@@ -275,7 +293,8 @@ func (c *Child) hasEnded() bool {
 	return err == nil && info.Signo != 0
 }
 
-// signalGroup sends sig to the group of a child that was not reaped; c.mu is held.
+// signalGroup sends sig to the process group of a child that has not been reaped. The caller holds
+// c.mu.
 func (c *Child) signalGroup(sig syscall.Signal) error {
 	c.sent[sig] = true
 	err := unix.Kill(-c.pid, sig)
@@ -285,9 +304,10 @@ func (c *Child) signalGroup(sig syscall.Signal) error {
 	return err
 }
 
-// Owns reports whether process pid belongs to the child's family (see the package's text) and lives.
+// Owns reports whether the process pid is alive and a member of the child's family (see the package
+// documentation).
 func (c *Child) Owns(pid int) bool {
-	all, _ := c.owner.looks.all() // who can't be looked at does not belong
+	all, _ := c.owner.looks.all() // processes that cannot be inspected are not members
 	among := func(marks bool) bool {
 		alive, _ := c.family(all, marks)
 		return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
@@ -295,8 +315,9 @@ func (c *Child) Owns(pid int) bool {
 	return among(false) || among(true)
 }
 
-// family returns those of all who belong to the child's family and live, and the sessions that are ours by them.
-// Environments are read where the marks are asked for, which may take long.
+// family returns the processes in all that are alive and members of the child's family, and the
+// sessions that belong to the family because of them. If marks is set, environments are read as
+// well, which may take long.
 func (c *Child) family(all []procStat, marks bool) (alive []procStat, sessions []root) {
 	look := newSweep(c.claim(), c.owner.looks)
 	alive, sessions = look.claim.family(all)
@@ -306,13 +327,13 @@ func (c *Child) family(all []procStat, marks bool) (alive []procStat, sessions [
 	return alive, sessions
 }
 
-// claim says by what signs the child's family is known now.
+// claim returns the criteria by which the child's family is recognised at present.
 func (c *Child) claim() claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.root()
 	if c.veiled && c.gone == 0 {
-		if stat, err := readStat(c.pid); err == nil { // it has given up its privileges
+		if stat, err := readStat(c.pid); err == nil { // the child has dropped its privileges and is visible now
 			own.start = stat.start
 		}
 	}
@@ -320,5 +341,5 @@ func (c *Child) claim() claim {
 	return claim{mark: c.mark, since: c.start, roots: roots, self: os.Getpid()}
 }
 
-// root is the session that the child began.
+// root returns the session that the child was started in.
 func (k *kinship) root() root { return root{sid: k.pid, start: k.start, gone: k.gone} }

@@ -15,27 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command is a program that is run for what it says: a probe, a client, one that tells its version. Its standard input
-// is /dev/null. It is in a process group of its own, and dies with us. What leaves that group, needs a grace, or is to
-// be logged is for a Supervisor.
+// Command is a program that is run for its output, such as a probe, a client, or a program that
+// prints its version. Its standard input is /dev/null. It runs in a process group of its own and
+// dies with the daemon. A program that leaves its process group, needs a grace period or must be
+// logged needs a Supervisor instead.
 type Command struct {
-	// Argv is the command; no shell reads it.
+	// Argv is the command. It is not passed to a shell.
 	Argv []string
-	// Env is its whole environment, whose PATH it is looked for in; nil: ours.
+	// Env is the complete environment, including the PATH in which the command is searched; if nil,
+	// the daemon's.
 	Env []string
-	// Stdout and Stderr get its output, as those of an exec.Cmd. Where Run is left to itself (see there) they may still
-	// be written to.
+	// Stdout and Stderr receive the output, as those of an exec.Cmd. If the caller abandons a Run that
+	// hangs (see there), they may still be written to.
 	Stdout, Stderr io.Writer
-	// Linger is how long output is waited for that others hold open after the command's end; 0: half a second.
+	// Linger is how long Run waits, after the command has ended, for output that other processes keep
+	// open; 0 means half a second.
 	Linger time.Duration
 }
 
-// Run runs the command until it ends, and kills its whole group then: nothing of it is left. Where ctx ends first, the
-// group is killed at once, and the error is the cause of ctx's end. The others are an *exec.ExitError, those of a start
-// (see Supervisor.Start), and those of passing on its output.
+// Run runs the command until it ends, and then kills its whole process group, so that nothing of it
+// is left. If ctx ends first, Run kills the group at once and returns the cause of ctx. Other
+// errors are an *exec.ExitError, the errors of a start (see Supervisor.Start), and errors of
+// passing on the output.
 //
-// A command that can't be killed, as one that hangs in a driver or on a mount, keeps Run from returning, and so does
-// its program's file system where that hangs: who can't wait calls Run by pause.Bounded.
+// A command that cannot be killed, for example because it hangs in a driver or on a mount, keeps
+// Run from returning, and so does a program on a file system that hangs. A caller that cannot wait
+// uses pause.Bounded.
 func (c Command) Run(ctx context.Context) error {
 	if len(c.Argv) == 0 {
 		return errors.New("the command is empty")
@@ -56,7 +61,7 @@ func (c Command) Run(ctx context.Context) error {
 		WaitDelay:   cmp.Or(c.Linger, time.Second/2),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
-	// The kernel kills the child when the thread ends that forked it.
+	// The kernel kills the child when the thread that forked it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := prog.start(cmd); err != nil {
@@ -64,7 +69,7 @@ func (c Command) Run(ctx context.Context) error {
 	}
 	killed := endGroup(ctx, cmd.Process.Pid)
 	switch err = cmd.Wait(); {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has ended well, whoever else holds its output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it succeeded, even if other processes keep its output open
 		return nil
 	case killed:
 		return context.Cause(ctx)
@@ -72,11 +77,12 @@ func (c Command) Run(ctx context.Context) error {
 	return err
 }
 
-// endGroup waits for the end of the group's leader, kills the whole group where ctx ends first, and kills in any case
-// what the leader left behind. It does so before the leader is reaped: until then the group's number can be nobody
-// else's.
+// endGroup waits until the leader of a process group has ended. It kills the whole group if ctx
+// ends first, and in any case kills the processes that the leader left behind. It does so before
+// the leader is reaped: until then the kernel cannot reuse the group's ID. It reports whether ctx
+// ended first.
 func endGroup(ctx context.Context, leader int) (killed bool) {
-	// The only error of a kill is that nobody is left, the leader's remains apart.
+	// Kill fails only if nothing but the leader's zombie is left.
 	kill := func() { _ = unix.Kill(-leader, unix.SIGKILL) }
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -91,8 +97,8 @@ func endGroup(ctx context.Context, leader int) (killed bool) {
 	return killed
 }
 
-// Beginning keeps the first bytes that are written to it, up to Most, and takes the others too. It may be written to
-// and read at the same time.
+// Beginning is a writer that keeps the first [Beginning.Most] bytes written to it and discards the
+// rest. It may be written to and read concurrently.
 type Beginning struct {
 	Most int
 
@@ -100,7 +106,7 @@ type Beginning struct {
 	kept []byte // guarded by mu
 }
 
-// Write implements io.Writer. It returns no error.
+// Write implements io.Writer. It never fails.
 func (b *Beginning) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +114,7 @@ func (b *Beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what is kept.
+// String returns the bytes kept so far.
 func (b *Beginning) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

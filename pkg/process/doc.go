@@ -1,90 +1,113 @@
-// Package process runs the children of one daemon: it starts them, passes on and keeps what they print, tells how
-// they ended, and sees to it that nothing of theirs outlives the daemon, however the daemon ends.
+// Package process starts, supervises and stops the child processes of one daemon. It forwards and
+// logs their output, reports how they ended, and makes sure that none of their processes outlives
+// the daemon, however the daemon ends.
 //
-// # What is a child's family
+// # The family of a child
 //
-// A child begins a session of its own, so that a terminal's job control cannot stop it and a signal for it reaches
-// nobody else. Programs leave sessions, though: they fork twice, call setsid, overwrite their environment with a
-// title. So what belongs to a child is found by four signs, any of which is enough:
+// A child's family is the child and all processes that it has started, directly or indirectly.
 //
-//   - it is in the session that the child began;
-//   - its first environment names the child: BRINGUPD_GUARD, which every child is started with, holds a random word
-//     for the daemon and a number for the child, and is inherited where nothing scrubs it;
-//   - it descends from one that belongs, by one snapshot of /proc that is taken before anything is signalled;
-//   - it is in a session that one that belongs began. Those are noted while the families live, by a census: one second
-//     after a child's start, then ever more rarely, up to every ten seconds. A trainer's worker that began a session,
-//     wrote a title over its environment and lost its launcher is known by nothing else.
+// Each child is started in a new session, so that a terminal's job control cannot stop it and a
+// signal to its process group reaches no other process. But programs leave their session: they
+// fork twice, call setsid, or overwrite their environment with a process title. A process is
+// therefore a member of the family if at least one of these criteria holds:
 //
-// A number alone proves nothing, for the kernel gives them out again. A process is known by its number and the time
-// it started; nothing that started before the child belongs to it; a session counts only as long as its number can't
-// have been given away: where its leader is gone, only who was there when it was last known as ours is a member, and
-// who descends from those. Before each signal the start time is looked at once more, with a pidfd held where the kernel
-// has them.
+//   - It is in the session of the child.
+//   - Its initial environment has the child's mark. Every child is started with the variable
+//     BRINGUPD_GUARD, which holds a random string for the daemon and a number for the child.
+//     Descendants inherit it unless a program removes it.
+//   - It descends from a member, according to one snapshot of /proc that is taken before any
+//     signal is sent.
+//   - It is in a session that a member has created. Periodic scans record these sessions while the
+//     members are alive: the first scan one second after the start of a child, then at growing
+//     intervals of up to ten seconds. This is the only way to find, for example, a trainer's
+//     worker that created a session, overwrote its environment with a title and lost its launcher.
 //
-// BRINGUPD_GUARD also names the job it was set in (SLURM_JOB_ID and its like). Whoever carries the mark in another job
-// is a stranger: a driver that submits the next job hands it our environment, and that job may run on this node before
-// we have ended.
+// The kernel reuses process IDs, so a PID alone proves nothing. A process is identified by its PID
+// and its start time, and a process that started before the child is not a member. A session
+// counts only as long as its ID cannot have been reused: if the session leader has ended, only
+// processes that existed when the session was last known to belong to the family, and their
+// descendants, are members. Before each signal the start time is checked again, through a pidfd if
+// the kernel has them.
 //
-// # What ends it, and what that rests on
+// BRINGUPD_GUARD also names the job in which it was set (SLURM_JOB_ID or a similar variable). A
+// process that carries the mark in another job is not a member: a driver that submits the next job
+// passes its environment on, and that job may run on this node before this daemon has ended.
 //
-//  1. Stop: the child's group gets TERM (or what the caller names) and, once the child itself has gone, the rest of the
-//     family too, less those who started later, as they are part of the answer; after the grace all get KILL, until two
-//     looks in a row find nobody. One look is not enough: a process shows no environment for an instant while it
-//     execs, and one that was being forked is in no snapshot.
-//  2. The daemon dies (kill -9, a crash, os.Exit): the kernel sends KILL to each child (PR_SET_PDEATHSIG). It does so
-//     when the thread that forked ends, hence children are forked on threads that are kept for as long as the
-//     Supervisor. The kernel forgets the setting for set-uid programs, and it reaches no grandchild: this is only the
-//     fastest of the means.
-//  3. The guard: one small process a daemon, the same binary again, in a session of its own, deaf to TERM, INT and HUP,
-//     with another name than the program's. It reads the list of our sessions from a pipe. The end of the pipe without
-//     a goodbye, or another parent than the daemon, means the daemon is gone, and it kills all families as in 1,
-//     without grace. It needs neither the file system nor the network then. No child is forked before the guard was,
-//     and what it is told waits in the pipe until its code runs.
-//     It also reports the signals of Relayed that it gets: one that reaches daemon and guard was sent to all processes
-//     of a step, the children among them (see Reached).
-//  4. The guard dies: the daemon starts another and tells it all.
-//  5. AdoptOrphans: the kernel makes the daemon the parent of what its children leave behind (PR_SET_CHILD_SUBREAPER), so
-//     that no descendant can hide from it. The census tells the guard of the sessions of these orphans, EndAll kills
-//     them, and those that end earlier are reaped. The processes that another part of the daemon waits for are in the
-//     daemon's own session and are left alone.
+// # What ends a family
 //
-// The end of a child alone, whatever ended it, is an ordinary exit: its family stays until Stop, which is to be called
-// for each child, also for one that ended by itself.
+//  1. Stop. The child's process group gets SIGTERM, or the signal that the caller names. Once the
+//     child itself has ended, the rest of the family gets the signal too, except processes that
+//     started after it was first sent: those are part of the reaction to it. After the grace
+//     period all members get SIGKILL, until two scans in a row find no member. One scan is not
+//     enough: a process shows no environment for an instant during execve, and a process that is
+//     just being forked is in no snapshot.
+//  2. The kernel. If the daemon dies (kill -9, a crash, os.Exit), the kernel sends SIGKILL to each
+//     child (PR_SET_PDEATHSIG). It does so when the thread that forked the child ends, so children
+//     are forked on threads that live as long as the Supervisor. The kernel clears the setting for
+//     set-uid programs, and the signal does not reach grandchildren: this is only the fastest
+//     means.
+//  3. The guard, one small process per daemon. It runs the same binary in a session of its own,
+//     ignores SIGTERM, SIGINT and SIGHUP, and has another process name than the program. It reads
+//     the list of the families' sessions from a pipe. If the pipe ends without a goodbye message,
+//     or if the daemon is no longer its parent, then the daemon has died, and the guard kills all
+//     families as in 1, without a grace period. It needs neither the file system nor the network
+//     for that. No child is forked before the guard, and messages to the guard wait in the pipe
+//     until its code runs. The guard also reports the signals of [Relayed] that it receives: a
+//     signal that reaches both daemon and guard was sent to all processes of a step, including the
+//     children (see [Supervisor.Reached]).
+//  4. If the guard dies, the daemon starts another one and sends it the whole list.
+//  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
+//     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no
+//     descendant can hide. The periodic scans report the sessions of orphans to the guard and reap
+//     orphans that have ended, also if the daemon is pid 1. EndAll kills the others. Processes for
+//     which another part of the daemon waits are in the daemon's own session and are not touched,
+//     unless the daemon is pid 1: then they are reaped only if they are still zombies at a second
+//     scan, and EndAll kills them.
 //
-// # What does not hold
+// The end of the child alone, whatever its cause, is an ordinary exit: its family stays until
+// Stop. Stop must therefore be called for each child, also for one that ended by itself.
 //
-//   - A process that called setsid, cleared its environment and lost its parent since the last census (one second after
-//     a start, ten later on) survives a daemon that is killed: by 2, a child's own children lose their parent with the
-//     daemon, and the guard was not told of the session. It stays until the launcher ends the step (Slurm's proctrack).
-//     A daemon that ends by itself finds it: see 5.
-//   - What another service runs for a child (a container's daemon, atd, systemd-run) is not the child's.
-//   - Where daemon and guard are killed in the same instant, 2 is all there is; so it is in the second that may pass
-//     before a third guard follows two that died at once.
-//   - A process in uninterruptible sleep can't be killed by anybody: it is named in Exit.Err three seconds after KILL.
-//     A guard whose daemon has died goes on trying for a minute.
-//   - Where /proc is mounted with hidepid, it shows no other users' processes, nor ours that may not be traced (what a
-//     set-uid program becomes, ssh-agent): but for the child itself they count as strangers, and
-//     get no signal but that for the child's group.
-//   - A process whose environment can't be read (another user's, or its memory is locked while a file system hangs) is
-//     known by the other signs only. Of looks that hang there are 64 at most; then nobody else's is read either.
-//   - A program on a file system that hangs is looked at before the fork, by a thread that may hang: Start ends with its
-//     context. If the file system dies between that look and the exec, the fork holds up the whole daemon, as any
-//     vfork in a Go program does.
+// # Limitations
+//
+//   - A process that has called setsid, cleared its environment and lost its parent since the last
+//     scan (one second after a start, up to ten later) survives a daemon that is killed: by 2, the
+//     children die with the daemon and their own children become orphans, and the guard does not
+//     know the session. The process stays until the launcher ends the step (Slurm's proctrack). A
+//     daemon that ends by itself finds it, see 5.
+//   - Processes that another service runs for a child (a container runtime's daemon, atd,
+//     systemd-run) are not members of the family.
+//   - If daemon and guard are killed at the same instant, only 2 remains. The same holds for the
+//     second before a third guard is started after two that died at once.
+//   - A process in uninterruptible sleep cannot be killed. Exit.Err names it three seconds after
+//     SIGKILL. After the death of the daemon, the guard keeps trying for a minute.
+//   - If /proc is mounted with hidepid, it shows neither other users' processes nor this user's
+//     processes that may not be traced (set-uid programs, ssh-agent). Except for the child itself,
+//     they are not recognised as members and get only the signals to the child's process group.
+//   - If the environment of a process cannot be read (another user's process, or its memory is
+//     locked while a file system hangs), only the other criteria apply. At most 64 reads of
+//     environments may hang at the same time; after that, no other environment is read either.
+//   - The program's file is opened before the fork, on a thread that may hang if its file system
+//     does: Start ends with its context. If the file system fails between that check and execve,
+//     the fork blocks the whole daemon, as any vfork in a Go program does.
 //
 // # Output
 //
-// Each stream has a reader of its own, which does three things with what comes: it cuts lines for the tail that goes
-// into errors, gives them to the log, which may hold the child up for a bounded time alone (see journal.Journal), and passes the bytes on, unchanged,
-// to whom the caller named. The last may hold the child up for as long as it likes, as that is its own standard output.
+// Each stream has its own reader, which does three things with the data: it cuts it into lines and
+// keeps the last ones for error messages; it writes the lines to the log, which may block the
+// child for a bounded time only (see journal.Journal); and it passes the bytes unchanged to the
+// writer that the caller has given. That writer may block the child for as long as it likes,
+// because it stands for the child's own standard output.
 //
-// A child has ended when it was reaped, whatever becomes of its output: Child.Ended tells. What is in its pipes then is
-// passed on, and is among the last lines. Others of the family may keep them open: they are listened to for one second
-// more, or for as long as a Stop waits for them. Afterwards, until Stop, they print to nobody; their pipe is not closed
-// under them, as that would kill them in the middle of what they do.
+// A child has ended when it has been reaped, whatever happens to its output: see Child.Ended. The
+// data in its pipes at that moment is still passed on and is part of the last lines. Other members
+// of the family may keep the pipes open: they are read for one second more, or for as long as a
+// call of Stop is waiting. After that, until Stop, their output is discarded. The pipe is not
+// closed before, because that would kill the processes that write to it.
 //
-// # Exit codes of what can't be started
+// # Exit codes of programs that cannot be started
 //
-// As in a shell, ErrNotFound (127) means there is no such file, and ErrNotExecutable (126) that there is one which the
-// kernel won't run: a directory, no permission, an interpreter that is missing, another machine's binary. A script
-// without a "#!" line is not run by a shell either, as which shell would be a guess: it is ErrNotExecutable too.
+// As in a shell, ErrNotFound (127) means that there is no such file, and ErrNotExecutable (126)
+// that the file exists but the kernel refuses to run it: a directory, a missing permission, a
+// missing interpreter, a binary for another machine. A script without a "#!" line is not run by a
+// shell either, because the choice of the shell would be a guess: it is ErrNotExecutable too.
 package process

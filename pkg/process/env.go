@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// WithEnv returns an environment with variables set, each once, in the order of their
-// names; one whose value is empty is not in it.
+// WithEnv returns environ with the variables of set replaced or added, each once, sorted by name.
+// Variables with an empty value are removed.
 func WithEnv(environ []string, set map[string]string) []string {
 	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit tells how a child ended.
+// Exit describes how a child ended.
 type Exit struct {
-	// Code is the exit code; -1 where a signal ended the child or it has not ended.
+	// Code is the exit code; -1 if a signal ended the child or it has not ended.
 	Code int
-	// Signal ended the child; 0 where it ended by itself.
+	// Signal is the signal that ended the child; 0 if it exited by itself.
 	Signal syscall.Signal
-	// CoreDumped is whether the kernel wrote a core file.
+	// CoreDumped is set if the kernel wrote a core file.
 	CoreDumped bool
-	// Asked is whether we wanted the end: Stop was called while the child ran, or it was sent the signal that ended it
-	// or one that asks for an end.
+	// Asked is set if the daemon requested the end: Stop was called while the child ran, or the child
+	// was sent a termination signal or the very signal that ended it.
 	Asked bool
-	// OOM tells of processes that the kernel ended for want of memory while the child ran.
+	// OOM describes processes that the kernel killed because memory ran out, while the child ran.
 	OOM OOM
-	// Err is what went wrong around the end: processes that can't be ended, output that could not be passed on. It does
-	// not change what Status returns.
+	// Err describes problems around the end: processes that cannot be ended, output that could not be
+	// passed on. It does not affect [Exit.Status].
 	Err error
 }
 
-// Status returns the exit code as a shell would have it: 128+n where signal n ended the child.
+// Status returns the exit code as a shell reports it: 128+n if signal n ended the child.
 func (e Exit) Status() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -36,8 +36,8 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// String says how the child ended, in the words of an error message: "exit code 3", "killed by SIGKILL (perhaps out of
-// memory: see dmesg)". What the kernel's own count says takes the guess's place.
+// String describes the end for an error message: "exit code 3", "killed by SIGKILL (perhaps out of
+// memory: see dmesg)". If the kernel has counted OOM kills, they replace the guess.
 func (e Exit) String() string {
 	how := fmt.Sprintf("exit code %d", e.Code)
 	switch {
@@ -59,20 +59,21 @@ func (e Exit) String() string {
 	return how
 }
 
-// shellKilled is the code of a shell whose command was killed.
+// shellKilled is the exit code of a shell after SIGKILL has ended its command.
 const shellKilled = 128 + int(unix.SIGKILL)
 
-// killed tells whether KILL has ended the child, or a process that it passes on the end of.
+// killed reports whether SIGKILL ended the child, or another process, of which the child returned
+// the exit code.
 func (e Exit) killed() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilled }
 
-// awaitExit waits for the end of our child pid. It stays a zombie, and its number its own, until takeExit: who holds
-// the lock under which signals are sent can call that.
+// awaitExit waits until the child pid has ended, without reaping it: it stays a zombie and keeps
+// its PID until takeExit. This lets the caller reap it under the lock under which signals are sent.
 func awaitExit(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// takeExit reaps a child of ours, which has ended.
+// takeExit reaps a child that has ended.
 func takeExit(child *os.Process) Exit {
 	state, err := child.Wait()
 	if err != nil {
@@ -81,7 +82,7 @@ func takeExit(child *os.Process) Exit {
 	return ExitOf(state)
 }
 
-// ExitOf tells how a command ended.
+// ExitOf returns the Exit of a command, from its process state.
 func ExitOf(state *os.ProcessState) Exit {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
@@ -90,8 +91,9 @@ func ExitOf(state *os.ProcessState) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// wasAsked decides on Exit.Asked: stopping says that Stop was called while the child ran, sent holds the signals that
-// it was sent. A signal that only tells a child something (USR1, say) asks for nothing unless it was the end of it.
+// wasAsked computes Exit.Asked. stopping is set if Stop was called while the child ran; sent holds
+// the signals that the child was sent. Signals that merely notify, such as SIGUSR1, count only if
+// they ended the child.
 func wasAsked(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {
 	wanted := slices.ContainsFunc(slices.Collect(maps.Keys(sent)), wakes)
 	return stopping || wanted || exit.Signal != 0 && sent[exit.Signal]

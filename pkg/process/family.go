@@ -5,31 +5,33 @@ import (
 	"strings"
 )
 
-// root is a session that belongs to us.
+// root is a session that belongs to a family.
 type root struct {
 	sid   int
-	start uint64 // when its leader started
-	gone  uint64 // when it was last known to be ours, if its leader has ended; 0: it is ours now
+	start uint64 // start time of the session leader
+	gone  uint64 // when it was last known to belong to the family, used if the leader has ended; 0: it does now
 }
 
-// claim says by what signs a family is known.
+// claim holds the criteria by which the members of a family are recognised.
 type claim struct {
-	// mark is a child's mark, or, where it ends in a dot, what all marks of one daemon begin with.
+	// mark is a child's mark or, if it ends in a dot, the common prefix of all marks of one daemon.
 	mark  string
-	since uint64 // nothing that started before this belongs
+	since uint64 // processes that started earlier are not members
 	roots []root
-	pids  map[int]bool // of orphans that belong
-	self  int          // never belongs
+	pids  map[int]bool // orphans that are members
+	self  int          // PID of the calling process, never a member
 }
 
-// family returns those of all who belong and live, and the sessions that are ours by them. It looks at nothing but its
-// arguments.
+// family returns the living members among all processes, and the sessions that belong to the family
+// because of them. It is a pure function of its arguments.
 func (c claim) family(all []procStat) (alive []procStat, sessions []root) {
+	// Ignore sessions with a reused ID.
 	byPID := make(map[int]procStat, len(all))
 	for _, p := range all {
 		byPID[p.pid] = p
 	}
 	roots := slices.DeleteFunc(slices.Clone(c.roots), func(r root) bool { return r.recycled(byPID) })
+	// Membership is transitive: repeat until a pass finds no new member.
 	kin := make(map[int]bool)
 	for grown := true; grown; {
 		grown = false
@@ -50,8 +52,8 @@ func (c claim) family(all []procStat) (alive []procStat, sessions []root) {
 	return alive, sessionsOf(alive, roots, byPID, kin)
 }
 
-// sessionsOf returns the sessions in which the family lives and that it began: those of roots, and those whose leader is
-// one of them.
+// sessionsOf returns the sessions of the living members that belong to the family: those in roots,
+// and those led by a member.
 func sessionsOf(alive []procStat, roots []root, byPID map[int]procStat, kin map[int]bool) []root {
 	var out []root
 	for _, p := range alive {
@@ -68,17 +70,20 @@ func sessionsOf(alive []procStat, roots []root, byPID map[int]procStat, kin map[
 	return out
 }
 
-// recycled reports whether the session's number has another owner now. The kernel keeps a number as long as any
-// process has it as its session, so the whole session has ended then.
+// recycled reports whether the session's ID now belongs to another process. The kernel does not
+// reuse an ID while any process is in the session with that ID, so the old session has ended
+// completely.
 func (r root) recycled(byPID map[int]procStat) bool {
 	leader, found := byPID[r.sid]
 	return found && leader.start != r.start
 }
 
+// eligible reports whether p can be a member at all, whatever the criteria.
 func (c claim) eligible(p procStat) bool {
 	return p.pid != c.self && p.pid > 1 && !p.kernel && p.start >= c.since
 }
 
+// marked reports whether the environment of p, as far as it was read, has the mark.
 func (c claim) marked(p procStat) bool {
 	return slices.ContainsFunc(p.marks, func(mark string) bool {
 		if strings.HasSuffix(c.mark, ".") {
@@ -88,8 +93,8 @@ func (c claim) marked(p procStat) bool {
 	})
 }
 
-// isMember reports whether p is in one of the sessions. Where the leader has gone, whoever started after that may be in
-// a later session that was given the same number.
+// isMember reports whether p is in one of the sessions. If the session leader has ended, a process
+// that started after [root.gone] may be in a later session with the same ID, so it does not count.
 func isMember(p procStat, roots []root, byPID map[int]procStat) bool {
 	return slices.ContainsFunc(roots, func(r root) bool {
 		_, led := byPID[r.sid]
@@ -97,8 +102,8 @@ func isMember(p procStat, roots []root, byPID map[int]procStat) bool {
 	})
 }
 
-// isKin reports whether the process number, which is p's parent or session leader, is of the family. A process that
-// started after p can be neither: it was given the number of one that is gone.
+// isKin reports whether the process with this number, which is the parent or the session leader of
+// p, is a member. If it started after p it is neither: its PID was reused.
 func isKin(byPID map[int]procStat, kin map[int]bool, number int, p procStat) bool {
 	return kin[number] && number != p.pid && byPID[number].start <= p.start
 }

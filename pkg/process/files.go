@@ -5,19 +5,20 @@ import (
 	"syscall"
 )
 
-// mostFiles is up to where RaiseFiles raises. Some machines allow a billion, and some programs close every file that
-// they might have, one by one, when they start another.
+// mostFiles is the limit that RaiseFiles does not exceed. Some machines allow a billion files, and
+// some programs close every possible descriptor, one by one, when they start another program.
 const mostFiles = 1 << 20
 
-// RaiseFiles raises the limit of open files that the children of this process begin with, as far as it may be raised.
-// The usual 1024 is for programs of old; a head of many nodes needs tens of thousands. Go raises the limit for
-// itself and gives its children the old one, until somebody has set it.
+// RaiseFiles raises the limit of open files that children of this process inherit to the hard
+// limit, but at most to mostFiles. The usual 1024 is too low: a head of many nodes needs tens of
+// thousands. Go raises the limit for itself but restores the original one for children, unless the
+// program has set it explicitly.
 func RaiseFiles() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("cannot read the limit of open files: %w", err)
 	}
-	if limit.Cur == limit.Max { // as somebody wanted it: Go stops one short
+	if limit.Cur == limit.Max { // set by the user: Go's own increase stops one below the maximum
 		return nil
 	}
 	limit.Cur = min(limit.Max, mostFiles)

@@ -6,13 +6,15 @@ import (
 	"sync"
 )
 
-// forkers run jobs on threads that live until the daemon's end or close. The kernel sends a child its parent-death signal
-// when the thread that forked it ends, and the Go runtime ends other threads as it likes. A fork that hangs holds up no
-// other: there are as many threads as jobs were running at the same time.
+// forkers runs jobs on threads that live until the daemon ends or [forkers.close] is called. The
+// kernel sends a child its parent-death signal when the thread that forked it ends, and the Go
+// runtime ends its other threads at any time. A fork that hangs does not block others: there are as
+// many threads as jobs that ran at the same time.
 type forkers struct {
 	jobs chan func()
 	life context.Context
-	// close ends the threads that are idle, and the others after their jobs. No job may come after it.
+	// close ends idle threads at once and busy ones after their jobs. Nothing may call [forkers.do]
+	// after it.
 	close context.CancelFunc
 	wg    sync.WaitGroup
 }
@@ -22,7 +24,7 @@ func newForkers() *forkers {
 	return &forkers{jobs: make(chan func()), life: life, close: end}
 }
 
-// do has job run on such a thread. It does not wait for it.
+// do runs job on one of the threads. It does not wait for it.
 func (f *forkers) do(job func()) {
 	select {
 	case f.jobs <- job:
@@ -31,6 +33,7 @@ func (f *forkers) do(job func()) {
 	}
 }
 
+// serve runs job and then further jobs on one thread, which it does not release in between.
 func (f *forkers) serve(job func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -17,26 +17,30 @@ import (
 )
 
 const (
-	// guardName is the guard's argv[0], by which the binary knows what it is to be, and its name in ps. It is another than
-	// the program's: who types pkill -9 bringupd must not hit the guard too.
+	// guardName is the guard's argv[0], by which the binary recognises that it must run as the guard,
+	// and its name in ps. It differs from the program's name so that "pkill -9 bringupd" does not kill
+	// the guard too.
 	guardName = "family-guard"
-	// guardSignal tells the guard that its parent has died. Before the guard handles it, it is ignored.
+	// guardSignal is the guard's parent-death signal. The kernel ignores it by default, so it does no
+	// harm before the guard handles it.
 	guardSignal = unix.SIGCHLD
-	// guardPatience is how long a guard tries to end what does not end.
+	// guardPatience is how long a guard tries to kill processes that do not end.
 	guardPatience = time.Minute
-	// unreadWait is for what a dead daemon left in the pipe.
+	// unreadWait is how long the guard reads what a dead daemon left in the pipe.
 	unreadWait = 50 * time.Millisecond
-	// tidyFirst is for how long the directories, of which removal takes 1 ms, go before what runs.
+	// tidyFirst is how long the guard waits for the removal of directories, which usually takes 1 ms,
+	// before it kills processes.
 	tidyFirst = 20 * time.Millisecond
 	byeLine   = "bye"
 )
 
-// OwnBinary is the binary that runs here, also where its file was replaced or unmounted since.
+// OwnBinary is a path to the binary that is running. It works even if the file has been replaced or
+// unmounted.
 const OwnBinary = "/proc/self/exe"
 
-// A process that is started under the guard's name is the guard, and nothing else of the program runs in it. It is here
-// and not a call in main so that no program, and no test binary, that starts children can lack it, and so that
-// the guard runs before most of the program's packages have initialised.
+// A process that is started under the guard's name runs the guard and nothing else. This is in
+// init, not in main, so that every program that starts children has it, including test binaries,
+// and so that the guard runs before most packages of the program have initialised.
 func init() {
 	if len(os.Args) == 0 || os.Args[0] != guardName {
 		return
@@ -49,6 +53,7 @@ func init() {
 	os.Exit(guard(order))
 }
 
+// parseOrder parses the command line of the guard.
 func parseOrder(argv []string) (guardOrder, error) {
 	if len(argv) != 4 || !strings.HasSuffix(argv[1], ".") {
 		return guardOrder{}, fmt.Errorf("cannot be run by hand: it is started by a daemon")
@@ -61,26 +66,31 @@ func parseOrder(argv []string) (guardOrder, error) {
 	return guardOrder{mark: argv[1], daemon: daemon, since: since}, nil
 }
 
-// guard is the life of the guard process. It returns its exit code.
+// guard is the main function of the guard process. It returns the exit code.
 func guard(order guardOrder) int {
+	// First become independent of the daemon: signals, name, notice of its death.
 	reportSignals()
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
 	becomeGuard()
-	// A pipe's end may come late: whoever was being forked when the daemon died holds it until its exec.
+	// The end of the pipe can be late: a child that was being forked when the daemon died holds the
+	// pipe until its execve. So the reads get a deadline when the daemon dies.
 	_ = unix.SetNonblock(0, true)
 	pipe := os.NewFile(0, "pipe from the daemon")
 	watchParent(order.daemon, func() { _ = pipe.SetReadDeadline(time.Now().Add(unreadWait)) })
 
+	// Follow the daemon's list until its goodbye message or its death.
 	state := guardState{roots: make(map[int]root)}
 	for lines := bufio.NewScanner(pipe); lines.Scan(); {
 		if state.apply(lines.Text()) {
 			return 0
 		}
 	}
+	// The daemon has died: clean up for it.
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
-	// First of all: what has started the daemon may end the guard with it. On a busy machine it would not even begin
-	// while this thread looks at processes.
+	// Remove the directories first, because the process that started the daemon may end the guard too.
+	// The removal gets a head start: on a busy machine it would not even begin while this thread scans
+	// processes.
 	tidied := make(chan struct{})
 	go func() {
 		defer close(tidied)
@@ -88,12 +98,13 @@ func guard(order guardOrder) int {
 	}()
 	pause.Until(tidied, tidyFirst)
 	s := newSweep(state.claim(order), newLooks(order.since))
-	_, _ = s.until(ctx, unix.SIGKILL) // there is nobody left to tell of who can't be ended
+	_, _ = s.until(ctx, unix.SIGKILL) // nothing is left that errors could be reported to
 	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
 	return 1
 }
 
-// reportSignals has the daemon know of each signal of Relayed that the guard gets, by its number on standard output.
+// reportSignals reports each signal of [Relayed] that the guard receives to the daemon, by writing
+// its number to standard output.
 func reportSignals() {
 	signals := make(chan os.Signal, 16)
 	for _, sig := range Relayed {
@@ -101,19 +112,19 @@ func reportSignals() {
 	}
 	go func() {
 		for sig := range signals {
-			_, _ = unix.Write(unix.Stdout, []byte{byte(sig.(unix.Signal))}) // it fails if the daemon has died
+			_, _ = unix.Write(unix.Stdout, []byte{byte(sig.(unix.Signal))}) // fails if the daemon has died
 		}
 	}()
 }
 
-// becomeGuard gives the process its name in ps, and keeps the kernel from choosing it when memory runs out. The latter
-// takes a privilege that few have.
+// becomeGuard sets the process name for ps and exempts the process from the kernel's OOM killer.
+// The latter needs a privilege and usually fails.
 func becomeGuard() {
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 }
 
-// watchParent calls died when the daemon is not, or not any more, the parent.
+// watchParent calls died if the daemon is not the parent of this process, now or later.
 func watchParent(daemon int, died func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, guardSignal)
@@ -130,13 +141,13 @@ func watchParent(daemon int, died func()) {
 	}()
 }
 
-// guardState is what a guard is told.
+// guardState is what the daemon has reported to the guard.
 type guardState struct {
 	roots map[int]root
 	dirs  []string
 }
 
-// tidy removes the directories that the daemon would have removed, as far as it can.
+// tidy removes the directories that the daemon would have removed, as far as possible.
 func (g *guardState) tidy() error {
 	var errs []error
 	for _, dir := range g.dirs {
@@ -145,11 +156,14 @@ func (g *guardState) tidy() error {
 	return errors.Join(errs...)
 }
 
+// The lines that the daemon writes to the guard. A session is added or changed by "+", removed by
+// "-".
 func addLine(r root) string     { return fmt.Sprintf("+ %d %d %d", r.sid, r.start, r.gone) }
 func removeLine(sid int) string { return fmt.Sprintf("- %d", sid) }
 func ownLine(dir string) string { return fmt.Sprintf("own %q", dir) }
 
-// apply takes one line. It returns true for the goodbye. What it can't read is nothing.
+// apply processes one line. It returns true for the goodbye message. Lines that it cannot parse are
+// ignored.
 func (g *guardState) apply(line string) (bye bool) {
 	if line == byeLine {
 		return true
@@ -169,8 +183,8 @@ func (g *guardState) apply(line string) (bye bool) {
 	return false
 }
 
-// claim is all that the daemon's children are known by. A child that was forked in the daemon's last moment may have
-// the mark only.
+// claim returns the criteria by which the families of all children are recognised. A child that was
+// forked in the daemon's last moment may be recognised by the mark only.
 func (g *guardState) claim(order guardOrder) claim {
 	c := claim{mark: order.mark, since: order.since, self: os.Getpid()}
 	for _, r := range g.roots {

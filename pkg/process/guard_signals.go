@@ -12,22 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relayed are the signals that mean something to programs alone, and that a daemon passes on to its driver or ranks. A
-// launcher may send them to the daemon, or to all processes of its step.
+// Relayed lists the signals that only have a meaning for the user's program, and that a daemon
+// forwards to its driver or ranks. A launcher may send them to the daemon alone or to all processes
+// of its step.
 var Relayed = []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGHUP}
 
-// signalSpread is how far the same signal to two processes of a step may be apart. Slurm signals one after the other in a
-// loop without a wait, which takes longer only on a node that is busy.
+// signalSpread is the maximum time between the arrivals of one signal at two processes of a step.
+// Slurm signals them in a loop without waits, which takes longer only on a busy node.
 const signalSpread = time.Second
 
-// guardSignals are the signals that the guard got, until this process gets them, too.
+// guardSignals holds the signals that the guard has received and that this process has not matched
+// with its own yet.
 type guardSignals struct {
 	mu   sync.Mutex
-	at   map[syscall.Signal][]time.Time // in order; guarded by mu
-	news chan struct{}                  // closed when one comes; nil if nobody waits; guarded by mu
+	at   map[syscall.Signal][]time.Time // arrival times, ascending; guarded by mu
+	news chan struct{}                  // closed when a signal arrives; nil if no goroutine waits; guarded by mu
 }
 
-// read takes in what a guard reports until its end.
+// read records the signals that a guard reports, until the end of the file.
 func (e *guardSignals) read(from *os.File) {
 	defer from.Close()
 	for buffer := make([]byte, 16); ; {
@@ -41,7 +43,7 @@ func (e *guardSignals) read(from *os.File) {
 	}
 }
 
-// add takes in a signal that a guard got.
+// add records a signal that a guard has received.
 func (e *guardSignals) add(sig syscall.Signal, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,8 +57,8 @@ func (e *guardSignals) add(sig syscall.Signal, at time.Time) {
 	}
 }
 
-// take removes the oldest signal of this kind that is not too old. It returns a channel that is closed when another
-// signal comes if there is none.
+// take removes the oldest signal sig that is not older than signalSpread. If there is none, it
+// returns a channel that is closed when another signal arrives.
 func (e *guardSignals) take(sig syscall.Signal) (taken bool, news <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,8 +74,9 @@ func (e *guardSignals) take(sig syscall.Signal) (taken bool, news <-chan struct{
 	return false, e.news
 }
 
-// Reached reports whether a signal of Relayed that this process has just got has reached the guard, too, and so all
-// processes of a step: children have got it then. It waits for a second at most, and not beyond the end of ctx.
+// Reached reports whether a signal of [Relayed] that this process has just received has also
+// reached the guard. If so, it was sent to all processes of the step, and the children have
+// received it too. Reached waits for at most one second, and not beyond the end of ctx.
 func (s *Supervisor) Reached(ctx context.Context, sig syscall.Signal) bool {
 	ctx, cancel := context.WithTimeout(ctx, signalSpread)
 	defer cancel()

@@ -16,25 +16,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// guardPause is waited before the next guard where one ended within that time of its start.
+// guardPause is the pause before the next start if a guard ended within that time of its own start.
+// It also bounds other waits for a guard.
 const guardPause = time.Second
 
-// guardLink is the daemon's side of the guard: it starts one, tells it of the families' sessions, and starts another when it ends.
+// guardLink is the daemon's side of the guard. It starts a guard, reports the families' sessions to
+// it, and starts another one when it ends.
 type guardLink struct {
 	forks *forkers
 	order guardOrder
 	ctx   context.Context // ends when no further guard is wanted
 	end   context.CancelFunc
-	start sync.Once     // of its goroutine
-	first chan struct{} // closed when the first guard was forked, or could not be
-	done  chan struct{} // closed when its goroutine has ended, or will not start
-	begun int           // how many guards it has started, or tried to; its goroutine's
-	heard guardSignals  // the signals that guards got
+	start sync.Once     // starts the goroutine
+	first chan struct{} // closed when the first guard has been forked or could not be
+	done  chan struct{} // closed when the goroutine has ended or will not start
+	begun int           // starts and attempted starts; used by the goroutine only
+	heard guardSignals  // signals that guards have received
 
 	mu    sync.Mutex
-	told  guardState  // what a guard must know
-	guard *os.Process // the newest, nil: none was started
-	pipe  int         // our end, which does not block; -1: none
+	told  guardState  // everything that a guard must know
+	guard *os.Process // the newest guard; nil if none was started
+	pipe  int         // write end of the pipe, non-blocking; -1 if none
 }
 
 func newGuardLink(forks *forkers, order guardOrder) *guardLink {
@@ -45,27 +47,28 @@ func newGuardLink(forks *forkers, order guardOrder) *guardLink {
 	}
 }
 
-// ensure has a guard started if none was yet. It does not wait for it.
+// ensure starts a guard if none has been started. It does not wait for it.
 func (g *guardLink) ensure() { g.start.Do(func() { go g.run() }) }
 
-// await waits until the first guard was forked: what is forked later has a guard, though its code may not run yet. A
-// guard that can't be started does not keep a child from it.
+// await waits until the first guard has been forked. A child that is forked later is protected,
+// even if the guard's code does not run yet. If no guard can be started, await returns after
+// guardPause, and the child starts without it.
 func (g *guardLink) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, guardPause)
 	defer cancel()
 	pause.Await(ctx, g.first)
 }
 
-// add tells of a session, or of what is new about it.
+// add reports a new session to the guard, or a change of a known one.
 func (g *guardLink) add(r root) { g.tell(addLine(r)) }
 
-// own tells of a directory that is to go with the daemon.
+// own reports a directory that the guard must remove if the daemon dies.
 func (g *guardLink) own(dir string) { g.tell(ownLine(dir)) }
 
-// remove tells that nobody is left in a session.
+// remove reports that no process is left in a session.
 func (g *guardLink) remove(sid int) { g.tell(removeLine(sid)) }
 
-// tell tells this guard, and every later one, what is new.
+// tell sends a line to the current guard, and saves its content for all later ones.
 func (g *guardLink) tell(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,19 +76,19 @@ func (g *guardLink) tell(line string) {
 	g.write(line)
 }
 
-// write writes one line to the guard; g.mu is held. A guard that does not read is no guard: it is killed, and the next
-// is told everything anew.
+// write writes one line to the guard. The caller holds g.mu. A guard that does not read is useless:
+// write kills it, and the next guard gets the complete list.
 func (g *guardLink) write(line string) {
 	if g.pipe < 0 {
 		return
 	}
 	n, err := unix.Write(g.pipe, []byte(line+"\n"))
 	if (err != nil || n <= len(line)) && g.guard != nil {
-		_ = g.guard.Kill() // it fails where the guard has ended
+		_ = g.guard.Kill() // fails if the guard has ended
 	}
 }
 
-// run keeps one guard alive until close.
+// run keeps one guard running until [guardLink.close].
 func (g *guardLink) run() {
 	defer close(g.done)
 	for {
@@ -97,7 +100,7 @@ func (g *guardLink) run() {
 	}
 }
 
-// once starts a guard, where it can, and waits for its end.
+// once starts a guard, if possible, and waits until it ends.
 func (g *guardLink) once() {
 	guard := g.begin()
 	if g.begun++; g.begun == 1 {
@@ -112,25 +115,27 @@ func (g *guardLink) once() {
 	g.hangUp()
 }
 
-// begin starts a guard, on a thread of forkers, so that its parent-death signal means the daemon's death. It returns nil
-// where none is wanted any more, or none can be started.
+// begin starts a guard on a thread of [forkers], so that its parent-death signal means that the
+// daemon has died. It returns nil if no guard is wanted any more or none can be started.
 func (g *guardLink) begin() *os.Process {
 	theirs := g.open()
 	if theirs == nil {
 		return nil
 	}
-	// Through /proc it is the very binary that runs here, also where its file was replaced or unmounted since. As with
-	// children, it is looked at before, where that may hang and harm nobody. One processor is enough for it, and
-	// keeps its threads few.
+	// The path in /proc names the binary that is running, even if its file has been replaced or
+	// unmounted. One processor is enough for the guard and keeps the number of its threads low.
 	cmd := &exec.Cmd{
 		Path: OwnBinary, Args: g.order.argv(), Env: append(os.Environ(), "GOMAXPROCS=1"), Dir: "/", Stdin: theirs,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
 	}
+	// The guard's standard output reports the signals that it receives.
 	if ours, report, err := os.Pipe(); err == nil {
 		cmd.Stdout = report
 		defer report.Close()
-		go g.heard.read(ours) // it ends with the guard
+		go g.heard.read(ours) // ends with the guard
 	}
+	// Read the binary first, like that of a child: if its file system hangs, this thread hangs and not
+	// the fork.
 	reply := make(chan error, 1)
 	g.forks.do(func() {
 		defer theirs.Close()
@@ -147,8 +152,8 @@ func (g *guardLink) begin() *os.Process {
 	return cmd.Process
 }
 
-// open makes the pipe and puts all that a guard must know into it: it can be told before it runs. It returns the
-// guard's end; nil: none is wanted any more, or no pipe can be made.
+// open makes the pipe and writes everything that a guard must know into it, even before the guard
+// runs. It returns the guard's end; nil if no guard is wanted any more or no pipe can be made.
 func (g *guardLink) open() (theirs *os.File) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,7 +162,8 @@ func (g *guardLink) open() (theirs *os.File) {
 		return nil
 	}
 	_ = unix.SetNonblock(ends[1], true)
-	// Room for all that a guard is told before it reads: a line is some 30 bytes. Where it is refused, 64 KiB must do.
+	// Make room for everything that is sent before the guard reads; a line has about 30 bytes. If this
+	// fails, the default of 64 KiB must do.
 	_, _ = unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, 1<<20)
 	g.pipe, g.guard = ends[1], nil
 	for _, r := range g.told.roots {
@@ -169,7 +175,7 @@ func (g *guardLink) open() (theirs *os.File) {
 	return os.NewFile(uintptr(ends[0]), "pipe of the guard")
 }
 
-// hangUp closes our end of the pipe; g.mu is held.
+// hangUp closes the daemon's end of the pipe. The caller holds g.mu.
 func (g *guardLink) hangUp() {
 	if g.pipe >= 0 {
 		unix.Close(g.pipe)
@@ -177,8 +183,9 @@ func (g *guardLink) hangUp() {
 	}
 }
 
-// close ends the guard and waits for it. Where clean is false something is left, and the guard is not told goodbye but
-// left to go on; so it is where ctx ends.
+// close ends the guard and waits for it. If clean is false, some processes are left: the guard gets
+// no goodbye message and continues, to kill them. If ctx ends while close waits for the guard after
+// its goodbye message, close kills it.
 func (g *guardLink) close(ctx context.Context, clean bool) error {
 	g.start.Do(func() { close(g.done) })
 	g.mu.Lock()
@@ -188,6 +195,7 @@ func (g *guardLink) close(ctx context.Context, clean bool) error {
 	}
 	g.hangUp()
 	g.mu.Unlock()
+	// The guard normally ends within milliseconds.
 	if pause.Await(ctx, g.done) {
 		return nil
 	}
@@ -196,7 +204,7 @@ func (g *guardLink) close(ctx context.Context, clean bool) error {
 	}
 	g.mu.Lock()
 	if g.guard != nil {
-		_ = g.guard.Kill() // it fails where the guard has ended
+		_ = g.guard.Kill() // fails if the guard has ended
 	}
 	g.mu.Unlock()
 	if !pause.Until(g.done, guardPause) {
@@ -205,11 +213,11 @@ func (g *guardLink) close(ctx context.Context, clean bool) error {
 	return nil
 }
 
-// guardOrder is what a guard is told by its command line.
+// guardOrder is the content of a guard's command line.
 type guardOrder struct {
-	mark   string // what the marks of all children begin with
-	daemon int    // the daemon's pid
-	since  uint64 // when it started
+	mark   string // common prefix of the marks of all children
+	daemon int    // PID of the daemon
+	since  uint64 // start time of the daemon, in boot ticks
 }
 
 func (o guardOrder) argv() []string {

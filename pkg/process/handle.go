@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Handle is a child as those have it who wait for it, signal it and stop it: a *Child, or, in
-// tests, what stands in for one.
+// Handle is the interface of a started child for code that waits for it, signals it or stops it. It
+// is implemented by *Child and by fakes in tests.
 type Handle interface {
 	Name() string
 	Pid() int
@@ -22,7 +22,8 @@ type Handle interface {
 	End(ctx context.Context, grace time.Duration, first syscall.Signal) error
 }
 
-// Starter starts the children of a daemon, as a Supervisor does: see its methods.
+// Starter is the interface of a Supervisor that starts and ends the children of a daemon. See the
+// methods of [Supervisor].
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
 	Own(dir string)
@@ -40,7 +41,7 @@ type starter struct{ *Supervisor }
 func (s starter) Start(ctx context.Context, spec Spec) (Handle, error) {
 	child, err := s.Supervisor.Start(ctx, spec)
 	if err != nil {
-		return nil, err // and no Handle that holds a nil
+		return nil, err // not a Handle that holds a nil *Child
 	}
 	return child, nil
 }

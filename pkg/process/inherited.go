@@ -9,8 +9,9 @@ import (
 
 const descriptors = "/proc/self/fd"
 
-// CloseInherited closes the files above a descriptor that this process has inherited, such as pipes of the launcher: one that can't be
-// killed would hold them open until the node is rebooted. Files of the Go runtime stay.
+// CloseInherited closes the inherited open files with descriptors greater than above, such as pipes
+// of the launcher: a process that cannot be killed would keep them open until the node is rebooted.
+// It does not close files of the Go runtime.
 func CloseInherited(above int) {
 	entries, err := os.ReadDir(descriptors)
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeperName is by what argument this binary knows that it is to be a keeper.
+// keeperName is the argument by which this binary recognises that it must run as a keeper.
 const keeperName = "family-keeper"
 
-// keeperGrace is how long what a command has left has after TERM.
+// keeperGrace is the time between SIGTERM and SIGKILL for processes that a command leaves behind.
 const keeperGrace = 2 * time.Second
 
-// Kept returns the command that runs another one, and ends when nothing of that is left: what its end leaves behind gets
-// TERM and, after two seconds, KILL. Orphans become the children of a keeper and can hide from it nowhere, as they can
-// from a daemon that looks now and then: those of an MPI's proxy, say, which has given them sessions of their own and the
-// environment of another node.
+// Kept returns a command that runs argv under a keeper. The keeper ends when no process of argv is
+// left: after argv has ended, the remaining processes get SIGTERM and, after two seconds, SIGKILL.
+// Orphans become children of the keeper, so none can escape it, as they can escape the periodic
+// scans of a daemon. An example are the processes of an MPI proxy, which gives them new sessions
+// and the environment of another node.
 func Kept(argv ...string) []string { return append([]string{OwnBinary, keeperName}, argv...) }
 
 func init() {
@@ -27,22 +28,23 @@ func init() {
 	}
 }
 
-// keep is the life of a keeper. It returns the command's code, as a shell has it.
+// keep is the main function of a keeper. It returns the command's exit code as a shell reports it.
 func keep(argv []string) int {
-	// They are caught, not ignored, for what is started here would ignore them, too.
+	// Signals are caught, not ignored, because a started program inherits ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE)
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // it fails on no kernel since 3.4
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // does not fail since Linux 3.4
 	pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		_, _ = os.Stderr.WriteString("cannot start " + argv[0] + ": " + err.Error() + "\n")
 		return 127
 	}
+	// Reap all children until the command itself has ended.
 	for {
 		var status unix.WaitStatus
 		switch reaped, err := unix.Wait4(-1, &status, 0, nil); {
 		case err == unix.EINTR, err == nil && reaped != pid:
 		case err != nil:
-			return 127 // it has no children, which can't be
+			return 127 // no children: this cannot happen
 		default:
 			endOrphans(keeperGrace)
 			if status.Signaled() {
@@ -53,7 +55,7 @@ func keep(argv []string) int {
 	}
 }
 
-// endOrphans ends all that is below this process, and gives up what can't be ended.
+// endOrphans ends all descendants of this process. It gives up on processes that cannot be ended.
 func endOrphans(grace time.Duration) {
 	asked := make(map[int]bool)
 	for began := time.Now(); time.Since(began) < grace+time.Second; time.Sleep(5 * time.Millisecond) {

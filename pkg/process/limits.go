@@ -15,22 +15,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Limits are what a program needs before it starts. The Go runtime ends a program that lacks
-// threads or address space later on with a dump of its stacks, and no code of ours can prevent it.
+// Limits are the resources that a program needs before it starts. The Go runtime ends a program
+// that runs out of threads or address space with a stack dump, and the program cannot prevent it.
 type Limits struct {
 	Tasks  uint64 // processes and threads
 	Files  uint64 // open files
-	Memory uint64 // bytes of address space, in all
-	For    string // what needs the tasks, in words; empty: "a daemon needs"
+	Memory uint64 // bytes of address space, in total
+	For    string // subject of the message about tasks; default "a daemon needs"
 }
 
-// manyTasks is up to which limit the tasks of a user are counted, which takes a look at all
+// manyTasks is the limit from which on a user's tasks are not counted, because counting scans all
 // processes of the node.
 const manyTasks = 1 << 14
 
-// Lack returns which limit of this process leaves less than is needed, in the file system below
-// root, and what to do; empty strings if all leave enough. A limit that cannot be read is none.
+// Lack returns which limit of this process leaves less than needed, and how to fix it. Both strings
+// are empty if the limits suffice. Files below root are read. A limit that cannot be read counts as
+// unlimited.
 func (need Limits) Lack(root string) (problem, mend string) {
+	// Processes and threads: limits of the cgroup and of the user.
 	if need.Tasks > 0 {
 		if problem, mend = need.lackOfTasks(root); problem != "" {
 			return problem, mend
@@ -50,9 +52,10 @@ func (need Limits) Lack(root string) (problem, mend string) {
 	return "", ""
 }
 
-// lackOfTasks is Lack for processes and threads alone.
+// lackOfTasks checks the limits of processes and threads, as [Limits.Lack] does.
 func (need Limits) lackOfTasks(root string) (problem, mend string) {
 	needs := fmt.Sprintf("%s %d", cmp.Or(need.For, "a daemon needs"), need.Tasks)
+	// The cgroup's limit, at each level.
 	pids := findGroup(root, "pids", cgroup{events: "pids.current", limit: "pids.max"}, cgroup{events: "pids.current", limit: "pids.max"})
 	for _, dir := range pids.levels {
 		most, used := numberIn(filepath.Join(dir, pids.limit)), numberIn(filepath.Join(dir, pids.events))
@@ -74,18 +77,19 @@ func (need Limits) lackOfTasks(root string) (problem, mend string) {
 	return "", ""
 }
 
-// unlimited reads a limit, which is as good as none if it cannot be read.
+// unlimited reads a limit into limit; it sets it to unlimited if it cannot be read.
 func unlimited(resource int, limit *syscall.Rlimit) {
 	if syscall.Getrlimit(resource, limit) != nil {
 		*limit = syscall.Rlimit{Cur: math.MaxUint64, Max: math.MaxUint64}
 	}
 }
 
+// left returns how much of a limit is still free.
 func left(most, used uint64) uint64 { return most - min(most, used) }
 
-// numberIn returns the number in a file; the highest if it has none, as in "max".
+// numberIn returns the number in a file; math.MaxUint64 if there is none, as in "max".
 func numberIn(path string) uint64 {
-	text, _ := os.ReadFile(path) // what cannot be read has none
+	text, _ := os.ReadFile(path) // an unreadable file has no number
 	number, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
 		return math.MaxUint64
@@ -93,15 +97,15 @@ func numberIn(path string) uint64 {
 	return number
 }
 
-// tasksOf returns how many processes and threads a user has, as far as they show.
+// tasksOf returns the number of the user's processes and threads, as far as /proc shows them.
 func tasksOf(root string, uid int) (count uint64) {
-	entries, _ := os.ReadDir(filepath.Join(root, "proc")) // none shows
+	entries, _ := os.ReadDir(filepath.Join(root, "proc")) // without /proc the count is 0
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if _, number := strconv.Atoi(entry.Name()); number != nil || err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
 			continue
 		}
-		tasks, _ := os.ReadDir(filepath.Join(root, "proc", entry.Name(), "task")) // it may have ended
+		tasks, _ := os.ReadDir(filepath.Join(root, "proc", entry.Name(), "task")) // the process may have ended
 		count += uint64(len(tasks))
 	}
 	return count

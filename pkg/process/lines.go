@@ -2,15 +2,15 @@ package process
 
 import "bytes"
 
-// Lines cuts text that comes in pieces into lines.
+// Lines splits text that arrives in pieces into lines.
 type Lines struct {
-	Longest int    // in bytes: a longer line comes in pieces
-	begun   []byte // the line that has not ended
+	Longest int    // maximum length in bytes: longer lines are delivered in pieces
+	begun   []byte // the incomplete line so far
 }
 
-// Add calls each with every line that ends in data, without its newline, and
-// with every piece of one that is too long and goes on. The line may be used
-// during the call alone.
+// Add calls each with every line that is completed by data, without its newline, and with every
+// piece of a line that exceeds the maximum length, with goesOn set. The slice is valid only during
+// the call.
 func (l *Lines) Add(data []byte, each func(line []byte, goesOn bool)) {
 	for len(data) > 0 {
 		end, room := bytes.IndexByte(data, '\n'), l.Longest-len(l.begun)
@@ -35,8 +35,7 @@ func (l *Lines) Add(data []byte, each func(line []byte, goesOn bool)) {
 	}
 }
 
-// End calls each with the line that has not ended, if there is one, as if it did
-// now.
+// End calls each with the incomplete line, if there is one, as if it were complete.
 func (l *Lines) End(each func(line []byte, goesOn bool)) {
 	if len(l.begun) > 0 {
 		each(l.begun, false)

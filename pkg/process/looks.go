@@ -14,54 +14,58 @@ import (
 )
 
 const (
-	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
-	// while a file system hangs that lock may be held for as long.
+	// environWait bounds the read of one process's environment. The kernel takes a lock of that
+	// process for it, which may be held for as long as a file system hangs.
 	environWait = 250 * time.Millisecond
-	// mostHung is how many such looks may hang at the same time: each holds a thread.
+	// mostHung is the maximum number of such reads that may hang at the same time. Each of them
+	// occupies a thread.
 	mostHung = 64
 )
 
-// looks are the looks at processes of one daemon. Its methods may be called from any goroutine.
+// looks scans the processes of the node for one daemon. Its methods may be called from any
+// goroutine.
 type looks struct {
-	since uint64 // when the daemon started, in boot ticks
-	most  int    // into environments, that may hang
+	since uint64 // start time of the daemon, in boot ticks
+	most  int    // maximum number of reads of environments that hang
 
 	looking sync.Mutex
-	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
+	elders  map[int]entry // processes that cannot be members of a family, by PID; guarded by [looks.looking]
 
 	mu   sync.Mutex
-	next *look                     // one that has not begun yet; nil where nobody waits for any; guarded by mu
-	hung map[processID]chan []byte // the looks that do: where the answer will come, which nobody takes; guarded by mu
+	next *look                     // the scan that has not begun yet; nil if none is requested; guarded by mu
+	hung map[processID]chan []byte // reads that hang, each with the channel that will receive the result; guarded by mu
 }
 
-// entry identifies a process by its directory in /proc, without reading any file there. Another process with the same
-// number has another inode. The same process may get a new one too, where the kernel wanted the memory (pid_revalidate in
-// Linux's fs/proc/base.c); then it is looked at once more.
+// entry identifies a process by its directory in /proc, without reading a file there. Another
+// process with the same PID has another inode. The same process may also get a new inode if the
+// kernel reclaimed memory (pid_revalidate in Linux's fs/proc/base.c); then it is inspected once
+// more.
 type entry struct {
 	inode uint64
 	made  unix.Timespec
 }
 
-// processID tells a process from all others, also from those that had its number.
+// processID identifies a process uniquely, even if its PID is reused.
 type processID struct {
 	pid   int
 	start uint64
 }
 
-// newLooks returns the looks of a daemon that started at since.
+// newLooks returns the scanner of a daemon that started at since.
 func newLooks(since uint64) *looks {
 	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
 }
 
-// look is one look at all processes, which all share who asked for it before it began.
+// look is one scan of all processes. It is shared by all callers that request it before it begins.
 type look struct {
-	done chan struct{} // closed when the rest is known
+	done chan struct{} // closed when the other fields are set
 	all  []procStat
 	err  error
 }
 
-// all looks at every process that can belong to a family of the daemon's: a hundred children that end at once cost few
-// looks more than one, for who asks while one is under way shares the next with all who do.
+// all returns all processes that can be members of a family. Callers that arrive while a scan is in
+// progress share the next one, so a hundred children that end at once need few scans more than one
+// child.
 func (l *looks) all() ([]procStat, error) {
 	l.mu.Lock()
 	first := l.next == nil
@@ -83,10 +87,11 @@ func (l *looks) all() ([]procStat, error) {
 	return slices.Clone(next.all), next.err
 }
 
-// look looks at every process that can belong to a family of the daemon's; looking is held. The kernel's threads, and those older than the
-// daemon, can't: they are most of a node's processes, and once known cost one call each. Where /proc is mounted with
-// hidepid, strangers are not seen. An error means that a process could not be looked at: the others are returned, and an
-// empty result must not be taken for "nobody is there".
+// look performs the scan for [looks.all]. The caller holds [looks.looking]. Kernel threads and
+// processes older than the daemon cannot be members: they are most of the processes of a node, and
+// once they are known they cost one system call each. If /proc is mounted with hidepid, other
+// users' processes are not visible. An error means that a process could not be inspected: the
+// others are returned, and an empty result does not mean that no process exists.
 func (l *looks) look() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -102,13 +107,15 @@ func (l *looks) look() ([]procStat, error) {
 		if err != nil {
 			continue
 		}
+		// Skip the known processes that cannot be members.
 		var stat unix.Stat_t
-		_ = unix.Fstatat(int(dir.Fd()), name, &stat, 0) // the look below tells why it fails
+		_ = unix.Fstatat(int(dir.Fd()), name, &stat, 0) // readStat below reports the error
 		at := entry{inode: stat.Ino, made: stat.Ctim}
 		if was, known := before[pid]; known && was == at && at.inode != 0 {
 			l.elders[pid] = at
 			continue
 		}
+		// Processes that end during the scan, and hidden ones, are no errors.
 		p, err := readStat(pid)
 		switch {
 		case err == nil && (p.kernel || p.start < l.since):
@@ -126,8 +133,9 @@ func (l *looks) look() ([]procStat, error) {
 	return all, nil
 }
 
-// environ returns a process's environment: nothing where it has none, we may not look, or the kernel does not answer in
-// time. The goroutine that asks ends when the kernel answers; until then that process is not asked again.
+// environ returns the environment of a process; nil if it has none, may not be read, or cannot be
+// read in time. In the last case the reading goroutine ends when the kernel answers; until then
+// that process is not read again.
 func (l *looks) environ(p procStat) []byte {
 	id := processID{p.pid, p.start}
 	if !l.may(id) {
@@ -154,7 +162,7 @@ func (l *looks) environ(p procStat) []byte {
 	return nil
 }
 
-// may reports whether a process is to be asked.
+// may reports whether the environment of a process may be read now.
 func (l *looks) may(id processID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// markVariable is the variable of a child's environment that says whose it is: a list, as a daemon may be another
-// daemon's child, and both must find what belongs to them.
+// markVariable is the environment variable that holds the marks of a child. It is a list, because a
+// daemon may be a child of another daemon, and both must recognise their processes.
 const markVariable = "BRINGUPD_GUARD"
 
-// withMark returns the environment that a child is started with: env with the mark added. Of a name that is there twice
-// the last one counts, as os/exec has it. The mark is bound to the job that env names by one of the variables.
+// withMark returns env with the mark added, for the start of a child. If a name occurs twice, the
+// last entry counts, as in os/exec. The mark is bound to the job that env names by one of the
+// variables in jobs.
 func withMark(env []string, mark string, jobs []string) []string {
 	if outer, found := LookupEnv(env, markVariable); found {
 		mark = outer + "," + mark
@@ -18,7 +19,8 @@ func withMark(env []string, mark string, jobs []string) []string {
 	return append(slices.Clip(env), markVariable+"="+mark+jobOf(env, jobs))
 }
 
-// jobOf returns what binds a mark to the job that env names: "@SLURM_JOB_ID=17", or nothing.
+// jobOf returns the suffix that binds a mark to the job named in env, such as "@SLURM_JOB_ID=17";
+// empty if none.
 func jobOf(env, jobs []string) string {
 	for _, name := range jobs {
 		value, found := LookupEnv(env, name)
@@ -29,7 +31,8 @@ func jobOf(env, jobs []string) string {
 	return ""
 }
 
-// LookupEnv returns the value of name in env, a list of NAME=VALUE of which the last one counts.
+// LookupEnv returns the value of name in env, a list of NAME=VALUE entries of which the last one
+// counts.
 func LookupEnv(env []string, name string) (value string, found bool) {
 	for _, entry := range slices.Backward(env) {
 		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
@@ -39,7 +42,8 @@ func LookupEnv(env []string, name string) (value string, found bool) {
 	return "", false
 }
 
-// marksIn returns the marks in the text of /proc/PID/environ, less those of another job than the text's own.
+// marksIn returns the marks in the content of /proc/PID/environ, except marks that are bound to
+// another job than the one the environment names.
 func marksIn(environ []byte) []string {
 	env := strings.Split(string(environ), "\x00")
 	list, found := LookupEnv(env, markVariable)

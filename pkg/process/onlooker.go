@@ -5,27 +5,29 @@ import (
 	"time"
 )
 
-// Member is one process of a child's family, as an Onlooker saw it.
+// Member is one process of a child's family, as seen by an [Onlooker].
 type Member struct {
 	PID, Parent int
-	Start       uint64 // ticks since boot: with PID, what tells it from all other processes
+	Start       uint64 // ticks since boot; with PID, the identity of the process
 	Name        string
-	State       byte          // as ps shows it
-	Used        time.Duration // processor time up to now
-	Waited      time.Duration // that of children that it has waited for, which are not there any more
+	State       byte          // the letter that ps shows
+	Used        time.Duration // processor time so far
+	Waited      time.Duration // processor time of its children that it has reaped
 }
 
-// Onlooker finds the families of a daemon's children for who only looks at them, in the daemon or beside it. What the
-// daemon's censuses have noted it does not know. It is for one goroutine.
+// Onlooker finds the families of a daemon's children for code that only observes them, inside or
+// outside the daemon. It does not know the sessions that the daemon's scans have recorded. It must
+// be used by one goroutine only.
 type Onlooker struct{ looks *looks }
 
-// NewOnlooker returns one that has looked at nothing yet.
+// NewOnlooker returns an [Onlooker] that has not scanned yet.
 func NewOnlooker() *Onlooker { return &Onlooker{looks: newLooks(0)} }
 
-// Families returns the family of each of the processes that a daemon has started as its children, by one pass over
-// /proc. Children that are gone have none. Those who have left a child's session and lost their parents are found by
-// their environment where marks says so, which may take a quarter of a second for each process that hangs. The error
-// means that not all could be seen.
+// Families returns the family of each process in children, which a daemon has started as its
+// children, by one scan of /proc. Children that have ended have no family. If marks is set,
+// environments are read to find processes that have left the child's session and lost their
+// parents; this may take a quarter of a second for each process that hangs. An error means that
+// some processes could not be inspected.
 func (o *Onlooker) Families(children []int, marks bool) (map[int][]Member, error) {
 	all, err := o.looks.all()
 	byPID := make(map[int]procStat, len(all))
@@ -51,11 +53,11 @@ func (o *Onlooker) Families(children []int, marks bool) (map[int][]Member, error
 	return families, err
 }
 
-// noMark is no child's mark.
+// noMark is a string that is not the mark of any child.
 const noMark = "-"
 
-// readMarks fills in the marks of the children, by which their claims know others from then on, and of all who are in
-// no family by other signs.
+// readMarks reads the children's environments and sets the marks of their claims. It also reads the
+// environments of all processes that are in no family by other criteria.
 func readMarks(all []procStat, byPID map[int]procStat, claims map[int]claim) {
 	known := make(map[int]bool)
 	for pid, claim := range claims {
@@ -64,7 +66,7 @@ func readMarks(all []procStat, byPID map[int]procStat, claims map[int]claim) {
 			known[p.pid] = true
 		}
 		if own := byPID[pid].read(); len(own) > 0 {
-			claim.mark = own[len(own)-1] // the outer ones are of daemons around its own
+			claim.mark = own[len(own)-1] // the earlier marks belong to enclosing daemons
 			claims[pid] = claim
 		}
 	}
@@ -75,6 +77,7 @@ func readMarks(all []procStat, byPID map[int]procStat, claims map[int]claim) {
 	}
 }
 
+// member converts p to a [Member].
 func (p procStat) member() Member {
 	const tick = time.Second / ticksPerSecond
 	return Member{

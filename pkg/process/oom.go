@@ -12,19 +12,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// OOM is what the kernel's count of a memory cgroup says about the time in which a child ran. Its zero value says
-// nothing: no process was ended, or there is no count that can be read.
+// OOM describes the processes that the kernel killed in a memory cgroup while a child ran. The zero
+// value means that none was killed or that the kernel's counter cannot be read.
 type OOM struct {
-	// Kills is how many processes of the cgroup the kernel has ended because memory ran out.
+	// Kills is the number of processes of the cgroup that the kernel has killed because memory ran
+	// out.
 	Kills int
-	// Limit is the least limit that holds for the cgroup, in bytes; 0 where there is none, and it was the machine's memory
-	// that ran out.
+	// Limit is the lowest limit that applies to the cgroup, in bytes; 0 if there is no limit, so that
+	// the memory of the whole machine ran out.
 	Limit int64
 	// Cgroup is the directory of the cgroup.
 	Cgroup string
 }
 
-// String says it in the words of an error message; empty where nothing is to be said.
+// String describes the kills for an error message; it is empty if there were none.
 func (o OOM) String() string {
 	if o.Kills == 0 {
 		return ""
@@ -39,32 +40,33 @@ func (o OOM) String() string {
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
 }
 
-// memoryGroup is the memory cgroup that a process is in, and those above it.
+// memoryGroup is the memory cgroup of a process, including its ancestors.
 type memoryGroup = cgroup
 
-// cgroup is a cgroup that a process is in, and those above it.
+// cgroup is the cgroup of a process, including its ancestors.
 type cgroup struct {
-	levels []string // the directories, innermost first
-	events string   // the file of the count
-	limit  string   // the file of the limit
+	levels []string // directories, innermost first
+	events string   // name of the file with the counter
+	limit  string   // name of the file with the limit
 }
 
-// findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; one
-// without levels where there is none, or none that shows from here.
+// findMemoryGroup returns the memory cgroup, version 1 or 2, of this process. Files below root are
+// read. It has no levels if there is none, or if it is not visible from here.
 func findMemoryGroup(root string) memoryGroup {
 	return findGroup(root, "memory", cgroup{events: "memory.oom_control", limit: "memory.limit_in_bytes"},
 		cgroup{events: "memory.events", limit: "memory.max"})
 }
 
-// findGroup returns the cgroup of this process for a controller of version 1, with the files of v1, or that of version
-// 2, with the files of v2. It has no levels if there is none, or none that shows from here.
+// findGroup returns the cgroup of this process: that of a version 1 controller, with the file names
+// of v1, or that of version 2, with those of v2. It has no levels if there is none, or if it is not
+// visible from here.
 func findGroup(root, controller string, v1, v2 cgroup) cgroup {
-	// What can't be read names no group.
+	// Read errors are ignored: empty text names no cgroup.
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	for _, version := range []struct {
-		group string // how the line of /proc/self/cgroup has it
-		kind  string // of file system
+		group string // controller, as in /proc/self/cgroup
+		kind  string // type of file system
 		files cgroup
 	}{
 		{controller, "cgroup", v1},
@@ -74,12 +76,14 @@ func findGroup(root, controller string, v1, v2 cgroup) cgroup {
 		if !in {
 			continue
 		}
+		// Find the directory of the cgroup, which may be outside the mounted part.
 		mount, at, mounted := groupMount(string(mounts), version.kind, version.group)
 		below, shown := strings.CutPrefix(path, strings.TrimSuffix(mount, "/"))
 		if !mounted || !shown || strings.HasPrefix(path, "/..") {
 			continue
 		}
 		group := version.files
+		// Collect the directories up to the mount point.
 		for dir := filepath.Join(at, below); ; dir = filepath.Dir(dir) {
 			group.levels = append(group.levels, filepath.Join(root, dir))
 			if dir == at || len(dir) <= len(at) {
@@ -90,7 +94,8 @@ func findGroup(root, controller string, v1, v2 cgroup) cgroup {
 	return cgroup{}
 }
 
-// groupPath returns the path of a cgroup by /proc/self/cgroup. Version 2 has the empty list of controllers.
+// groupPath returns the path of the cgroup for a controller, from the text of /proc/self/cgroup. In
+// version 2 the list of controllers is empty.
 func groupPath(text, controller string) (path string, in bool) {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -101,7 +106,8 @@ func groupPath(text, controller string) (path string, in bool) {
 	return "", false
 }
 
-// groupMount returns where /proc/self/mountinfo has the hierarchy of a controller, and which part of it is there.
+// groupMount returns the mount point of a controller's hierarchy, and the part of the hierarchy
+// that is mounted there, from the text of /proc/self/mountinfo.
 func groupMount(text, kind, controller string) (part, at string, mounted bool) {
 	for line := range strings.Lines(text) {
 		before, after, whole := strings.Cut(line, " - ")
@@ -116,10 +122,10 @@ func groupMount(text, kind, controller string) (part, at string, mounted bool) {
 	return "", "", false
 }
 
-// hasWord tells whether a list with commas has a word.
+// hasWord reports whether a comma-separated list contains word.
 func hasWord(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
-// kills returns the count of each level; -1 where it can't be read.
+// kills returns the number of OOM kills at each level; -1 if it cannot be read.
 func (g memoryGroup) kills() []int {
 	counts := make([]int, len(g.levels))
 	for i, dir := range g.levels {
@@ -135,8 +141,8 @@ func (g memoryGroup) kills() []int {
 	return counts
 }
 
-// least returns the least limit from a level outwards; 0 where there is none. Version 1 writes none as the largest
-// number of pages.
+// least returns the lowest limit at level and outside it; 0 if there is none. Version 1 represents
+// "no limit" by the largest number of pages.
 func (g memoryGroup) least(level int) int64 {
 	var least int64
 	for _, dir := range g.levels[level:] {
@@ -149,12 +155,13 @@ func (g memoryGroup) least(level int) int64 {
 	return least
 }
 
-// MemoryLimit returns the least limit of the memory cgroup of this process and of those above it, in bytes, in the file
-// system below root; 0 where there is none, or none that shows from here.
+// MemoryLimit returns the lowest memory limit in bytes of this process's cgroup and its ancestors;
+// 0 if there is none, or if it is not visible from here. Files below root are read.
 func MemoryLimit(root string) int64 { return findMemoryGroup(root).least(0) }
 
-// since tells what the counts say that were read before. A level further out counts what other steps and jobs lose, too:
-// none is asked beyond the last that has a limit, and none but our own where the child was not killed.
+// since compares the kill counters with their earlier values in before. Counters of outer levels
+// include kills of other steps and jobs: they are used only if the child was killed, and only up to
+// the outermost level that has a limit.
 func (g memoryGroup) since(before []int, killed bool) OOM {
 	if len(before) == 0 || len(before) != len(g.levels) {
 		return OOM{}

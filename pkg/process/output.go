@@ -17,44 +17,45 @@ import (
 )
 
 const (
-	// longestLine is how much of a line is kept until it ends: a longer one is logged in
-	// pieces, which stand behind one another.
+	// longestLine is the maximum length of a line that is kept until it ends, in bytes. A longer line
+	// is written to the log in pieces, one directly after the other.
 	longestLine = 64 << 10
-	// cutMark ends in the log a piece of a line that the other stream has come between.
+	// cutMark is written to the log after an incomplete line if a line of the other stream follows.
 	cutMark = " [bringupd: the line goes on]"
-	// keptLine is how much of a line is kept for LastLines, in bytes.
+	// keptLine is the maximum length of a line that is kept for LastLines, in bytes.
 	keptLine = 1 << 10
-	// restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
+	// restLimit is how much is still read from a pipe after the deadline: the maximum content of a
+	// pipe.
 	restLimit = 1 << 20
 )
 
-// output is what becomes of a child's two streams.
+// output handles the two output streams of a child.
 type output struct {
 	streams   [2]*stream
 	log       io.Writer    // may be nil
-	passed    atomic.Int64 // pieces that were passed on
-	printed   atomic.Int64 // bytes that have come
-	latest    atomic.Int64 // when the last of them came, by epoch's clock; 0: none has
-	settled   latch        // both readers have what the child printed before its end
-	delivered latch        // both readers have delivered what there was
-	closed    latch        // both readers have ended
+	passed    atomic.Int64 // number of pieces passed on
+	printed   atomic.Int64 // number of bytes received
+	latest    atomic.Int64 // arrival of the last byte, as the time since [epoch]; 0: none has arrived
+	settled   latch        // opens when both readers have read what the child printed before its end
+	delivered latch        // opens when both readers have delivered everything
+	closed    latch        // opens when both readers have ended
 
-	// logging is locked before mu, and while the log is written, which may take a while:
-	// who asks for the last lines does not wait for it.
+	// logging is locked before mu. It is held while the log is written, which may take a while;
+	// callers of [output.lines] do not wait for it.
 	logging sync.Mutex
-	text    []byte  // for the log: its memory is used again; guarded by logging
-	begun   *stream // whose line the log ends within; guarded by logging
+	text    []byte  // buffer for the log, reused; guarded by logging
+	begun   *stream // the stream with an incomplete line at the end of the log, or nil; guarded by logging
 
 	mu       sync.Mutex
-	tail     [][]byte // the last lines, the newest last. Their memory is used again: a driver prints millions
-	kept     int      // how many of them there are, which are those at the end
-	finishes bool     // finish was called; it and the readers' deadlines change together
+	tail     [][]byte // last lines, newest last. The slices are reused, because a driver prints millions of lines
+	kept     int      // number of lines in tail, counted from its end
+	finishes bool     // [output.finish] was called; changes together with the readers' deadlines
 }
 
-// epoch is what times are counted from, on the clock that nobody sets.
+// epoch is the origin of [output.latest], on the monotonic clock.
 var epoch = time.Now()
 
-// latch opens when it was released as often as it has locks.
+// latch opens when release has been called as often as it has locks.
 type latch struct {
 	locks atomic.Int32
 	open  chan struct{}
@@ -84,8 +85,8 @@ func newOutput(spec Spec) *output {
 	return out
 }
 
-// open makes the pipes. The ends that it returns are the child's, and to be closed after the fork, also those that it
-// returns with an error.
+// open creates the pipes. It returns the child's ends, which the caller must close after the fork,
+// even if open returns an error.
 func (o *output) open() (theirs [2]*os.File, err error) {
 	for i, s := range o.streams {
 		if s.from, theirs[i], err = os.Pipe(); err != nil {
@@ -109,7 +110,7 @@ func (o *output) start() {
 	}
 }
 
-// lines returns the last lines, those that have no end yet too.
+// lines returns the last lines, including incomplete ones.
 func (o *output) lines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,26 +126,26 @@ func (o *output) lines() []string {
 	return lines[max(0, len(lines)-len(o.tail)):]
 }
 
-// hurry has the readers take what is in the pipes now, and tell; where it is the last time, that is the end of their
-// work.
+// hurry makes the readers read what is in the pipes now, by a deadline that has passed. If last is
+// set, they stop delivering after that.
 func (o *output) hurry(last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finishes = last
 	for _, s := range o.streams {
-		_ = s.from.SetReadDeadline(time.Now()) // fails where the reader has closed it already
+		_ = s.from.SetReadDeadline(time.Now()) // fails if the reader has closed it already
 	}
 }
 
-// hurried takes back the deadline of one reader, and reports whether its work is over.
+// hurried removes the deadline of one reader, and reports whether the reader must stop delivering.
 func (o *output) hurried(s *stream) (last bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.finishes, s.from.SetReadDeadline(time.Time{})
 }
 
-// finish ends the readers' work, when they have passed on what is in the pipes now: as long as some is in each time of
-// stall.
+// finish makes the readers stop after they have passed on what is in the pipes now. It gives up if
+// no piece is passed on for a period of stall.
 func (o *output) finish(stall time.Duration) error {
 	o.hurry(true)
 	for {
@@ -158,7 +159,7 @@ func (o *output) finish(stall time.Duration) error {
 	}
 }
 
-// release ends readers that still listen, once nobody is left who could print.
+// release stops readers that still read, once no process is left that could print.
 func (o *output) release(swept <-chan struct{}) {
 	select {
 	case <-o.closed.open:
@@ -166,7 +167,7 @@ func (o *output) release(swept <-chan struct{}) {
 	case <-swept:
 	}
 	o.drop()
-	pause.Until(o.closed.open, time.Second) // longer only where a write to the taker hangs
+	pause.Until(o.closed.open, time.Second) // longer only if a write to Stdout or Stderr hangs
 }
 
 // stream reads one of a child's two pipes.
@@ -174,12 +175,13 @@ type stream struct {
 	out    *output
 	from   *os.File
 	pass   io.Writer // may be nil
-	lines  Lines     // under out.mu
-	err    error     // why passing on ended; others read it once all is delivered
-	settle func()    // releases out.settled, the first time
+	lines  Lines     // guarded by out.mu
+	err    error     // why passing on ended; read by others after out.delivered opens
+	settle func()    // releases out.settled once
 }
 
-// run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
+// run delivers the output. Afterwards, if the pipe must stay open, it reads and discards until the
+// end of the pipe, so that the processes that write to it do not block.
 func (s *stream) run() {
 	defer s.out.closed.release()
 	defer s.from.Close()
@@ -191,8 +193,8 @@ func (s *stream) run() {
 	}
 }
 
-// deliver reads to the end of the pipe, or to the last deadline and then what is in it. It returns whether the pipe is to
-// be kept open.
+// deliver reads and delivers until the end of the pipe. After the last deadline it delivers only
+// what is in the pipe. It reports whether the pipe must be kept open.
 func (s *stream) deliver() (listen bool) {
 	defer s.settle()
 	buf := make([]byte, 64<<10)
@@ -214,8 +216,9 @@ func (s *stream) deliver() (listen bool) {
 	}
 }
 
-// rest delivers what is in the pipe now. Whoever keeps the pipe open may go on writing, hence the limit. It returns
-// whether that was the last of our work, and whether the pipe is to be kept open.
+// rest delivers what is in the pipe now. Processes that keep the pipe open may go on writing, hence
+// the limit. It reports whether the reader must stop delivering, and whether the pipe must be kept
+// open.
 func (s *stream) rest(buf []byte) (last, listen bool) {
 	last, err := s.out.hurried(s)
 	raw, connErr := s.from.SyscallConn()
@@ -228,7 +231,7 @@ func (s *stream) rest(buf []byte) (last, listen bool) {
 			return last, false
 		}
 		if err != nil || n <= 0 {
-			return last, err != nil // nothing more for now, or the end
+			return last, err != nil // no more data for now, or the end
 		}
 		if !s.take(buf[:n]) {
 			return last, false
@@ -238,8 +241,9 @@ func (s *stream) rest(buf []byte) (last, listen bool) {
 	return last, true
 }
 
-// take handles one piece of output. It returns false where the child's output has nowhere to go any more: then the pipe
-// is to be closed, so that the child sees what it would without us between.
+// take processes one piece of output. It returns false if the pipe must be closed because the
+// reader of the child's output has gone: the child then gets the same error as without a daemon in
+// between.
 func (s *stream) take(b []byte) bool {
 	s.out.printed.Add(int64(len(b)))
 	s.out.latest.Store(int64(time.Since(epoch)))
@@ -257,12 +261,12 @@ func (s *stream) split(b []byte) {
 	s.log(func() { s.lines.Add(b, s.line) })
 }
 
-// flush makes a line of what has no end.
+// flush completes an incomplete line.
 func (s *stream) flush() {
 	s.log(func() { s.lines.End(s.line) })
 }
 
-// log writes to the log what the lines of cut are.
+// log calls cut, which produces lines, and writes them to the log.
 func (s *stream) log(cut func()) {
 	o := s.out
 	o.logging.Lock()
@@ -272,11 +276,11 @@ func (s *stream) log(cut func()) {
 	cut()
 	o.mu.Unlock()
 	if o.log != nil && len(o.text) > 0 {
-		_, _ = o.log.Write(o.text) // who gave it knows how it fares
+		_, _ = o.log.Write(o.text) // the log reports its errors itself
 	}
 }
 
-// line takes one line, or a piece of one that goes on; logging and mu are held.
+// line handles one line, or a piece of one that goes on. The caller holds logging and mu.
 func (s *stream) line(line []byte, goesOn bool) {
 	o := s.out
 	if most := len(o.tail); most > 0 {
@@ -294,8 +298,8 @@ func (s *stream) line(line []byte, goesOn bool) {
 	}
 }
 
-// appendShown appends what a terminal would show of a line: of a progress bar, which goes back with "\r" to write over
-// itself, the last state. What is over keptLine is cut off.
+// appendShown appends what a terminal would show of a line. Of a progress bar, which uses "\r" to
+// overwrite itself, that is the last state. Text beyond keptLine is cut off.
 func appendShown(to, line []byte) []byte {
 	line = bytes.TrimRight(line, "\r\n")
 	if back := bytes.LastIndexByte(line, '\r'); back >= 0 {
@@ -311,8 +315,9 @@ func appendShown(to, line []byte) []byte {
 	return append(append(to, line[:end]...), "…"...)
 }
 
-// PassOn writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,
-// which children have, shares that setting with our output.
+// PassOn writes b to a writer. If that is a file in non-blocking mode, PassOn waits until it is
+// writable: another process may have set the mode, because children share a terminal with the
+// daemon's output.
 func PassOn(to io.Writer, b []byte) error {
 	for {
 		n, err := to.Write(b)

@@ -12,23 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is the unit of /proc's times (USER_HZ), 100 on every architecture that Go runs on.
+// ticksPerSecond is the unit of times in /proc (USER_HZ): 100 on all architectures that Go
+// supports.
 const ticksPerSecond = 100
 
 // kernelThread is PF_KTHREAD in the flags of /proc/PID/stat.
 const kernelThread = 0x00200000
 
-// procStat is one process as one look at /proc saw it.
+// procStat is one process as seen by one read of /proc.
 type procStat struct {
 	pid, ppid, pgid, sid int
 	start                uint64 // ticks since boot; with pid, the identity of the process
 	name                 string
 	state                byte
-	dead                 bool // a zombie without living threads: nothing is left to kill
+	dead                 bool // a zombie without running threads: nothing is left to kill
 	kernel               bool
-	used, waited         uint64          // ticks of processor time: its own, and those of children that it has waited for
-	marks                []string        // the marks in its environment, where somebody looked
-	read                 func() []string // looks there, once for all who share this look
+	used, waited         uint64          // ticks of processor time: its own, and that of children it has reaped
+	marks                []string        // marks in its environment, if it has been read
+	read                 func() []string // reads marks, once for all users of the same scan
 }
 
 func (p procStat) String() string {
@@ -38,14 +39,14 @@ func (p procStat) String() string {
 // bootTicks returns the present time on the clock of procStat.start.
 func bootTicks() uint64 {
 	var now unix.Timespec
-	// It fails for a clock that the kernel does not have only, and this one is in all that Go supports.
+	// ClockGettime fails only for unknown clocks, and all kernels that Go supports have this one.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
 	return uint64(now.Nano()) / uint64(time.Second/ticksPerSecond)
 }
 
-// parseStat reads the text of /proc/PID/stat.
+// parseStat parses the content of /proc/PID/stat.
 func parseStat(text []byte) (procStat, error) {
-	// The name may hold blanks and brackets: only the last bracket is its end.
+	// The name may contain blanks and parentheses: it ends at the last closing one.
 	open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 1 || shut < open {
 		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", text)
@@ -58,7 +59,7 @@ func parseStat(text []byte) (procStat, error) {
 	}
 	var numbers [wanted]int64
 	for _, i := range []int{1, 2, 3, 6, 11, 12, 13, 14, 17, 19} {
-		// Signed: the group and the session of a process that is just being reaped are -1.
+		// The numbers are signed: process group and session are -1 while a process is being reaped.
 		n, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
 			return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", i+3, err)
@@ -78,7 +79,7 @@ func parseStat(text []byte) (procStat, error) {
 		start: uint64(numbers[19]),
 		name:  string(text[open+1 : shut]),
 		state: state,
-		// A process whose first thread has ended shows as a zombie while its other threads run.
+		// After the end of its main thread, a process is shown as a zombie while other threads run.
 		dead:   (state == 'Z' || state == 'X') && numbers[17] <= 1,
 		kernel: numbers[6]&kernelThread != 0,
 		used:   uint64(numbers[11] + numbers[12]),
@@ -86,9 +87,10 @@ func parseStat(text []byte) (procStat, error) {
 	}, nil
 }
 
-// readStat looks at one process. The error is os.ErrNotExist where there is none.
+// readStat inspects one process. The error is os.ErrNotExist if it does not exist.
 func readStat(pid int) (procStat, error) {
-	// Bare calls: os.ReadFile makes twice as many, and this is done for each process of a node.
+	// Plain system calls: os.ReadFile makes twice as many, and readStat is called for each process of
+	// a node.
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return procStat{}, absent(err)
@@ -102,8 +104,8 @@ func readStat(pid int) (procStat, error) {
 	return parseStat(text[:n])
 }
 
-// readSelf looks at this process, whose number is pid. link is /proc/self. A /proc from outside of a container that
-// has process numbers of its own shows others by those numbers, whom signals would not reach.
+// readSelf inspects this process, pid, and verifies /proc (link is /proc/self). If /proc belongs to
+// another PID namespace, it shows other processes under PIDs that cannot be used to signal them.
 func readSelf(link string, pid int) (procStat, error) {
 	number, err := os.Readlink(link)
 	if err != nil {
@@ -115,7 +117,7 @@ func readSelf(link string, pid int) (procStat, error) {
 	return readStat(pid)
 }
 
-// absent turns the two ways in which /proc says that a process is gone into one.
+// absent converts ESRCH to os.ErrNotExist: /proc reports a missing process by either error.
 func absent(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return os.ErrNotExist

@@ -18,25 +18,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What Start's error says of a program that can't be run; a shell has exit codes for them.
+// Errors of Start for a program that cannot be run. A shell has an exit code for each.
 var (
 	ErrNotFound      = errors.New("not found")      // 127: there is no such file
-	ErrNotExecutable = errors.New("not executable") // 126: there is one, and the kernel won't run it
+	ErrNotExecutable = errors.New("not executable") // 126: the file exists, but the kernel refuses to run it
 )
 
-// defaultPath is searched where the child's environment has no PATH.
+// defaultPath is searched if the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// program is a file to execute, and what was seen of it.
+// program is an executable file and what has been found out about it.
 type program struct {
-	path string // as given to execve, after the change of directory
-	file string // the same, as seen from here
-	head []byte // its first bytes; none where it can't be read
+	path string // path for execve, after the change of directory
+	file string // the same file, relative to this process
+	head []byte // first bytes; empty if unreadable
 }
 
-// findProgram looks for argv0 as the child would, from its own directory and in its own PATH. It opens what it finds,
-// and the interpreter that a script names: where a file system hangs, the caller hangs here, in a call that the rest of
-// the daemon does not notice, and not in the exec, for which all of a Go program waits.
+// findProgram searches for argv0 as the child would, from the child's directory and in its PATH. It
+// opens the file, and the interpreter of a script. If their file system hangs, only the caller
+// hangs here; if it hung in execve, the whole Go program would wait for it.
 func findProgram(argv0, dir string, env []string) (program, error) {
 	if err := checkDir(dir); err != nil {
 		return program{}, err
@@ -44,6 +44,7 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	if strings.Contains(argv0, "/") {
 		return openProgram(argv0, dir)
 	}
+	// Try the directories of PATH in order.
 	path, found := LookupEnv(env, "PATH")
 	if !found {
 		path = defaultPath
@@ -52,13 +53,13 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	for entry := range strings.SplitSeq(path, ":") {
 		candidate := filepath.Join(entry, argv0)
 		if candidate == argv0 {
-			candidate = "./" + argv0 // an empty entry is the directory itself
+			candidate = "./" + argv0 // an empty entry means the current directory
 		}
 		p, err := openProgram(candidate, dir)
 		if err == nil {
 			return p, nil
 		}
-		// As execvp does: one that can't be run does not hide one that can, further on.
+		// A file that cannot be run does not hide one in a later directory, as in execvp.
 		if !errors.Is(err, ErrNotFound) && denied == nil {
 			denied = err
 		}
@@ -69,18 +70,20 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	return program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
-// Find tells whether a child with this program and environment could be started: its errors are those of Start.
+// Find reports whether a child with this program and environment could be started. Its errors are
+// those of Start.
 func Find(argv0 string, env []string) error {
 	_, err := Which(argv0, env)
 	return err
 }
 
-// Which returns the file that a child with this program and environment would be started from.
+// Which returns the file that would be executed for a child with this program and environment.
 func Which(argv0 string, env []string) (file string, err error) {
 	p, err := findProgram(argv0, "", env)
 	return p.file, err
 }
 
+// checkDir returns an error if dir, unless empty, is not a directory.
 func checkDir(dir string) error {
 	if dir == "" {
 		return nil
@@ -95,7 +98,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// openProgram looks at the file that execve(path) would run in dir.
+// openProgram inspects the file that execve(path) would run in dir.
 func openProgram(path, dir string) (program, error) {
 	p := program{path: path, file: path}
 	if !filepath.IsAbs(path) {
@@ -119,7 +122,7 @@ func openProgram(path, dir string) (program, error) {
 	return p, nil
 }
 
-// unseen explains why the file can't be looked at.
+// unseen returns the error for a file that cannot be inspected.
 func (p program) unseen(err error) error {
 	if target, linkErr := os.Readlink(p.file); linkErr == nil && errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which is not there", p.file, ErrNotFound, target)
@@ -130,13 +133,15 @@ func (p program) unseen(err error) error {
 	return p.refused(err.Error())
 }
 
+// refused returns an error that wraps ErrNotExecutable.
 func (p program) refused(why string) error {
 	return fmt.Errorf("%s: %w: %s", p.file, ErrNotExecutable, why)
 }
 
-// headOf returns what a file begins with, nothing where it can't be read (which execve does not need to).
+// headOf returns the first bytes of a file; nil if it is not readable. execve does not need read
+// permission.
 func headOf(path string) []byte {
-	// Not blocking: what is no regular file must not hold us up.
+	// Open without blocking: a FIFO, for example, must not block the caller.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
@@ -147,7 +152,7 @@ func headOf(path string) []byte {
 	return head[:n]
 }
 
-// interpreter returns what the "#!" line names, nothing where there is none.
+// interpreter returns the interpreter in the "#!" line; empty if there is none.
 func (p program) interpreter() string {
 	rest, isScript := bytes.CutPrefix(p.head, []byte("#!"))
 	if !isScript {
@@ -158,7 +163,7 @@ func (p program) interpreter() string {
 	return name
 }
 
-// start starts a command that is to run the program, and says what the kernel has against it.
+// start starts cmd with the program as its executable. If execve fails, the error explains why.
 func (p program) start(cmd *exec.Cmd) error {
 	cmd.Path = p.path
 	err := cmd.Start()
@@ -168,7 +173,7 @@ func (p program) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// explain turns what execve said into an error for people.
+// explain converts an error of execve or fork into an error message for users.
 func (p program) explain(err error, argv, env []string) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -186,12 +191,12 @@ func (p program) explain(err error, argv, env []string) error {
 	case errors.Is(err, syscall.EINVAL):
 		return fmt.Errorf("the kernel says %v: an argument or a variable may hold a zero byte", err)
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return err // of the fork, not of the program
+		return err // caused by the fork, not by the program
 	}
 	return p.refused(err.Error())
 }
 
-// withoutInterpreter says what is missing where the file is there and execve finds none.
+// withoutInterpreter explains why execve reports ENOENT for an existing file.
 func (p program) withoutInterpreter() string {
 	name := p.interpreter()
 	switch {
@@ -206,10 +211,10 @@ func (p program) withoutInterpreter() string {
 	return "the kernel does not find it, or not what it needs"
 }
 
-// elfMachines are names for what e_machine says, for the machines that jobs run on.
+// elfMachines maps e_machine of an ELF header to the names of the architectures that jobs run on.
 var elfMachines = map[uint16]string{0x03: "386", 0x15: "ppc64le", 0x16: "s390x", 0x3e: "amd64", 0xb7: "arm64", 0xf3: "riscv64"}
 
-// withoutFormat says what the file is, where execve knows no way to run it.
+// withoutFormat describes a file that execve does not know how to run.
 func (p program) withoutFormat() string {
 	if bytes.HasPrefix(p.head, []byte("\x7fELF")) && len(p.head) >= 20 {
 		machine := binary.LittleEndian.Uint16(p.head[18:])
@@ -226,6 +231,8 @@ func (p program) withoutFormat() string {
 		`or name its interpreter before it`
 }
 
+// size returns the number of bytes that strings occupy in a new process, including terminating
+// zeros.
 func size(entries []string) int {
 	total := 0
 	for _, entry := range entries {
@@ -234,8 +241,8 @@ func size(entries []string) int {
 	return total
 }
 
-// Exec has this process become the program: it returns only where that can't be. Its
-// errors are those of Start.
+// Exec replaces this process by the program. It returns only if that fails. Its errors are those of
+// Start.
 func Exec(argv, env []string) error {
 	p, err := findProgram(argv[0], "", env)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The real-time signals, as glibc numbers them: it keeps the kernel's first two for itself.
+// Real-time signals as glibc numbers them: it reserves the kernel's first two.
 const (
 	firstRealTime = 34
 	lastRealTime  = 64
 )
 
-// SignalName returns a signal's name as kill -l has it: SIGTERM, SIGRTMIN+6.
+// SignalName returns a signal's name as in kill -l, such as SIGTERM or SIGRTMIN+6.
 func SignalName(sig syscall.Signal) string {
 	name := unix.SignalName(sig)
 	switch n := int(sig); {
@@ -28,7 +28,7 @@ func SignalName(sig syscall.Signal) string {
 	}
 }
 
-// SignalNumber returns the signal that SignalName calls so; 0 where it calls none so.
+// SignalNumber returns the signal with the name that SignalName returns; 0 if there is none.
 func SignalNumber(name string) syscall.Signal {
 	for sig := syscall.Signal(1); sig <= lastRealTime; sig++ {
 		if SignalName(sig) == name {

@@ -12,13 +12,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Stop ends the child and its family, and returns how the child ended. The child's group gets first; once the child has
-// gone, so does the rest of the family; what is there after grace gets SIGKILL. It returns when nothing is left, at the
-// latest three seconds after SIGKILL, with Exit.Err naming what could not be ended, and when the output is finished as
-// for Done. The end of ctx is the end of grace; an output that is not taken is then waited for no longer.
+// Stop ends the child and its family, and returns how the child ended. First the child's process
+// group gets the signal given by the parameter first. Once the child has ended, the rest of the
+// family gets it too. Processes that are left after the grace period get SIGKILL. Stop returns when
+// no process is left and the output is finished as for Done. It returns at the latest three seconds
+// after SIGKILL; Exit.Err then names the processes that could not be ended. If ctx ends, the grace
+// period ends, and Stop waits for a blocked output only for a bounded time.
 //
-// It may be called at any time, also after the child's own end, for what that left behind, and several times: a later
-// call does not repeat a signal, and can be the more impatient.
+// Stop may be called at any time, also after the child's own end, to end processes that it left
+// behind. It may be called several times: later calls do not send the same signal again, but may
+// have a shorter grace period.
 func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit {
 	if err := c.End(ctx, grace, first); err != nil {
 		return c.exitWith(err)
@@ -29,8 +32,8 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	return c.exitWith(errors.New("cannot pass on its last output in time"))
 }
 
-// End ends the child and its family as Stop does, and does not wait for the output, which somebody may not be reading.
-// Where it returns nil the child's exit is known.
+// End ends the child and its family as Stop does, but does not wait for the output, which may be
+// blocked. If it returns nil, the child's exit is known.
 func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
 	if c.swept.Err() != nil {
 		return nil
@@ -43,24 +46,28 @@ func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Sign
 	return nil
 }
 
+// exitWith returns the child's exit with err added to Exit.Err.
 func (c *Child) exitWith(err error) Exit {
 	exit := c.Exit()
 	exit.Err = errors.Join(err, exit.Err)
 	return exit
 }
 
-// endFamily returns nil when the child and its family have ended.
+// endFamily ends the child and its family. It returns nil when all of them have ended.
 func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscall.Signal) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	// A process that saves its work during the grace, after the child itself has gone, must not die of a closed pipe.
+	// While a Stop is in progress, the output pipes are read: a process that saves its work during the
+	// grace period, after the child has ended, must not die of a closed pipe.
 	c.stops.Add(1)
 	defer c.stops.Add(-1)
-	// Who ends by a signal may be all that others are known by.
+	// Record the sessions before each signal: a process that the signal ends may be the only
+	// connection to others.
 	note := func() { c.owner.note([]*Child{c}, false) }
-	if !pause.Until(c.ended, 0) { // of a child that has ended the sweep sees as much
+	if !pause.Until(c.ended, 0) { // if the child has ended, the sweep sees the same sessions
 		note()
 	}
+	// Send the first signal to the process group and, when the child has ended, to the rest.
 	asked := c.ask(first)
 	if patience.Err() == nil && pause.Await(patience, c.ended) {
 		polite := newSweep(c.claim(), c.owner.looks)
@@ -72,10 +79,11 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 		}
 	}
 	note()
+	// The grace period is over: kill everything that is left.
 	c.insist()
 	end, cancelEnd := context.WithTimeout(context.Background(), c.owner.limits.kill)
 	defer cancelEnd()
-	// The sweep goes on while the child is still there: what it has forked does not wait for its end.
+	// The sweep runs even if the child has not ended yet: its descendants are killed at the same time.
 	s := newSweep(c.claim(), c.owner.looks)
 	left, err := s.until(end, unix.SIGKILL)
 	if err := s.remains(left, err); err != nil {
@@ -87,20 +95,22 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	return nil
 }
 
-// request is Stop's first signal, as it was sent first.
+// request records how Stop's first signal was sent.
 type request struct {
-	at    uint64 // boot ticks
-	group int    // that got it at that time; 0: none, as the child had ended
+	at    uint64 // time of sending, in boot ticks
+	group int    // process group that received it then; 0: none, because the child had ended
 }
 
-// reaches reports whether p is still to get the signal. Who started after the request does not get it: it is part of the
-// answer, such as a copy of the last checkpoint that a trap makes. Nor does who got it with the group: many programs
-// take a second one for impatience.
+// reaches reports whether p must still get the signal. A process that started after the request
+// does not get it: it is part of the reaction to it, such as the copy of the last checkpoint that a
+// trap handler makes. Nor does a process that got it with the group: many programs interpret a
+// second signal as impatience.
 func (r request) reaches(p procStat) bool {
 	return p.start <= r.at && p.pgid != r.group
 }
 
-// ask sends first to the group, unless the child has ended or an earlier call did. It returns how it was sent.
+// ask sends first to the process group, unless the child has ended or an earlier call has sent it.
+// It returns how it was sent.
 func (c *Child) ask(first syscall.Signal) request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,17 +122,18 @@ func (c *Child) ask(first syscall.Signal) request {
 	r := request{at: bootTicks()}
 	if !ended {
 		r.group = c.pid
-		_ = c.signalGroup(first) // the sweep tells where it can't be done
+		_ = c.signalGroup(first) // the sweep reports errors
 	}
 	c.asked[first] = r
 	return r
 }
 
-// insist sends SIGKILL to the group: all of it at once, before anybody can react to the end of another.
+// insist sends SIGKILL to the whole process group at once, before a process can react to the end of
+// another.
 func (c *Child) insist() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone == 0 {
-		_ = c.signalGroup(unix.SIGKILL) // the sweep tells where it can't be done
+		_ = c.signalGroup(unix.SIGKILL) // the sweep reports errors
 	}
 }

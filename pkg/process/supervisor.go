@@ -19,49 +19,51 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// bounds are the longest waits around a child's end.
+// bounds are the time limits for the end of a child.
 type bounds struct {
-	drain time.Duration // for whoever else holds its output pipes
-	pass  time.Duration // for the taker of its output, counted from the last time it took some
-	kill  time.Duration // from SIGKILL to the end of all
+	drain time.Duration // for other processes that hold its output pipes
+	pass  time.Duration // for the writer that takes its output, since the last progress
+	kill  time.Duration // from SIGKILL to the end of all processes
 }
 
-// Supervisor starts the children of one daemon, and holds the guard that ends them when the daemon dies unasked. Its
-// methods may be called from any goroutine.
+// Supervisor starts the children of one daemon, and runs the guard that ends them if the daemon
+// dies unexpectedly. Its methods may be called from any goroutine.
 type Supervisor struct {
-	mark   string // what the marks of its children begin with, the dot at the end included
+	mark   string // common prefix of its children's marks, including the final dot
 	forks  *forkers
 	guard  *guardLink
 	looks  *looks
 	limits bounds
-	memory func() memoryGroup // of the daemon, and so of its children; without levels where none can be read
-	jobs   []string           // the variables that tell one job from another
+	memory func() memoryGroup // of the daemon and so of its children; has no levels if not readable
+	jobs   []string           // environment variables that identify a job
 	find   func(argv0, dir string, env []string) (program, error)
 	censuses
 
 	mu       sync.Mutex
 	closed   bool
 	numbers  int
-	children map[*Child]struct{} // those whose family may be there
-	wg       sync.WaitGroup      // starts that were given up, and the goroutine of each child
+	children map[*Child]struct{} // children with a family that may be alive
+	wg       sync.WaitGroup      // abandoned starts, and one goroutine per child
 
-	ending  sync.Once // of endAll
-	unended error     // its error
+	ending  sync.Once // protects endAll
+	unended error     // result of endAll
 }
 
-// censuses is the goroutine that takes them.
+// censuses is the state of the periodic scans and of the goroutine that performs them.
 type censuses struct {
-	started chan struct{}      // holds a token after a child's start
+	started chan struct{}      // receives a token after the start of a child
 	adopts  atomic.Bool        // see AdoptOrphans
-	strays  map[int]root       // the sessions of orphans that the guard was told of; the goroutine's
-	ended   map[processID]bool // orphans that were dead at the last one; the goroutine's
+	strays  map[int]root       // sessions of orphans that the guard knows; used by the goroutine only
+	ended   map[processID]bool // orphans that were zombies at the last scan; used by the goroutine only
 	end     context.CancelFunc
 	loops   sync.WaitGroup
 }
 
-// NewSupervisor returns a Supervisor without children. Its guard starts right before the first child. Of the variables
-// that tell one job from another, as roles.JobVariables returns them, the first that a child has names the job that it
-// belongs to: see the package's text. It fails where /proc can't be read, as without it no family can be found.
+// NewSupervisor returns a Supervisor without children. Its guard starts right before the first
+// child. jobVariables are the environment variables that identify a job, as returned by
+// roles.JobVariables: the first of them that a child has names the job that the child belongs to
+// (see the package documentation). NewSupervisor fails if /proc cannot be read, because then no
+// family can be found.
 func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	self, err := readSelf("/proc/self", os.Getpid())
 	if err != nil {
@@ -84,12 +86,13 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	return s, nil
 }
 
-// Own has the guard remove a directory or file, which the daemon has made, where the daemon dies unasked. There
-// is a guard from the first child on.
+// Own makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly. The
+// guard exists from the first child on.
 func (s *Supervisor) Own(dir string) { s.guard.own(dir) }
 
-// Start starts a child. The error wraps ErrNotFound or ErrNotExecutable where the program is at fault. ctx bounds the
-// start alone, which may hang with the file system that the program is on; the child does not end with ctx.
+// Start starts a child. The error wraps ErrNotFound or ErrNotExecutable if the program cannot be
+// run. ctx bounds the start only, which may hang if the program's file system does; the child does
+// not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
 	c, err := s.prepare(spec)
 	if err == nil {
@@ -101,7 +104,7 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
 	return c, nil
 }
 
-// prepare makes a child that is not running yet. The Supervisor waits for it from here on.
+// prepare creates a child that is not running yet. From now on Close waits for it.
 func (s *Supervisor) prepare(spec Spec) (*Child, error) {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, errors.New("its command is empty")
@@ -117,7 +120,8 @@ func (s *Supervisor) prepare(spec Spec) (*Child, error) {
 	return newChild(s, spec, s.mark+strconv.Itoa(s.numbers)), nil
 }
 
-// launch runs the child. One whose start takes longer than the caller wanted to wait is ended.
+// launch starts the child. If ctx ends first, launch returns, and the child is ended if it starts
+// later.
 func (s *Supervisor) launch(ctx context.Context, c *Child) error {
 	began := time.Now()
 	s.guard.ensure()
@@ -144,7 +148,7 @@ func (s *Supervisor) launch(ctx context.Context, c *Child) error {
 		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 
-// adopt makes a child that runs known to the guard, the census and Close.
+// adopt registers a running child with the guard, the periodic scans and Close.
 func (s *Supervisor) adopt(c *Child) {
 	s.guard.add(c.root())
 	s.mu.Lock()
@@ -156,7 +160,7 @@ func (s *Supervisor) adopt(c *Child) {
 	}
 }
 
-// forget is called when nothing of the child's family is left.
+// forget removes a child when no process of its family is left.
 func (s *Supervisor) forget(c *Child) {
 	for _, r := range c.claim().roots {
 		s.guard.remove(r.sid)
@@ -166,17 +170,18 @@ func (s *Supervisor) forget(c *Child) {
 	delete(s.children, c)
 }
 
-// present returns the children whose family may be there.
+// present returns the children with a family that may be alive.
 func (s *Supervisor) present() []*Child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.children))
 }
 
-// EndAll ends what is left of the children, without grace. Callers Stop their children before, with
-// the grace that each needs. It returns when all is gone, or, with an error that names what is not,
-// some seconds after the end of ctx. No child can be started afterwards. The guard goes on: if the
-// daemon dies before Close, it removes what the daemon owns. Only the first call does something.
+// EndAll ends all remaining children, without a grace period; callers that want one call Stop for
+// each child first. It returns when no process is left or, with an error that names the remaining
+// ones, some seconds after the end of ctx. No child can be started afterwards. The guard keeps
+// running: if the daemon dies before Close, the guard removes the daemon's directories. Only the
+// first call has an effect.
 func (s *Supervisor) EndAll(ctx context.Context) error {
 	s.ending.Do(func() { s.unended = s.endAll(ctx) })
 	return s.unended
@@ -185,7 +190,7 @@ func (s *Supervisor) EndAll(ctx context.Context) error {
 // Close calls EndAll and then ends the guard.
 func (s *Supervisor) Close(ctx context.Context) error {
 	err := s.EndAll(ctx)
-	// Without a goodbye the guard goes on where we gave up.
+	// If processes are left, the guard gets no goodbye message and continues to kill them.
 	err = errors.Join(err, s.guard.close(ctx, err == nil))
 	s.forks.close()
 	if !waitsBy(ctx, &s.forks.wg) {
@@ -194,10 +199,12 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	return err
 }
 
+// endAll implements EndAll.
 func (s *Supervisor) endAll(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	// Kill all families at the same time.
 	left := s.present()
 	results := make([]error, len(left))
 	var stops sync.WaitGroup
@@ -210,6 +217,7 @@ func (s *Supervisor) endAll(ctx context.Context) error {
 		})
 	}
 	stops.Wait()
+	// Then the orphans. The periodic scans end last.
 	err := errors.Join(errors.Join(results...), s.endOrphans(ctx))
 	s.end()
 	s.loops.Wait()
@@ -219,7 +227,7 @@ func (s *Supervisor) endAll(ctx context.Context) error {
 	return err
 }
 
-// waitsBy waits for wg, until ctx ends at most.
+// waitsBy waits for wg until ctx ends. It reports whether wg is done.
 func waitsBy(ctx context.Context, wg *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
@@ -229,7 +237,7 @@ func waitsBy(ctx context.Context, wg *sync.WaitGroup) bool {
 	return pause.Await(ctx, done)
 }
 
-// ended returns a context that has ended.
+// ended returns a context that has already ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

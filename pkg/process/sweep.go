@@ -15,20 +15,21 @@ import (
 )
 
 const (
+	// Shortest and longest pause between two scans of a sweep.
 	firstPause = 4 * time.Millisecond
 	longPause  = 100 * time.Millisecond
-	// longRest bounds the pause after a slow look. Such a look has waited, for the machine or for somebody's memory,
-	// and has not kept a core busy.
+	// longRest bounds the pause after a slow scan. Such a scan was slow because it waited, for the
+	// machine or for a process's memory lock, not because it used a core.
 	longRest = 2 * longPause
 )
 
-// sweep sends a signal to a family until none of it is left. It is for one goroutine.
+// sweep sends a signal to a family until no member is left. It must be used by one goroutine only.
 type sweep struct {
 	claim claim
 	looks *looks
-	told  map[int]uint64        // who has had the signal: pid to start time
-	asks  func(p procStat) bool // who is to get it; nil: all
-	deny  map[int]error         // who could not be signalled
+	told  map[int]uint64        // processes that have received the signal: PID to start time
+	asks  func(p procStat) bool // selects the processes that get the signal; nil: all
+	deny  map[int]error         // processes that could not be signalled, by PID
 }
 
 func newSweep(c claim, l *looks) *sweep {
@@ -40,8 +41,9 @@ func newSweep(c claim, l *looks) *sweep {
 	}
 }
 
-// until signals the family again and again, to two looks in a row that find nobody or the end of ctx. KILL is sent in
-// each look, another signal once to each process. It returns who is left, and an error only where it could not look.
+// until scans and signals the family repeatedly, until two scans in a row find no member or ctx
+// ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
+// remaining members, and an error if processes could not be inspected.
 func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
 	gap, empty := firstPause, 0
 	for {
@@ -53,7 +55,7 @@ func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, erro
 			return nil, nil
 		}
 		if !pause.For(ctx, rest(gap, time.Since(began), empty)) {
-			return s.pass(sig) // whoever got the signal in the last look has had time to end
+			return s.pass(sig) // signalled processes have had time to end
 		}
 		if empty == 0 {
 			gap = min(2*gap, longPause)
@@ -61,9 +63,10 @@ func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, erro
 	}
 }
 
-// rest is the pause before the next look. took is how long the last one took, and empty how many in a row found nobody.
-// On a node with thousands of processes a look costs tens of milliseconds, so the pause grows with it and leaves most of
-// a core to others; not before the very last look, for which the whole job may be waiting.
+// rest returns the pause before the next scan. took is the duration of the last scan, and empty the
+// number of consecutive scans that found no member. On a node with thousands of processes a scan
+// takes tens of milliseconds, so the pause grows with it and leaves most of a core to others. It
+// does not grow before the very last scan, for which the whole job may be waiting.
 func rest(pause, took time.Duration, empty int) time.Duration {
 	if empty > 0 {
 		return pause
@@ -71,8 +74,8 @@ func rest(pause, took time.Duration, empty int) time.Duration {
 	return max(pause, min(4*took, longRest))
 }
 
-// pass looks once and signals whom it finds. Reading environments may take long: it is done after those who are known
-// otherwise have had their signal, and only for the rest.
+// pass scans once and signals the members it finds. Reading environments may take long: that is
+// done only for the other processes, and after the known members have been signalled.
 func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
 	all, err := s.looks.all()
 	known, sessions := s.claim.family(all)
@@ -82,14 +85,16 @@ func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
 		s.signal(known, sig)
 	}
 	for _, r := range sessions {
-		// Whoever is forked into these before the next look belongs, even if all that are there now have gone by then.
+		// A process that is forked into one of these sessions before the next scan is a member, even if
+		// all present members have ended by then.
 		r.gone = 0
 		s.claim.roots = append(slices.DeleteFunc(s.claim.roots, func(have root) bool { return have.sid == r.sid }), r)
 	}
 	return known, err
 }
 
-// readMarks fills in the marks of all who may belong and are not in known. It reports whether any has one of ours.
+// readMarks reads the environments of all eligible processes that are not in known. It reports
+// whether one of them has the family's mark.
 func (s *sweep) readMarks(all, known []procStat) bool {
 	have := make(map[int]bool, len(known))
 	for _, p := range known {
@@ -106,6 +111,8 @@ func (s *sweep) readMarks(all, known []procStat) bool {
 	return found
 }
 
+// signal sends sig to processes, except to those that have received it or are excluded by
+// [sweep.asks].
 func (s *sweep) signal(whom []procStat, sig syscall.Signal) {
 	for _, p := range whom {
 		if sig != unix.SIGKILL && s.told[p.pid] == p.start || s.asks != nil && !s.asks(p) {
@@ -119,10 +126,12 @@ func (s *sweep) signal(whom []procStat, sig syscall.Signal) {
 	}
 }
 
-// signalExactly signals the process that p is, and not another that has its number by now. One that is gone is no error.
+// signalExactly signals the process p, but not another process that has its PID by now. It returns
+// nil if p has ended.
 func signalExactly(p procStat, sig syscall.Signal) error {
-	// With the pidfd open first, the start time read next is that of the process the pidfd stands for. Without (an older
-	// kernel, a container's seccomp filter) some microseconds remain in which the number could change hands.
+	// os.FindProcess opens a pidfd first, so the start time read next is that of the pidfd's process.
+	// Without pidfds (an older kernel, a container's seccomp filter) a few microseconds remain in
+	// which the PID could be reused.
 	process, err := os.FindProcess(p.pid)
 	if err != nil {
 		return err
@@ -145,7 +154,8 @@ func signalExactly(p procStat, sig syscall.Signal) error {
 	return err
 }
 
-// wakes reports whether sig asks for an end: one that is stopped could not follow, so it gets CONT with it.
+// wakes reports whether sig is a termination signal. A stopped process could not act on it, so
+// SIGCONT is sent with it.
 func wakes(sig syscall.Signal) bool {
 	switch sig {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL:
@@ -154,7 +164,7 @@ func wakes(sig syscall.Signal) bool {
 	return false
 }
 
-// remains returns an error that names who is left, nil where nobody is.
+// remains returns an error that names the remaining processes; nil if there are none.
 func (s *sweep) remains(left []procStat, lookErr error) error {
 	if lookErr != nil {
 		return fmt.Errorf("cannot tell whether all have ended: %v", lookErr)

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Relative is one of a process and those below it.
+// Relative is a process in the tree returned by [Tree].
 type Relative struct {
 	PID, Parent int
-	Name        string // as ps has it
+	Name        string // as shown by ps
 }
 
-// Tree returns a process and those that have it among their ancestors, as far as they live, as one look at /proc sees them,
-// parents first. Who can't be seen there is none.
+// Tree returns the living processes of the tree below top, including top itself, parents first,
+// from one read of /proc. Processes that are not visible there are missing.
 func Tree(top int) (found []Relative) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -43,22 +43,23 @@ func Tree(top int) (found []Relative) {
 	return found
 }
 
-// CommandLine returns the arguments of a process, the first of which is its program; nil if it cannot
-// be read.
+// CommandLine returns the arguments of a process, starting with its program; nil if they cannot be
+// read.
 func CommandLine(pid int) []string {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") // of one that has ended there is none
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") // fails if the process has ended
 	if len(text) == 0 {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// commandLineTimeout bounds the wait for one process's command line: the kernel takes a lock of that
-// process for it, which may be held for as long as a file system hangs.
+// commandLineTimeout bounds the wait for one process's command line. The kernel takes a lock of
+// that process for it, which may be held for as long as a file system hangs.
 const commandLineTimeout = 250 * time.Millisecond
 
-// Ancestors yields a process and its ancestors, the nearest first, each by its PID and its arguments:
-// of a process without any the name alone, and nothing of one that cannot be seen, which is the last.
+// Ancestors returns an iterator over a process and its ancestors, nearest first. It yields the PID
+// and arguments of each. For a process without arguments it yields its name only. A process that is
+// not visible is yielded without arguments and is the last one.
 func Ancestors(pid int) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		for pid > 0 {
@@ -77,7 +78,8 @@ func Ancestors(pid int) iter.Seq2[int, []string] {
 	}
 }
 
-// commandLineInTime returns the arguments of a process; nil if they do not come in time, either.
+// commandLineInTime returns the arguments of a process; nil if they cannot be read or do not arrive
+// in time.
 func commandLineInTime(pid int) []string {
 	read := make(chan []string, 1)
 	go func() { read <- CommandLine(pid) }()

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunsProgram reports whether another process that this user may inspect has the number pid, runs the
-// executable of this process, and has done so since before a time of this host's clock.
+// RunsProgram reports whether pid is another process, visible to this user, that runs the same
+// executable as this process and has done so since before the given time of this host's clock.
 func RunsProgram(pid int, before time.Time) bool {
 	stat, err := readStat(pid)
 	if err != nil || stat.dead || pid == unix.Getpid() {
 		return false
 	}
 	const tick = time.Second / ticksPerSecond
-	age := time.Duration(bootTicks()-stat.start) * tick // both are cut to whole ticks
+	age := time.Duration(bootTicks()-stat.start) * tick // both values are truncated to whole ticks
 	if time.Now().Add(-age - tick).After(before) {
-		return false // a later process has got the number
+		return false // the PID was reused after that time
 	}
 	own, err := os.Stat("/proc/self/exe")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package service runs what a node runs: children, each with a log in the run
-// directory, and services, which are proven ready and whose deaths are told.
+// Package service runs the processes of a node: child processes, each with a log in the run
+// directory, and services, which are probed until they are ready and watched until they end.
 package service
 
 import (
@@ -25,86 +25,86 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Driver is the name of the child whose end is the job's.
+// Driver is the name of the child that runs the user's driver. Its end is the end of the job.
 const Driver = "driver"
 
 const rankOf = "rank "
 
-// Rank is the name of the child that is a rank of the job's world.
+// Rank returns the name of the child that is a rank of the job's world.
 func Rank(rank int) string { return rankOf + strconv.Itoa(rank) }
 
-// IsUsers tells whether a child is what the job is for, the driver or a rank: it is
-// given the signals that the daemon passes on, and ends before all else.
+// IsUsers reports whether a child belongs to the user's program, that is, is the driver or a rank.
+// Such a child receives the signals that the daemon forwards, and ends before all other children.
 func IsUsers(child string) bool { return child == Driver || strings.HasPrefix(child, rankOf) }
 
-// Life is how long what a node runs goes on.
+// Life holds the contexts that bound the activities of a node.
 type Life struct {
-	Run   context.Context // over when the run is
-	Work  context.Context // over when the daemon is
-	Hurry context.Context // over when signals leave no time for graces
-	// Background runs a task, with Work, that the daemon waits for.
+	Run   context.Context // done at the end of the run
+	Work  context.Context // done at the end of the daemon
+	Hurry context.Context // done when signals leave no time for grace periods
+	// Background runs task with [Life.Work], in a goroutine for which the daemon waits.
 	Background func(task func(ctx context.Context))
 }
 
-// Config is what the children of a node need.
+// Config configures the children of a node.
 type Config struct {
 	Super process.Starter
 	Trail *trail.Trail
 	Log   *zap.Logger
-	// Logged says that something could not be written, where the error is not nil.
+	// Logged reports an error of writing, unless err is nil.
 	Logged func(err error)
-	Grace  time.Duration // from TERM to KILL
-	// Shared says that a launcher may signal the daemon alone or all processes of its step.
+	Grace  time.Duration // time from SIGTERM to SIGKILL
+	// Shared reports that the launcher may signal either the daemon alone or all processes of its
+	// step.
 	Shared bool
-	// LargeLog is from how many bytes on people are told that a log is large; 0:
-	// 1 GiB.
+	// LargeLog is the size in bytes from which a log is reported as large; 0 means 1 GiB.
 	LargeLog int64
 }
 
-// Children are what a node has started. It is safe for concurrent use once it is
-// open.
+// Children holds the children that a node has started. It is safe for concurrent use once
+// [Children.Open] has returned.
 type Children struct {
 	cfg  Config
 	life Life
 
-	dir        *signal.Dir // nil before Open, as is all until mu
+	dir        *signal.Dir // this and the next three fields are set by [Children.Open]
 	rank, size int
-	node       string // how messages speak of it
+	node       string // the node's name in messages
 
-	stopTold sync.Once // people were told that the driver has ended a service
+	stopTold sync.Once // protects the message that the driver has ended a service
 
 	mu       sync.Mutex
 	all      []process.Handle     // in the order of their start; guarded by mu
-	starting int                  // how many of the user's are being started, and may run already; guarded by mu
-	owed     []syscall.Signal     // what came for them then; guarded by mu
-	warm     *warm                // started ahead of its time, and not yet in use; guarded by mu
-	abrupt   map[string]bool      // which children are killed without a grace, by name; guarded by mu
-	evidence map[string]*evidence // logs of services' own, by the name they are kept under; guarded by mu
+	starting int                  // starts in progress of driver and ranks, which may run already; guarded by mu
+	owed     []syscall.Signal     // signals for driver and ranks that arrived meanwhile; guarded by mu
+	warm     *warm                // started in advance and not in use yet; guarded by mu
+	abrupt   map[string]bool      // children that are killed without a grace period, by name; guarded by mu
+	evidence map[string]*evidence // logs that services write themselves, by the name of the copy; guarded by mu
 }
 
-// NewChildren returns the children of a node, of which there are none yet.
+// NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Life) *Children {
 	return &Children{cfg: cfg, life: life, abrupt: make(map[string]bool), evidence: make(map[string]*evidence)}
 }
 
-// Open says where children log from now on: into dir, as those of a rank of a job
-// of size nodes, which messages call node.
+// Open sets where children log: into dir, as children of the node with index rank in a job of size
+// nodes. node is the node's name in messages.
 func (c *Children) Open(dir *signal.Dir, rank, size int, node string) {
 	c.dir, c.rank, c.size, c.node = dir, rank, size, node
 }
 
-// Close ends the guard of what would outlive this daemon, and all that it finds.
-// Its error is that of process.Supervisor.
+// Close ends all processes that would outlive this daemon, and the guard. Its error is that of
+// process.Supervisor.
 func (c *Children) Close(ctx context.Context) error { return c.cfg.Super.Close(ctx) }
 
-// EndAll ends the children alone: the guard goes on until Close.
+// EndAll ends the children but not the guard, which runs until Close.
 func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Super.EndAll(ctx) }
 
-// LogName is where a child's output goes: the head's service, the driver and each
-// rank are one a job, all else is one a node.
+// LogName returns the name of a child's log file. The head's service, the driver and each rank
+// exist once per job, all other children once per node.
 func (c *Children) LogName(child string) string {
 	if number, is := strings.CutPrefix(child, rankOf); is {
-		rank, _ := strconv.Atoi(number) // it is Rank's
+		rank, _ := strconv.Atoi(number) // Rank has formatted the number
 		return signal.LogName(signal.OfRank, rank, 0)
 	}
 	child = strings.ReplaceAll(child, " ", "-")
@@ -114,8 +114,8 @@ func (c *Children) LogName(child string) string {
 	return signal.LogName(child, c.rank, c.size)
 }
 
-// Start starts a child that logs into the run directory. It is stopped by Stop.
-// Its errors are those of process.Supervisor.
+// Start starts a child that logs into the run directory. [Children.Stop] ends it. The errors are
+// those of process.Supervisor.
 func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	log := c.openLog(spec.Name)
 	spec.Log = log
@@ -132,7 +132,7 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 		if !pause.Await(ctx, child.Done()) {
 			return
 		}
-		if err := log.Close(ctx); ctx.Err() == nil { // else the share hangs, which is known
+		if err := log.Close(ctx); ctx.Err() == nil { // otherwise the shared file system hangs, which is reported elsewhere
 			c.cfg.Logged(err)
 		}
 	})
@@ -140,12 +140,12 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 	return child, nil
 }
 
-// logPatience is for how long the driver or a rank may be held up by a share that
-// does not take its log: nothing that it prints is lost where the share is but slow.
+// logPatience is how long the driver or a rank may be blocked by a shared file system that does not
+// accept its log. Thus no output is lost if the shared file system is merely slow.
 const logPatience = time.Second
 
-// openLog returns a child's log in the run directory. What is not the user's never
-// waits for the share.
+// openLog returns the log of a child in the run directory. Only the driver and ranks ever wait for
+// the shared file system.
 func (c *Children) openLog(child string) *journal.Journal {
 	file := c.dir.LogFile(signal.Logs, c.LogName(child))
 	log := journal.New()
@@ -163,7 +163,8 @@ func (c *Children) openLog(child string) *journal.Journal {
 	return log
 }
 
-// Launch starts a child with a log of the caller's, of which no trace is left.
+// Launch starts a child with a log provided by the caller, and does not record the start as an
+// event.
 func (c *Children) Launch(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	c.expect(spec.Name)
 	child, err := c.cfg.Super.Start(ctx, spec)
@@ -171,12 +172,12 @@ func (c *Children) Launch(ctx context.Context, spec process.Spec) (process.Handl
 	return child, err
 }
 
+// exited records the end of a child in the event log.
 func (c *Children) exited(child process.Handle) {
 	c.cfg.Trail.Exited(child.Name(), child.Pid(), child.Exit().String())
 }
 
-// Unstarted is the kind of failure that a program of the user's can't be started by an
-// error of Start's.
+// Unstarted returns the kind of failure for an error of Start for a program of the user.
 func Unstarted(err error) health.Kind {
 	switch {
 	case errors.Is(err, process.ErrNotFound):
@@ -188,8 +189,8 @@ func Unstarted(err error) health.Kind {
 	}
 }
 
-// expect notes that one of the user's is being started: it runs, and may ask for
-// signals, before its start has returned.
+// expect records that a child is being started. The driver or a rank may run, and need signals,
+// before its start has returned.
 func (c *Children) expect(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +199,8 @@ func (c *Children) expect(name string) {
 	}
 }
 
-// adopt takes a child in, nil where its start failed, and gives it, where it is the
-// user's, what has come for it meanwhile.
+// adopt adds a started child; child is nil if the start failed. The driver or a rank gets the
+// signals that have arrived since [Children.expect].
 func (c *Children) adopt(name string, child process.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,8 +220,9 @@ func (c *Children) adopt(name string, child process.Handle) {
 	}
 }
 
-// PassOn gives a signal to the user's, where they run here, unless the launcher has sent it to them, too. Those that are
-// being started get it in any case: the launcher may have missed them.
+// PassOn forwards a signal to the driver and the ranks of this node, unless the launcher has sent
+// it to them as well. Those that are being started get it in any case, because the launcher may
+// have missed them.
 func (c *Children) PassOn(sig syscall.Signal) {
 	c.mu.Lock()
 	if c.starting > 0 {
@@ -235,6 +237,8 @@ func (c *Children) PassOn(sig syscall.Signal) {
 			}
 		}
 	}
+	// Forward it at once if the launcher cannot have sent it to the children. Otherwise first find out
+	// whether it has.
 	if !c.cfg.Shared || !slices.Contains(process.Relayed, sig) {
 		give()
 		return
@@ -246,20 +250,21 @@ func (c *Children) PassOn(sig syscall.Signal) {
 	})
 }
 
+// signal sends sig to a child and logs an error.
 func (c *Children) signal(child process.Handle, sig syscall.Signal) {
 	if err := child.Signal(sig); err != nil {
 		c.cfg.Log.Warn("cannot pass a signal on", zap.String("signal", process.SignalName(sig)), zap.Error(err))
 	}
 }
 
-// Disown forgets a child that has ended.
+// Disown removes a child that has ended.
 func (c *Children) Disown(child process.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = slices.DeleteFunc(c.all, func(other process.Handle) bool { return other == child })
 }
 
-// find returns the child of that name; nil if there is none.
+// find returns the child with this name; nil if there is none.
 func (c *Children) find(name string) process.Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +276,7 @@ func (c *Children) find(name string) process.Handle {
 	return nil
 }
 
-// ExitOf returns how a child has ended that was started; false where it was not.
+// ExitOf returns how a child ended. The result is false if the child was not started.
 func (c *Children) ExitOf(name string) (process.Exit, bool) {
 	child := c.find(name)
 	if child == nil {
@@ -280,8 +285,8 @@ func (c *Children) ExitOf(name string) (process.Exit, bool) {
 	return child.Exit(), true
 }
 
-// DriverEnd returns how the driver that was started on this node ended, and whether it printed
-// nothing. It returns zero values if there was no driver.
+// DriverEnd returns how the driver of this node ended, and whether it printed nothing. It returns
+// zero values if there was no driver.
 func (c *Children) DriverEnd() (end signal.ChildEnd, silent bool) {
 	driver := c.find(Driver)
 	if driver == nil {
@@ -292,20 +297,22 @@ func (c *Children) DriverEnd() (end signal.ChildEnd, silent bool) {
 	return signal.ChildEnd{Exit: exit.String(), OOM: oomOf(exit)}, printed == 0
 }
 
-// Count returns how many children there are.
+// Count returns the number of children.
 func (c *Children) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.all)
 }
 
-// Stop ends those children side by side, by TERM and, after the grace, KILL, or, where
-// nothing is lost by it, by KILL alone. It returns what would not die.
+// Stop ends the selected children in parallel: by SIGTERM and, after the grace period, SIGKILL, or
+// by SIGKILL at once if the child is expendable. It returns a message for each child that could not
+// be ended.
 func (c *Children) Stop(grace time.Duration, which func(child string) bool) (left []string) {
 	c.mu.Lock()
 	children := slices.DeleteFunc(slices.Clone(c.all), func(child process.Handle) bool { return !which(child.Name()) })
 	abrupt := maps.Clone(c.abrupt)
 	c.mu.Unlock()
+	// Stop all at the same time.
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup
 	for i, child := range children {
@@ -329,22 +336,22 @@ func (c *Children) Stop(grace time.Duration, which func(child string) bool) (lef
 	return left
 }
 
-// Ended tells whether a child has exited.
+// Ended reports whether a child has exited.
 func Ended(child process.Handle) bool { return pause.Until(child.Ended(), 0) }
 
-// largeLog is from how many bytes on people are told of a child's log. It has no
-// bound: what a driver prints is the user's, and an end that is cut off explains
-// nothing.
+// largeLog is the default of Config.LargeLog. The size of a log is not limited: a driver's output
+// belongs to the user, and a log without its end does not explain a failure.
 const largeLog = 1 << 30
 
-// sizedLog is a child's log that tells once when it has become large.
+// sizedLog is the log of a child. It calls large once when the log reaches a certain size.
 type sizedLog struct {
 	*signal.LogFile
 	size  int64
-	most  int64 // from there on it is large
+	most  int64 // size from which the log is large
 	large func(size int64)
 }
 
+// Write implements io.Writer.
 func (l *sizedLog) Write(data []byte) (int, error) {
 	n, err := l.LogFile.Write(data)
 	before := l.size
@@ -355,13 +362,12 @@ func (l *sizedLog) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// answerLag is how much later than its context something may answer that keeps to
-// it.
+// answerLag is how long after the end of its context a call may still return a result.
 const answerLag = 500 * time.Millisecond
 
-// Answered makes calls into a disk of this node, which may hang as a share does,
-// and gives them up when ctx ends: the kernel does not let go of who waits. Its
-// error then wraps the cause of ctx.
+// Answered makes calls that access a disk of this node, which may hang like a shared file system.
+// If ctx ends first, it abandons them, because the kernel does not interrupt them. Its error then
+// wraps the cause of ctx.
 func Answered[T any](ctx context.Context, calls func() (T, error)) (T, error) {
 	value, err := pause.Bounded(ctx, answerLag, calls)
 	if errors.Is(err, pause.ErrHangs) {

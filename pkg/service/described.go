@@ -8,7 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Described returns the variable that tells the children to the program that looks at what they do.
+// Described returns an environment variable that describes the children to the program that
+// collects stack dumps.
 func (c *Children) Described() []string {
 	c.mu.Lock()
 	all := slices.Clone(c.all)
@@ -16,13 +17,14 @@ func (c *Children) Described() []string {
 	var told []why.Child
 	for _, child := range all {
 		if child.Name() == request.ChildName || Ended(child) && !IsUsers(child.Name()) {
-			continue // none of the job's; or one whose end nobody waits for
+			continue // not a child of the job, or ended without anything waiting for it
 		}
 		told = append(told, described(child))
 	}
 	return []string{why.Describe(told)}
 }
 
+// described returns the description of one child.
 func described(child process.Handle) why.Child {
 	told := why.Child{Name: child.Name(), PID: child.Pid()}
 	if Ended(child) {

@@ -12,24 +12,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Environment is what a run tells the children of a node.
+// Environment holds the information that a run passes to the children of a node in environment
+// variables.
 type Environment struct {
-	Run, Dir string         // the run's name and directory
-	ID       roles.Identity // the node's
-	Place    *team.Seat     // in the team; nil for a child on a node that has none
-	Socket   string         // of the node's rendezvous server; empty without a world of ranks
+	Run, Dir string         // name and directory of the run
+	ID       roles.Identity // identity of the node
+	Place    *team.Seat     // the node's position in the membership; nil for a child on a node that has none
+	Socket   string         // socket of the node's rendezvous server; empty without a world of ranks
 	Trace    trail.TraceContext
-	GPUs     map[string]string // the variables about the node's GPUs
+	GPUs     map[string]string // variables that describe the node's GPUs
 }
 
-// Of returns base with the variables of the environment.
+// Of returns base with the variables of the environment added.
 func (e Environment) Of(base []string) []string {
 	more := map[string]string{
 		roles.RunVariable:    e.Run,
 		"BRINGUPD_RUN_DIR":   e.Dir,
 		"BRINGUPD_ATTEMPT":   strconv.Itoa(e.ID.Attempt),
 		"BRINGUPD_NODE_HOST": e.ID.Host,
-		// A daemon that runs around this one, or has submitted this job, may have set them.
+		// Remove variables that may have been set by a daemon that runs around this one or has submitted
+		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
 		systemd.Variable:        "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(e.ID.Rank),

@@ -14,33 +14,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// evidence are the logs of a service's own.
+// evidence describes the log files that a service writes itself.
 type evidence struct {
 	keeper *signal.Keeper
 	of     framework.Evidence
 }
 
 const (
-	// failTime and keepTime bound what the keeping of logs may add to an end with a
-	// cause, and to any other, where people want all of them.
+	// failTime and keepTime bound how long copying logs may delay the end of a run: failTime if the
+	// run has failed, keepTime if it has not and the user wants all logs.
 	failTime = 2 * time.Second
 	keepTime = 15 * time.Second
-	// failTail is how much of the end of a file is kept, in bytes, where a run fails:
-	// what a service said before its death is there. keepTail is the same where people
-	// want the logs.
+	// failTail is how much of the end of a file is copied, in bytes, if the run has failed: the last
+	// messages of the service are there. keepTail is the same if the user wants the logs.
 	failTail = 1 << 20
 	keepTail = 16 << 20
-	// keepTotal bounds what is copied at the end, in bytes.
+	// keepTotal bounds the bytes copied at the end of a run.
 	keepTotal = 256 << 20
-	// keepRate bounds what a node copies while it runs, in bytes a second: a thousand
-	// nodes are a gigabyte a second at most.
+	// keepRate bounds the copying of a node during a run, in bytes per second: at most one gigabyte
+	// per second for a thousand nodes.
 	keepRate = 1 << 20
-	// slowRound is how long a round may take before it is given up.
+	// slowRound is the time after which one round of copying is abandoned.
 	slowRound = time.Minute
 )
 
-// Evident notes where a service's own logs are, and keeps them while it runs where that
-// is wanted.
+// Evident registers the directory of the logs that a service writes itself. If the service wants
+// it, they are copied while the service runs, not only at the end.
 func (c *Children) Evident(service *framework.Service) {
 	if service.Evidence.Dir == "" {
 		return
@@ -48,7 +47,7 @@ func (c *Children) Evident(service *framework.Service) {
 	name := strings.TrimSuffix(c.LogName(service.Name), ".log") + ".d"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.evidence[name] != nil { // it starts again
+	if c.evidence[name] != nil { // the service is being started again
 		return
 	}
 	e := &evidence{keeper: c.dir.Keeper(service.Evidence.Dir, name), of: service.Evidence}
@@ -58,7 +57,7 @@ func (c *Children) Evident(service *framework.Service) {
 	}
 }
 
-// keepUp keeps what is new, as long as the run goes on. What is wrong is told once.
+// keepUp copies new log data as long as the run goes on. It logs each new error once.
 func (c *Children) keepUp(e *evidence) {
 	limits := signal.KeepLimits{Tail: keepTail, Total: int64(keepRate * e.of.Every.Seconds())}
 	told := ""
@@ -76,8 +75,8 @@ func (c *Children) keepUp(e *evidence) {
 	}
 }
 
-// KeepEvidence keeps the rest of what services have written of their own: those that are
-// always kept, and where the run has failed by this node the ends of the others, too.
+// KeepEvidence copies the remaining log data of services: of services with Evidence.Always and, if
+// the run has failed because of this node, the ends of the logs of all others.
 func (c *Children) KeepEvidence(failed bool) {
 	c.mu.Lock()
 	all := maps.Clone(c.evidence)

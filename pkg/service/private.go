@@ -22,30 +22,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Private is the attempt's own directory on this node.
+// Private is the directory of this attempt on this node.
 type Private struct {
-	in     string           // of which it is a part
-	owned  func(dir string) // told of what is to be removed when this daemon is killed
+	in     string           // parent directory
+	owned  func(dir string) // called with each path that must be removed if this daemon is killed
 	log    *zap.Logger
-	within time.Duration // its disk may take to make it
+	within time.Duration // time limit for creating the directory, because its disk may hang
 	life   Life
 
-	admitting sync.Mutex // over p.mu: its disk may hang
+	admitting sync.Mutex // locked before mu; held during disk access, which may hang
 
 	mu    sync.Mutex
 	made  string            // removed at the end; guarded by mu
-	keys  string            // where Admit has put its files, if not there; removed, too; guarded by mu
-	files []string          // that Admit has put there; guarded by mu
-	env   map[string]string // of what Admit has put there; nil before; guarded by mu
+	keys  string            // directory created by [Private.Admit] for its files, if any; removed too; guarded by mu
+	files []string          // files that [Private.Admit] has created; guarded by mu
+	env   map[string]string // variables for the files of [Private.Admit]; nil before; guarded by mu
 }
 
-// NewPrivate returns a directory that is to be made in another, within a time. The
-// one that is made is told to owned: should this daemon be killed, it is to be removed.
+// NewPrivate returns a [Private]. Its directory will be created inside in, on first use and within
+// a time limit. owned is called with each path that must be removed if this daemon is killed.
 func NewPrivate(in string, within time.Duration, owned func(dir string), log *zap.Logger, life Life) *Private {
 	return &Private{in: in, within: within, owned: owned, log: log, life: life}
 }
 
-// Dir returns the directory, which it makes the first time.
+// Dir returns the directory. The first call creates it.
 func (p *Private) Dir() (string, error) {
 	p.mu.Lock()
 	dir := p.made
@@ -68,11 +68,12 @@ func (p *Private) Dir() (string, error) {
 	})
 }
 
-// own takes a directory that was made for the private one, and returns that.
+// own registers made as the private directory, unless there is one already. It returns the private
+// directory.
 func (p *Private) own(made string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.made != "" || p.life.Work.Err() != nil { // another was first, or it comes too late
+	if p.made != "" || p.life.Work.Err() != nil { // another call was faster, or the daemon is ending
 		go func() { _ = os.Remove(made) }()
 		return p.made
 	}
@@ -81,9 +82,10 @@ func (p *Private) own(made string) string {
 	return made
 }
 
-// Admit puts what lets a node's programs into their framework's cluster where only
-// they find it, the first time, and returns the variables by which they do. The node
-// is described but for them.
+// Admit writes the credentials for the framework's cluster to files that only this user's programs
+// can find. It does so once, and returns the environment variables that lead to the files. self
+// describes the node, except for these files. It returns nil variables if the framework has no
+// credentials.
 func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byte) (map[string]string, error) {
 	guarded, is := f.(framework.Guarded)
 	if env := p.Env(); !is || env != nil {
@@ -94,9 +96,11 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 	return Answered(ctx, func() (map[string]string, error) {
 		p.admitting.Lock()
 		defer p.admitting.Unlock()
-		if env := p.Env(); env != nil { // another was first, and they may be in use
+		if env := p.Env(); env != nil { // another call was faster, and its files may be in use
 			return env, nil
 		}
+		// The directory has the same name on all nodes. If another daemon has created it, use the private
+		// directory of the node.
 		dir := filepath.Join(p.in, keysName(secret))
 		err := os.Mkdir(dir, 0o700)
 		if errors.Is(err, fs.ErrExist) {
@@ -111,6 +115,7 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 			p.mu.Unlock()
 			self.TempDir = dir
 		}
+		// Write the files and publish them.
 		credentials, err := guarded.Credentials(self, secret)
 		if err != nil {
 			return nil, err
@@ -131,8 +136,8 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 	})
 }
 
-// ownDirectory returns an error if what has the path is anything but a directory that this user alone can change. A
-// stranger could have made it: programs of other nodes may look for their keys there.
+// ownDirectory returns an error unless path is a directory that only this user can change. Another
+// user could have created it, and programs of other nodes may look for their keys there.
 func ownDirectory(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -145,23 +150,26 @@ func ownDirectory(path string) error {
 	return nil
 }
 
-// keysName names the directory of what is made of a secret. It is the same on all nodes: programs pass their variables on
-// to others of theirs, on other nodes, as those of NeMo RL do. Nobody can guess it. Where it is there already, by another
-// daemon of this run on the same host, say, the node's private directory does as well.
+// keysName returns the name of the directory for files derived from a secret. It cannot be guessed,
+// and it is the same on all nodes, because some programs (NeMo RL's, for example) pass their
+// variables to processes on other nodes. If the directory exists already, for example because
+// another daemon of this run on the same host has created it, the node's private directory serves
+// as well.
 func keysName(secret []byte) string {
 	sum := sha256.Sum256(append([]byte("directory "), secret...))
 	return "bu-" + hex.EncodeToString(sum[:5])
 }
 
-// Env returns the variables that Admit has; nil before.
+// Env returns the environment variables set by [Private.Admit]; nil before.
 func (p *Private) Env() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.env
 }
 
-// Remove removes the directory, unless it is to be kept, and what Admit has made; or leaves it on a disk that
-// hangs. Who is in a hurry was told to end, and may be killed.
+// Remove removes the directory, unless keep is set, and everything that [Private.Admit] has
+// created. hurried means that the daemon was asked to end and may be killed soon, so that little
+// time is left. If the disk hangs, Remove gives up.
 func (p *Private) Remove(hurried, keep bool) {
 	p.mu.Lock()
 	dirs := []string{p.keys, p.made}
@@ -192,10 +200,9 @@ func (p *Private) Remove(hurried, keep bool) {
 }
 
 const (
-	// removeTime is how long the removal of the private directory may take: it may
-	// be full of what services have left.
+	// removeTime bounds the removal of the private directory, which may contain many files of
+	// services.
 	removeTime = 10 * time.Second
-	// hurriedRemoveTime is the same where the daemon was told to end, and may be
-	// killed.
+	// hurriedRemoveTime is the same if the daemon was asked to end and may be killed.
 	hurriedRemoveTime = 2 * time.Second
 )

@@ -19,16 +19,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Shell returns what runs a line that a user has written.
+// Shell returns the command that runs a line of shell code written by the user.
 func Shell(line string) []string { return []string{"/bin/sh", "-c", line} }
 
-// hurried is how long a service's own files may take to be read, for who is in a
-// hurry.
+// hurried bounds the time for reading a service's own files when a decision depends on them.
 const hurried = time.Second
 
-// Serve starts a service, proves it within the deadline, and has its death
-// told to onDeath from then on. A start that failed in passing is tried again.
-// Its error is a *health.Failure of that kind, or the cause of ctx.
+// Serve starts a service and waits until it is ready, within a time limit. From then on it calls
+// onDeath when the service ends. A start that fails for a transient reason is repeated. The error
+// is a *health.Failure of the given kind, or the cause of ctx.
 func (c *Children) Serve(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
@@ -57,7 +56,8 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 	}
 }
 
-// overruled returns why ctx has ended, other than by its deadline; nil where it has not.
+// overruled returns the cause of ctx if ctx has ended for another reason than its deadline,
+// otherwise nil.
 func overruled(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, health.ErrDeadline) {
 		return cause
@@ -65,8 +65,8 @@ func overruled(ctx context.Context) error {
 	return nil
 }
 
-// unhung returns a service whose own files may lie on a disk that hangs: who asks
-// for what they say does not.
+// unhung returns a copy of the service with functions that do not block if the service's own files
+// are on a disk that hangs.
 func (c *Children) unhung(service *framework.Service) *framework.Service {
 	unhung := *service
 	if look := service.Ready; look != nil {
@@ -86,7 +86,8 @@ func (c *Children) unhung(service *framework.Service) *framework.Service {
 	return &unhung
 }
 
-// soon returns what a look at files says; the zero value where they hang.
+// soon returns the result of look, which reads files; the zero value if they cannot be read in
+// time.
 func soon[T any](ctx context.Context, look func() T) T {
 	ctx, cancel := context.WithTimeoutCause(ctx, hurried, health.ErrDeadline)
 	defer cancel()
@@ -94,13 +95,13 @@ func soon[T any](ctx context.Context, look func() T) T {
 	return said
 }
 
-// startFailure is a start that failed, and whether another try may not.
+// startFailure is a failed start. It also holds whether another attempt may succeed.
 type startFailure struct {
 	*health.Failure
 	transient bool
 }
 
-// attempt makes one start; it returns no failure when the service is up.
+// attempt performs one start. It returns a nil failure if the service is ready.
 func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
 	c.note(service)
 	child, err := c.begin(ctx, service)
@@ -111,13 +112,15 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 		}
 		return nil, &startFailure{Failure: f}
 	}
+	// The process runs: wait until the service is ready.
 	err = c.prove(ctx, service, child)
 	if err == nil {
 		return child, nil
 	}
 	if cause := overruled(ctx); cause != nil {
-		return nil, &startFailure{Failure: health.AsFailure(cause)} // Stop ends the child
+		return nil, &startFailure{Failure: health.AsFailure(cause)} // the caller stops all children
 	}
+	// It is not ready: stop it, and explain why it ended or why it is not ready.
 	died := Ended(child)
 	if died {
 		c.hearOut(child)
@@ -136,7 +139,8 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	return nil, &startFailure{Failure: f}
 }
 
-// note keeps in mind what is to be done about a service in the end.
+// note records how the service must be handled at the end: its own logs, and whether it is
+// expendable.
 func (c *Children) note(service *framework.Service) {
 	c.Evident(service)
 	c.mu.Lock()
@@ -144,22 +148,22 @@ func (c *Children) note(service *framework.Service) {
 	c.abrupt[service.Name] = service.Expendable
 }
 
-// hearOut gives whoever passes on what a child has printed, as a tee does, a
-// moment to do so.
+// hearOut waits briefly for the end of the child's output, which another process, such as tee, may
+// still be passing on.
 func (c *Children) hearOut(child process.Handle) {
 	ctx, cancel := context.WithTimeout(c.life.Hurry, signalSkew)
 	defer cancel()
 	pause.Await(ctx, child.Done())
 }
 
-// prove waits until the service is up. One without a probe is up when it runs.
+// prove waits until the service is ready. A service without a probe is ready at once.
 func (c *Children) prove(ctx context.Context, service *framework.Service, child process.Handle) error {
 	if service.Ready == nil {
 		return nil
 	}
 	var ports []int
 	for _, port := range portsOf(service) {
-		if port.Last == 0 { // of a range the service may leave out those that others have
+		if port.Last == 0 { // in a range, the service may skip ports that are in use
 			ports = append(ports, port.Number)
 		}
 	}
@@ -168,7 +172,7 @@ func (c *Children) prove(ctx context.Context, service *framework.Service, child 
 	})
 }
 
-// portsOf returns all ports that a service will listen on.
+// portsOf returns all ports on which a service will listen.
 func portsOf(service *framework.Service) []framework.Port {
 	if service.Port == 0 {
 		return service.Ports
@@ -176,8 +180,8 @@ func portsOf(service *framework.Service) []framework.Port {
 	return append(slices.Clip(service.Ports), framework.Port{Name: service.Name, Number: service.Port})
 }
 
-// portsFree refuses to start a service where somebody else already listens: a
-// stranger's answer would be taken for the service's own.
+// portsFree returns an error if another process already listens on a port of the service: its
+// answer would be taken for the service's.
 func (c *Children) portsFree(service *framework.Service, kind health.Kind) error {
 	for _, port := range portsOf(service) {
 		holders, err := health.Listeners(port.Number, max(port.Number, port.Last))
@@ -192,8 +196,9 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) error
 	return nil
 }
 
-// WatchStrangers warns in the background if a framework that can keep strangers out of its cluster
-// lets them in. Its service is up on the head.
+// WatchStrangers checks, in the background, whether the framework's cluster accepts clients without
+// credentials, and logs a warning if it does. It applies only to frameworks that support
+// credentials. The head's service must be ready.
 func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
 	if guarded, is := f.(framework.Guarded); is {
 		c.life.Background(func(context.Context) {
@@ -202,8 +207,7 @@ func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, en
 	}
 }
 
-// watch tells onDeath of a service's end. Whatever the code, it is a death,
-// unless the run is over.
+// watch calls onDeath when a service ends, whatever its exit code, unless the run has ended.
 func (c *Children) watch(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
 	c.life.Background(func(ctx context.Context) {
 		if !pause.Await(ctx, child.Ended()) {
@@ -222,7 +226,7 @@ func (c *Children) watch(child process.Handle, kind health.Kind, service *framew
 	})
 }
 
-// watchVital tells onDeath of the end of a process that a service can't do without.
+// watchVital calls onDeath when a vital process of a service ends.
 func (c *Children) watchVital(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
 	if service.Death.Vital == nil {
 		return
@@ -235,7 +239,7 @@ func (c *Children) watchVital(child process.Handle, kind health.Kind, service *f
 			if process.AwaitGone(c.life.Run, one.PID) != nil {
 				return
 			}
-			// If a signal to all is why, it has come to the daemon, too, in a moment.
+			// If a signal to all processes is the reason, the daemon receives it within a moment too.
 			stop := c.stopOf(service)
 			if !pause.For(c.life.Run, signalSkew) || c.endsAfter(stop, child) {
 				return
@@ -250,17 +254,18 @@ func (c *Children) watchVital(child process.Handle, kind health.Kind, service *f
 	}
 }
 
-// stopPatience is for how long the driver may go on after it has ended a service by itself.
+// stopPatience is how long the driver may continue after it has ended a service itself.
 const stopPatience = 10 * time.Second
 
-// stopOf returns the command by which the driver is ending a service at this moment; an empty string
-// if there is none.
+// stopOf returns the command line by which the driver is ending a service at this moment; empty if
+// there is none.
 func (c *Children) stopOf(service *framework.Service) string {
 	driver := c.find(Driver)
 	if service.Death.Stops == nil || driver == nil {
 		return ""
 	}
-	// The command line of a process whose memory is locked does not come, and a death must be told.
+	// The command line of a process cannot be read while its memory is locked, but the failure must be
+	// reported.
 	found := soon(c.life.Work, func() (commands []string) {
 		for _, one := range process.Tree(driver.Pid()) {
 			if argv := process.CommandLine(one.PID); service.Death.Stops(argv) {
@@ -272,13 +277,13 @@ func (c *Children) stopOf(service *framework.Service) string {
 	return strings.Join(found[:min(len(found), 1)], "")
 }
 
-// endsAfter reports whether the driver ends in time, and well, after it has ended a service by the
-// command stop: it needs the service no more then. The end of the run is as good.
+// endsAfter reports whether the driver ends successfully, and in time, after it has ended a service
+// by the command stop: it did not need the service any more. The end of the run counts as well.
 func (c *Children) endsAfter(stop string, service process.Handle) bool {
 	if stop == "" {
 		return false
 	}
-	c.stopTold.Do(func() { // not for each process of the service
+	c.stopTold.Do(func() { // once, not for each process of the service
 		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s by itself: it has %s to end", service.Name(), c.node, stopPatience), zap.String("command", stop))
 	})
 	driver := c.find(Driver)
@@ -293,7 +298,8 @@ func (c *Children) endsAfter(stop string, service process.Handle) bool {
 	return c.life.Run.Err() != nil
 }
 
-// orStopped returns what was seen of a service's end, or the driver's command that explains it.
+// orStopped returns seen, the observed end of a service, or the driver's command if that explains
+// the end.
 func orStopped(seen, stop string) string {
 	if stop == "" {
 		return seen
@@ -301,7 +307,7 @@ func orStopped(seen, stop string) string {
 	return fmt.Sprintf("has ended: the driver has run %q", stop)
 }
 
-// deathOf says how something has ended that should live as long as the job.
+// deathOf describes the end of a process that should run as long as the job.
 func deathOf(exit process.Exit) string {
 	if exit.Status() == 0 {
 		return "ended with 0, though it should live as long as the job"
@@ -309,13 +315,13 @@ func deathOf(exit process.Exit) string {
 	return "died: " + exit.String()
 }
 
-// signalSkew is how much later than a child the daemon may get the same signal:
-// Slurm signals all processes of a step, one after the other.
+// signalSkew is how much later than a child the daemon may receive the same signal: Slurm signals
+// the processes of a step one after the other.
 const signalSkew = 100 * time.Millisecond
 
-// Skew returns how long to wait, after a child's exit, for a signal to the daemon
-// that would explain it. KILL is not sent for an end that is asked for, and
-// what TERM has ended was most likely asked to.
+// Skew returns how long after a child's exit to wait for a signal to the daemon that would explain
+// the exit. A requested end does not start with SIGKILL, so there is no wait for it. An end by
+// SIGTERM was most likely requested, so the wait is longer.
 func Skew(exit process.Exit) time.Duration {
 	switch {
 	case exit.Signal == syscall.SIGKILL:
@@ -327,8 +333,8 @@ func Skew(exit process.Exit) time.Duration {
 	}
 }
 
-// Setup runs a command of the user's to its end, within the time that it has. Its
-// error is a *health.Failure, or the cause of ctx.
+// Setup runs a setup command of the user to its end, within a time limit. The error is a
+// *health.Failure or the cause of ctx.
 func (c *Children) Setup(ctx context.Context, line string, env []string, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
@@ -351,7 +357,7 @@ func (c *Children) Setup(ctx context.Context, line string, env []string, within 
 	return nil
 }
 
-// About adds what is known of the child that a failure is about, and returns that.
+// About adds the child's name, exit and last lines to f, and returns f.
 func (c *Children) About(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
@@ -363,7 +369,7 @@ func (c *Children) About(f *health.Failure, child process.Handle) *health.Failur
 	return f
 }
 
-// oomOf is what a record has of the kernel's count; nil where that says nothing.
+// oomOf returns the record of OOM kills; nil if there were none.
 func oomOf(exit process.Exit) *signal.OOM {
 	if exit.OOM.Kills == 0 {
 		return nil
@@ -371,7 +377,7 @@ func oomOf(exit process.Exit) *signal.OOM {
 	return &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
-// explained adds what the service's own files say.
+// explained adds explanations from the service's own files to f, and returns f.
 func explained(f *health.Failure, explain func() []string) *health.Failure {
 	if explain == nil {
 		return f

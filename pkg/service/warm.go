@@ -14,18 +14,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// warm is a service's process that waits to be told its order.
+// warm is a process of a service that has been started in advance and waits for its order on
+// standard input.
 type warm struct {
 	child process.Handle
 	env   []string
 	order *os.File
 }
 
-// warmTime bounds how long a node that has better to do waits for a start ahead of its time.
+// warmTime bounds how long a node waits for a start in advance.
 const warmTime = 5 * time.Second
 
-// Warm starts a service's process ahead of its time, where there is a service that can
-// use that, for Serve to go on with. What fails here is left to Serve, which tells.
+// Warm starts a service's process in advance, if the service supports that. [Children.Serve] then
+// continues with it. Errors are ignored here, because [Children.Serve] tries again and reports
+// them.
 func (c *Children) Warm(ctx context.Context, service *framework.Service) {
 	if service == nil {
 		return
@@ -42,7 +44,7 @@ func (c *Children) Warm(ctx context.Context, service *framework.Service) {
 	c.warm = w
 }
 
-// warmUp starts a service's process that waits; nil where there is no such way.
+// warmUp starts a waiting process of the service. It returns nil if the service has none.
 func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*warm, error) {
 	if service.Warm == nil {
 		return nil, nil
@@ -64,13 +66,13 @@ func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*war
 	return &warm{child: child, env: service.Env, order: order}, nil
 }
 
-// begin starts a service's process, or goes on with the one that was started ahead of
-// its time.
+// begin starts the service's process, or continues with the one that was started in advance.
 func (c *Children) begin(ctx context.Context, service *framework.Service) (process.Handle, error) {
 	c.mu.Lock()
 	w := c.warm
 	c.warm = nil
 	c.mu.Unlock()
+	// Use the process only if it still runs with the right environment.
 	if w != nil && (Ended(w.child) || !sameEnv(w.env, service.Env)) {
 		c.discard(w)
 		w = nil
@@ -86,20 +88,20 @@ func (c *Children) begin(ctx context.Context, service *framework.Service) (proce
 	}
 	defer func() { _ = w.order.Close() }()
 	_, err := w.order.Write(append(slices.Clip(service.Order), '\n'))
-	if err != nil && !Ended(w.child) { // else its exit tells more
+	if err != nil && !Ended(w.child) { // otherwise its exit explains more
 		return nil, err
 	}
 	return w.child, nil
 }
 
-// discard ends a process that nothing came of.
+// discard ends a process that is not used.
 func (c *Children) discard(w *warm) {
 	_ = w.order.Close()
 	w.child.Stop(c.life.Hurry, 0, syscall.SIGKILL)
 	c.Disown(w.child)
 }
 
-// sameEnv tells whether two environments hold the same, in whatever order.
+// sameEnv reports whether two environments have the same entries, in any order.
 func sameEnv(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

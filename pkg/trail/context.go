@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// The variables by which processes hand a trace on, as OpenTelemetry has them.
+// Environment variables that pass a trace on to child processes, as in OpenTelemetry.
 const (
 	ParentVariable = "TRACEPARENT"
 	StateVariable  = "TRACESTATE"
 )
 
-// TraceContext is a run's place in a distributed trace, by W3C's Trace Context.
+// TraceContext is a run's position in a distributed trace, according to W3C Trace Context.
 type TraceContext struct {
-	State string // TRACESTATE: what others have added for themselves
-	Outer string // the span that the run is in; empty where the trace begins with the run
+	State string // value of TRACESTATE: vendor-specific data
+	Outer string // the parent span of the run; empty if the trace begins with the run
 
-	trace, span string // in lower-case hex, of 16 and 8 bytes
-	flags       string // of 1 byte
+	trace, span string // in lower-case hexadecimal, 16 and 8 bytes
+	flags       string // 1 byte
 }
 
-// ContextOf is the trace of a run: the one that its environment tells of, in
-// which the run is a span of its own; otherwise one that all its nodes derive
-// alike. The nonce makes it unique, and can't be told from it.
+// ContextOf returns the trace context of a run. If environ has a trace context, the run becomes a
+// span in that trace. Otherwise it starts a new trace, with IDs that all nodes derive from run and
+// nonce. The nonce makes them unique and cannot be computed from them.
 func ContextOf(environ []string, run, nonce string) TraceContext {
 	var parent, state string
 	for _, entry := range environ {
@@ -36,23 +36,23 @@ func ContextOf(environ []string, run, nonce string) TraceContext {
 		}
 	}
 	sum := sha256.Sum256([]byte("bringupd trace\x00" + run + "\x00" + nonce))
-	// A new trace counts as sampled: most drivers record what their parent does.
+	// A new trace is marked as sampled: most drivers follow the decision of their parent.
 	own := TraceContext{trace: hex.EncodeToString(sum[:16]), span: hex.EncodeToString(sum[16:24]), flags: "01"}
 	outer, ok := parseParent(parent)
 	if !ok {
-		return own // a state without its parent means nothing
+		return own // a state without a parent has no meaning
 	}
 	outer.span, outer.Outer, outer.State = own.span, outer.span, state
 	return outer
 }
 
-// parseParent reads a header of version 00, or what a later version has in
-// common with it.
+// parseParent parses a traceparent header of version 00, or the corresponding part of a later
+// version.
 func parseParent(text string) (c TraceContext, ok bool) {
 	if text == "" {
 		return c, false
 	}
-	// It is asked for by no command: nobody else is to pay for it.
+	// Compiled here, not in a package variable: most commands never need it.
 	form := regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 	parts := form.FindStringSubmatch(text)
 	if parts == nil {
@@ -62,12 +62,12 @@ func parseParent(text string) (c TraceContext, ok bool) {
 	if version == "ff" || version == "00" && parts[5] != "" || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
 		return c, false
 	}
-	if version != "00" { // of its flags, version 00 has the last
-		bits, _ := hex.DecodeString(flags) // it is hex
+	if version != "00" { // version 00 has only the last of the flags
+		bits, _ := hex.DecodeString(flags) // already matched as hexadecimal
 		flags = hex.EncodeToString([]byte{bits[0] & 1})
 	}
 	return TraceContext{trace: trace, span: span, flags: flags}, true
 }
 
-// String is the value of TRACEPARENT for what the run starts.
+// String returns the value of TRACEPARENT for child processes of the run.
 func (c TraceContext) String() string { return "00-" + c.trace + "-" + c.span + "-" + c.flags }

@@ -1,4 +1,4 @@
-// Package trail is what a daemon leaves behind for people: events, one JSON
-// object a line, and its log. It has the one schema of events, for who writes
-// them and for who reads them, and the run's place in a distributed trace.
+// Package trail writes the event log of a daemon, one JSON object per line, and the daemon's own
+// log. It defines the schema of events for writers and readers, and the run's position in a
+// distributed trace.
 package trail

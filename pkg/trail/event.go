@@ -5,99 +5,99 @@ import (
 	"encoding/json"
 )
 
-// Version is the version of the form of the lines.
+// Version is the version of the event format.
 const Version = 1
 
-// Word is what a line tells of.
+// Word is the type of an event.
 type Word string
 
-// The words. docs/run-directory.md has the fields of each.
+// Event types. docs/run-directory.md lists the fields of each.
 const (
 	Enter   Word = "enter"        // a phase begins
 	Leave   Word = "leave"        // a phase has ended
-	Told    Word = "published"    // a record of this node's is there for all to see
-	Saw     Word = "saw"          // a record of the head's was seen, for the first time
-	Reached Word = "reached"      // the head sees that ranks are in a state
-	Start   Word = "start"        // a child runs
-	Probe   Word = "probe"        // a probe says something else than before
+	Told    Word = "published"    // a record of this node has been published
+	Saw     Word = "saw"          // a record of the head was seen for the first time
+	Reached Word = "reached"      // the head sees that nodes have reached a state
+	Start   Word = "start"        // a child has been started
+	Probe   Word = "probe"        // the result of a probe has changed
 	Exit    Word = "exit"         // a child has ended
-	Waits   Word = "check-waits"  // checks wait for something
-	Check   Word = "check"        // a check does not pass, or only with a warning
-	Checked Word = "checked"      // all checks have been made
-	Differs Word = "nodes-differ" // the head finds that nodes are not alike
-	Watch   Word = "gpu-watch"    // the GPUs are watched, or can't be
-	GPU     Word = "gpu"          // something has befallen a GPU
-	Befell  Word = "befallen"     // the head has heard of that
-	Line    Word = "lifeline"     // it is up, or down
-	Share   Word = "share"        // it does not answer and is outwaited, or it answers again
-	Failed  Word = "failed"       // something has failed here
-	Failure Word = "failure"      // the head knows of a failure, wherever
-	Dropped Word = "dropped"      // the head goes on without a node
-	Request Word = "request"      // the head has taken in what somebody outside asks for
-	Exec    Word = "exec"         // a command for somebody outside begins
-	ExecEnd Word = "exec-exit"    // it has ended
-	Fence   Word = "fence"        // the ranks have left a fence
-	Spawned Word = "spawned"      // a rank has spawned others
-	Context Word = "trace"        // the head has a trace context for all that the run starts
+	Waits   Word = "check-waits"  // checks are waiting for a condition
+	Check   Word = "check"        // a check has failed or passed with a warning
+	Checked Word = "checked"      // all checks are done
+	Differs Word = "nodes-differ" // the head has found differences between nodes
+	Watch   Word = "gpu-watch"    // the GPUs are being watched, or cannot be
+	GPU     Word = "gpu"          // an event of a GPU on this node
+	Befell  Word = "befallen"     // the head has received a GPU event of a node
+	Line    Word = "lifeline"     // the peer link is up or down
+	Share   Word = "share"        // the shared file system is unresponsive and tolerated, or responsive again
+	Failed  Word = "failed"       // a failure on this node
+	Failure Word = "failure"      // the head has received a failure of any node
+	Dropped Word = "dropped"      // the head continues without a node
+	Request Word = "request"      // the head has accepted a request from outside the job
+	Exec    Word = "exec"         // a requested command has started
+	ExecEnd Word = "exec-exit"    // a requested command has ended
+	Fence   Word = "fence"        // the node's ranks have left a fence
+	Spawned Word = "spawned"      // a rank has spawned other ranks
+	Context Word = "trace"        // the head has determined the trace context of the run
 	End     Word = "end"          // the daemon has nothing left to do
 )
 
-// Lost stands where lines are missing that the share did not take: as many as
-// Fields.Dropped says. No daemon writes the word.
+// Lost marks a gap of Fields.Dropped lines, which the shared file system did not accept. Daemons do
+// not write this type; [Decode] sets it.
 const Lost Word = "lost"
 
-// Fields are what some events have; docs/run-directory.md says which. A pointer
-// is nil where the event does not tell.
+// Fields are the optional fields of events; docs/run-directory.md lists which event has which. A
+// nil pointer means that the event does not have the field.
 type Fields struct {
 	Left    string `json:"left,omitempty"`   // the phase that has ended
-	Record  string `json:"record,omitempty"` // the name that was published or seen
-	State   string `json:"state,omitempty"`  // that ranks have reached
-	Ranks   string `json:"ranks,omitempty"`  // which: 1-3,7
+	Record  string `json:"record,omitempty"` // name of the record that was published or seen
+	State   string `json:"state,omitempty"`  // state that the nodes have reached
+	Ranks   string `json:"ranks,omitempty"`  // their indices, such as 1-3,7
 	Child   string `json:"child,omitempty"`
 	PID     int    `json:"pid,omitempty"`
-	Request string `json:"request,omitempty"` // its ID
-	Nodes   *int   `json:"nodes,omitempty"`   // how many are asked for it
-	Fence   string `json:"fence,omitempty"`   // its name
-	Round   int    `json:"round,omitempty"`   // how often it was entered
-	Check   string `json:"check,omitempty"`   // its ID
-	Checks  string `json:"checks,omitempty"`  // what they wait for
-	Verdict string `json:"verdict,omitempty"` // check names them
-	Passed  *int   `json:"passed,omitempty"`  // how many checks have
-	TookNS  int64  `json:"took_ns,omitempty"` // how long it took
-	OK      *bool  `json:"ok,omitempty"`      // it went well
-	Exit    string `json:"exit,omitempty"`    // how it ended, in words
-	Seen    string `json:"seen,omitempty"`    // what a probe saw
-	Of      *int   `json:"of,omitempty"`      // the rank that it is about, where that is another
-	Kind    string `json:"kind,omitempty"`    // of a failure: health names them
-	What    string `json:"what,omitempty"`    // the sentence
-	Up      *bool  `json:"up,omitempty"`      // of the lifeline
-	How     string `json:"how,omitempty"`     // it ended
-	Answers *bool  `json:"answers,omitempty"` // of the share
+	Request string `json:"request,omitempty"` // ID of the request
+	Nodes   *int   `json:"nodes,omitempty"`   // number of nodes it is for
+	Fence   string `json:"fence,omitempty"`   // name of the fence
+	Round   int    `json:"round,omitempty"`   // number of times it has been entered
+	Check   string `json:"check,omitempty"`   // ID of the check
+	Checks  string `json:"checks,omitempty"`  // conditions that the checks are waiting for
+	Verdict string `json:"verdict,omitempty"` // verdict as named by package check
+	Passed  *int   `json:"passed,omitempty"`  // number of checks passed
+	TookNS  int64  `json:"took_ns,omitempty"` // duration in nanoseconds
+	OK      *bool  `json:"ok,omitempty"`      // success or failure
+	Exit    string `json:"exit,omitempty"`    // description of the exit
+	Seen    string `json:"seen,omitempty"`    // result of a probe
+	Of      *int   `json:"of,omitempty"`      // rank or node that the event is about, if not this node
+	Kind    string `json:"kind,omitempty"`    // kind of failure as named by package health
+	What    string `json:"what,omitempty"`    // description of the event
+	Up      *bool  `json:"up,omitempty"`      // state of the peer link
+	How     string `json:"how,omitempty"`     // reason of its end
+	Answers *bool  `json:"answers,omitempty"` // whether the shared file system responds
 	GPUs    *int   `json:"gpus,omitempty"`
 	Error   string `json:"error,omitempty"`
-	GPU     string `json:"gpu,omitempty"` // what has befallen it
+	GPU     string `json:"gpu,omitempty"` // description of the GPU event
 	Parent  string `json:"traceparent,omitempty"`
 	Outer   string `json:"parent_span,omitempty"`
-	Code    *int   `json:"code,omitempty"`    // the daemon's exit code
-	Dropped int    `json:"dropped,omitempty"` // lines that the share did not take
+	Code    *int   `json:"code,omitempty"`    // exit code of the daemon
+	Dropped int    `json:"dropped,omitempty"` // number of lines that the shared file system did not accept
 }
 
-// Well tells whether the event says that it went well.
+// Well reports whether the event describes a success.
 func (f Fields) Well() bool { return f.OK != nil && *f.OK }
 
-// Event is one line as it is in the file.
+// Event is one line of the event log.
 type Event struct {
-	At      string `json:"at,omitempty"` // the node's wall clock, by RFC 3339
+	At      string `json:"at,omitempty"` // wall clock of the node, in RFC 3339 format
 	Word    Word   `json:"event,omitempty"`
 	Version int    `json:"v,omitempty"`
-	Rank    *int   `json:"rank,omitempty"` // nil before there is a run directory
-	Host    string `json:"host,omitempty"` // likewise empty
+	Rank    *int   `json:"rank,omitempty"` // index of the node; nil before the run directory exists
+	Host    string `json:"host,omitempty"` // empty before the run directory exists
 	Fields
-	SinceNS int64  `json:"since_start_ns,omitempty"` // by the monotonic clock, from the daemon's start
-	Phase   string `json:"phase,omitempty"`          // that the node entered last
+	SinceNS int64  `json:"since_start_ns,omitempty"` // monotonic time since the daemon's start, in nanoseconds
+	Phase   string `json:"phase,omitempty"`          // phase that the node has entered last
 }
 
-// encode returns the event's line.
+// encode returns the event as a line.
 func (e Event) encode() ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -106,10 +106,9 @@ func (e Event) encode() ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// Decode reads one line. Fields that are not what they should be are left out;
-// ok says that the line is an event at all.
+// Decode parses one line. Invalid fields are left out. ok is false if the line is not an event.
 func Decode(line []byte) (e Event, ok bool) {
-	// An error may be of one field alone: what was read of the others is kept.
+	// The error may concern a single field: the other fields have been decoded.
 	if err := json.Unmarshal(line, &e); err != nil && e.Word == "" {
 		return e, false
 	}

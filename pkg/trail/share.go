@@ -10,20 +10,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Arrivals notes when the head first saw each rank's answer to the canary. It
-// is not safe for concurrent use.
+// Arrivals records when the head first saw each node's answer to the round-trip probe of the shared
+// file system. It is not safe for concurrent use.
 type Arrivals struct {
-	published time.Time // when the canary was
-	order     []int     // ranks, as they came
+	published time.Time // when the probe was published
+	order     []int     // node indices, in order of arrival
 	seen      map[int]time.Time
 }
 
-// NewArrivals returns that of a canary which was published then.
+// NewArrivals returns the [Arrivals] of a probe that was published at the given time.
 func NewArrivals(published time.Time) *Arrivals {
 	return &Arrivals{published: published, seen: make(map[int]time.Time)}
 }
 
-// Note takes in the ranks that a look at that time showed.
+// Note records the nodes that were found by a listing at time at.
 func (a *Arrivals) Note(ranks []int, at time.Time) {
 	for _, rank := range ranks {
 		if _, there := a.seen[rank]; !there && rank != 0 {
@@ -33,7 +33,8 @@ func (a *Arrivals) Note(ranks []int, at time.Time) {
 	}
 }
 
-// Sample returns up to n ranks, the first and the last to come among them.
+// Sample returns up to n nodes, evenly distributed by time of arrival, including the first and the
+// last.
 func (a *Arrivals) Sample(n int) []int {
 	if len(a.order) <= n {
 		return slices.Clone(a.order)
@@ -45,30 +46,31 @@ func (a *Arrivals) Sample(n int) []int {
 	return ranks
 }
 
-// Trip is the canary's round trip by one rank: less what the rank itself did
-// with it. It means nothing for a rank that came late.
+// Trip returns the probe's round trip to one node, less the node's own processing time. ok is false
+// if the node came late, because the result is meaningless then.
 func (a *Arrivals) Trip(rank int, joined signal.JoinedRecord) (signal.RoundTrip, bool) {
 	took := a.seen[rank].Sub(a.published) - joined.Answer
 	return signal.RoundTrip{Rank: rank, Took: max(0, took)}, joined.Waited
 }
 
-// Asked is what the daemons of a run have asked of the share.
+// Asked counts the calls that the daemons of a run have made to the shared file system.
 type Asked struct {
-	Rows    []AskedRow // those of which there were any, then their sum
+	Rows    []AskedRow // types of call that were made, then totals
 	Slowest signal.SlowCall
 	Trips   []signal.RoundTrip
-	Workers int // that have told
+	Workers int // number of workers that have reported
 }
 
-// AskedRow is how often one call was made: by the head, by the workers, and by all of them.
+// AskedRow is the count of one type of call: by the head, the workers, and all of them.
 type AskedRow struct {
 	Call                           string
 	Head, Least, Median, Most, All int64
 }
 
-// AskedOf adds up what the head and those workers tell that have.
+// AskedOf returns the statistics of the head and of the workers that have reported theirs.
 func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 	a := Asked{Slowest: report.Head.Slowest, Trips: report.RoundTrips, Workers: len(workers)}
+	// Each row summarises one counter over all workers.
 	row := func(call string, of func(signal.Stats) int64) {
 		r := AskedRow{Call: call, Head: of(report.Head), All: of(report.Head)}
 		var counts []int64
@@ -83,6 +85,7 @@ func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 			a.Rows = append(a.Rows, r)
 		}
 	}
+	// A row for each type of call, then totals.
 	for _, op := range signal.Ops() {
 		row(op.String(), func(s signal.Stats) int64 { return s.ByKind[op.String()] })
 	}
@@ -96,7 +99,7 @@ func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 	return a
 }
 
-// Table is that for people who look at a log.
+// Table returns the counts as text, for a log.
 func (a Asked) Table() string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -104,7 +107,7 @@ func (a Asked) Table() string {
 	for _, r := range a.Rows {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.Least, r.Median, r.Most, r.All-r.Head)
 	}
-	_ = table.Flush() // into memory
+	_ = table.Flush() // writes to memory
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))
 	for _, trip := range a.Trips {
 		fmt.Fprintf(&text, "\na record and its answer were seen after %s by way of rank %d", trip.Took.Round(10*time.Microsecond), trip.Rank)

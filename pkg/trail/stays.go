@@ -7,11 +7,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// stays are the phases that a daemon was in, in the order in which it entered
-// them.
+// stays lists the phases of a daemon, in the order in which it entered them.
 type stays []stay
 
-// stay is a time that a daemon is in a phase for.
+// stay is one period in a phase.
 type stay struct {
 	phase string
 	from  time.Time
@@ -19,10 +18,11 @@ type stay struct {
 	over  bool
 }
 
-// lone are the phases that no part of the sequence leaves: each ends those that
-// come before it.
+// lone lists the phases that are not left explicitly. Entering one of them ends those that precede
+// it in the list.
 var lone = [...]string{"stand-by", "driver", "drain"}
 
+// enter begins a phase at time now.
 func (s *stays) enter(phase string, now time.Time) {
 	next := slices.Index(lone[:], phase)
 	for i, stay := range *s {
@@ -33,6 +33,7 @@ func (s *stays) enter(phase string, now time.Time) {
 	*s = append(*s, stay{phase: phase, from: now})
 }
 
+// leave ends a phase that took the given time.
 func (s stays) leave(phase string, took time.Duration) {
 	for i, stay := range s {
 		if stay.phase == phase && !stay.over {
@@ -41,7 +42,7 @@ func (s stays) leave(phase string, took time.Duration) {
 	}
 }
 
-// newest is the phase entered last.
+// newest returns the phase entered last.
 func (s stays) newest() string {
 	if len(s) == 0 {
 		return "start"
@@ -49,6 +50,7 @@ func (s stays) newest() string {
 	return s[len(s)-1].phase
 }
 
+// lasted returns the total time in each phase up to now.
 func (s stays) lasted(now time.Time) (phases []signal.PhaseTime) {
 	for _, stay := range s {
 		took := stay.took

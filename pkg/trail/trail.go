@@ -13,13 +13,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Trail is what one daemon leaves behind. Events and log wait in memory until
-// there is a run directory. Its methods may be called from several goroutines.
+// Trail is the event log of one daemon, together with the daemon's own log. Events and lines are
+// kept in memory until [Trail.Open]. Its methods may be called from several goroutines.
 type Trail struct {
-	// Log takes the lines of the daemon's log.
+	// Log receives the lines of the daemon's own log.
 	Log *journal.Journal
-	// Changed is told of each phase that is entered, and of none where one is
-	// left; nil: nobody is told. It is set before the first phase.
+	// Changed is called with each phase that is entered, and with "" if a phase is left. It may be
+	// nil. It must be set before the first phase.
 	Changed func(entered string)
 
 	began  time.Time
@@ -30,30 +30,30 @@ type Trail struct {
 	host   string              // guarded by mu
 	stays  stays               // guarded by mu
 	passed []signal.PhaseTime  // guarded by mu
-	exits  map[string]struct{} // children whose end was told of, guarded by mu
-	fences int                 // told of, guarded by mu
-	spawns int                 // guarded by mu
+	exits  map[string]struct{} // ends already recorded, by child and PID; guarded by mu
+	fences int                 // number of recorded fences; guarded by mu
+	spawns int                 // number of spawn calls; guarded by mu
 }
 
-// New returns a trail that begins now. Close must be called once it was opened.
+// New returns a [Trail] that begins now. After Open, it must be closed.
 func New() *Trail {
 	return &Trail{Log: journal.New(), began: time.Now(), events: journal.New(), exits: make(map[string]struct{})}
 }
 
-// Open gives the trail its files, which are named after the kind of daemon: a
-// sandbox's own daemon has the rank of the node's other one.
+// Open sets the files to write. Their names contain the kind of daemon, because a sandbox's own
+// daemon has the same node index as the main daemon of its node.
 func (t *Trail) Open(dir *signal.Dir, id roles.Identity, kind string) {
-	t.mu.Lock() // the node's checks run already, and may write
+	t.mu.Lock() // the node's checks may be running and writing events
 	t.rank, t.host = &id.Rank, id.Host
 	t.mu.Unlock()
 	t.events.Open(dir.LogFile(signal.Events, signal.EventsName(kind, id.Rank, id.Size)))
 	t.Log.Open(dir.LogFile(signal.Logs, signal.LogName(kind, id.Rank, id.Size)))
 }
 
-// Age is how long ago the trail began.
+// Age returns the time since the [Trail] began.
 func (t *Trail) Age() time.Duration { return time.Since(t.began) }
 
-// Event writes one event. What it needs in addition to the fields, it has.
+// Event writes one event with the given fields and adds time, node and phase.
 func (t *Trail) Event(word Word, fields Fields) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *Trail) Event(word Word, fields Fields) {
 	}
 }
 
-// Enter says which phase the node is in from now on.
+// Enter records that the node enters a phase.
 func (t *Trail) Enter(phase string) {
 	t.mu.Lock()
 	t.stays.enter(phase, time.Now())
@@ -76,7 +76,7 @@ func (t *Trail) Enter(phase string) {
 	t.tell(phase)
 }
 
-// Leave says how long a phase took, and whether it went well.
+// Leave records that a phase has ended, how long it took, and whether it succeeded.
 func (t *Trail) Leave(phase string, took time.Duration, well bool) {
 	t.mu.Lock()
 	t.passed = append(t.passed, signal.PhaseTime{Phase: phase, Took: took})
@@ -86,6 +86,7 @@ func (t *Trail) Leave(phase string, took time.Duration, well bool) {
 	t.Event(Leave, Fields{Left: phase, TookNS: took.Nanoseconds(), OK: &well})
 }
 
+// tell calls [Trail.Changed].
 func (t *Trail) tell(entered string) {
 	if t.Changed != nil {
 		t.Changed(entered)
@@ -99,28 +100,28 @@ func (t *Trail) Phase() string {
 	return t.stays.newest()
 }
 
-// Passed returns the phases that were left so far.
+// Passed returns the phases that have been left so far.
 func (t *Trail) Passed() []signal.PhaseTime {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.passed)
 }
 
-// Lasted tells how long each phase took, or takes so far, in the order in which
-// they were entered first. A phase may come again, where the team changes.
+// Lasted returns how long each phase took, or has taken so far, in the order of first entry. A
+// phase can be entered several times, because the membership can change.
 func (t *Trail) Lasted(now time.Time) []signal.PhaseTime {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.stays.lasted(now)
 }
 
-// Sync has what is there written while the node does other things.
+// Sync starts to write pending lines. It does not wait.
 func (t *Trail) Sync() {
 	_ = t.events.Sync()
 	_ = t.Log.Sync()
 }
 
-// Close writes what is left, and waits for that until ctx ends.
+// Close writes the remaining lines, and waits until ctx ends at the latest.
 func (t *Trail) Close(ctx context.Context) {
 	var closing sync.WaitGroup
 	closing.Go(func() { _ = t.events.Close(ctx) })
@@ -128,13 +129,13 @@ func (t *Trail) Close(ctx context.Context) {
 	closing.Wait()
 }
 
-// Published notes that a record is there for all to see, and since when it may
-// have been.
+// Published records that a record has been published. The record may have become visible at any
+// time since began.
 func (t *Trail) Published(name string, began time.Time) {
 	t.Event(Told, Fields{Record: name, TookNS: time.Since(began).Nanoseconds()})
 }
 
-// Exited notes once how a child has ended.
+// Exited records how a child ended. Repeated calls for the same child are ignored.
 func (t *Trail) Exited(child string, pid int, how string) {
 	key := fmt.Sprint(child, " ", pid)
 	t.mu.Lock()
@@ -147,15 +148,16 @@ func (t *Trail) Exited(child string, pid int, how string) {
 }
 
 const (
-	// mostFences and mostSlowFences bound how many fences leave an event: a program may meet in each of its steps.
-	// After the first only those that took slowFence are told of.
+	// mostFences and mostSlowFences bound the number of fences that are recorded, because a program
+	// may have a fence in each of its steps. After the first mostFences, only failed fences and those
+	// that took slowFence are recorded.
 	mostFences     = 20
 	mostSlowFences = 1000
 	slowFence      = time.Second
 )
 
-// Met notes that the ranks of this node have left a fence, which the first of them had entered so long ago, because all had
-// come, or by an error.
+// Met records that the ranks of this node have left a fence, at the time took after the first of
+// them entered it. err is nil if the fence was complete.
 func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
 	t.mu.Lock()
 	told := t.fences < mostFences || (took >= slowFence || err != nil) && t.fences < mostSlowFences
@@ -172,7 +174,8 @@ func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
 	}
 }
 
-// Spawned notes that a rank has spawned others, which are numbered from first on and run on these hosts; it returns that as a sentence.
+// Spawned records that the rank by has spawned count ranks, numbered from first, on these hosts. It
+// returns a sentence that says so.
 func (t *Trail) Spawned(by, first, count int, hosts []string) string {
 	ranks := make([]int, count)
 	for i := range ranks {
@@ -189,8 +192,8 @@ func (t *Trail) Spawned(by, first, count int, hosts []string) string {
 	return what
 }
 
-// Sightings returns what takes in a look at Control, and notes what of the
-// head's it shows for the first time.
+// Sightings returns a function that takes listings of the control directory, and records which of
+// the head's records appear for the first time.
 func (t *Trail) Sightings() func(l signal.Listing, size int) {
 	seen := make(map[string]bool)
 	return func(l signal.Listing, size int) {
@@ -210,8 +213,8 @@ func (t *Trail) Sightings() func(l signal.Listing, size int) {
 	}
 }
 
-// Musters returns what takes in the head's look at Nodes, and notes which ranks
-// it shows in a state for the first time.
+// Musters returns a function that takes the head's listings of the nodes directory, and records
+// which nodes have newly reached a state.
 func (t *Trail) Musters() func(l signal.Listing) {
 	known := make(map[string][]int)
 	return func(l signal.Listing) {
@@ -220,6 +223,7 @@ func (t *Trail) Musters() func(l signal.Listing) {
 			if len(ranks) == len(known[state]) {
 				continue
 			}
+			// Record only the nodes that the previous listing did not show.
 			fresh := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
 				_, before := slices.BinarySearch(known[state], rank)
 				return before
@@ -231,14 +235,15 @@ func (t *Trail) Musters() func(l signal.Listing) {
 }
 
 const (
-	// mostProbes bounds how often a service's probe leaves an event: what it sees
-	// may be something else each time.
+	// mostProbes bounds the number of events per service's probe, because each result may differ from
+	// the one before.
 	mostProbes = 10
-	// longestSeen bounds in bytes what a probe saw.
+	// longestSeen bounds the recorded result of a probe, in bytes.
 	longestSeen = 300
 )
 
-// Probed returns a look that notes when it sees something else than before.
+// Probed wraps the probe look of a child. The returned function records results that differ from
+// the previous one.
 func (t *Trail) Probed(child string, look func(context.Context) error) func(context.Context) error {
 	told, events := "", 0
 	return func(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// level is of what people are told. The workers say on standard error only what
-// went wrong: sixty-four nodes that tell how well they are hide the one that isn't.
+// level returns the lowest level that is shown on standard error. Workers show only problems: 64
+// nodes that report success would hide the one that fails.
 func (c Config) level(id roles.Identity) zapcore.Level {
 	switch {
 	case c.Verbose:
@@ -24,6 +24,7 @@ func (c Config) level(id roles.Identity) zapcore.Level {
 	}
 }
 
+// peopleEncoder returns the encoder for standard error.
 func peopleEncoder(asJSON bool) zapcore.Encoder {
 	if asJSON {
 		return zapcore.NewJSONEncoder(encoding())
@@ -34,19 +35,20 @@ func peopleEncoder(asJSON bool) zapcore.Encoder {
 	return zapcore.NewConsoleEncoder(config)
 }
 
-// Refuse says why there is no daemon, in the form of what a daemon says. It
-// waits for a reader no longer than a daemon does at its end.
+// Refuse reports why the daemon does not start, in the format of a daemon's log. It does not wait
+// longer for the reader of to than a daemon does at its end.
 func Refuse(to io.Writer, asJSON bool, err error, code int) {
 	v := open(Config{To: to, JSON: asJSON})
 	defer v.Close()
 	if !asJSON {
-		_, _ = v.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: %v\n", err))) // it may quote a record
+		_, _ = v.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: %v\n", err))) // the error may quote a record
 		return
 	}
 	core := zapcore.NewCore(peopleEncoder(true), v, zapcore.ErrorLevel)
 	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
 }
 
+// encoding returns the encoder configuration of the daemon's own log.
 func encoding() zapcore.EncoderConfig {
 	return zapcore.EncoderConfig{
 		TimeKey: "at", LevelKey: "level", NameKey: "daemon", MessageKey: "msg",

@@ -12,8 +12,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Spoken is a line of a daemon's own log, which is JSON, as people read it: the time, the level, what it says, and then
-// its fields, in quotes where they need any. The text is one line, but may hold what a terminal obeys. ok is whether it is such a line.
+// Spoken converts a line of a daemon's own log, which is JSON, to readable text: time, level,
+// message, and then the fields, quoted if necessary. The text is one line but may contain control
+// sequences of terminals. ok is false if the line is not such a record.
 func Spoken(line []byte) (text string, ok bool) {
 	var record map[string]json.RawMessage
 	var known struct{ At, Level, Msg string }
@@ -39,28 +40,29 @@ func Spoken(line []byte) (text string, ok bool) {
 	return strings.ReplaceAll(b.String(), "\n", " "), true
 }
 
-// longestRecord is how long a line may be, in bytes, to be taken for a record.
+// longestRecord is the maximum length of a line that is parsed as a record, in bytes.
 const longestRecord = 1 << 20
 
-// Ear makes lines for people of a daemon's own log, as it is read piece by piece. What is no record stays as it is. All is
-// made inert: JSON may hide what a terminal obeys.
+// Ear converts a daemon's own log to readable lines while it is read piece by piece. Lines that are
+// not records are left unchanged. Control sequences of terminals, which JSON may hide, are escaped.
 type Ear struct{ lines process.Lines }
 
-// NewEar returns one that has heard nothing.
+// NewEar returns an [Ear] at the beginning of a log.
 func NewEar() *Ear { return &Ear{process.Lines{Longest: longestRecord}} }
 
-// Hear returns the lines that have ended with the next piece.
+// Hear returns the readable form of the lines that are completed by piece.
 func (e *Ear) Hear(piece []byte) (said []byte) {
 	e.lines.Add(piece, func(line []byte, _ bool) { said = append(said, told(line)...) })
 	return said
 }
 
-// Rest returns a line without an end.
+// Rest returns the readable form of an incomplete last line.
 func (e *Ear) Rest() (said []byte) {
 	e.lines.End(func(line []byte, _ bool) { said = told(line) })
 	return said
 }
 
+// told returns the readable form of one line.
 func told(line []byte) []byte {
 	if text, ok := Spoken(line); ok {
 		line = []byte(text)

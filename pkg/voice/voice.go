@@ -1,5 +1,5 @@
-// Package voice is what a daemon says to people, on standard error, and to its own
-// log.
+// Package voice writes a daemon's log messages to standard error, for the user, and to the daemon's
+// own log.
 package voice
 
 import (
@@ -20,33 +20,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// lastTime is for how long, in all, a daemon that ends waits for a reader.
+// lastTime is the total time for which a daemon that ends waits for the reader of its standard
+// error.
 const lastTime = 2 * time.Second
 
-// Config is how a daemon speaks.
+// Config configures the messages on standard error.
 type Config struct {
 	To      io.Writer
-	JSON    bool // every line is a record; the last words, too
+	JSON    bool // write every line as a record, including the final message
 	Verbose bool
 }
 
-// Voice is what is said on standard error. That may be a pipe which nobody
-// empties, and the driver has it, too, so that it can't be made one that never
-// blocks: who says something does not wait until it is taken. The daemon's end
-// alone does, for a moment.
+// Voice writes messages to standard error. Standard error may be a pipe that no process reads, and
+// it cannot be made non-blocking because the driver shares it. So messages are queued, and the
+// goroutine that logs a message does not wait until it is read. Only a daemon that ends waits, for
+// a short time.
 type Voice struct {
-	// Log speaks to people, at the level that is set, and tells everything to the
+	// Log writes messages from a configured level on to standard error, and all messages to the
 	// daemon's own log.
 	Log *zap.Logger
 
 	*journal.Journal
 	cfg      Config
-	loud     zap.AtomicLevel // of what Log tells people
-	lost     atomic.Int64    // lines that were refused for good
-	patience time.Duration   // what is left of lastTime; owned by who ends the daemon
+	loud     zap.AtomicLevel // lowest level of messages for standard error
+	lost     atomic.Int64    // lines that could not be written
+	patience time.Duration   // remainder of lastTime; used only by the goroutine that ends the daemon
 }
 
-// New returns the voice of a daemon, which must be closed, and whose own log is own.
+// New returns the [Voice] of a daemon, which must be closed. own receives the daemon's own log.
 func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Voice {
 	v := open(cfg)
 	v.loud = zap.NewAtomicLevelAt(cfg.level(id))
@@ -56,7 +57,7 @@ func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Voice {
 	return v
 }
 
-// open returns a voice without a log.
+// open returns a [Voice] without Log.
 func open(cfg Config) *Voice {
 	v := &Voice{Journal: journal.New(), cfg: cfg, patience: lastTime}
 	v.Eager = true
@@ -69,9 +70,8 @@ func open(cfg Config) *Voice {
 	return v
 }
 
-// LastWords gives the last words to standard error, in one piece, and to the
-// daemon's own log, under why and with the fields. What comes after them goes to
-// that log alone.
+// LastWords writes the final message to standard error, in one piece, and to the daemon's own log,
+// with the message why and the fields. Later messages go to that log only.
 func (v *Voice) LastWords(words []string, level zapcore.Level, why string, fields ...zap.Field) {
 	defer v.Hush()
 	if len(words) == 0 {
@@ -84,23 +84,23 @@ func (v *Voice) LastWords(words []string, level zapcore.Level, why string, field
 	v.Log.Log(level, why, append(fields, zap.Strings("last_words", words))...)
 }
 
-// Hush has people be told nothing more.
+// Hush stops messages to standard error.
 func (v *Voice) Hush() { v.loud.SetLevel(zapcore.FatalLevel) }
 
-// Postscript has people be told of warnings again, after the last words, until
-// Hush.
+// Postscript lets warnings through to standard error again, after the final message, until
+// [Voice.Hush].
 func (v *Voice) Postscript() { v.loud.SetLevel(zapcore.WarnLevel) }
 
-// Wait gives a reader the time to take what was said.
+// Wait waits for a limited time until the queued messages have been written.
 func (v *Voice) Wait() { v.spend(v.Flush) }
 
-// Close ends the voice, and returns how many lines nobody has taken.
+// Close closes the [Voice], and returns the number of lines that could not be written.
 func (v *Voice) Close() int {
 	v.spend(v.Journal.Close)
 	return v.Left() + int(v.lost.Load())
 }
 
-// spend has something wait, for no longer than there is patience.
+// spend calls wait with a context that ends when [Voice.patience] is used up.
 func (v *Voice) spend(wait func(ctx context.Context) error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), v.patience, errUnread)
@@ -109,12 +109,14 @@ func (v *Voice) spend(wait func(ctx context.Context) error) {
 	v.patience -= min(v.patience, time.Since(began))
 }
 
+// errUnread is the cause of that context's end.
 var errUnread = errors.New("nobody has read standard error")
 
-// mouth is the file behind a voice. It never refuses: who has gone away does not
-// come back for what he has missed.
+// mouth is the file that a [Voice] writes to. Its Write never fails: if the reader has gone, later
+// writes would fail too, so the lines are only counted.
 type mouth struct{ of *Voice }
 
+// Write implements io.Writer.
 func (m mouth) Write(lines []byte) (int, error) {
 	if err := process.PassOn(m.of.cfg.To, lines); err != nil {
 		m.of.lost.Add(int64(bytes.Count(lines, []byte{'\n'})))
