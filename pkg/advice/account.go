@@ -1,5 +1,5 @@
-// Package advice tells people how a job has ended and what to do next: sentences
-// made of data, in the words of the job's launcher and framework.
+// Package advice describes how a job has ended and what to do next, in sentences with the terms of
+// the job's launcher and framework.
 package advice
 
 import (
@@ -9,32 +9,33 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Account is all that the last words and the advice are made of.
+// Account has all data for the final message and the advice.
 type Account struct {
 	*signal.Result
-	ID     roles.Identity // who tells
-	Path   string         // of the run directory; empty where there is none
+	ID     roles.Identity // identity of the reporting node
+	Path   string         // path of the run directory; empty if there is none
 	LogDir string
-	Driver string // its first word; empty where there is none
-	World  bool   // the driver runs in ranks, each of which has its log
-	// Names has the host of each rank, where the launcher or the result tells it.
+	Driver string // first word of its command line; empty if there is no driver
+	World  bool   // the driver runs as ranks, each of which has a log
+	// Names has the host of each node, if the launcher or the result provides it.
 	Names []string
-	// Consequences are all failures but the cause: the result may not bear all.
+	// Consequences are all failures except the cause. The result may not have room for all.
 	Consequences []signal.FailedRecord
-	Left         []string         // what would not die on this node
-	Bounds       map[string]Bound // of the phases that can be given more time
+	Left         []string         // processes on this node that could not be ended
+	Bounds       map[string]Bound // phases with adjustable timeouts
 	DriverGrace  time.Duration
-	// DriverEnd is how this node's driver ended, and DriverSilent is set if it printed nothing.
+	// DriverEnd describes how this node's driver ended, and DriverSilent reports that it printed
+	// nothing.
 	DriverEnd    signal.ChildEnd
 	DriverSilent bool
-	// OwnLogs is what people call the logs that the framework's services write
-	// by themselves; empty where they write none.
+	// OwnLogs is the name of the logs that the framework's services write themselves. It is empty if
+	// they write none.
 	OwnLogs string
-	// ProgramFlag is the flag that names the framework's program; empty if there is none.
+	// ProgramFlag is the flag with the framework's program. It is empty if there is none.
 	ProgramFlag string
 }
 
-// Bound is the flag that bounds a phase, and its value.
+// Bound is the flag with the timeout of a phase, and its value.
 type Bound struct {
 	Flag string
 	Time time.Duration

@@ -16,9 +16,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Advise returns what to do next, the likeliest first. Commands are only named that there are where the job ran.
+// Advise returns the next steps for the user, the most likely one first. It names only commands
+// that exist in the environment of the job.
 func (a *Account) Advise() []string { return slices.Concat(a.advise(), a.drains()) }
 
+// advise returns the steps for the cause, without those that drain nodes.
 func (a *Account) advise() []string {
 	if a.Cause == nil {
 		return a.adviseDriver()
@@ -58,7 +60,7 @@ func (a *Account) advise() []string {
 	case health.NotFound:
 		return a.adviseNotFound()
 	case health.NotExecutable:
-		return nil // the message says what is wrong with the file, and the command that repairs it
+		return nil // the message explains what is wrong with the file, and the command that repairs it
 	case health.Usage, health.Launch:
 		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
 	case health.GaveUp:
@@ -68,10 +70,10 @@ func (a *Account) advise() []string {
 	}
 }
 
-// mostHints is how many of the checks that did not pass are advised upon.
+// mostHints is the maximum number of failed checks for which there is advice.
 const mostHints = 4
 
-// hints are what the failed checks advise, and the command by which an administrator takes the node out of service.
+// hints returns the advice of the failed checks, and the command that drains the node.
 func (a *Account) hints() []string {
 	var report check.Report
 	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &report) != nil {
@@ -92,7 +94,7 @@ func (a *Account) hints() []string {
 	return steps
 }
 
-// gpuAction is what to do about a GPU that has failed.
+// gpuAction returns what to do about a GPU that has failed.
 func (a *Account) gpuAction() []string {
 	event, ok := gpu.ReadJudged(a.Cause.Report)
 	if !ok || event.Action == "" {
@@ -101,11 +103,12 @@ func (a *Account) gpuAction() []string {
 	return []string{a.on([]int{a.Cause.Rank}) + prose.Said(event.Action)}
 }
 
-// mostDrained is how many nodes are told of with the command that drains them: the result has all bad nodes.
+// mostDrained is the maximum number of nodes for which the steps have a command that drains them.
+// The result lists all bad nodes.
 const mostDrained = 4
 
-// drains are the commands by which an administrator takes out of service the nodes with GPUs that are not fit for
-// another job, whatever became of this one.
+// drains returns the commands that drain nodes with GPUs that are not fit for another job, whatever
+// the result of this one.
 func (a *Account) drains() (steps []string) {
 	drain := a.words().Drain
 	if drain == nil {
@@ -125,7 +128,7 @@ func (a *Account) drains() (steps []string) {
 	return steps
 }
 
-// gpuEvents are what befell GPUs, what the job has ended of first.
+// gpuEvents returns the events of GPUs, starting with the one that has ended the job.
 func (a *Account) gpuEvents() (events []signal.EventRecord) {
 	failures := a.Consequences
 	if a.Cause != nil {
@@ -139,7 +142,8 @@ func (a *Account) gpuEvents() (events []signal.EventRecord) {
 	return append(events, a.Events...)
 }
 
-// adviseDriver is for a driver that has ended by itself, or a world of ranks that has gone on after failures.
+// adviseDriver returns the steps for a driver that has ended by itself, or a world of ranks that
+// has continued after failures.
 func (a *Account) adviseDriver() []string {
 	if a.Code == 0 || a.Word != string(health.Driven) || a.Path == "" {
 		return nil
@@ -163,7 +167,7 @@ func (a *Account) adviseDriver() []string {
 
 // adviseNotFound returns the steps for a driver, or a program to be spawned, that was not found.
 func (a *Account) adviseNotFound() []string {
-	// The message quotes a driver whose name has a quotation mark.
+	// The message quotes a driver whose name contains a quotation mark.
 	what := a.Cause.What
 	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
 		return []string{"see whether what was to be spawned is there on " + a.name(a.Cause.Rank) +
@@ -174,7 +178,7 @@ func (a *Account) adviseNotFound() []string {
 		steps = append(steps, fmt.Sprintf("if %s is a whole line, it was quoted as one word: "+
 			"leave out the quotes around it, as in: -- %s %s …", prose.ShellWord(a.Driver), words[0], words[1]))
 		if !strings.Contains(words[0], "/") {
-			return steps // no file has that name
+			return steps // it cannot be the path of a file
 		}
 	}
 	if strings.Contains(a.Driver, "/") {
@@ -185,10 +189,11 @@ func (a *Account) adviseNotFound() []string {
 		a.Driver, a.name(0)))
 }
 
-// memoryCode is the exit code of what SIGKILL has ended, as the kernel does where memory runs out.
+// memoryCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
 const memoryCode = 137
 
-// wholeLog names the log that speaks of the cause, where its last lines are not all of it.
+// wholeLog returns the step that reads the log about the cause, unless its last lines are the whole
+// log.
 func (a *Account) wholeLog() []string {
 	if len(a.Cause.Lines) < keptLines {
 		return nil
@@ -196,7 +201,7 @@ func (a *Account) wholeLog() []string {
 	return []string{"read the whole of " + a.log(a.Cause.Log)}
 }
 
-// adviseChild is for a setup command, a service, a sandbox or a rank.
+// adviseChild returns the steps for a setup command, a service, a sandbox or a rank.
 func (a *Account) adviseChild(kind health.Kind) []string {
 	c, w := a.Cause, a.words()
 	steps := a.wholeLog()
@@ -208,7 +213,7 @@ func (a *Account) adviseChild(kind health.Kind) []string {
 		steps = append(steps, a.enoughMemory())
 	case c.Signal == "SIGKILL" || c.Code == memoryCode:
 		steps = slices.Concat(steps, a.killer([]int{c.Rank}), a.moreMemory())
-	case c.Child == "" && c.Code == 126: // the message says what is wrong with the file
+	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
 	case c.Child == "" && c.Code == 127:
 		steps = append(steps, a.findProgram())
 	case c.Code == 127 || c.Code == 126:
@@ -226,10 +231,11 @@ func (a *Account) adviseChild(kind health.Kind) []string {
 	return steps
 }
 
-// keptLines is how many of a child's last lines a record has at most: fewer are all that the child has written.
+// keptLines is the maximum number of a child's last lines in a record. Fewer lines are its whole
+// output.
 const keptLines = 20
 
-// phaseOf is the phase whose deadline a child has missed.
+// phaseOf returns the phase whose timeout a child has exceeded.
 func phaseOf(kind health.Kind) string {
 	switch kind {
 	case health.Setup:
@@ -241,7 +247,8 @@ func phaseOf(kind health.Kind) string {
 	}
 }
 
-// adviseShare is for a directory of no use. The message has told what would mend it, where that is known.
+// adviseShare returns the steps for an unusable log directory. The final message already has the
+// remedy, if it is known.
 func (a *Account) adviseShare() []string {
 	var steps []string
 	if each := a.words().OnEach; each != "" && a.Cause.Phase == "join" {
@@ -253,7 +260,7 @@ func (a *Account) adviseShare() []string {
 	return append(steps, "or give another place with --log-dir")
 }
 
-// adviseTerminated is for a SIGTERM, whose sender is not known.
+// adviseTerminated returns the steps after a SIGTERM from an unknown sender.
 func (a *Account) adviseTerminated() []string {
 	w := a.words()
 	if w.WhyEnded == "" {
@@ -266,7 +273,7 @@ func (a *Account) adviseTerminated() []string {
 	}
 }
 
-// longer names the flag of the deadline that a phase has missed.
+// longer returns the step that increases the timeout which a phase has exceeded.
 func (a *Account) longer(phase string) []string {
 	bound, known := a.Bounds[phase]
 	if !known {
@@ -275,7 +282,7 @@ func (a *Account) longer(phase string) []string {
 	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", bound.Flag, prose.FlagTime(2*bound.Time), prose.FlagTime(bound.Time))}
 }
 
-// blamed are the ranks that the cause is about.
+// blamed returns the nodes that the cause is about.
 func (a *Account) blamed() []int {
 	if len(a.Cause.Lost) > 0 {
 		return a.Cause.Lost
@@ -283,12 +290,12 @@ func (a *Account) blamed() []int {
 	return []int{a.Cause.Rank}
 }
 
-// killer tells how to find who has killed something on these nodes.
+// killer returns the step that finds out whether the kernel has killed a process on these nodes.
 func (a *Account) killer(ranks []int) []string {
 	return []string{a.on(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
-// findProgram returns the step for a framework's program that is not in the PATH of the job.
+// findProgram returns the step for a framework's program that is not in the job's PATH.
 func (a *Account) findProgram() string {
 	step := fmt.Sprintf("activate the environment that has the program in the job's script: "+
 		"PATH on %s is the job's, not that of your login", a.name(a.Cause.Rank))
@@ -298,7 +305,7 @@ func (a *Account) findProgram() string {
 	return step
 }
 
-// enoughMemory returns the step for a program that is known to have run out of memory.
+// enoughMemory returns the step for a program that has run out of memory.
 func (a *Account) enoughMemory() string {
 	if w := a.words(); w.Memory != "" {
 		return fmt.Sprintf("%s for more memory, %s for all that a node has", w.Memory, w.AllMemory)
@@ -306,7 +313,8 @@ func (a *Account) enoughMemory() string {
 	return "give it more memory, or have it use less"
 }
 
-// moreMemory tells how to get more memory, where it is not known that memory ran out.
+// moreMemory returns the step that gives the job more memory, if it is not certain that memory ran
+// out.
 func (a *Account) moreMemory() []string {
 	if w := a.words(); w.MemoryUsed != "" {
 		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.Memory, w.AllMemory)}
@@ -314,7 +322,7 @@ func (a *Account) moreMemory() []string {
 	return []string{"if it was memory: give it more, or have it use less"}
 }
 
-// ownLogs names the log of a daemon that is gone.
+// ownLogs returns the step that reads the log of a lost daemon.
 func (a *Account) ownLogs() []string {
 	if lost := a.Cause.Lost; len(lost) > 0 {
 		return a.daemonLog(lost[0])
@@ -322,7 +330,7 @@ func (a *Account) ownLogs() []string {
 	return nil
 }
 
-// daemonLog names what a daemon has said.
+// daemonLog returns the step that reads the log of a daemon.
 func (a *Account) daemonLog(rank int) []string {
 	if a.Path == "" {
 		return nil
@@ -330,7 +338,7 @@ func (a *Account) daemonLog(rank int) []string {
 	return []string{"read the log of " + a.name(rank) + "'s daemon: " + a.log(signal.LogName("daemon", rank, a.ID.Size))}
 }
 
-// askAdmins is for nodes that only their administrators can examine.
+// askAdmins returns the step for nodes that only administrators can examine.
 func (a *Account) askAdmins() []string {
 	w := a.words()
 	if w.ShowNode == nil {
@@ -340,7 +348,7 @@ func (a *Account) askAdmins() []string {
 	return []string{fmt.Sprintf("see what %s knows of %s, and ask the admins what became of it: %s", w.Title, hosts, w.ShowNode(hosts))}
 }
 
-// without tells how to start the job again without the nodes that are to blame.
+// without returns the step that starts the job again without the nodes that caused the failure.
 func (a *Account) without() []string {
 	exclude := a.words().Exclude
 	if exclude == nil || len(a.Nodes) == 0 {
@@ -350,7 +358,8 @@ func (a *Account) without() []string {
 	return []string{"try again without " + nodes + ": " + exclude(nodes)}
 }
 
-// on begins a step that is to be done on other nodes.
+// on returns the beginning of a step for these nodes, or an empty string if all nodes are on this
+// machine.
 func (a *Account) on(ranks []int) string {
 	if a.ID.Launcher == roles.Local {
 		return ""
@@ -358,5 +367,5 @@ func (a *Account) on(ranks []int) string {
 	return "on " + a.who(ranks) + ": "
 }
 
-// words are the launcher's own.
+// words returns the commands and terms of the launcher, for use in the steps.
 func (a *Account) words() roles.Words { return a.ID.Launcher.Words(a.ID.Job) }

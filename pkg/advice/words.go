@@ -16,8 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// HeadWords are the last words of the job, for a reader who knows nothing of it yet. The first line alone tells what
-// matters most.
+// HeadWords returns the final message of the job, for a reader without other information. The first
+// line has the most important facts.
 func (a *Account) HeadWords() []string {
 	if a.Cause == nil {
 		return a.orderlyWords()
@@ -38,7 +38,7 @@ func (a *Account) HeadWords() []string {
 	return lines
 }
 
-// orderlyWords are for a job that its driver, or a stop, has ended.
+// orderlyWords returns the message of a job that its driver, or a stop, has ended.
 func (a *Account) orderlyWords() []string {
 	line := "bringupd: " + prose.Said(a.Why)
 	if !strings.HasSuffix(line, fmt.Sprintf("exit code %d", a.Code)) {
@@ -55,14 +55,14 @@ func (a *Account) orderlyWords() []string {
 	return slices.Concat(lines, a.left(), a.next(len(a.Advice)))
 }
 
-// NodeWords are the last words of a node that is not the head: a line, and
-// where it was this node a second one that tells where to look.
+// NodeWords returns the final message of a node that is not the head: one line, and if this node
+// has caused the end a second one with its logs.
 func (a *Account) NodeWords() []string {
 	if a.Cause == nil {
 		return a.left()
 	}
 	const line = "bringupd: %s %s, code %d: %s"
-	if health.Gentle(a.kind()) || !slices.Contains(a.blamed(), a.ID.Rank) { // who gets a signal has not ended the job
+	if health.Gentle(a.kind()) || !slices.Contains(a.blamed(), a.ID.Rank) { // a signal to this node has not ended the job
 		words := fmt.Sprintf(line, a.name(a.ID.Rank), "ends with the job", a.Code, prose.Said(a.Why))
 		return append([]string{prose.Cut(words, shortLine)}, a.left()...)
 	}
@@ -73,14 +73,14 @@ func (a *Account) NodeWords() []string {
 	return append(lines, a.next(1)...)
 }
 
-// AloneWords are the last words of a daemon that no run directory connects with
-// the others: nobody else can tell what is to be done.
+// AloneWords returns the final message of a daemon without a run directory. No other daemon can
+// print the advice.
 func (a *Account) AloneWords() []string {
 	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.name(a.ID.Rank), a.Code, prose.Said(a.Why))
 	return append([]string{line}, a.next(2)...)
 }
 
-// next are the first steps of the advice.
+// next returns the first steps of the advice.
 func (a *Account) next(most int) (lines []string) {
 	for _, step := range a.Advice[:min(most, len(a.Advice))] {
 		lines = append(lines, "  next: "+step)
@@ -90,10 +90,10 @@ func (a *Account) next(most int) (lines []string) {
 
 func (a *Account) kind() health.Kind { return health.Kind(a.Cause.Kind) }
 
-// when tells how far the sequence had come.
+// when describes the progress of the sequence.
 func (a *Account) when() string {
 	phase := a.AtPhase
-	if a.kind() == health.Deadline { // it is that of its own phase, whichever the head has entered since
+	if a.kind() == health.Deadline { // it has its own phase, even if the head has entered another one since
 		phase = cmp.Or(a.Cause.Phase, phase)
 	}
 	switch {
@@ -106,7 +106,7 @@ func (a *Account) when() string {
 	}
 }
 
-// where tells the node or the nodes that it is about.
+// where returns the nodes that the cause is about.
 func (a *Account) where() string {
 	ranks, seen := a.blamed(), ""
 	if !slices.Contains(ranks, a.Cause.Rank) {
@@ -131,10 +131,11 @@ func (a *Account) where() string {
 	return where + seen
 }
 
-// world tells whether the driver runs in ranks, where who tells it knows, or the cause is of one.
+// world reports whether the driver runs as ranks, or the cause is a rank.
 func (a *Account) world() bool { return a.World || a.Cause != nil && a.Cause.WorldRank != nil }
 
-// nodeWord is what a node's number is called: a rank, but for a world, which has ranks of its own.
+// nodeWord returns the word before a node's index: rank, except with a world, which has ranks of
+// its own.
 func nodeWord(world bool) string {
 	if world {
 		return "node"
@@ -142,7 +143,7 @@ func nodeWord(world bool) string {
 	return "rank"
 }
 
-// inWorld is a rank of the world and what it has for itself.
+// inWorld returns a rank of the world with its resources.
 func inWorld(rank signal.WorldRank) string {
 	words := rank.String() + " of the world"
 	if rank.GPUs != "" {
@@ -151,7 +152,7 @@ func inWorld(rank signal.WorldRank) string {
 	return words
 }
 
-// clock tells the times by which this can be found in other logs.
+// clock returns the times by which the failure can be found in other logs.
 func (a *Account) clock() string {
 	text := "the job took " + span(a.Took)
 	if !a.Cause.At.IsZero() {
@@ -160,7 +161,7 @@ func (a *Account) clock() string {
 	return text
 }
 
-// Quote are the last lines of the log that speaks of the cause.
+// Quote returns the last lines of the log about the cause.
 func (a *Account) Quote() []string {
 	if a.Cause.Log == "" {
 		return nil
@@ -175,7 +176,7 @@ func (a *Account) Quote() []string {
 	return lines
 }
 
-// tookDown tells what has died of it.
+// tookDown returns what has died as a consequence.
 func (a *Account) tookDown() []string {
 	var parts []string
 	switch {
@@ -204,13 +205,13 @@ func (a *Account) tookDown() []string {
 	return []string{"  took down: " + strings.Join(parts, "; ")}
 }
 
-// isDragged tells whether a consequence is something that ran, and died of it.
+// isDragged reports whether a consequence is a process that died because of the cause.
 func isDragged(failure signal.FailedRecord) bool {
 	kind := health.Kind(failure.Kind)
 	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.Exit != ""
 }
 
-// besides tells what else has failed, without being the cause or dragged down by it.
+// besides returns other failures, which are neither the cause nor died because of it.
 func (a *Account) besides() (lines []string) {
 	var lost, ofWorld []int
 	others := make(map[string][]int)
@@ -225,7 +226,7 @@ func (a *Account) besides() (lines []string) {
 			others[failure.Kind] = append(others[failure.Kind], failure.Rank)
 		}
 	}
-	// The cause has told of its own.
+	// The line about the cause already has the nodes that it lost.
 	lost = slices.DeleteFunc(lost, func(rank int) bool { return slices.Contains(a.Cause.Lost, rank) })
 	if len(lost) > 0 {
 		lines = append(lines, "  lost besides: "+a.who(lost))
@@ -240,10 +241,10 @@ func (a *Account) besides() (lines []string) {
 	return lines
 }
 
-// mostBefell is how many events are told; the result has more.
+// mostBefell is the maximum number of events in the message; the result has more.
 const mostBefell = 5
 
-// befell tells what had befallen nodes, of which the driver may have died.
+// befell returns events of nodes that may have made the driver fail.
 func (a *Account) befell() (lines []string) {
 	for _, event := range a.Events[:min(len(a.Events), mostBefell)] {
 		lines = append(lines, "  before that: "+event.At.Format(time.TimeOnly)+" "+prose.Cut(prose.Said(event.What), shortLine))
@@ -254,7 +255,7 @@ func (a *Account) befell() (lines []string) {
 	return lines
 }
 
-// left tells what would not die on this node.
+// left returns processes on this node that could not be ended.
 func (a *Account) left() (lines []string) {
 	for _, what := range a.Left {
 		lines = append(lines, "  left running on "+a.name(a.ID.Rank)+": "+prose.Said(what))
@@ -262,7 +263,8 @@ func (a *Account) left() (lines []string) {
 	return lines
 }
 
-// Name is one node for people, with its host where that is known: a rank, but for where the driver is a world of them.
+// Name returns the name of a node for messages, with its host if that is known: a rank or, if the
+// driver is a world of ranks, a node.
 func Name(rank int, id roles.Identity, world bool) string {
 	return nameOf(rank, id.HostOf(rank), world)
 }
@@ -276,6 +278,7 @@ func nameOf(rank int, host string, world bool) string {
 
 func (a *Account) name(rank int) string { return nameOf(rank, a.host(rank), a.world()) }
 
+// host returns the host of a node, or an empty string if it is unknown.
 func (a *Account) host(rank int) string {
 	switch {
 	case rank == a.ID.Rank && a.ID.Host != "":
@@ -288,7 +291,7 @@ func (a *Account) host(rank int) string {
 	return ""
 }
 
-// Names is a list of nodes for people: their hosts, where those are known and tell them apart.
+// Names returns a list of nodes for messages: their hosts, if these are known and distinct.
 func Names(ranks []int, id roles.Identity, world bool) string {
 	return namesOf(ranks, id.Launcher, world, id.HostOf)
 }
@@ -304,19 +307,20 @@ func namesOf(ranks []int, launcher roles.Launcher, world bool, hostOf func(rank 
 	return roles.CompactNodeList(hosts)
 }
 
+// who returns a list of nodes for messages; ranks may be unsorted and have duplicates.
 func (a *Account) who(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)
 	return namesOf(slices.Compact(ranks), a.ID.Launcher, a.world(), a.host)
 }
 
-// log is the path of a log.
+// log returns the path of a log.
 func (a *Account) log(name string) string { return filepath.Join(a.Path, signal.Logs, name) }
 
 const (
-	longLine  = 401 // of what is quoted, with the mark where more was cut off
-	shortLine = 241 // of what each of many nodes says
+	longLine  = 401 // characters of a quoted line, including the ellipsis
+	shortLine = 241 // characters of the message of each of many nodes
 )
 
-// span is a time for people.
+// span formats a time.
 func span(d time.Duration) string { return prose.Span(d, time.Minute) }

@@ -18,9 +18,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/voice"
 )
 
-// Run is the whole of a daemon's life as the role says; it returns its exit code. The
-// configuration must have been validated. When ctx ends, the daemon leaves as at an
-// orderly end. Where the launch can have one attempt alone, it is daemon.Run.
+// Run runs a daemon in the given role over all attempts, and returns its exit code. The
+// configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end. If
+// the launch can have only one attempt, it calls daemon.Run.
 func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 	traits := cfg.Identity.Launcher.Traits()
 	if role == roles.Sandbox || cfg.After.Restarts == 0 && !traits.Relaunches {
@@ -33,41 +33,41 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 	return l.run(ctx, role)
 }
 
-// launch is one daemon's way through the attempts of a launch.
+// launch is the state of one daemon over the attempts of a launch.
 type launch struct {
 	cfg        config.Config
 	head       bool
-	relaunches bool // the launcher may start daemons anew
-	each       bool // and does so with each that has failed
+	relaunches bool // the launcher may restart daemons
+	each       bool // it restarts each failed daemon
 	take       func(context.Context, config.Config, roles.Role) run.Exit
 	log        func(words string, fields ...zapcore.Field)
 
 	begun   bool           // in this process
-	floor   int            // the attempt that is due at least
-	row     int            // how many in a row have failed soon, in this process
-	verdict *verdict       // of the newest attempt that is over; nil before
+	floor   int            // the minimum number of the next attempt
+	row     int            // number of consecutive early failures in this process
+	verdict *verdict       // result of the newest finished attempt; nil if there is none
 	lost    bool           // the head was lost in it
-	earlier config.Earlier // what the next attempt is told
+	earlier config.Earlier // information for the next attempt
 }
 
-// verdict is how an attempt has ended.
+// verdict is the result of an attempt.
 type verdict struct {
 	code   int
 	why    string
 	failed bool
 }
 
-// end is why a daemon ends between two attempts.
+// end is the reason why a daemon ends between two attempts.
 type end struct {
 	code int
-	why  string // empty where nothing is to be said
+	why  string // empty if nothing is printed
 }
 
 func (e *end) Error() string { return e.why }
 
-// run goes through the attempts; it returns the exit code.
+// run runs the attempts, and returns the exit code.
 func (l *launch) run(ctx context.Context, role roles.Role) int {
-	var told os.Signal // somebody has told a head to end whom the others wait for
+	var told os.Signal // a head whose peers wait for it was asked to end
 	for {
 		attempt := l.floor
 		if told == nil {
@@ -77,9 +77,10 @@ func (l *launch) run(ctx context.Context, role roles.Role) int {
 				return l.leave(err)
 			}
 		}
+		// Take part in the attempt, and decide by its end whether another attempt follows.
 		exit := l.begin(ctx, role, attempt, told)
 		switch {
-		case exit.Second && !exit.Told: // it may have been this rank's daemon that has died there
+		case exit.Second && !exit.Told: // the daemon that died there may have been this node's
 			if err := l.outlive(ctx, attempt); err != nil {
 				return l.leave(err)
 			}
@@ -87,15 +88,15 @@ func (l *launch) run(ctx context.Context, role roles.Role) int {
 			return exit.Code
 		default:
 			l.follow(exit)
-			if exit.Told { // after it had decided
+			if exit.Told { // after the decision
 				told = syscall.SIGTERM
 			}
 		}
 	}
 }
 
-// ends tells by why there is no next attempt whether the daemon ends: a head that is told
-// to end makes the attempt nevertheless, and ends it for all: the others wait for it.
+// ends decides by the reason why there is no next attempt whether the daemon ends. A head that is
+// asked to end still makes the attempt, and ends it for all nodes, because the others wait for it.
 func (l *launch) ends(err error) (told os.Signal, _ error) {
 	by, is := errors.AsType[*toldToEnd](err)
 	switch {
@@ -109,7 +110,7 @@ func (l *launch) ends(err error) (told os.Signal, _ error) {
 	}
 }
 
-// leave says why the daemon ends, and returns its exit code.
+// leave prints why the daemon ends, and returns its exit code.
 func (l *launch) leave(err error) int {
 	why, is := errors.AsType[*end](err)
 	if !is {
@@ -122,7 +123,7 @@ func (l *launch) leave(err error) int {
 	return why.code
 }
 
-// begin takes part in an attempt. A signal that was told before is told the daemon first.
+// begin takes part in an attempt. A signal that has arrived before is passed to the daemon first.
 func (l *launch) begin(ctx context.Context, role roles.Role, attempt int, told os.Signal) run.Exit {
 	cfg := l.cfg
 	cfg.Identity.Attempt, cfg.Earlier = attempt, l.earlier
@@ -140,7 +141,7 @@ func (l *launch) begin(ctx context.Context, role roles.Role, attempt int, told o
 	return l.take(ctx, cfg, role)
 }
 
-// follow takes in the end of an attempt that another one follows.
+// follow handles the end of an attempt that another one follows.
 func (l *launch) follow(exit run.Exit) {
 	ending := exit.End
 	l.floor = ending.Again.Attempt
@@ -152,9 +153,9 @@ func (l *launch) follow(exit run.Exit) {
 	l.earlier = l.earlier.After(ending.Failures(), l.cfg.Identity.HostOf)
 }
 
-// next returns the attempt to take part in, when it is time for that.
+// next returns the attempt in which to take part, when it is time.
 func (l *launch) next(ctx context.Context) (int, error) {
-	if l.head && l.verdict != nil { // nobody else makes one
+	if l.head && l.verdict != nil { // only the head makes the next one
 		return l.floor, l.wait(ctx, backoff(l.cfg.After.Backoff, l.row))
 	}
 	m, err := l.look(ctx)

@@ -1,7 +1,7 @@
-// Package attempt is a daemon's life over all attempts of its launch: which one it takes
-// part in, when the next one begins, and when there is none.
+// Package attempt runs a daemon over all attempts of its launch: it decides in which attempt the
+// daemon takes part, when the next one starts, and when there is none.
 //
-// The attempts are counted by the share: each has a run directory of its own, which the
-// head makes, and a daemon that begins looks which is the newest. So one that its launcher
-// has started anew finds its peers, and needs nobody to tell it how often that was.
+// The attempts are counted by their directories: each has a run directory of its own, which the
+// head makes, and a daemon that starts looks for the newest. So a daemon that its launcher has
+// restarted finds its peers without knowing the number of restarts.
 package attempt

@@ -6,32 +6,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// doing is what a daemon does next.
+// doing is a daemon's next action.
 type doing int
 
 const (
-	begin  doing = iota // the attempt: the head makes it, the others take part
-	await               // until the attempt is over: an earlier daemon of this rank was in it
+	begin  doing = iota // take part in the attempt; the head makes it
+	await               // wait until the attempt is over: an earlier daemon of this node was in it
 	finish              // the launch has no other attempt
 )
 
-// move is what comes next, and with which attempt.
+// move is the next action, with its attempt.
 type move struct {
 	doing
 	attempt int
 }
 
-// seen is what a look at the newest attempt says.
+// seen is the state of the newest attempt.
 type seen struct {
 	newest int // -1: there is none
 	over   bool
-	next   int  // the attempt that follows by its result; 0: none
+	next   int  // the attempt that follows, according to its result; 0: none
 	well   bool // it has ended in order, with 0
-	joined bool // a daemon of this rank has taken part
+	joined bool // a daemon of this node has taken part
 }
 
-// choose is what a daemon does that looks for an attempt of at least floor, where its
-// launcher starts daemons anew or not.
+// choose returns the action of a daemon that needs an attempt of at least floor. relaunches reports
+// whether its launcher restarts daemons.
 func choose(s seen, floor int, relaunches bool) move {
 	switch {
 	case s.newest < floor:
@@ -48,13 +48,13 @@ func choose(s seen, floor int, relaunches bool) move {
 }
 
 const (
-	// longestBackoff bounds the pause before an attempt.
+	// longestBackoff is the maximum pause before an attempt.
 	longestBackoff = time.Minute
-	// long is for how long the gate was open where the failures before count no more.
+	// long is the time with an open gate after which earlier failures do not count any more.
 	long = 10 * time.Minute
 )
 
-// backoff is the pause before an attempt, after so many in a row that have failed soon.
+// backoff returns the pause before an attempt, after row consecutive early failures.
 func backoff(first time.Duration, row int) time.Duration {
 	pause := first
 	for ; row > 1 && pause < longestBackoff; row-- {
@@ -63,5 +63,5 @@ func backoff(first time.Duration, row int) time.Duration {
 	return min(pause, max(first, longestBackoff))
 }
 
-// wellDone tells whether the run has ended in order, with 0.
+// wellDone reports whether the run has ended in order, with 0.
 func wellDone(r *signal.Result) bool { return r.Cause == nil && r.Code == 0 }

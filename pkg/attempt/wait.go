@@ -17,8 +17,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// gonePart is for how many peer timeouts nothing has changed in a run directory whose
-// daemons are all gone. A calm head beats there once in four: see config.Times.Rest.
+// gonePart is the number of peer timeouts without a change in a run directory after which all its
+// daemons have gone. A healthy head writes a heartbeat file once in four: see config.Times.Rest.
 const gonePart = 5
 
 // toldToEnd is the cause of a wait that a signal has ended.
@@ -26,7 +26,8 @@ type toldToEnd struct{ sig os.Signal }
 
 func (t *toldToEnd) Error() string { return "told to end by " + t.sig.String() }
 
-// heed returns a context that a signal to end ends, too, and what stops heeding.
+// heed returns a context that also ends at a signal to end, and a function that stops the handling
+// of signals.
 func (l *launch) heed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var heeding sync.WaitGroup
@@ -49,7 +50,8 @@ func (l *launch) heed(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// retold returns the signals with one before them, and what ends that.
+// retold returns a channel that delivers first and then all signals of rest, and a function that
+// stops the forwarding.
 func retold(first os.Signal, rest <-chan os.Signal) (<-chan os.Signal, func()) {
 	all, over := make(chan os.Signal, cap(rest)+1), make(chan struct{})
 	all <- first
@@ -74,8 +76,8 @@ func retold(first os.Signal, rest <-chan os.Signal) (<-chan os.Signal, func()) {
 	}
 }
 
-// broken is why a wait has ended early: who was told to end says so by that, and who is
-// to leave for another reason leaves with what is known.
+// broken returns the error for a wait that was interrupted: a toldToEnd if a signal has requested
+// the end, otherwise an [end] with the exit code of the newest result.
 func (l *launch) broken(ctx context.Context) error {
 	if told, is := errors.AsType[*toldToEnd](context.Cause(ctx)); is {
 		return told
@@ -86,7 +88,7 @@ func (l *launch) broken(ctx context.Context) error {
 	return &end{0, ""}
 }
 
-// wait lets time pass.
+// wait waits for d.
 func (l *launch) wait(ctx context.Context, d time.Duration) error {
 	ctx, stop := l.heed(ctx)
 	defer stop()
@@ -96,15 +98,15 @@ func (l *launch) wait(ctx context.Context, d time.Duration) error {
 	return l.broken(ctx)
 }
 
-// place is where an attempt meets; of the first one, it is where all of them are looked for.
+// place returns the location of an attempt; that of the first one is also used to find all of them.
 func (l *launch) place(attempt int) signal.Place {
 	cfg := l.cfg
 	cfg.Identity.Attempt = attempt
 	return cfg.Place()
 }
 
-// look sees which attempt is the newest, and what to do. Where the log directory can't be
-// used, the attempt that is due tells what is wrong with it.
+// look finds the newest attempt, and returns what to do. If the log directory cannot be used, it
+// returns the due attempt, which reports the error.
 func (l *launch) look(ctx context.Context) (move, error) {
 	ctx, stop := l.heed(ctx)
 	defer stop()
@@ -118,6 +120,7 @@ func (l *launch) look(ctx context.Context) (move, error) {
 	case err != nil:
 		return move{begin, max(l.floor, begun.Attempt)}, nil
 	}
+	// Read the result of a finished attempt: it says whether another one follows.
 	s := seen{newest: begun.Attempt, over: begun.Over, joined: l.joined(begun)}
 	if begun.Over && begun.Attempt >= l.floor {
 		result, err := l.result(ctx, begun)
@@ -129,13 +132,15 @@ func (l *launch) look(ctx context.Context) (move, error) {
 	return choose(s, l.floor, l.relaunches), nil
 }
 
-// joined tells whether a daemon of this rank has taken part in an attempt: the head has made it.
+// joined reports whether a daemon of this node has taken part in an attempt; for the head, whether
+// it has made it.
 func (l *launch) joined(begun signal.Begun) bool {
 	id := l.cfg.Identity
 	return begun.Dir != nil && (l.head || slices.Contains(begun.Nodes, signal.NodeName(id.Rank, id.Size, signal.Joined)))
 }
 
-// newest is the newest attempt. What a share does not know yet is asked for again.
+// newest returns the newest attempt. It retries while the file system does not show the log
+// directory.
 func (l *launch) newest(ctx context.Context) (begun signal.Begun, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Join, health.ErrDeadline)
 	defer cancel()
@@ -147,15 +152,14 @@ func (l *launch) newest(ctx context.Context) (begun signal.Begun, err error) {
 	}
 }
 
-// result is how an attempt has ended.
+// result returns the result of an attempt.
 func (l *launch) result(ctx context.Context, begun signal.Begun) (signal.Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Peer, health.ErrDeadline)
 	defer cancel()
 	return begun.Result(ctx)
 }
 
-// recall takes in how earlier attempts have ended, of a launch whose daemon has been
-// started anew. The head needs to know all of them.
+// recall reads the results of earlier attempts, for a restarted daemon. The head needs all of them.
 func (l *launch) recall(ctx context.Context, begun signal.Begun) error {
 	result, err := l.result(ctx, begun)
 	if err != nil {
@@ -183,8 +187,9 @@ const (
 	steadyLook = time.Second
 )
 
-// outlive waits until an attempt is over in which an earlier daemon of this rank took
-// part: its peers miss that, and end it. Where nobody is left to do so, the head does.
+// outlive waits for the end of an attempt in which an earlier daemon of this node took part. The
+// peers of that daemon detect its loss, and end the attempt. If all daemons of the attempt have
+// gone, the head ends it.
 func (l *launch) outlive(ctx context.Context, attempt int) error {
 	ctx, stop := l.heed(ctx)
 	defer stop()
@@ -207,9 +212,12 @@ func (l *launch) outlive(ctx context.Context, attempt int) error {
 				return err
 			}
 		}
+		// Log once why the daemon waits.
 		tell.Do(func() {
 			l.log(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.name(l.cfg.Identity.Rank), attempt+1))
 		})
+		// If nothing changes any more, the head ends the attempt. If the wait is too long, another daemon
+		// of this node must be alive, and this one gives up.
 		if l.head && time.Since(changed) > l.gone() {
 			return l.bury(ctx, now)
 		}
@@ -222,8 +230,8 @@ func (l *launch) outlive(ctx context.Context, attempt int) error {
 	}
 }
 
-// twin returns an error if the earlier daemon of this node lives on this host: it was started beside this
-// one, and does not end by waiting.
+// twin returns an error if the earlier daemon of this node lives on this host: it was started in
+// addition to this one, and waiting does not help.
 func (l *launch) twin(ctx context.Context, begun signal.Begun) error {
 	id := l.cfg.Identity
 	if !slices.Contains(begun.Nodes, signal.NodeName(id.Rank, id.Size, signal.Joined)) {
@@ -234,22 +242,22 @@ func (l *launch) twin(ctx context.Context, begun signal.Begun) error {
 	return begun.Twin(ctx)
 }
 
-// gone is for how long nothing has changed where all daemons of an attempt are gone.
+// gone returns the time without a change after which all daemons of an attempt have gone.
 func (l *launch) gone() time.Duration { return gonePart * l.cfg.Times.Peer }
 
-// patience is how long a daemon waits for the end of an attempt in which one of its rank took part.
+// patience returns how long a daemon waits for the end of an attempt in which its node took part.
 func (l *launch) patience() time.Duration {
 	return l.cfg.Times.Join + l.gone() + health.EndTime
 }
 
-// second is why a daemon ends whose rank has another one that lives.
+// second returns the error for a daemon whose node has another live daemon.
 func (l *launch) second(attempt int, waited time.Duration) error {
 	f := health.Failed(health.Launch, "cannot take part as %s: another daemon of this rank has joined attempt %d already, which is not over after %s; start each rank once",
 		l.name(l.cfg.Identity.Rank), attempt+1, waited.Round(time.Second/10))
 	return &end{health.OutcomeOf(health.Launch).Code, f.What}
 }
 
-// bury ends an attempt of which no daemon is left.
+// bury publishes the result of an attempt that has no daemons left.
 func (l *launch) bury(ctx context.Context, begun signal.Begun) error {
 	f := health.Failed(health.DaemonDied, "the daemons of attempt %d are gone: nothing has changed in its run directory for %s", begun.Attempt+1, l.gone())
 	f.Host = l.cfg.Identity.Host
@@ -276,8 +284,8 @@ func (l *launch) bury(ctx context.Context, begun signal.Begun) error {
 	return err
 }
 
-// meet waits for the directory of an attempt. A head that was lost has less time: where
-// nothing starts it again, it never comes.
+// meet waits for the directory of an attempt. A head that was lost has less time, because it never
+// returns unless something restarts it.
 func (l *launch) meet(ctx context.Context, attempt int) error {
 	ctx, stop := l.heed(ctx)
 	defer stop()
@@ -292,7 +300,7 @@ func (l *launch) meet(ctx context.Context, attempt int) error {
 	case ctx.Err() != nil:
 		return l.broken(ctx)
 	case !errors.Is(err, health.ErrDeadline):
-		return nil // the daemon finds it, or tells what is wrong
+		return nil // the daemon finds it, or reports the error
 	}
 	v := cmp.Or(l.verdict, &verdict{code: health.OutcomeOf(health.PeerLost).Code})
 	why := fmt.Sprintf("attempt %d has not begun within %s: %s has not come back", attempt+1, within.Round(time.Second/10), l.name(0))
@@ -302,15 +310,15 @@ func (l *launch) meet(ctx context.Context, attempt int) error {
 	return &end{v.code, why}
 }
 
-// finished is why there is no other attempt: the run has ended already. A name that was used
-// before is refused as where there is one attempt alone.
+// finished returns the reason why there is no other attempt: the run has ended already. A name that
+// was used before is refused, as with only one attempt.
 func (l *launch) finished(attempt int) error {
 	v := l.verdict
 	run := l.place(attempt).Run
 	switch {
 	case v.failed || v.code != 0:
 		return &end{v.code, fmt.Sprintf("run %s has ended already, with code %d: %s", run, v.code, v.why)}
-	case l.head && !l.each: // another launch of that name, which must not seem to have been done
+	case l.head && !l.each: // another launch with that name, which must not seem to have succeeded
 		return &end{health.OutcomeOf(health.Share).Code, fmt.Sprintf("cannot make run %s in %s: it has been there before, and has ended; "+
 			"give another --job-id, or another --log-dir", run, l.cfg.LogDir)}
 	default:
@@ -318,7 +326,7 @@ func (l *launch) finished(attempt int) error {
 	}
 }
 
-// name is how messages speak of a node.
+// name returns the name of a node for messages.
 func (l *launch) name(rank int) string {
 	return advice.Name(rank, l.cfg.Identity, l.cfg.World.Wanted())
 }

@@ -18,15 +18,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// patiencePart is which part of the join timeout passes, since the last node has
-// become ready, until the head takes what the driver needs for all there will be.
+// patiencePart is the divisor of the join timeout that gives the head's patience: if no further
+// node has become ready for that long, the head accepts the minimum number of nodes that the driver
+// needs instead of waiting for the maximum.
 const patiencePart = 8
 
-// errTeamChanged is the cause of the contexts of whatever was done for a team
-// when there is another.
+// errTeamChanged is the cause of contexts that end because the team has changed.
 var errTeamChanged = errors.New("there is another team")
 
-// muster makes the team that a look at Nodes asks for, and publishes it.
+// muster publishes a new team if the listing l of Nodes requires one. It ends the run if that
+// fails.
 func (a *assembly) muster(l signal.Listing) {
 	if !a.roster.Spares() || a.Life.Err() != nil {
 		return
@@ -42,10 +43,10 @@ func (a *assembly) muster(l signal.Listing) {
 	}
 	a.roster.Take(record)
 	a.Log.Info("chose the team", zap.Int("generation", record.Generation), zap.String("team", a.hostsOf(a.roster.Ranks())))
-	a.nodes.Nudge() // for those who wait for the team
+	a.nodes.Nudge() // for tasks that wait for the team
 }
 
-// fit is the state of a node that can be in the team.
+// fit returns the state that a node must have reached to become a member of the team.
 func (a *assembly) fit() string {
 	if a.cfg.Checked() {
 		return signal.Checked
@@ -53,9 +54,9 @@ func (a *assembly) fit() string {
 	return signal.Joined
 }
 
-// late drops the nodes that have not come in time. A node that has joined has
-// a deadline of its own for its check, and reports what failed: this one is for
-// a node that does neither.
+// late drops the nodes that have not joined in time, and the nodes that have joined but neither
+// passed their checks nor failed. Such a node has its own deadline and should report its failure;
+// the head's longer timeout is for a node that does not.
 func (a *assembly) late(l signal.Listing) {
 	if waited := time.Since(a.began); waited > a.cfg.Times.Join {
 		if missing := a.roster.Unknown(l.Missing(signal.Joined, a.id.Size)); len(missing) > 0 {
@@ -73,12 +74,14 @@ func (a *assembly) late(l signal.Listing) {
 	}
 }
 
+// lateBy records f, the failure of nodes that are late according to a listing of the given time.
 func (a *assembly) lateBy(f *health.Failure, at time.Time) {
 	f.Header, f.Phase = a.header(), "join"
 	a.deaths.observe(f.FailedRecord, at)
 }
 
-// whileTeam returns a context that ends when there is another team, too.
+// whileTeam returns a context that also ends, with the cause errTeamChanged, when changed is
+// closed. The caller must call the returned function when it needs the context no longer.
 func (a *assembly) whileTeam(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	a.Background(func(context.Context) {
@@ -91,8 +94,8 @@ func (a *assembly) whileTeam(ctx context.Context, changed <-chan struct{}) (cont
 	return ctx, func() { cancel(nil) }
 }
 
-// assemble waits, once there is a team, until all of it is up and the framework
-// counts it; where the team changes meanwhile, it begins anew. raise brings it up.
+// assemble waits until there is a team and calls raise, which brings up the services of all its
+// nodes. If the team changes meanwhile, it starts again. Afterwards the team is fixed.
 func (a *assembly) assemble(ctx context.Context, raise func(ctx context.Context) error) error {
 	for {
 		_, changed, err := a.awaitTeam(ctx)
@@ -110,7 +113,7 @@ func (a *assembly) assemble(ctx context.Context, raise func(ctx context.Context)
 			return err
 		case a.roster.Freeze(changed):
 			return nil
-		default: // a member has gone, and the look that showed it makes another team
+		default: // a member is lost: wait for the team that replaces it
 			if !pause.Await(ctx, changed) {
 				return context.Cause(ctx)
 			}
@@ -118,7 +121,8 @@ func (a *assembly) assemble(ctx context.Context, raise func(ctx context.Context)
 	}
 }
 
-// awaitTeam waits for the first team, and returns the present one.
+// awaitTeam waits until a team has been chosen. It returns the present members, and a channel that
+// is closed when they change.
 func (a *assembly) awaitTeam(ctx context.Context) ([]signal.Member, <-chan struct{}, error) {
 	for {
 		members, changed := a.roster.Team()
@@ -131,7 +135,7 @@ func (a *assembly) awaitTeam(ctx context.Context) ([]signal.Member, <-chan struc
 	}
 }
 
-// teamHosts are the hosts of the team, by place.
+// teamHosts returns the hosts of the team, in the order of the places.
 func (a *assembly) teamHosts() []string {
 	hosts := a.hosts()
 	if !a.roster.Spares() {
@@ -144,17 +148,17 @@ func (a *assembly) teamHosts() []string {
 	return team
 }
 
-// listTeam tells in the result who the driver got, and who was dropped.
+// listTeam adds the driver's nodes and the dropped nodes to the result, if there are spares.
 func (a *assembly) listTeam(result *signal.Result) {
 	if !a.roster.Spares() {
 		return
 	}
-	a.deaths.hear() // who stands by may have failed a moment ago
+	a.deaths.hear() // a spare may have failed a moment ago, and its record is not known yet
 	result.Team, result.Dropped = a.roster.Ranks(), a.dropped()
 }
 
-// dropped are the nodes that the job did without: those that failed or were
-// lost, and those that have not come.
+// dropped returns the nodes without which the job has run: those that failed, were lost, or have
+// not joined.
 func (a *assembly) dropped() []signal.DroppedRank {
 	dropped := a.roster.Dropped()
 	if !a.roster.Spares() {
@@ -168,15 +172,15 @@ func (a *assembly) dropped() []signal.DroppedRank {
 	return dropped
 }
 
-// tellDropped names, in the last words, the nodes that the job did without.
+// tellDropped logs, at the end of the run, the nodes without which the job has run, and why.
 func (a *assembly) tellDropped() {
 	for _, dropped := range a.dropped() {
 		a.Log.Warn("the job did without " + a.name(dropped.Rank) + ": " + dropped.Why)
 	}
 }
 
-// hosts is every rank's host: as the launcher tells, or the node itself; the
-// rank's number where neither has.
+// hosts returns the host of every node, by node index. It is the host that the launcher has
+// provided, or the one in the record of the node. If neither is known, it is the node's index.
 func (a *assembly) hosts() []string {
 	joined := a.nodes.Last().Ranks(signal.Joined)
 	hosts := make([]string, a.id.Size)
@@ -192,7 +196,8 @@ func (a *assembly) hosts() []string {
 	return hosts
 }
 
-// hostOfJoined reads the host of a rank that has joined; empty where it can't.
+// hostOfJoined reads the host of a node that has joined. It returns an empty string if it cannot be
+// read.
 func (a *assembly) hostOfJoined(rank int) string {
 	joined, err := a.canary.Joined(a.Work, rank)
 	if err != nil {
@@ -201,21 +206,23 @@ func (a *assembly) hostOfJoined(rank int) string {
 	return joined.Host
 }
 
-// areLost tells whether earlier attempts have lost all of the nodes.
+// areLost reports whether earlier attempts have lost all of the given nodes.
 func (a *assembly) areLost(ranks []int) bool {
 	return !slices.ContainsFunc(ranks, func(rank int) bool {
 		return !slices.ContainsFunc(a.cfg.Earlier.Lost, func(d signal.DroppedRank) bool { return d.Rank == rank })
 	})
 }
 
-// givesUp tells whether those that are missing are waited for no longer: none but nodes
-// that an earlier attempt has lost, and nothing is known to start their daemons anew.
+// givesUp reports whether the head should stop waiting for the missing nodes. That is the case if
+// all of them were lost in earlier attempts, the time to come back is over, and the launcher is not
+// known to restart daemons.
 func (a *assembly) givesUp(missing []int) bool {
 	return !a.roster.Spares() && len(missing) > 0 && a.areLost(missing) && time.Since(a.began) > a.cfg.Times.ComeBack() &&
 		!a.id.Launcher.Traits().Relaunches
 }
 
-// notBack is the failure that nodes are missing which an earlier attempt has lost.
+// notBack returns the failure that the missing nodes, which earlier attempts have lost, have not
+// come back.
 func (a *assembly) notBack(missing []int) *health.Failure {
 	f := health.Failed(health.NotBack, "cannot go on without %s: lost in attempt %d, and not back within %s; give --nnodes=%d:%d to go on with fewer nodes",
 		a.hostsOf(missing), a.id.Attempt, time.Since(a.began).Round(time.Second/10), max(1, a.id.Size-len(missing)), a.id.Size)
@@ -223,6 +230,7 @@ func (a *assembly) notBack(missing []int) *health.Failure {
 	return f
 }
 
+// unmet returns the failure that nodes have not joined in time, with a hint at the probable reason.
 func (a *assembly) unmet(missing []int) *health.Failure {
 	if a.areLost(missing) && !a.roster.Spares() {
 		return a.notBack(missing)
@@ -237,10 +245,10 @@ func (a *assembly) unmet(missing []int) *health.Failure {
 	return f
 }
 
-// assembly makes the team of those who have come.
+// assembly chooses the team from the nodes that have joined. It belongs to the head.
 type assembly struct {
 	*node
-	nodes  *signal.Watch // over Nodes
+	nodes  *signal.Watch // watches Nodes
 	roster *team.Roster
 	deaths *deaths
 	canary *run.Canary

@@ -26,7 +26,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// runHead is the head's daemon; its exit code is the job's.
+// runHead runs the head's daemon to its end. Its exit code is that of the job.
 func runHead(n *node) run.Exit {
 	h := newHead(n)
 	h.fitness.lookEarly()
@@ -41,14 +41,14 @@ func runHead(n *node) run.Exit {
 	return run.Exit{Code: end.Code, End: end}
 }
 
-// sequence goes through the phases. Its error is an orderly *run.Ending where the
-// driver has ended or a stop was asked for, and otherwise what failed.
+// sequence runs the phases. Its error is an orderly *run.Ending if the driver has ended or a stop
+// was requested, and otherwise the failure.
 //
-// The head's own service is not kept waiting for the slowest node to join: what
-// the others wait for is there when they come.
+// The head's own service starts before all nodes have joined, so that it is up when they need it.
 func (h *head) sequence(ctx context.Context) error {
+	// Join, and meanwhile bring up this node, as soon as there is a run directory.
 	parts, own := errgroup.WithContext(ctx)
-	opened := make(chan struct{})
+	opened := make(chan struct{}) // closed when there is a run directory
 	parts.Go(func() error {
 		return h.Phase("join", func() error {
 			if err := h.open(); err != nil {
@@ -75,6 +75,7 @@ func (h *head) sequence(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// All nodes are up: open the gate and run the driver.
 	if err := h.Phase("gate", func() error {
 		if err := h.planRanks(ctx); err != nil {
 			return err
@@ -86,7 +87,8 @@ func (h *head) sequence(ctx context.Context) error {
 	return h.Phase("driver", func() error { return h.letLook(ctx, h.drive(ctx)) })
 }
 
-// open makes the run directory, and begins to follow what appears in it.
+// open makes the run directory, and starts the background tasks that poll it and that serve the
+// other nodes.
 func (h *head) open() error {
 	address, _ := h.cfg.Address()
 	lifelines, err := h.offerLines(address)
@@ -99,8 +101,8 @@ func (h *head) open() error {
 		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
-	// Also who is told to end meanwhile waits for it a little: a run directory
-	// without a head would keep the others waiting.
+	// A signal to end does not interrupt this at once: if the directory appeared after the head has
+	// left, the other nodes would wait for a head that does not exist.
 	err = h.Ask("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
 		dir, err := signal.Create(ctx, h.cfg.Place(), job)
 		made <- dir
@@ -112,9 +114,11 @@ func (h *head) open() error {
 	dir := <-made
 	h.Trail.Published(signal.NameJob, began)
 	h.canary.Arrivals = trail.NewArrivals(time.Now())
+	// Poll the control directory steadily: no step waits for it, but requests may come at any time.
 	pace := signal.HeadPace
-	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
+	pace.Fast = pace.Steady
 	h.begin(dir, "daemon", pace)
+	// Watch the records of the nodes.
 	pace = signal.HeadPace
 	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
@@ -122,6 +126,7 @@ func (h *head) open() error {
 	h.shown.Nodes(h.nodes)
 	h.tellTrace()
 	h.Log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	// Start the background tasks.
 	h.Background(h.nodes.Run)
 	h.requests = request.NewHead(h.commands, requestTeam{h})
 	h.deaths.exchange = remote.NewExchange(remoteTeam{h}, h.remote)
@@ -136,8 +141,8 @@ func (h *head) open() error {
 	return nil
 }
 
-// offerLines opens the port that the workers' lifelines come to, and returns
-// where it is; nothing where there are to be none.
+// offerLines opens the port for the workers' peer links, and returns its addresses. It returns none
+// if peer links are disabled or not needed, or if the port cannot be opened and they are optional.
 func (h *head) offerLines(address string) ([]string, error) {
 	if h.cfg.Lifeline == config.LifelineOff || h.id.Size == 1 {
 		return nil, nil
@@ -151,24 +156,25 @@ func (h *head) offerLines(address string) ([]string, error) {
 		return nil, nil
 	}
 	h.lines = lines
-	h.ties = &ties{Signs: lines.Signs} // before begin, whose tasks read it
+	h.ties = &ties{Signs: lines.Signs} // must be set before [node.begin], because its tasks read it
 	return where, nil
 }
 
-// tellTrace notes where in a trace the run is, for who looks from there.
+// tellTrace records the trace context of the run in the event log.
 func (h *head) tellTrace() {
 	trace := h.trace()
 	h.Trail.Event(trail.Context, trail.Fields{Parent: trace.String(), Outer: trace.Outer})
 }
 
+// pointLatest makes the link "latest" in the log directory point at this run.
 func (h *head) pointLatest(ctx context.Context) {
 	if err := h.Dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
 		h.Log.Warn("cannot point at the newest run", zap.Error(err))
 	}
 }
 
-// checkDriver finds the driver before anybody waits for it. The look is made
-// aside, and left behind when ctx ends: the file system may hang.
+// checkDriver verifies early that the driver's program exists. The check runs in the background and
+// is abandoned at the join timeout or when ctx ends, because the file system may hang.
 func (h *head) checkDriver(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
 		return nil
@@ -186,8 +192,8 @@ func (h *head) checkDriver(ctx context.Context) error {
 		h.name(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
-// driverFailure is the failure that a driver can't be started on a node; nil
-// without an error.
+// driverFailure returns the failure that the driver cannot be started on a node because of err. It
+// returns nil if err is nil.
 func driverFailure(node string, err error) error {
 	if err == nil {
 		return nil
@@ -195,7 +201,9 @@ func driverFailure(node string, err error) error {
 	return health.Failed(service.Unstarted(err), "cannot start the driver on %s: %v", node, err)
 }
 
-// meet waits until every node has joined: the share is then proven both ways.
+// meet publishes that the head has joined, and waits until every node has joined, or, with spares,
+// until a team has been chosen. A node that has joined has read a random value that the head wrote,
+// and the head reads the node's record: so the file system is shared in both directions.
 func (h *head) meet(ctx context.Context) error {
 	own := h.Publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
 		Canary: h.Dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program,
@@ -203,13 +211,15 @@ func (h *head) meet(ctx context.Context) error {
 	if own != nil {
 		return own
 	}
+	// With spares, late nodes are dropped, and the choice of the team also waits for the checks.
 	within := h.cfg.Times.Join
-	if h.roster.Spares() { // who is late is dropped, and the check is in the way of the team
+	if h.roster.Spares() {
 		within += h.cfg.CheckTime() + 2*h.tempo.Silent
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	// On a file system of one machine alone, nobody will come.
+	// If the log directory is on a local file system, nodes on other machines cannot join. The head
+	// gives up early if none has joined within localJoin.
 	suspect := h.Dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		h.canary.Arrivals.Note(l.Ranks(signal.Joined), l.At)
@@ -233,8 +243,8 @@ func (h *head) meet(ctx context.Context) error {
 	return err
 }
 
-// bringUp runs check, sandbox, head and workers, side by side where nothing
-// hangs on the order, until all nodes are up.
+// bringUp runs the phases check, sandbox, head and workers until all nodes are up. Phases that do
+// not depend on each other run concurrently.
 func (h *head) bringUp(ctx context.Context) error {
 	if err := h.fitness.prepare(ctx); err != nil {
 		return err
@@ -242,15 +252,15 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.survey(); err != nil {
 		return err
 	}
-	// The gate may do without the head's own sandbox, and is then not to wait
-	// for it.
+	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
 	h.slowSandbox.Go(func() {
 		if err := h.serveSandbox(h.Life); err != nil {
 			h.End(err)
 		}
 	})
+	// Start the head's service, and bring up the team as soon as it is ready.
 	parts, own := errgroup.WithContext(ctx)
-	led := make(chan struct{})
+	led := make(chan struct{}) // closed when the head's service is up
 	parts.Go(func() error {
 		err := h.lead(own)
 		if err == nil {
@@ -264,8 +274,9 @@ func (h *head) bringUp(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// raise waits until the team is up and its sandboxes are ready. life is what
-// the head's own worker hangs from: it may outlive the team.
+// raise waits until all nodes of the team have passed their checks and are up, and enough sandboxes
+// are ready. led is closed when the head's service is up. life is the context of the head's own
+// worker, which continues to run if the team changes and ctx ends.
 func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error {
@@ -279,12 +290,13 @@ func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
 	return parts.Wait()
 }
 
-// lead starts the head's service and tells where it is.
+// lead starts the head's service, if the framework has one, and publishes its address.
 func (h *head) lead(ctx context.Context) error {
 	if !h.cfg.Framework.Serves() {
 		return nil
 	}
 	return h.Phase("head", func() error {
+		// Let the framework describe the service.
 		self, err := h.describe(h.launchSeat())
 		if err != nil {
 			return err
@@ -294,6 +306,7 @@ func (h *head) lead(ctx context.Context) error {
 			return health.Failed(health.ServiceDied, "%v", err)
 		}
 		h.endpoint = endpoint
+		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
 		if service != nil {
 			service.Env = h.childEnv(service.Env, h.launchSeat())
 			if err := h.children.Serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.End(f) }); err != nil {
@@ -306,7 +319,8 @@ func (h *head) lead(ctx context.Context) error {
 	})
 }
 
-// workers brings up the head's own worker and waits for those of the others.
+// workers brings up the head's own worker, and waits until those of all other nodes are up and the
+// framework lists them.
 func (h *head) workers(ctx, life context.Context) error {
 	if !h.cfg.Framework.Serves() || ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -324,8 +338,8 @@ func (h *head) workers(ctx, life context.Context) error {
 	})
 }
 
-// takeOwnSeat runs the head's own worker in the place that the team gives it,
-// which is always the first.
+// takeOwnSeat starts the head's own worker in its place in the team, which is always the first. It
+// does nothing if the worker of this place runs already.
 func (h *head) takeOwnSeat(ctx context.Context) {
 	members, _ := h.roster.Team()
 	if since, taken := h.post.Taken(); taken && since == members[0].Since {
@@ -335,7 +349,8 @@ func (h *head) takeOwnSeat(ctx context.Context) {
 	h.post.Take(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
 }
 
-// awaitChecks waits until all nodes have passed their checks, and compares the nodes.
+// awaitChecks waits until all nodes of the team have passed their checks, and compares their
+// reports.
 func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.cfg.Checked() {
 		return nil
@@ -346,7 +361,7 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	return h.compareNodes(ctx, h.nodes.Last())
 }
 
-// awaitSandboxes waits for the sandboxes that the gate needs.
+// awaitSandboxes waits until the number of sandboxes that the gate requires are ready.
 func (h *head) awaitSandboxes(ctx context.Context) error {
 	if !h.cfg.Sandbox.Wanted() {
 		return nil
@@ -358,8 +373,8 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	}.Await(ctx, h.nodes)
 }
 
-// settle waits until the framework itself counts every node, and has for the
-// settle time.
+// settle waits until the framework's own list of members has contained every node for the settle
+// time. It returns at once if the framework has no such list.
 func (h *head) settle(ctx context.Context) error {
 	counter, ok := h.cfg.Framework.(framework.Counter)
 	if !ok {
@@ -369,6 +384,7 @@ func (h *head) settle(ctx context.Context) error {
 	for _, rank := range h.roster.Ranks() {
 		members = append(members, framework.Member{Rank: rank, Host: h.id.HostOf(rank)})
 	}
+	// Poll the list of the framework.
 	within := h.cfg.Times.Service
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -387,8 +403,8 @@ func (h *head) settle(ctx context.Context) error {
 	return err
 }
 
-// awaitAll waits until every node is in state. Each node has a deadline of its
-// own and reports what failed: this one is for a node that does neither.
+// awaitAll waits until every node of the team has reached state. Each node has its own deadline for
+// that, and reports a failure; the timeout here is for a node that does neither.
 func (h *head) awaitAll(ctx context.Context, state string, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -402,15 +418,16 @@ func (h *head) awaitAll(ctx context.Context, state string, within time.Duration)
 		within, h.hostsOf(h.roster.Missing(last, state)), state)
 }
 
-// openGate tells that everything is proven ready.
+// openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
-	// Who sees the gate open may ask for a command at once.
+	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
 	if err := h.Mark(signal.Control, signal.NameGo); err != nil {
 		return err
 	}
 	h.gate = time.Since(h.assembly.began)
 	h.isUp("the gate is open")
+	// From now on the file system may be unresponsive, and is polled rarely.
 	if h.lines != nil {
 		h.lines.Run(h.cfg.Times.Outwaits())
 	}
@@ -422,8 +439,9 @@ func (h *head) openGate() error {
 	return nil
 }
 
-// drive runs the driver to its end, or, where there is none, waits for a stop.
-// Its error is the orderly *run.Ending, or why the run ended instead.
+// drive runs the driver, or the world of ranks, to its end. Without a driver it waits until the run
+// is stopped. Its error is an orderly *run.Ending if the driver has ended by itself, whatever its
+// exit code, and otherwise the cause of the end of the run.
 func (h *head) drive(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
@@ -433,6 +451,7 @@ func (h *head) drive(ctx context.Context) error {
 	if h.world != nil {
 		return h.driveWorld(ctx)
 	}
+	// Start the driver.
 	starting, started := h.lagging(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.Driver, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
@@ -445,6 +464,7 @@ func (h *head) drive(ctx context.Context) error {
 	if err != nil {
 		return driverFailure(h.name(0), err)
 	}
+	// Wait for its end.
 	h.driver = driver
 	running, ended := context.WithCancel(ctx)
 	defer ended()
@@ -452,29 +472,33 @@ func (h *head) drive(ctx context.Context) error {
 	if !pause.Await(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
+	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
 	exit := driver.Exit()
 	if exit.Status() == 0 {
 		if broken := h.deaths.exchange.Broken(ctx); broken != "" {
 			h.Log.Warn("the driver has ended with 0, but " + broken)
 		}
 	}
-	// A driver that is well has ended the job, whatever came at the same time;
-	// one that is not may have died of it.
+	// A driver that has succeeded ends the job with success, whatever else has failed at the same
+	// time. A failure of the driver may be a consequence of another failure, which then is the cause.
 	if exit.Status() != 0 && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Slurm signals the whole step: then the driver's end is the daemon's, too.
+	// Slurm signals the processes of a step one after the other: if a signal has ended the driver, the
+	// daemon may be about to receive the same one.
 	if exit.Status() > 128 && !pause.For(ctx, service.Skew(exit)) {
 		return context.Cause(ctx)
 	}
+	// The driver may have failed because of a lost node or a GPU error that is not known here yet.
 	if exit.Status() != 0 && (!h.deaths.hearLosses(ctx) || !h.hearEvents(ctx)) {
 		return context.Cause(ctx)
 	}
 	return &run.Ending{Orderly: true, Word: health.Driven, Code: exit.Status(), Why: "the driver has ended: " + exit.String()}
 }
 
-// hearEvents takes one more look where there are GPUs: what a driver has died of, or what leaves a GPU unfit for the
-// next job, may have been told a moment later. It tells whether the run goes on.
+// hearEvents polls for GPU events once more, if any node has GPUs. A GPU error that has made the
+// driver fail, or that makes the GPU unfit for the next job, may be published a moment later than
+// the driver's exit. It reports whether the run continues.
 func (h *head) hearEvents(ctx context.Context) bool {
 	if h.stage.gpus.Load() {
 		h.nodes.Nudge()

@@ -15,22 +15,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// fitness is whether this node is fit for the job.
+// fitness runs the checks that decide whether this node is suitable for the job.
 type fitness struct {
 	*node
-	looked chan check.Report // what the checks say, once; nil before they begin
-	report check.Report      // the same, where this node is fit; owned by the sequence
+	looked chan check.Report // receives the report once; nil before the checks start
+	report check.Report      // the report, once this node has passed; used only by the sequence
 }
 
-// lookEarly has the node looked at while it joins, where nothing needs to be set
-// up before.
+// lookEarly starts the checks while the node still joins, unless a setup command must run first.
 func (f *fitness) lookEarly() {
 	if f.cfg.Setup == "" {
 		f.lookAtNode()
 	}
 }
 
-// lookAtNode begins the checks.
+// lookAtNode starts the checks, if any, in the background.
 func (f *fitness) lookAtNode() {
 	if f.cfg.Checks == nil {
 		return
@@ -45,8 +44,8 @@ func (f *fitness) lookAtNode() {
 	})
 }
 
-// prepare runs the node's setup command and its checks, and tells that the node
-// is fit, where any is asked for.
+// prepare runs the node's setup command, waits for its checks, and publishes that the node has
+// passed them. It does nothing if neither a setup command nor checks are configured.
 func (f *fitness) prepare(ctx context.Context) error {
 	if !f.cfg.Checked() {
 		return nil
@@ -69,11 +68,13 @@ func (f *fitness) prepare(ctx context.Context) error {
 	})
 }
 
-// checkedReport waits for what the checks say; its error is what does not pass.
+// checkedReport waits for the report of the checks, and adds the findings about the shared file
+// system. Its error is the failure of this node if a finding fails.
 func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err error) {
 	if f.cfg.Checks == nil {
 		return check.Report{}, nil
 	}
+	// Wait for the checks.
 	select {
 	case report = <-f.looked:
 	case <-ctx.Done():
@@ -82,6 +83,7 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	if cause := context.Cause(ctx); cause != nil {
 		return report, cause
 	}
+	// Complete the report.
 	report.Rank, report.Host = f.id.Rank, f.id.Host
 	report.Findings = append(report.Findings, f.cfg.Checks.Judge(f.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
@@ -91,14 +93,16 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	if report.Verdict == check.Fail {
 		return report, readiness.Unfit(report, f.name(f.id.Rank))
 	}
+	// Warnings are only logged here, because the head reports those of all nodes to the user.
 	if warned := check.Summary(report.Findings, check.Warn, check.Unknown); warned != "" {
-		f.Log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
+		f.Log.Info("the checks have found something", zap.String("findings", warned))
 	}
 	return report, nil
 }
 
-// shareFindings are about the log directory's share, which has told of its clock
-// when this node has joined. What room it has the head asks for all.
+// shareFindings returns the findings about the shared file system. Its clock was compared with this
+// node's when the node joined. Only the head checks, for all nodes, the free space and whether
+// other users could replace the run directory.
 func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
 	share := check.Share{Path: f.Dir.Path()}
 	if offset, known := f.Dir.Offset(); known {
@@ -113,8 +117,9 @@ func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
 	return check.JudgeShare(share)
 }
 
-// tellFit publishes what the checks say, under a name that says what kind of
-// node this is.
+// tellFit publishes that this node has passed, with the report. The name of the record contains the
+// kind of the node, a hash of its attributes and warnings, so that a listing shows which nodes are
+// alike.
 func (f *fitness) tellFit(report check.Report) error {
 	if f.cfg.Checks == nil {
 		return f.Tell(signal.Checked)
@@ -127,18 +132,21 @@ func (f *fitness) tellFit(report check.Report) error {
 	name := signal.CheckedName(f.id.Rank, f.id.Size, report.Kind())
 	err = f.Publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
 	if err != nil && !errors.Is(err, run.ErrGoesOn) && f.Life.Err() == nil {
-		// The name says what matters, and a share that is full may still take it.
+		// The name is sufficient, and a full file system may still accept an empty file.
 		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
 		err = f.Mark(signal.Nodes, name)
 	}
 	return err
 }
 
-// compareNodes sets side by side what the nodes are, once all have said so. Its error is a difference that no driver is started on.
+// compareNodes compares the nodes of the team when all have passed their checks. Its error is a
+// difference because of which the driver must not start. If spares can replace the nodes that
+// differ, it records the difference as their failure instead.
 func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	if h.cfg.Checks == nil {
 		return nil
 	}
+	// Consider the members of the team only.
 	kinds := l.Kinds()
 	for kind, ranks := range kinds {
 		if kinds[kind] = h.roster.Among(ranks); len(kinds[kind]) == 0 {
@@ -158,12 +166,13 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	case !h.roster.Spares() || len(differ.Lost) == 0:
 		return differ
 	}
+	// Spares may take the places of the nodes that differ.
 	differ.Header, differ.Phase = h.header(), "check"
-	h.deaths.observe(differ.FailedRecord, time.Now()) // others may take their places
+	h.deaths.observe(differ.FailedRecord, time.Now())
 	return nil
 }
 
-// readChecked reads what the checks of a rank have said.
+// readChecked reads the report of another node's checks. kind is part of the record's name.
 func (h *head) readChecked(ctx context.Context, rank int, kind int64) (report check.Report, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()

@@ -19,25 +19,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// conclude publishes the end, ends what runs here, waits for the others, and
-// returns the end, whose code is the job's.
+// conclude publishes the end of the run, ends all children, waits for the other nodes, and writes
+// the result. It returns the final outcome, which has the exit code of the job.
 func (h *head) conclude(end *run.Ending) *run.Ending {
+	// Publish the end. A driver that was asked to stop has its grace period before that, because its
+	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
 	h.Trail.Enter("drain")
 	h.finish(end)
 	if end.Gentle && h.world == nil {
 		end = h.stopDriver(end)
 	}
 	h.announce(end)
-	if end.Gentle && h.world != nil { // all nodes end their ranks by now
+	if end.Gentle && h.world != nil { // all nodes have been notified, and end their ranks
 		h.stopUsers(end)
 		end = h.stopped(end, service.Rank(0))
 	}
+	// Write the result and end the children concurrently.
 	h.Trail.Sync()
 	var ends sync.WaitGroup
 	var result *signal.Result
-	var taken bool // kept aside until nobody else reads the end
+	var taken bool // copied into end when no other goroutine uses end
 	var left []string
-	torn := make(chan struct{}) // closed when nothing runs here any more
+	torn := make(chan struct{}) // closed when no children are left
 	ends.Go(func() {
 		h.deaths.takeLateLosses(end, torn)
 		if result, taken = h.writeResult(end); !taken {
@@ -46,8 +49,8 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 	})
 	ends.Go(func() {
 		if end.Orderly {
-			// The workers first: the head's service going would look to
-			// theirs like a death.
+			// The workers end first, because their services would take the end of the head's service for a
+			// failure.
 			h.awaitDone(end)
 		}
 		_ = h.stopDriver(end)
@@ -61,6 +64,7 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 		}
 	})
 	ends.Wait()
+	// Report to the user, and let the workers exit.
 	end.Taken, end.Nodes = taken, result.Nodes
 	h.tidyOrders()
 	if h.cfg.ShareStats {
@@ -70,22 +74,22 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 	h.lastWords(end, result, left)
 	if !end.Orderly {
 		h.afterwards(end)
-		h.voice.Wait() // Slurm kills the step when the first of the others has exited
+		h.voice.Wait() // Slurm kills the step, and this daemon, as soon as the first worker exits
 		h.Logged(h.Mark(signal.Control, signal.NameOver))
 	}
 	h.Trail.Event(trail.End, trail.Fields{Code: &end.Code})
 	return end
 }
 
-// announce publishes the end, so that all nodes begin theirs.
+// announce publishes the end of the run, so that all nodes end their part in it.
 func (h *head) announce(end *run.Ending) {
 	if end.Orderly {
 		err := h.Publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.Code, Why: end.Why}, false)
 		h.Logged(err)
 		h.tellUnwritten(end, err)
 		if err != nil && !errors.Is(err, run.ErrGoesOn) && h.gate > 0 {
-			// The name says enough, and on a share that is full it can still
-			// be had: the others are not to take the head for lost.
+			// The name of the record is sufficient, and even a full file system may accept a rename. Without
+			// the record the workers would declare the head lost.
 			h.Logged(h.Ask("publish", signal.NameDrain, h.cfg.Times.Peer, func(ctx context.Context) error {
 				return h.Dir.Remark(ctx, signal.Control, signal.NameGo, signal.NameDrain)
 			}))
@@ -95,15 +99,16 @@ func (h *head) announce(end *run.Ending) {
 	h.tellUnwritten(end, h.publishAbort(end))
 }
 
-// tellUnwritten tells the workers of an end that could not be written, for now or
-// at all.
+// tellUnwritten sends the exit code to the workers if err says that the end of the run could not be
+// published, or not yet.
 func (h *head) tellUnwritten(end *run.Ending, err error) {
 	if err != nil {
 		h.tellOver(end)
 	}
 }
 
-// tellOver tells the workers, by their lifelines, by which code the run ends.
+// tellOver sends the workers their exit code on the peer links: 0 after an orderly end, and the
+// exit code of the run otherwise.
 func (h *head) tellOver(end *run.Ending) {
 	if h.lines == nil || h.lines.Head == nil {
 		return
@@ -115,8 +120,8 @@ func (h *head) tellOver(end *run.Ending) {
 	h.lines.Head.Over(code)
 }
 
-// lifelineReport tells what was seen of the lifelines, and of strangers at their
-// port.
+// lifelineReport returns the numbers of reconnections and of rejected connections of the peer
+// links. It returns nil if there are no peer links.
 func (h *head) lifelineReport() *signal.LifelineReport {
 	if h.lines == nil || h.lines.Head == nil {
 		return nil
@@ -128,7 +133,8 @@ func (h *head) lifelineReport() *signal.LifelineReport {
 	return &signal.LifelineReport{Reconnects: stats.Reconnects, Strangers: stats.Strangers}
 }
 
-// publishAbort publishes a node's end with a cause.
+// publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
+// error that it returns.
 func (n *node) publishAbort(end *run.Ending) error {
 	err := n.Publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
 		Code: end.Code, Word: end.Word, Cause: *end.Cause, Nodes: end.Nodes, NextAttempt: end.Again.Attempt,
@@ -137,9 +143,9 @@ func (n *node) publishAbort(end *run.Ending) error {
 	return err
 }
 
-// stopDriver lets the driver have its grace; who reads its output is waited for
-// when all know of the end. A stop that was asked for ends with the driver's own
-// code.
+// stopDriver ends the driver, which has its grace period. It returns end; if the stop was
+// requested, with the exit code of the driver. If the driver has ended before, it waits until the
+// driver's output has been read.
 func (h *head) stopDriver(end *run.Ending) *run.Ending {
 	if h.driver == nil {
 		return end
@@ -149,16 +155,16 @@ func (h *head) stopDriver(end *run.Ending) *run.Ending {
 		h.Log.Info("the driver is told to end", zap.Duration("grace", grace))
 	}
 	if !end.Gentle && service.Ended(h.driver) {
-		// Whoever passes its output on, as a tee does, is not ended in the middle
-		// of that. All know of the end by now.
+		// Processes that forward its output, such as tee, must not be killed before they have read all of
+		// it. All nodes have been notified of the end by now, so there is time.
 		_ = pause.Await(h.Parting, h.driver.Done())
 	}
-	_ = h.driver.End(h.Parting, grace, syscall.SIGTERM) // stopAll tells what is left of it
+	_ = h.driver.End(h.Parting, grace, syscall.SIGTERM) // stopAll reports a remaining driver
 	return h.stopped(end, service.Driver)
 }
 
-// stopped is the end by which a run ends whose driver, or first rank, was stopped: one
-// that was asked for has the code of that child.
+// stopped returns end for a run in which the given child, the driver or the first rank, was
+// stopped. If the stop was requested, the returned end has the exit code of that child.
 func (h *head) stopped(end *run.Ending, child string) *run.Ending {
 	exit, ran := h.children.ExitOf(child)
 	if !end.Orderly || !end.Gentle || !ran {
@@ -169,11 +175,11 @@ func (h *head) stopped(end *run.Ending, child string) *run.Ending {
 	return &stopped
 }
 
-// untold is the warning of a node that is waited for in vain.
+// untold is the warning that nodes have not published in time that they are done.
 const untold = "not all nodes have told that they are done"
 
-// awaitDone waits until all nodes whose daemons live have said that nothing of ours
-// runs there, for no longer than their graces last.
+// awaitDone waits until all nodes whose daemons are alive have published that their processes have
+// ended, but not longer than the grace periods of those processes.
 func (h *head) awaitDone(end *run.Ending) {
 	lost := make(map[int]bool)
 	if end.Cause != nil {
@@ -181,15 +187,18 @@ func (h *head) awaitDone(end *run.Ending) {
 			lost[rank] = true
 		}
 	}
+	// The longest time that a worker may need to notice the end, and to end its processes.
 	within := h.cfg.Times.StopGrace + h.graceOfRanks(end) + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.Hurry, within, errDeadline)
 	defer cancel()
 	if h.roster.Spares() {
-		h.deaths.hear() // who has joined since the last look stands by, and sees the end
+		h.deaths.hear() // spares that have joined since the last poll must be awaited, too
 	}
-	blind := h.nodes.Silence() > run.SickShare // a look at another directory may have failed, and these come through
+	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
+	// they may succeed although those of another directory fail.
+	blind := h.nodes.Silence() > run.SickShare
 	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.Ties(rank) }) {
-		h.nodes.Quicken() // the others have us look
+		h.nodes.Quicken() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
 		blind = blind || h.nodes.Silence() > h.tempo.Silent/2
@@ -204,8 +213,8 @@ func (h *head) awaitDone(end *run.Ending) {
 	}
 }
 
-// unended are the nodes, but for those that are lost, of which nothing tells that
-// they have ended what runs there.
+// unended returns the nodes, except lost ones, that are not known to have ended their processes. If
+// blind is set, their records cannot be read, and only the peer links count.
 func (h *head) unended(lost map[int]bool, blind bool) []int {
 	last := h.nodes.Last()
 	missing := slices.DeleteFunc(last.Missing(signal.Done, h.id.Size), func(rank int) bool {
@@ -214,15 +223,16 @@ func (h *head) unended(lost map[int]bool, blind bool) []int {
 	return signal.Without(missing, h.roster.Absent(last))
 }
 
-// writeResult says for good how it ended, and returns what it has said, and whether another node has said it before.
+// writeResult publishes the result of the run, and returns it. taken reports that another node has
+// published one before.
 func (h *head) writeResult(end *run.Ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.assembly.listTeam(result)
 	h.cards.Settle(run.SickShare)
 	h.hearEvents(h.Work)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.canary.Report(), h.lifelineReport()
-	hostOf := func(rank int) string { // not all launchers tell
-		if result.Hosts[rank] == strconv.Itoa(rank) { // which stands where the node has not, either
+	hostOf := func(rank int) string { // the host of a node, or "" if it is unknown
+		if result.Hosts[rank] == strconv.Itoa(rank) { // the placeholder of [assembly.hosts]
 			return ""
 		}
 		return result.Hosts[rank]

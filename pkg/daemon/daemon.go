@@ -25,8 +25,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/voice"
 )
 
-// Run is the whole of a daemon's life in one attempt of a run, as the role says. The configuration must have been validated. When ctx ends, the daemon
-// leaves as at an orderly end. What is to be said has been said when it returns.
+// Run runs a daemon in one attempt of a run, in the given role, and returns how it has left the
+// run. The configuration must have been validated. When ctx ends, the daemon leaves as at an
+// orderly end. Run returns only when all messages have been printed.
 func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
@@ -36,7 +37,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit
 	}
 	defer func() {
 		n.close()
-		exit.Told = n.Told.Load() // signals are heeded until then
+		exit.Told = n.Told.Load() // read last, because signals are handled until [node.close] returns
 	}()
 	n.Background(func(ctx context.Context) { n.Heed(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.PassOn) })
 	switch role {
@@ -50,7 +51,10 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit
 	return exit
 }
 
+// newNode returns a node with all its parts. Nothing runs yet except the tasks that need no run
+// directory. When ctx ends, the node leaves in order.
 func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {
+	// Set the defaults of the options that tests and simulations replace.
 	super, err := cfg.Starter()
 	if err != nil {
 		return nil, err
@@ -61,11 +65,13 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	if cfg.Network == nil {
 		cfg.Network = lifeline.TCP{}
 	}
+	// The identity and the heartbeat timing: the head has its own.
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: run.NewLifetime(ctx)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
+	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer, By: n.id.Title()}
 	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Trail.Log)
 	n.Log = n.voice.Log
@@ -85,6 +91,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	if err := process.RaiseFiles(); err != nil {
 		n.Log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}
+	// Follow the caller's context.
 	n.post.Seat.Store(n.launchSeat())
 	n.Left = context.AfterFunc(ctx, func() {
 		n.finish(&run.Ending{Orderly: true, Word: "stopped", Why: "the daemon was told to leave"})
@@ -92,21 +99,21 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	return n, nil
 }
 
-// close ends what is left and waits for it.
+// close ends all remaining tasks and children and waits for them, each for at most a second.
 func (n *node) close() {
 	n.Left()
 	n.shown.Ending("the daemon has done its part")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
-	_ = n.children.EndAll(ctx) // Close returns its error
+	_ = n.children.EndAll(ctx) // children.Close below returns its error
 	n.cards.Kept(run.SickShare)
 	if n.Dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
 	n.Close()
 	n.private.Remove(n.Told.Load(), n.cfg.After.Clean.Keeps())
-	// The guard goes last, as it removes what a killed daemon leaves. It has its own time.
+	// The guard ends last, because it cleans up after a killed daemon. It has its own timeout.
 	guardCtx, cancelGuard := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelGuard()
 	if err := n.children.Close(guardCtx); err != nil {
@@ -116,7 +123,7 @@ func (n *node) close() {
 	if unread := n.voice.Close(); unread > 0 {
 		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
 	}
-	// What came before may have used up its time: the last lines have their own.
+	// The timeout above may have expired, so the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelLast()
 	var last sync.WaitGroup
@@ -125,10 +132,11 @@ func (n *node) close() {
 	last.Wait()
 }
 
-// Signals returns the channel of signals that a daemon handles. Call it first: none is lost then.
+// Signals returns the channel of signals that a daemon handles. It must be called first, so that no
+// signal is lost.
 func Signals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	// PIPE is caught and ignored: otherwise a line to a closed standard error ends the daemon.
+	// PIPE is caught and ignored: otherwise a line to a closed standard error would end the daemon.
 	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
 	return signals

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// heedDeadline ends the job when its time is up. The driver has its grace then.
+// heedDeadline ends the job at its deadline, if it has one. The driver then has its grace period.
 func (h *head) heedDeadline(ctx context.Context) {
 	if h.cfg.Times.Deadline == 0 {
 		return
@@ -32,7 +32,7 @@ func (h *head) heedDeadline(ctx context.Context) {
 	}
 }
 
-// unfinished is what a job whose time is up was still doing.
+// unfinished describes, as a clause, what the job was still doing at its deadline.
 func (h *head) unfinished() string {
 	now := h.Trail.Lasted(time.Now())
 	switch last := now[len(now)-1]; {
@@ -45,8 +45,10 @@ func (h *head) unfinished() string {
 	}
 }
 
-// letLook leaves everything up for a while where the driver has ended and that is wanted: until it is over, somebody
-// stops the job, or something of it dies, which changes nothing of how the driver has ended. It returns err.
+// letLook keeps all services up for a while after the driver has ended, if that is configured
+// (--clean=none), so that the user can inspect them. It waits until the time is over, a stop is
+// requested, or a service fails, which does not change the result. It returns err, the end of the
+// driver.
 func (h *head) letLook(ctx context.Context, err error) error {
 	end, ended := errors.AsType[*run.Ending](err)
 	if h.cfg.After.Clean != config.CleanNone || !ended || end.Word != health.Driven || end.Gentle {

@@ -17,21 +17,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// serveLines begins to take lifelines in, and whoever asks for commands by one.
+// serveLines starts to accept peer links, and connections of clients that request commands
+// (guests). It does nothing if there are no peer links.
 func (d *deaths) serveLines(guests lifeline.Callers) {
 	if d.lines == nil {
 		return
 	}
 	cfg := lifeline.Config{Key: d.Dir.Secret(lifeline.SecretName), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
 	d.lines.Serve(cfg, &workerLines{d}, guests)
-	if !d.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
+	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
+	if !d.cfg.Sandbox.Step {
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
+	// Serve the further connections of workers, by purpose.
 	d.lines.Head.Meet(lifeline.ForMeeting, d.welcome)
 	d.lines.Head.Meet(lifeline.ForRemote, d.exchange.Serve)
 	d.Nudge = d.lines.Head.Nudge
 	d.Background(d.lines.Head.Run)
+	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
 	d.Background(func(ctx context.Context) {
 		tick := time.NewTicker(d.cfg.Times.LineBeat() / 2)
 		defer tick.Stop()
@@ -50,16 +54,16 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 	})
 }
 
-// welcome lets a node's ranks meet the others, by its connection.
+// welcome serves a worker's connection to the rendezvous, by which its ranks exchange data.
 func (d *deaths) welcome(ctx context.Context, rank int, conn io.ReadWriteCloser) {
 	d.hall.Serve(ctx, slices.Index(d.roster.Ranks(), rank), conn)
 }
 
-// workerLines takes in what the lifelines tell of the workers.
+// workerLines handles the events of the peer links to workers.
 type workerLines struct{ *deaths }
 
-// Connected notes that a worker can be heard. What it said while it could not is
-// in Nodes.
+// Connected records that a worker is connected. If it was connected before, it also polls Nodes for
+// the records that the worker has published while the head could not be notified.
 func (p *workerLines) Connected(rank int) {
 	if _, again := p.lines.Of(rank); again {
 		p.nodes.Nudge()
@@ -67,15 +71,15 @@ func (p *workerLines) Connected(rank int) {
 	p.lines.Connect(rank)
 }
 
-// Heard notes a sign of life.
+// Heard records a heartbeat of a worker, and whether the worker's file system is unresponsive.
 func (p *workerLines) Heard(rank int, shareSick bool) { p.lines.Hear(rank, shareSick) }
 
-// Nudged has the head look at what a worker has published.
+// Nudged handles a worker's notification of a new record: the head polls Nodes.
 func (p *workerLines) Nudged(int) { p.nodes.Nudge() }
 
-// Gone learns that a worker can't be heard any more. One whose kernel has closed
-// the connection, without a farewell before, has died; where the connection
-// broke, the worker's beat files are seen or not.
+// Gone handles the end of a peer link. If the worker's kernel has closed the connection, and there
+// was no goodbye message, the worker's daemon has died. If the connection broke, the heartbeat
+// files decide whether the worker is alive.
 func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 	known, _ := p.lines.Of(rank)
 	p.lines.Part(rank, how)
@@ -90,9 +94,10 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 	}
 }
 
-// mourn takes a worker for dead, unless it has told that it is done. how says
-// what became of the daemon, and since when it is gone: what has died of it in
-// the meantime is no cause.
+// mourn records that a worker's daemon has died, unless the worker has published that it is done or
+// has failed, or the result is final. f is the failure. since is the time of death: failures after
+// it are consequences. If sick is set, the worker's file system was unresponsive, and the failure
+// is that its host hangs.
 func (d *deaths) mourn(f *health.Failure, rank int, sick bool, since time.Time) {
 	last := d.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
@@ -107,12 +112,13 @@ func (d *deaths) mourn(f *health.Failure, rank int, sick bool, since time.Time) 
 	d.lose(f, []int{rank}, now)
 }
 
-// miss takes a worker for dead that has ended in order and not said so in the
-// run directory, as one does that can't write there: or where we can't look, and
-// the job goes on without.
+// miss records that a worker's daemon has died if it has sent a goodbye message, but does not
+// publish in time that it is done or has failed. Either the worker cannot write to the run
+// directory, or the head cannot read it while the job runs on without the file system.
 func (d *deaths) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errDeadline)
 	defer cancel()
+	// Wait for two polls: the first may have started before the worker's last record appeared.
 	looking, stop := d.WhileAnswered(ctx, d.tempo.Silent/2)
 	defer stop()
 	before := d.nodes.Last().Looks
@@ -123,14 +129,16 @@ func (d *deaths) miss(ctx context.Context, rank int, sick bool, since time.Time)
 	}
 }
 
-// followNodes learns, from every look at Nodes, what the peers report and who
-// has fallen silent, and ends the head's life by the first failure.
+// followNodes evaluates each listing of Nodes until ctx ends: it reads the failures that peers
+// publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
+// failure that the job cannot tolerate ends the run.
 func (d *deaths) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(d.tempo), health.NewLiveness(d.tempo)
 	standbys := health.NewLiveness(standbyTempo(d.tempo))
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Trail.Musters()
 	_, _ = d.nodes.Follow(ctx, func(l signal.Listing) bool {
+		// Read new failures.
 		note(l)
 		for _, state := range []string{signal.Failed, signal.SandboxFailed} {
 			for _, rank := range l.Ranks(state) {
@@ -138,10 +146,13 @@ func (d *deaths) followNodes(ctx context.Context) {
 			}
 		}
 		d.roster.ReleaseHeld(health.Passed(l), d.cfg.Causes, d.observe)
+		// Once the run is ending, silent peers matter only while the verdict waits for further losses:
+		// otherwise the silence may be due to this node's own mount.
 		over := d.Life.Err() != nil
-		if over && !d.hearing.Load() { // it may be our own share that has failed
+		if over && !d.hearing.Load() {
 			return false
 		}
+		// Check the heartbeats of the members.
 		alive := d.roster.Living(d.roster.Expected(l), false)
 		daemons.Look(alive, l.At)
 		d.listen(daemons, alive, l.At)
@@ -151,12 +162,14 @@ func (d *deaths) followNodes(ctx context.Context) {
 		if over {
 			return false
 		}
+		// Check those of the spares, which are less frequent.
 		resting := d.roster.Living(d.roster.Expected(l), true)
 		standbys.Look(resting, l.At)
 		d.listen(standbys, resting, l.At)
 		if silent := standbys.Silent(); len(silent) > 0 {
 			d.peersLost(ctx, silent, standbys, l.At)
 		}
+		// Choose the team, and check the heartbeats of sandboxes with their own daemons.
 		d.muster(l)
 		sandboxes.Look(expectedSandboxes(l, d.cfg.Sandbox.Step), l.At)
 		if silent := sandboxes.Silent(); len(silent) > 0 {
@@ -166,7 +179,7 @@ func (d *deaths) followNodes(ctx context.Context) {
 	})
 }
 
-// unknown returns the ranks that were not lost before, and notes that they are.
+// unknown returns those of the silent nodes that are not in lost yet, and adds them to it.
 func unknown(silent []int, lost map[int]bool) []int {
 	silent = slices.DeleteFunc(silent, func(rank int) bool { return lost[rank] })
 	for _, rank := range silent {
@@ -175,8 +188,8 @@ func unknown(silent []int, lost map[int]bool) []int {
 	return silent
 }
 
-// readFailure reads each peer's failure once. The head's own are not read: it
-// knows them.
+// readFailure reads the failure that a node has published as state, and records it, unless it is in
+// read, the set of names that have been read. The head's own failures are known without reading.
 func (d *deaths) readFailure(ctx context.Context, rank int, state string, l signal.Listing, read map[string]bool) {
 	name := signal.NodeName(rank, d.id.Size, state)
 	if read[name] || name == signal.NodeName(0, d.id.Size, signal.Failed) {
@@ -188,7 +201,7 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 	var record signal.FailedRecord
 	if err := d.Dir.Read(ctx, signal.Nodes, name, &record); err != nil {
 		if d.Work.Err() != nil || signal.Stalled(err) {
-			read[name] = false // what it says is known when our own mount answers
+			read[name] = false // read it again when this node's mount answers
 			return
 		}
 		kind := health.Internal
@@ -197,6 +210,7 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 		}
 		record = d.unreadable(rank, kind, "%s failed, and its record can't be read: %v", err)
 	}
+	// A failed sandbox matters only if too few are left.
 	if state == signal.SandboxFailed && !d.cfg.Sandbox.Require.Missed(d.roster.Among(l.Ranks(signal.SandboxFailed)), d.roster.Count()) {
 		d.Log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
@@ -204,17 +218,17 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 	d.observe(record, l.At)
 }
 
-// unreadable is the failure that stands for one whose record can't be read,
-// because the share does not give it, or because it is damaged.
+// unreadable returns the failure that replaces the record of a node, if the record cannot be read
+// or is damaged. format has the verbs for the name of the node and for err.
 func (d *deaths) unreadable(rank int, kind health.Kind, format string, err error) signal.FailedRecord {
 	record := health.Failed(kind, format, d.name(rank), err).FailedRecord
 	record.Rank, record.Host = rank, d.id.HostOf(rank)
 	return record
 }
 
-// peersLost takes silent peers for lost. Where all are silent, or one of which the
-// files alone tell, it may be the head's own mount, or the share, that takes no
-// beats any more: a write must prove it first.
+// peersLost declares silent peers lost. If all peers are silent, or one of them is known only by
+// its heartbeat files, the reason may be the head's own mount, or the file system. Therefore a
+// write must first prove that the file system works.
 func (d *deaths) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
 	byFiles := func(rank int) bool { return d.lossOf(rank) == health.PeerLost }
 	if d.areAll(silent) || slices.ContainsFunc(silent, byFiles) {
@@ -225,20 +239,20 @@ func (d *deaths) peersLost(ctx context.Context, silent []int, liveness *health.L
 	}
 	quiet := liveness.Quiet(silent[0])
 	for _, f := range d.losses(silent, quiet) {
-		// It happened when a beat was due that did not come, at the earliest.
+		// The peer may have failed as early as the time of its first missing heartbeat.
 		f.Age = max(0, quiet-d.tempo.Beat)
 		d.lose(f, f.Lost, at)
 	}
 }
 
-// proveShare writes through our own mount.
+// proveShare verifies that this node can write to the shared file system.
 func (d *deaths) proveShare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errors.New("all peers are silent and so is the share"))
 	defer cancel()
 	return d.Dir.Beat(ctx, signal.Control, signal.BeatState)
 }
 
-// sandboxesLost takes sandboxes for lost whose daemons have fallen silent.
+// sandboxesLost declares the sandboxes of silent daemons lost, if too few others are left.
 func (d *deaths) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
 	lost := append(l.Ranks(signal.SandboxFailed), silent...)
 	slices.Sort(lost)
@@ -249,12 +263,13 @@ func (d *deaths) sandboxesLost(silent []int, liveness *health.Liveness, l signal
 	f := health.Failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", d.name(silent[0]), quiet)
 	f.Header, f.Phase = d.header(), d.Trail.Phase()
 	if d.roster.Spares() {
-		f.Lost = silent // it may be one that can be dropped
+		f.Lost = silent // the job may drop these nodes and continue
 	}
 	d.observe(f.FailedRecord, l.At)
 }
 
-// expectedSandboxes are the sandboxes whose own daemons should live.
+// expectedSandboxes returns the nodes on which the daemon of a sandbox should be alive, with their
+// newest heartbeats. It returns none unless sandboxes run in a step of their own.
 func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 	alive := make(map[int]int64)
 	if !step {
@@ -267,8 +282,8 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 	return alive
 }
 
-// followRequests heeds what appears in Control that is not the head's own: a
-// stop from outside, and the abort of a worker that took the head for lost.
+// followRequests handles the records in Control that the head has not written: a request to stop
+// the run, and the abort record of a worker that has declared the head lost.
 func (d *deaths) followRequests(ctx context.Context) {
 	_, _ = d.Control.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Aborts() {
@@ -283,8 +298,8 @@ func (d *deaths) followRequests(ctx context.Context) {
 	})
 }
 
-// abortedBy ends the head's life by the abort of a worker, and tells whether it
-// could be read.
+// abortedBy ends the run with the cause in the abort record of a worker. It reports whether that is
+// done; it is not while the file system is unresponsive.
 func (d *deaths) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errDeadline)
 	defer cancel()
@@ -300,8 +315,8 @@ func (d *deaths) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	return true
 }
 
-// observe takes in a failure that was seen at a time, and ends the head's life
-// by it where the job can't go on without the node.
+// observe records a failure that was seen at the given time. It ends the run if the job cannot
+// continue without the node; earlier failures that the job has tolerated then count, too.
 func (d *deaths) observe(record signal.FailedRecord, at time.Time) {
 	if seen := (health.Observed{FailedRecord: record, At: at}); !d.excused(seen) {
 		d.mu.Lock()
@@ -311,7 +326,8 @@ func (d *deaths) observe(record signal.FailedRecord, at time.Time) {
 	}
 }
 
-// excused takes in a failure that the job goes on without.
+// excused reports whether the job can continue in spite of a failure, because it does not need the
+// node. If so, it records and logs that the node is dropped.
 func (d *deaths) excused(seen health.Observed) bool {
 	goesOn, news := d.roster.Excuse(seen, d.id.HostOf)
 	if !goesOn || !news {
@@ -323,8 +339,8 @@ func (d *deaths) excused(seen health.Observed) bool {
 	return true
 }
 
-// condemn keeps a failure for the verdict, and ends the head's life by it. Nobody,
-// hearLosses least of all, sees the one without the other.
+// condemn records a failure for the verdict, and ends the run by it. Both happen under the lock mu:
+// hearLosses and others rely on never seeing one without the other.
 func (d *deaths) condemn(seen health.Observed) {
 	record := seen.FailedRecord
 	d.Trail.Event(trail.Failure, trail.Fields{Of: &record.Rank, Kind: record.Kind, What: record.What})
@@ -334,25 +350,28 @@ func (d *deaths) condemn(seen health.Observed) {
 	d.End(&peerFailure{record})
 }
 
-// peerFailure ends the head's life; the verdict is made from what was observed.
+// peerFailure is the cause with which an observed failure ends the run. The verdict does not depend
+// on it, but on all observed failures.
 type peerFailure struct{ record signal.FailedRecord }
 
 func (p *peerFailure) Error() string { return p.record.What }
 
-// judge returns how the run ends: as the sequence says where it ended well, by
-// the verdict on all that failed otherwise.
+// judge returns the outcome of the run: err, the result of the sequence, if it is an orderly end,
+// and otherwise the verdict on all failures. opened is how long the gate has been open.
 func (d *deaths) judge(err error, opened time.Duration) *run.Ending {
 	var end *run.Ending
 	if errors.As(err, &end) && end.Orderly {
 		d.recorded.Store(true)
 		return end
 	}
+	// Record the failure of the sequence, unless it is one that was recorded before.
 	phase := d.Trail.Phase()
 	d.End(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := d.report(err, signal.Failed)
 		d.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
+	// Wait for failures that may be the cause, and decide.
 	d.hear()
 	d.clearDoubts(d.Work, d.doubtTime(err), time.Time{})
 	d.hearRanks()
@@ -364,8 +383,9 @@ func (d *deaths) judge(err error, opened time.Duration) *run.Ending {
 	return end
 }
 
-// hearRanks waits as long as only such ranks are known to have failed as look as if
-// another had before them, or checks that others' records judge.
+// hearRanks waits while the known failures are not sufficient for a verdict: failed ranks that look
+// like consequences of a failure that is not known yet, or failed checks that the results of other
+// nodes may put in a different light. See health.Undecided.
 func (d *deaths) hearRanks() {
 	undecided := func() bool {
 		d.mu.Lock()
@@ -380,9 +400,10 @@ func (d *deaths) hearRanks() {
 	}
 }
 
-// doubtTime is for how long the verdict may wait for who may be lost, too: what a
-// service, a sandbox or a rank has died of may be a loss, and who was lost at the same time
-// as another is known a beat later at most. So is who was lost before a signal: a
+// doubtTime returns how long the verdict on err may wait for losses of nodes. The death of a
+// service, a sandbox or a rank may be the consequence of a loss that is detected only after the
+// peer timeout. Nodes that are lost at the same time as another one are detected at most a
+// heartbeat later. The same holds for nodes that are lost before this node gets a signal, because a
 // launcher ends the other tasks as soon as one is killed.
 func (d *deaths) doubtTime(err error) time.Duration {
 	kind := health.Kind(health.AsFailure(err).Kind)
@@ -399,8 +420,9 @@ func (d *deaths) doubtTime(err error) time.Duration {
 	}
 }
 
-// hear takes one more look before the verdict: where one failure shows, the
-// cause of it may have been written a moment later.
+// hear waits for a new listing of Nodes, because the cause of a failure may be published a moment
+// later than its consequence. It waits for two polls: the first may have started before. It does
+// not wait if the file system is unresponsive.
 func (d *deaths) hear() {
 	if d.Silence() > run.SickShare {
 		return
@@ -411,22 +433,23 @@ func (d *deaths) hear() {
 	_, _ = d.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
 }
 
-// hearLosses waits, where the driver has failed, until every peer has answered or
-// is lost: it may have failed of the loss, and have seen it before us. It tells
-// whether the run goes on.
+// hearLosses waits, after a failure of the driver, until every peer has answered a request for a
+// heartbeat or is lost: the driver may have failed because of a loss that the head has not detected
+// yet. It reports whether the run continues, which means that there is no loss.
 func (d *deaths) hearLosses(ctx context.Context) bool {
 	if d.lines != nil {
 		asked := time.Now()
 		d.lines.Head.Ask()
-		d.clearDoubts(ctx, d.tempo.Silent+2*d.tempo.Look, asked) // who was heard just now is lost then
+		// By then even a peer that died just after a heartbeat has been declared lost.
+		d.clearDoubts(ctx, d.tempo.Silent+2*d.tempo.Look, asked)
 	}
 	return ctx.Err() == nil
 }
 
-// clearDoubts waits until every peer is heard again or lost, for no longer than
-// within and while ctx lives: what has failed may have failed of a loss of which
-// nobody is sure yet, and of several that are lost at once all are to be known.
-// asked is when all were asked for a beat; zero where they were not.
+// clearDoubts waits until every peer has either sent a recent heartbeat or been declared lost, but
+// not longer than within, and only until ctx ends. A failure may be the consequence of a loss that
+// is not certain yet, and if several nodes are lost at once, all of them should be known. asked is
+// the time at which all peers were asked for a heartbeat, or zero if they were not.
 func (d *deaths) clearDoubts(ctx context.Context, within time.Duration, asked time.Time) {
 	if d.lines == nil || d.Silence() > run.SickShare || within == 0 {
 		return
@@ -441,10 +464,10 @@ func (d *deaths) clearDoubts(ctx context.Context, within time.Duration, asked ti
 	}
 }
 
-// doubted tells whether a peer may be lost and nobody knows yet: its lifeline has
-// ended and nobody is back on another, a beat of it is lifeline.Overdue, or it was asked and
-// has not answered since. One whose lifeline broke for good long ago is left to its
-// files.
+// doubted reports whether it is uncertain for any peer if it is alive: its peer link has ended and
+// there is no new one, its heartbeat is overdue (see lifeline.Overdue), or it was asked for a
+// heartbeat and has not answered. It ignores peers without a link for longer than the peer timeout,
+// because the heartbeat files decide about them.
 func (d *deaths) doubted(l signal.Listing, now, asked time.Time) bool {
 	missed := d.missed()
 	for rank := range d.roster.Living(d.roster.Expected(l), false) {
@@ -460,13 +483,14 @@ func (d *deaths) doubted(l signal.Listing, now, asked time.Time) bool {
 	return false
 }
 
-// lateLosses is how much later than the verdict the result may be, for who was lost
-// with the one that the verdict is about: on a busy machine the kernels of several
-// that die at once take their time, one after the other.
+// lateLosses is how long the result may wait, after the verdict, for nodes that were lost together
+// with the one in the verdict. If several daemons die at once on a busy machine, the kernel closes
+// their connections one after the other.
 const lateLosses = 500 * time.Millisecond
 
-// takeLateLosses adds to the end who was lost besides until all is torn down here,
-// which nobody waits for: the verdict stays.
+// takeLateLosses waits until torn is closed, which is when all children have ended, or lateLosses
+// has passed, and adds the losses that were detected meanwhile to the consequences in end. This
+// takes no additional time. The cause does not change. It does nothing unless the cause is a loss.
 func (d *deaths) takeLateLosses(end *run.Ending, torn <-chan struct{}) {
 	defer d.recorded.Store(true)
 	if end.Orderly || !health.Loss(health.Kind(end.Cause.Kind)) {

@@ -1,7 +1,12 @@
-// Package daemon is the sequence: it joins the nodes of a job, proves them
-// ready, starts what they run, opens the gate for the driver, and ends the
-// whole job, with its first cause, when anything that matters dies.
+// Package daemon implements the sequence of a run. It joins the nodes of a job, verifies that they
+// are ready, starts their services, and opens the gate for the driver. When any part fails, it ends
+// the whole job and reports the first cause.
 //
-// Every daemon is a node; rank 0 is the head besides. What a node runs hangs
-// from one context, whose cause is an *run.Ending: an orderly one or a failure.
+// There is one daemon per node; the daemon of node 0 is also the head. All tasks and children of a
+// daemon depend on one context, run.Lifetime.Life. Its cause is an orderly *run.Ending or a
+// failure.
+//
+// In comments, Nodes and Control are the subdirectories signal.Nodes and signal.Control of the run
+// directory. The team is the set of nodes that the driver gets, each with a place in it. If the
+// launch has more nodes than the driver needs, the others are spares.
 package daemon

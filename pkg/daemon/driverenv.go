@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// childEnv returns base with what a child of this node is told. The place is nil where there are
-// spares and the child is none that has a place in the team.
+// childEnv returns the environment base with the variables for a child of this node. place is nil
+// if there are spares and the child has no place in the team.
 func (n *node) childEnv(base []string, place *team.Seat) []string {
 	env := service.Environment{
 		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Place: place, Trace: n.trace(), GPUs: n.cards.Env(),
@@ -22,7 +22,8 @@ func (n *node) childEnv(base []string, place *team.Seat) []string {
 	return env.Of(base)
 }
 
-// driverEnv is what the driver is told on top of that.
+// driverEnv returns the environment base with the additional variables for the driver: the hosts of
+// its nodes, the address of the head's service, and the credentials of the services.
 func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
 	more := map[string]string{
 		"BRINGUPD_HOSTS":      strings.Join(hosts, ","),
@@ -33,9 +34,8 @@ func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpo
 	return process.WithEnv(base, more)
 }
 
-// surroundings are what commands from outside are told of the run, once it is
-// known.
+// surroundings has the data about the run in the environment of commands from outside.
 type surroundings struct {
 	endpoint framework.Endpoint
-	hosts    []string // of the team; on the head alone
+	hosts    []string // hosts of the team; set only on the head
 }

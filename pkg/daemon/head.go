@@ -19,11 +19,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
-// head is rank 0: a node that leads the others besides.
+// head is node 0, which also leads the other nodes.
 type head struct {
 	*node
-	nodes    *signal.Watch   // over Nodes
-	lines    *lifeline.Lines // nil where there are no lifelines
+	nodes    *signal.Watch   // watches Nodes
+	lines    *lifeline.Lines // nil if there are no peer links
 	roster   *team.Roster
 	deaths   *deaths
 	assembly *assembly
@@ -33,20 +33,21 @@ type head struct {
 	canary    *run.Canary
 	stage     stage
 
-	gate        time.Duration // from the start to the open gate; 0 before
+	gate        time.Duration // time from the start of the head to the open gate; 0 before
 	endpoint    framework.Endpoint
 	driver      process.Handle // nil before it runs
-	world       *world.Head    // nil where the driver is one process
-	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
+	world       *world.Head    // nil if there are no ranks
+	slowSandbox sync.WaitGroup // the head's own sandbox while it starts
 }
 
-// stage is how far the head's own part of the bring-up is.
+// stage is the progress of the head's own part of the bring-up.
 type stage struct {
 	serving  atomic.Bool // the head's service is up
-	counting atomic.Bool // the framework is asked for its nodes
-	gpus     atomic.Bool // a node has told of GPUs
+	counting atomic.Bool // the framework's list of members is polled
+	gpus     atomic.Bool // some node has GPUs
 }
 
+// newHead returns the head on node n. Nothing runs yet.
 func newHead(n *node) *head {
 	canary := &run.Canary{Records: n.Records, Within: n.tempo.Look}
 	h := &head{node: n, canary: canary, roster: team.NewRoster(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).Unranked)}
@@ -59,8 +60,9 @@ func newHead(n *node) *head {
 	return h
 }
 
-// lagging returns a context for a start, which ends by startLag after ctx does, and
-// a function to call when it is over. One that has ended already lags no more.
+// lagging returns a context for starting a process, which ends startLag later than ctx, and a
+// function that the caller must call when the start is over. If ctx has already ended, it returns
+// ctx itself.
 func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	select {
 	case <-ctx.Done():
@@ -79,12 +81,12 @@ func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	return late, func() { end(nil) }
 }
 
-// startLag is how long the start of a driver, or of a command, may go on after its
-// end has come: a start that is given up kills what it starts, which may run by
-// then and is owed its grace.
+// startLag is how long the start of a driver, or of a command, may continue after the run's context
+// has ended. Abandoning a start kills the process at once, although it may already run and must
+// have its grace period.
 const startLag = time.Second
 
-// opened is how long the gate has been open; 0 before.
+// opened returns how long the gate has been open, or 0 before.
 func (h *head) opened() time.Duration {
 	if h.gate == 0 {
 		return 0
@@ -92,8 +94,9 @@ func (h *head) opened() time.Duration {
 	return time.Since(h.assembly.began) - h.gate
 }
 
-// lookPause lies between two looks at what is known of the others.
+// lookPause is the interval between two checks of the known states of the peers. It does not
+// involve the file system.
 const lookPause = 5 * time.Millisecond
 
-// errDeadline is the cause of a context whose time is over.
+// errDeadline is the cause of a context whose timeout has expired.
 var errDeadline = health.ErrDeadline

@@ -16,11 +16,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// headLine takes in what a worker's lifeline tells of the head.
+// headLine handles the events of a worker's peer link to the head.
 type headLine struct{ *worker }
 
-// Connected notes that the head can be heard. What it said while it could not
-// is in Control.
+// Connected records that the link is up, and polls Control for records that the head has published
+// before.
 func (p *headLine) Connected() {
 	p.line.Connect(0)
 	p.Control.Nudge()
@@ -28,8 +28,8 @@ func (p *headLine) Connected() {
 	p.line.once.Do(func() { close(p.line.up) })
 }
 
-// Heard notes a sign of life, and has the node look at Control where it is nudged.
-// Where there are many nodes, not all of them do in the same moment.
+// Heard records a heartbeat of the head. If it is a notification of a new record (nudge), the node
+// polls Control. With many nodes, the polls of all nodes are spread over time at random.
 func (p *headLine) Heard(nudge bool) {
 	p.line.Hear(0, false)
 	if !nudge {
@@ -42,19 +42,20 @@ func (p *headLine) Heard(nudge bool) {
 	p.Control.NudgeWithin(time.Duration(p.id.Size) * lookCost)
 }
 
-// Gone has the node see why: the end may have been published. A head whose
-// kernel has closed the connection, and that is not back, has died.
+// Gone handles the end of the peer link to the head, or of attempts to connect. The head may have
+// published the end of the run, so the node polls for that. If there is no such record, and the
+// kernel of the head's host has closed the connection, the head has died, unless it connects again.
 //
-// One that never held the connection has not proven to be the head, and what is
-// in between may reset a connection, or end one, and refuse the next: its beats
-// must have stopped, too.
+// Two cases are less certain. A listener to which this node was never connected has not proven that
+// it is the head. And a device in the network may reset or close a connection and refuse the next
+// one. In these cases the head is declared lost only if its heartbeat files have stopped, too.
 func (p *headLine) Gone(how lifeline.Parting) {
 	_, ever := p.line.Of(0)
 	if ever {
 		p.line.Part(0, how)
 	}
 	if how == lifeline.Left && p.Ended.Err() != nil {
-		p.Orphan(errFarewell) // as this node is about to
+		p.Orphan(errFarewell) // the end of the run is known, so this node need not wait for the head
 		return
 	}
 	p.Trail.Event(trail.Line, trail.Fields{Up: new(false), How: how.String()})
@@ -72,11 +73,15 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	}
 }
 
-// errFarewell is why nothing more is to be heard of a head.
+// errFarewell is the cause of the end of waiting for a head that has ended in order.
 var errFarewell = errors.New("the head has ended in order")
 
-// Over records by which code the run ends. After a failure the share says more, or that the head could
-// not say why (see withoutHead), unless it is silent. It may only seem so to a daemon that was stopped.
+// Over handles the exit code of the run, which the head sends at the end. After an orderly end,
+// this node ends by it, unless the launcher relaunches each failed task: then it needs the record.
+// After a failure, the run directory has more information, or withoutHead detects that the head
+// could not write there; this node ends by the code alone only if its file system is unresponsive.
+// A new poll verifies that, because the file system also seems to be so after this process was
+// stopped for a while.
 func (p *headLine) Over(code int) {
 	p.line.over.Store(int32(code) + 1)
 	if code == 0 && !p.id.Launcher.Traits().RelaunchesEach {
@@ -90,20 +95,21 @@ func (p *headLine) Over(code int) {
 	}
 }
 
-// Rejected ends a daemon that is the second one of its rank.
+// Rejected handles the head's refusal of this daemon because another one of its node is connected.
 func (p *headLine) Rejected(reason string) {
 	p.End(p.second(reason))
 }
 
-// followControl ends this node's life when the head, or a peer that lost the
-// head, publishes the end, and when the head's beats stop. A head that dies
-// after it has published the end is waited for no longer. own is the state that
-// this daemon's own beats tell.
+// followControl returns a task that evaluates each listing of Control. It ends this node's part in
+// the run when the head, or a peer that has declared the head lost, publishes the end of the run,
+// and when the head's heartbeats stop. If they stop after the end was published, this node only
+// stops waiting for the head. own is the state in the name of this daemon's own heartbeat files.
 func (w *worker) followControl(own string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(w.tempo)
 		ends, note := false, w.Trail.Sightings()
 		_, _ = w.Control.Follow(ctx, func(l signal.Listing) bool {
+			// Count heartbeats of both kinds: files and those on the peer link.
 			note(l, w.id.Size)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
 			if w.line != nil {
@@ -111,6 +117,7 @@ func (w *worker) followControl(own string) func(ctx context.Context) {
 					liveness.Hear(0, at)
 				}
 			}
+			// Look for a published end, and decide whether the head is lost.
 			lost := len(liveness.Silent()) > 0
 			ends = ends || w.published(ctx, l, !lost && !w.bereft())
 			if !lost {
@@ -126,19 +133,21 @@ func (w *worker) followControl(own string) func(ctx context.Context) {
 	}
 }
 
-// published tells whether the listing shows an end, and ends this node by it.
+// published reports whether the listing shows the end of the run, and ends this node by it. heard
+// states that the head is alive.
 //
-// The head's word comes first: a peer whose mount has hung may have published
-// an abort that comes after the orderly end, or that the head, which knows
-// better, is about to end the run in another way. While the head is heard, a
-// peer's word is its affair. But where the lifeline has broken and a peer says
-// that the head is lost, two know of it.
+// The head's records have precedence over abort records of peers. A peer with an unresponsive mount
+// may have published an abort after the orderly end, or while the head, which knows more, is about
+// to end the run differently. So as long as the head is alive, it is the head that handles an abort
+// of a peer. There is one exception: if this node's peer link has ended, and the peer's record says
+// that the head is lost, two nodes agree on that.
 func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bool {
 	aborts := l.Aborts()
 	byHead := len(aborts) > 0 && aborts[0] == 0
 	if l.Has(signal.NameDrain) && !byHead {
 		return w.drained(ctx)
 	}
+	// An abort counts if the head has written it, or if the head is lost, or may be.
 	_, parted := w.parted()
 	heard = heard && !byHead
 	if len(aborts) > 0 && (!heard || parted) {
@@ -147,7 +156,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 		var record signal.AbortRecord
 		err := w.Dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], w.id.Size), &record)
 		if signal.Stalled(err) {
-			return false // what it says is known when our own mount answers
+			return false // the next call reads it, when this node's mount answers
 		}
 		if err != nil {
 			record = signal.AbortRecord{Code: health.OutcomeOf(health.Aborted).Code, Word: string(health.Aborted)}
@@ -162,7 +171,8 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 	return false
 }
 
-// drained ends this node by the orderly end. Where each failed task is relaunched, all exit with the driver's code.
+// drained ends this node by the orderly end of the run, and reports whether it has. Its exit code
+// is 0, but if the launcher relaunches each failed task, all nodes exit with the driver's code.
 func (w *worker) drained(ctx context.Context) bool {
 	end := run.EndingByDrain()
 	if w.id.Launcher.Traits().RelaunchesEach {
@@ -172,7 +182,9 @@ func (w *worker) drained(ctx context.Context) bool {
 		switch err := w.Dir.Read(ctx, signal.Control, signal.NameDrain, &record); {
 		case signal.Stalled(err):
 			return false
-		case err != nil: // it may be a mark without a code: once started anew, the daemon sees how the run has ended
+		case err != nil:
+			// It may be an empty file, which has no code. With a failure the launcher restarts the daemon,
+			// which then learns how the run has ended.
 			record.Code = health.OutcomeOf(health.Aborted).Code
 		}
 		end.Code = record.Code
@@ -181,14 +193,14 @@ func (w *worker) drained(ctx context.Context) bool {
 	return true
 }
 
-// bereft tells whether no word of the head's is to be waited for, before its
-// silence says so.
+// bereft reports whether the head is known to be gone, so that this node need not wait until its
+// silence has lasted for the peer timeout.
 func (w *worker) bereft() bool {
 	how, parted := w.parted()
 	return w.forsaken.Load() || parted && how != lifeline.Broken
 }
 
-// parted tells whether this node had a lifeline that has ended, and how.
+// parted reports whether this node had a peer link that has ended, and returns how it ended.
 func (w *worker) parted() (how lifeline.Parting, parted bool) {
 	if w.line == nil {
 		return 0, false
@@ -197,10 +209,9 @@ func (w *worker) parted() (how lifeline.Parting, parted bool) {
 	return known.Parting, ever && !known.Connected
 }
 
-// loseHead ends this node by the loss of the head and tells the others, once a
-// write has proven that it is not this node's own mount that is sick. That the
-// node is cut off needs no such proof, which could not be had. A node that ends
-// already waits for the head no longer.
+// loseHead ends this node by failure f, the loss of the head. A write must first prove that this
+// node's own mount works; otherwise that is the failure. No proof is needed, or possible, if this
+// node is cut off from the others. A node that is ending already stops waiting for the head.
 func (w *worker) loseHead(ctx context.Context, own string, f *health.Failure) {
 	if f.Kind != string(health.CutOff) {
 		if err := w.beat(ctx, signal.Nodes, own); err != nil {
@@ -215,10 +226,11 @@ func (w *worker) loseHead(ctx context.Context, own string, f *health.Failure) {
 	w.End(f)
 }
 
-// head is how this node speaks of the loss of the head.
+// head returns a builder of failures about the loss of the head, with the names of both nodes.
 func (w *worker) head() health.Head { return health.Head{Name: w.name(0), Seer: w.name(w.id.Rank)} }
 
-// lossOfHead is what the silence of the head is, by what else there is to see.
+// lossOfHead returns the failure that the head is silent, and has been for quiet. It classifies the
+// loss according to the peer link.
 func (w *worker) lossOfHead(ctx context.Context, quiet time.Duration) *health.Failure {
 	if w.line == nil {
 		return w.head().Silent(quiet)
@@ -237,21 +249,24 @@ func (w *worker) lossOfHead(ctx context.Context, quiet time.Duration) *health.Fa
 	case !known.Connected && known.Parting == lifeline.Left:
 		return w.head().Left()
 	case !known.Connected && known.Parting == lifeline.Broken:
-		return w.head().Reset() // its kernel was there to say so: see lossOf
+		return w.head().Reset() // the kernel of its host is alive, because it has sent the reset
 	case known.Connected && w.line.worker.Evidence().Answers:
 		return w.head().Hangs(quiet)
 	}
 	return w.head().Lost(quiet)
 }
 
-// withoutHead takes the head for lost when two looks have not shown the end (the
-// first may have been under way before), nor a beat, by file or by lifeline, that
-// came after the last one for as long as quiet. Where that is 0 the head's host has spoken, and is believed
-// where the share does not answer and is outwaited.
+// withoutHead returns a task that declares the head lost, as failure f, unless the end of the run
+// is published. It waits for two polls, because the first may have been started before the event,
+// and until no heartbeat, as a file or on the peer link, has arrived for quiet.
+//
+// If quiet is 0, the head's host itself has closed the connection. That is sufficient, without any
+// poll, if the file system is unresponsive and the job tolerates that.
 func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
 		defer cancel()
+		// Poll while the file system answers.
 		looking, stop := w.WhileAnswered(ctx, w.tempo.Silent/2)
 		defer stop()
 		before := w.Control.Last()
@@ -261,10 +276,11 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 				beat, since = newest, l.At
 			}
 			if at, heard := w.line.Last(0, l.At); heard && at.After(since) {
-				since = at // it is connected again, and beats there
+				since = at // it is connected again, and sends heartbeats
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
+		// blind: the file system is unresponsive, and the peer link alone decides.
 		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.Outwaits() && errors.Is(context.Cause(looking), run.ErrSilent)
 		switch {
 		case err != nil && !blind:
@@ -281,9 +297,9 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 	}
 }
 
-// agree returns the end that this node takes part in: the published one, also
-// where something failed here, because the job has one code. Where none comes,
-// this node publishes its own.
+// agree returns the outcome by which this node ends. err is the result of its sequence. If err is a
+// failure of this node, this function publishes it and waits for the outcome that the head derives
+// from it, because all nodes exit with one code. If there is none, this node publishes its own.
 func (w *worker) agree(err error) *run.Ending {
 	var end *run.Ending
 	if errors.As(err, &end) {
@@ -293,24 +309,27 @@ func (w *worker) agree(err error) *run.Ending {
 	if errors.As(context.Cause(w.Ended), &end) {
 		return end
 	}
-	w.Log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
+	// Wait for the outcome of the run. The user sees the failure at the end.
+	w.Log.Info(f.What, zap.String("kind", f.Kind))
 	if w.dispensable(f) {
 		return w.standAside(f)
 	}
 	if told := w.awaitEnd(f); told != nil {
 		return told
 	}
+	// There is none, so the head is lost or out of reach: this node decides.
 	end = w.reconsider(run.EndingOf(health.Decide(w.withHead(f), w.id.HostOf)))
 	end.Phase = f.Phase
 	if told := w.claim(end); told != nil {
 		return told
 	}
-	_ = w.publishAbort(end) // which it has logged
+	_ = w.publishAbort(end) // publishAbort logs the error
 	return end
 }
 
-// withHead is what has failed here, and the loss of the head where it was learned
-// within a beat of a signal: a launcher ends the other tasks as soon as one is
+// withHead returns the failures for the verdict: f, the failure of this node, and also the loss of
+// the head if f is a signal and the loss was detected within a heartbeat interval of it. In that
+// case the loss is the cause: a launcher ends the other tasks with a signal as soon as one is
 // killed.
 func (w *worker) withHead(f *health.Failure) []health.Observed {
 	all := []health.Observed{{FailedRecord: f.FailedRecord, At: f.At}}
@@ -323,8 +342,8 @@ func (w *worker) withHead(f *health.Failure) []health.Observed {
 	return all
 }
 
-// awaitEnd waits for the end that the head makes of a failure here. It returns
-// nil where there is no head to make one, or no share to hear it by.
+// awaitEnd waits for the outcome that the head publishes for failure f of this node. It returns nil
+// if the head is lost, the file system is unresponsive, or the time is over.
 func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	kind := health.Kind(f.Kind)
 	if health.Loss(kind) || kind == health.Share {
@@ -335,8 +354,9 @@ func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	}
 	patience, most := w.tempo.Silent+health.Patience(kind), w.tempo.Silent/2
 	if health.Gentle(kind) {
-		// What runs here serves the driver as long as that saves its work, also
-		// while the share is silent for no longer than a peer may be.
+		// The run was asked to end. While the driver saves its work, it needs the services on this node,
+		// so wait for its grace period, and tolerate an unresponsive file system for up to the peer
+		// timeout.
 		patience += w.cfg.Times.DriverGrace
 		most = max(most, min(w.cfg.Times.DriverGrace, w.tempo.Silent))
 	}
@@ -345,13 +365,13 @@ func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	return w.awaitEnded(ctx, most)
 }
 
-// awaitEnded waits for a published end while the share answers within most. It returns nil if none comes.
+// awaitEnded waits until the end of the run is published, and returns the outcome. It returns nil
+// if ctx ends, or the file system does not answer for longer than most.
 func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *run.Ending {
 	ctx, stop := w.WhileAnswered(ctx, most)
 	defer stop()
 	w.Control.Quicken()
-	// Where the end has not come by then, it may be as far as the driver's grace
-	// is long.
+	// If nothing is published within EndTime, it may take as long as the driver's grace period.
 	relax := time.AfterFunc(health.EndTime, func() { w.Control.Relax(w.tempo.Look) })
 	defer relax.Stop()
 	_ = pause.Await(ctx, w.Ended.Done())
@@ -359,15 +379,16 @@ func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *run.Ending
 	return end
 }
 
-// claim makes an end of this node's the run's where there is no head to make
-// one: by the result, which is written once. Another node that was first is
-// about to publish its end, which is returned. A node whose own mount hangs
-// claims nothing: its claim would come when the others have gone on.
+// claim makes end, the outcome that this node has decided in place of a lost head, the outcome of
+// the run, by writing the result, which only one node can. It returns nil if this node has written
+// it. If another node was first, it returns the outcome of that node. A node with an unresponsive
+// mount writes nothing and gets nil: its result would appear when the others have long decided.
 func (w *worker) claim(end *run.Ending) *run.Ending {
 	w.forsaken.Store(true)
 	if end.Cause.Kind == string(health.Share) || w.Silence() > run.SickShare {
 		return nil
 	}
+	// Write the result.
 	result := w.result(end)
 	result.Advice = w.account(end, result).Advise()
 	err := w.PublishResult(result)
@@ -377,6 +398,7 @@ func (w *worker) claim(end *run.Ending) *run.Ending {
 		end.Claimed = err == nil
 		return nil
 	}
+	// Another node was first, and is about to publish its abort record.
 	ctx, cancel := context.WithTimeoutCause(w.Hurry, w.tempo.Silent, errDeadline)
 	defer cancel()
 	if told := w.awaitEnded(ctx, w.tempo.Silent/2); told != nil {
@@ -384,13 +406,14 @@ func (w *worker) claim(end *run.Ending) *run.Ending {
 	}
 	told := w.endByResult()
 	if told != nil {
-		_ = w.publishAbort(told) // which it has logged
+		_ = w.publishAbort(told) // publishAbort logs the error
 	}
 	return told
 }
 
-// endByResult is the end that a node has claimed which died before it could publish
-// it; nil where that can't be read.
+// endByResult returns the outcome according to the result in the run directory. It is for a result
+// of a node that died before it could publish its abort record. It returns nil if the result cannot
+// be read.
 func (w *worker) endByResult() *run.Ending {
 	ctx, cancel := context.WithTimeoutCause(w.Hurry, run.SickShare, errDeadline)
 	defer cancel()
@@ -401,13 +424,15 @@ func (w *worker) endByResult() *run.Ending {
 	return run.EndingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes, NextAttempt: result.NextAttempt})
 }
 
-// leave tears this node down for the end, tells, and returns the exit code.
+// leave ends all children of this node, publishes that, waits until the daemon may exit, and
+// returns the exit code.
 func (w *worker) leave(end *run.Ending) int {
 	w.Trail.Enter("drain")
 	w.finish(end)
 	if w.tied() {
 		w.Control.Relax(w.tempo.Look)
 	}
+	// End the children and report to the user.
 	left := w.stopAll(end)
 	w.keepEvidence(end)
 	w.Log.Info("this node is done", zap.String("why", end.Why), zap.Strings("left", left))
@@ -416,18 +441,22 @@ func (w *worker) leave(end *run.Ending) int {
 	if end.Orderly && !w.id.Launcher.Traits().RelaunchesEach {
 		code = 0
 	}
+	// Publish that this node is done.
 	w.Trail.Event(trail.End, trail.Fields{Code: &code})
 	w.Trail.Sync()
 	asked := w.Meter.Stats()
 	w.Logged(w.Publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: &asked}, false))
 	if end.Orderly {
-		if code != 0 { // the launcher may end the others at the first task that fails: the head is to be the first
+		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
+		// head, so a worker with an exit code waits for the head.
+		if code != 0 {
 			ctx, cancel := context.WithTimeoutCause(w.Led, w.cfg.Times.Peer, errDeadline)
 			defer cancel()
 			<-ctx.Done()
 		}
 		return code
 	}
+	// After a failure, act in place of a lost head, or wait for the head.
 	if end.Claimed {
 		w.noteBadNodes(end.Nodes)
 		w.afterwards(end)
@@ -436,11 +465,10 @@ func (w *worker) leave(end *run.Ending) int {
 	return code
 }
 
-// awaitOver keeps a failing daemon until the head has written the result and
-// ended the driver: Slurm kills a step at its first task that exits with a
-// code. It waits no longer than the head's graces, and not for a head that is
-// lost. Where the share does not tell, it waits if there is a driver that was
-// asked to end and may be saving its work.
+// awaitOver waits, after a failure, until the head has written the result and ended the driver,
+// because Slurm kills the whole step as soon as a task exits with an error. It does not wait for a
+// lost head, nor longer than the head's grace periods. If the file system is unresponsive, it waits
+// only if the run was asked to end, because then the driver may be saving its work.
 func (w *worker) awaitOver(end *run.Ending) {
 	if end.Cause != nil && len(end.Cause.Lost) > 0 && end.Cause.Lost[0] == 0 {
 		return
@@ -450,7 +478,7 @@ func (w *worker) awaitOver(end *run.Ending) {
 	}
 	most := w.cfg.Times.GraceOfDriver(end.Gentle) + w.cfg.Times.StopGrace
 	if aborts := w.Control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
-		most = health.EndTime // a head that was told to end says so when its driver has ended
+		most = health.EndTime // a head that was asked to end publishes that after its driver has ended
 	}
 	ctx, cancel := context.WithTimeoutCause(w.Led, most+w.cfg.After.Requeue.Longest(), errDeadline)
 	defer cancel()
@@ -466,12 +494,12 @@ func (w *worker) awaitOver(end *run.Ending) {
 	_, _ = wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
 }
 
-// tied tells whether the head's farewell will be heard, so that nobody need look
-// for what comes before it.
+// tied reports whether the peer link is healthy. Then the head's goodbye message will arrive, and
+// this node need not poll often for records that come before it.
 func (w *worker) tied() bool { return w.line != nil && w.line.calm(time.Now()) }
 
-// farewell lets the other ends of the lifelines know that this daemon ends in
-// order.
+// farewell sends the head a goodbye message on the peer link, if there is one: this daemon ends in
+// order, and has not died.
 func (w *worker) farewell() {
 	if w.line != nil {
 		w.line.worker.Farewell()

@@ -17,49 +17,48 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// worker is a daemon that is not the head, that of a sandbox in a step of its own
-// too.
+// worker is a daemon that is not the head, or the daemon of a sandbox in a step of its own.
 type worker struct {
 	*node
-	line     *line       // to the head; nil where there is none
-	forsaken atomic.Bool // there is no head to make an end, as far as this node knows
+	line     *line       // to the head; nil if there is none
+	forsaken atomic.Bool // set when this node decides the outcome because the head publishes none
 }
 
 const (
-	// lookCost is what one node's look takes of a share that answers some ten
-	// thousand calls a second: a look is three.
+	// lookCost is the time that one poll, which is three calls, takes of a file system that answers
+	// about ten thousand calls a second.
 	lookCost = 300 * time.Microsecond
-	// fewAtOnce is how many nodes may look in the same moment.
+	// fewAtOnce is the number of nodes that may poll at the same time.
 	fewAtOnce = 64
 )
 
-// line is a worker's lifeline.
+// line is a worker's peer link.
 type line struct {
-	*lifeline.Signs // of the head, as rank 0
+	*lifeline.Signs // state of the head, as node 0
 	worker          *lifeline.Worker
-	over            atomic.Int32  // the code by which the run ends and 1, where the head has said so
-	tried           []string      // where the head is
-	began           time.Time     // when it was first tried
-	once            sync.Once     // closes up
+	over            atomic.Int32  // the run's exit code plus 1, once the head has sent it
+	tried           []string      // the head's addresses
+	began           time.Time     // the time of the first connection attempt
+	once            sync.Once     // guards the closing of up
 	up              chan struct{} // closed at the first connection
 }
 
-// calm tells whether the head is heard by the lifeline, which has not just ended,
-// and its kernel has what we say: after an outage the one way may be back seconds
-// before the other.
+// calm reports whether both directions of the peer link work: it is up, the head's heartbeats
+// arrive in time, and the head's kernel acknowledges this node's. After a network outage one
+// direction may work seconds before the other.
 func (l *line) calm(now time.Time) bool {
 	return l.Well(1, now) && l.worker.Evidence().Answers
 }
 
-// expectLine makes ready what a lifeline tells into, where the head offers one.
-// It comes before begin, whose tasks read it.
+// expectLine prepares the state of the peer link, if the head offers one. It must be called before
+// [node.begin], because the tasks that it starts read the state.
 func (w *worker) expectLine(job signal.Job) {
 	if w.cfg.Lifeline != config.LifelineOff && len(job.Lifeline) > 0 {
 		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
 	}
 }
 
-// tie begins to hold the lifeline that is expected.
+// tie starts the peer link that expectLine has prepared, if any.
 func (w *worker) tie(job signal.Job) {
 	if w.ties == nil {
 		return
@@ -83,23 +82,25 @@ func (w *worker) tie(job signal.Job) {
 	w.Background(w.watchLine)
 }
 
-// caller calls the head a second time, whenever there is something to say.
+// caller returns a function that opens a further connection to the head for the given purpose.
 func (w *worker) caller(purpose lifeline.Purpose) func(context.Context) (io.ReadWriteCloser, error) {
 	return lifeline.Caller(purpose, w.Dir.Secret(lifeline.SecretName), w.id.Rank, w.cfg.Network, w.line.tried)
 }
 
-// watchLine has Control looked at rarely while the lifeline is well and nothing
-// is expected, and often while the head is missed.
+// watchLine adapts the polling interval of Control to the peer link until ctx ends: once the job
+// runs, polls are rare while the link is healthy, and frequent while it has failed. It warns once
+// if no link can be made within the peer timeout.
 func (w *worker) watchLine(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LineBeat() / 2)
 	defer tick.Stop()
-	said, pace := false, w.tempo.Look // as relax has made it
+	said, pace := false, w.tempo.Look // [worker.relax] sets this pace
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		// Warn if there is no link.
 		now := time.Now()
 		w.line.Tick(now)
 		w.watchLink(now)
@@ -116,34 +117,35 @@ func (w *worker) watchLine(ctx context.Context) {
 	}
 }
 
-// lookPace is the longest pause between two looks at Control where nothing but
-// the end is expected there.
+// lookPace returns the maximum interval between two polls of Control while only the end is expected
+// there.
 func (w *worker) lookPace(now time.Time, ever bool) time.Duration {
 	switch {
 	case w.line.Well(1, now):
 		return w.cfg.Times.Rest()
-	case ever: // and missed by now
+	case ever: // but not healthy now
 		return health.HeadTempo(w.cfg.Times.Peer, w.id.Size).Look
 	default:
 		return w.tempo.Look
 	}
 }
 
-// second is why a daemon ends that is not the first one of its rank.
+// second returns the failure of a daemon that is not the first one of its node.
 func (w *worker) second(why string) *outsider {
 	f := health.Failed(health.Launch, "cannot take part as %s: %s; start each rank once", w.name(w.id.Rank), why)
 	f.Phase = w.Trail.Phase()
 	return &outsider{f}
 }
 
-// outsider is the failure of a daemon that is none of the run's: the run is not
-// to hear of it.
+// outsider is the failure of a daemon that does not belong to the run, because another daemon has
+// its node index. It is never published in the run directory.
 type outsider struct{ *health.Failure }
 
 // Unwrap returns the failure.
 func (o *outsider) Unwrap() error { return o.Failure }
 
-// relax has Control looked at rarely: nothing is expected there but the end.
+// relax makes polls of Control rare, because no record is expected there except the end of the run.
+// It also records that the job runs.
 func (w *worker) relax() {
 	w.Control.Relax(w.tempo.Look)
 	if w.line != nil {
@@ -151,21 +153,21 @@ func (w *worker) relax() {
 	}
 }
 
-// ties are what this daemon's lifelines mean to it. Nil ties are none.
+// ties is the state of this daemon's peer links. A nil *ties stands for a daemon without any.
 type ties struct {
-	*lifeline.Signs // of those that lifelines are held with
+	*lifeline.Signs // state of the peers with links
 
-	// calm tells whether every lifeline is well; nil where beats by files must
-	// not rest.
+	// calm reports whether every peer link is healthy. It is nil if heartbeat files are needed anyway.
 	calm func(now time.Time) bool
-	// hears tells whether everybody who matters is heard.
+	// hears reports whether heartbeats of all peers that the job needs arrive on the links.
 	hears func(now time.Time) bool
-	// address is this node's end of its lifeline; nil on the head.
+	// address returns the local address of this node's peer link. It is nil on the head.
 	address func() netip.Addr
 }
 
-// areCalm tells whether nobody needs beats by files.
+// areCalm reports whether all peer links are healthy, so that heartbeat files are not needed.
 func (t *ties) areCalm(now time.Time) bool { return t != nil && t.calm != nil && t.calm(now) }
 
-// bear tells whether the job runs, and everybody who matters is heard.
+// bear reports whether the peer links allow the job to continue without the shared file system: the
+// job runs, and heartbeats of all peers that it needs arrive on the links.
 func (t *ties) bear(now time.Time) bool { return t != nil && t.Runs() && t.hears(now) }

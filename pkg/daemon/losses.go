@@ -18,25 +18,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// deaths are what the head knows of failures and losses, from the first sign of one
-// to the verdict.
+// deaths is the head's failure detector: it collects the failures and losses of all nodes, from
+// their first signs to the verdict.
 type deaths struct {
 	*node
-	nodes  *signal.Watch   // over Nodes
-	lines  *lifeline.Lines // nil where there are no lifelines
+	nodes  *signal.Watch   // watches Nodes
+	lines  *lifeline.Lines // nil if there are no peer links
 	roster *team.Roster
-	muster func(l signal.Listing) // makes the team that a look asks for
+	muster func(l signal.Listing) // [assembly.muster]
 
-	hall     meeting.Hall // where ranks meet
+	hall     meeting.Hall // the rendezvous of ranks
 	exchange *remote.Exchange
-	hearing  atomic.Bool // the verdict waits for who may be lost, too
-	recorded atomic.Bool // who is lost now is in no result any more
+	hearing  atomic.Bool // the verdict waits until it is known which peers are lost
+	recorded atomic.Bool // the result is final, and later losses are ignored
 
 	mu       sync.Mutex
-	failures []health.Observed // what has failed so far, guarded by mu
+	failures []health.Observed // failures so far, guarded by mu
 }
 
-// areAll tells whether no other peer is left that the job needs.
+// areAll reports whether the silent nodes are exactly the peers that should be alive.
 func (d *deaths) areAll(silent []int) bool {
 	alive := d.roster.Living(d.roster.Expected(d.nodes.Last()), false)
 	for _, rank := range silent {
@@ -47,7 +47,8 @@ func (d *deaths) areAll(silent []int) bool {
 	return len(silent) == len(alive)
 }
 
-// lose observes the loss of ranks.
+// lose records failure f, the loss of nodes, which was detected at the given time. It ends what
+// their ranks and remote commands wait for.
 func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
 	record.Header, record.Phase, record.Lost = d.header(), d.Trail.Phase(), ranks
@@ -58,7 +59,7 @@ func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
 	d.observe(record, at)
 }
 
-// missed are the ranks whose loss is known.
+// missed returns the set of nodes that are lost according to the recorded failures.
 func (d *deaths) missed() map[int]bool {
 	missed := make(map[int]bool)
 	d.mu.Lock()
@@ -71,7 +72,8 @@ func (d *deaths) missed() map[int]bool {
 	return missed
 }
 
-// listen adds to the looks what the lifelines have told.
+// listen reports the heartbeats that have arrived on the peer links to daemons, which otherwise
+// knows only those in listings. alive are the nodes that should be alive.
 func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.Time) {
 	if d.lines == nil {
 		return
@@ -80,22 +82,25 @@ func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.
 		if at, heard := d.lines.Last(rank, now); heard {
 			daemons.Hear(rank, at)
 		}
-		// What has hung for all of us when we could not look, either, is the
-		// share: our own mount may be back a moment before the others'.
+		// A peer with an unresponsive file system cannot write heartbeat files. If this node could not
+		// poll either, the whole file system has failed, and this node's mount may recover a moment
+		// before the peer's: then the peer is not lost.
 		if known, _ := d.lines.Of(rank); known.Sick {
 			daemons.Excuse(rank)
 		}
 	}
 }
 
-// listenAlone takes peers for lost by the lifelines alone, while no look at the
-// share succeeds. Where all are silent it is this node that can't be reached, which
-// is watchShare's affair.
+// listenAlone declares peers lost by their heartbeats on the peer links alone, while the job runs
+// and no poll of the file system succeeds. If all peers are silent, this node itself may be
+// unreachable, which watchShare handles.
 func (d *deaths) listenAlone(now time.Time) {
 	if d.Silence() <= d.cfg.Times.Peer || !d.lines.Runs() || d.Life.Err() != nil {
 		return
 	}
-	var silent, unheard []int // the latter to within a beat, or for want of a lifeline
+	// silent are the nodes whose heartbeats have stopped for the peer timeout. unheard also has those
+	// that will be silent in less than a heartbeat interval, and those that never had a link.
+	var silent, unheard []int
 	longest := time.Duration(0)
 	missed := d.missed()
 	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
@@ -117,8 +122,9 @@ func (d *deaths) listenAlone(now time.Time) {
 	}
 }
 
-// hearsAll tells whether every peer that should live was heard by its lifeline
-// within the time that makes it lost, and a beat more: see listenAlone.
+// hearsAll reports whether every peer that should be alive has sent a heartbeat on its link within
+// the peer timeout plus one interval. The interval leaves listenAlone time to declare a peer lost
+// before this node stops tolerating the unresponsive file system.
 func (d *deaths) hearsAll(now time.Time) bool {
 	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
 		if quiet, ever := d.lines.Quiet(rank, now); !ever || quiet >= d.tempo.Silent+d.cfg.Times.LineBeat() {
@@ -128,7 +134,7 @@ func (d *deaths) hearsAll(now time.Time) bool {
 	return true
 }
 
-// lossOf returns the kind of loss that the silence of a worker is, by its lifeline.
+// lossOf classifies the loss of a silent worker according to its peer link.
 func (d *deaths) lossOf(rank int) health.Kind {
 	if d.lines == nil {
 		return health.PeerLost
@@ -137,18 +143,19 @@ func (d *deaths) lossOf(rank int) health.Kind {
 	switch {
 	case !ever:
 		return health.PeerLost
-	case !known.Connected && known.Parting == lifeline.Left: // its daemon could not write why
+	case !known.Connected && known.Parting == lifeline.Left: // it could not publish that it has ended
 		return health.HostHangs
 	case known.Connected && (known.Sick || d.lines.Head.Evidence(rank).Answers):
 		return health.HostHangs
 	case !known.Connected && known.Parting == lifeline.Broken:
-		return health.DaemonDied // its kernel was there to say so
+		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
 	default:
 		return health.HostLost
 	}
 }
 
-// losses tells what the silent ranks are lost by: one failure for each kind.
+// losses returns one failure for each kind of loss among the silent nodes. quiet is how long they
+// have been silent. If it is the head that is unreachable, it returns that as the only failure.
 func (d *deaths) losses(silent []int, quiet time.Duration) []*health.Failure {
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
@@ -162,8 +169,9 @@ func (d *deaths) losses(silent []int, quiet time.Duration) []*health.Failure {
 	return health.Losses(kinds, since, d.name, d.hostsOf)
 }
 
-// unreached tells whether it is the head that the others can't reach: its own
-// link is down, or of several others none answers.
+// unreached returns the failure that the head itself is cut off from the lost nodes: its network
+// interface is down, or there are several other nodes and none of them answers. It returns nil if
+// there is no evidence of that.
 func (d *deaths) unreached(lost []int, since time.Duration) *health.Failure {
 	if len(lost) == 0 {
 		return nil
@@ -177,13 +185,15 @@ func (d *deaths) unreached(lost []int, since time.Duration) *health.Failure {
 	return nil
 }
 
-// outages tells people of the nodes that the share does not answer.
+// outages logs, on the head, the nodes for which the shared file system is unresponsive. The zero
+// value is ready for use.
 type outages struct {
-	since time.Time // when the first of those was heard of that there are
+	since time.Time // when the present outage was detected; zero if there is none
 	told  bool
 }
 
-// tell is to be called now and then.
+// tell logs an outage that lasts longer than the peer timeout, and its end. It must be called
+// regularly.
 func (o *outages) tell(d *deaths, now time.Time) {
 	sick := d.lines.Sick()
 	if d.Silence() > run.SickShare {

@@ -22,7 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/voice"
 )
 
-// node is what every daemon is, the head's too.
+// node is the part that all daemons have in common, including the head.
 type node struct {
 	cfg   config.Config
 	id    roles.Identity
@@ -33,48 +33,48 @@ type node struct {
 	*run.Records
 	children *service.Children
 	private  *service.Private
-	ties     *ties // nil without any lifeline
+	ties     *ties // nil if this daemon has no peer link
 	post     team.Post
 	shown    *shown.Shown
 
-	sandboxTold sync.Once // the failure of this node's sandbox is recorded
+	sandboxTold sync.Once // records the failure of this node's sandbox
 
 	fitness *fitness
 	cards   *cards.Cards
 	local
 
-	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
-	remote       *remote.Node                 // commands between nodes, for an mpirun; nil before there is a run directory
+	commands     *request.Node                // commands from outside; nil without a run directory
+	remote       *remote.Node                 // commands of an mpirun; nil without a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
 }
 
-// finish ends this node by a published end.
+// finish ends this node's part in the run by an outcome that is final for the whole run.
 func (n *node) finish(end *run.Ending) {
 	n.shown.Ending(end.Why)
 	n.Over(end)
 	n.End(end)
 }
 
-// isUp shows that this node is up, and how.
+// isUp reports to telemetry that this node is up, and how, unless the run has ended.
 func (n *node) isUp(how string) {
 	if n.Life.Err() == nil {
 		n.shown.Up(how)
 	}
 }
 
-// name is how messages speak of a node.
+// name returns the name of a node for messages, such as "node 1 (t1)".
 func (n *node) name(rank int) string { return advice.Name(rank, n.id, n.cfg.World.Wanted()) }
 
-// hostsOf is a list of nodes as people read it.
+// hostsOf returns a list of nodes for messages.
 func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id, n.cfg.World.Wanted()) }
 
-// header is what tells this node as the one that saw something.
+// header returns the header of this node's records.
 func (n *node) header() signal.Header {
 	return signal.Header{Version: signal.Version, Nonce: n.Dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
 }
 
-// report publishes a failure of this node's as state, so that it is never lost,
-// and returns it as a failure.
+// report publishes err as a failure of this node, under the given state, and returns it. The record
+// is durable, so that the failure is never lost.
 func (n *node) report(err error, state string) *health.Failure {
 	f := &health.Failure{FailedRecord: health.AsFailure(err).FailedRecord}
 	f.Header = n.header()
@@ -90,22 +90,23 @@ func (n *node) report(err error, state string) *health.Failure {
 		n.Logged(n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
 	}
 	if health.Gentle(health.Kind(f.Kind)) {
-		n.Background(publish) // who was told to end does not wait for the share
+		// A daemon that was asked to end does not wait for the file system.
+		n.Background(publish)
 	} else {
 		publish(n.Work)
 	}
 	return f
 }
 
-// keepEvidence saves what services have written in the private directory: more of it
-// where the run ends by this node, or this is the head.
+// keepEvidence copies logs of services from the private directory to the run directory. It copies
+// more of them if this node has caused the end of the run, or is the head.
 func (n *node) keepEvidence(end *run.Ending) {
 	if n.Silence() <= run.SickShare {
 		n.children.KeepEvidence(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
 	}
 }
 
-// stopAll ends all children side by side, and returns what would not die.
+// stopAll ends all children concurrently, and returns the names of those that could not be ended.
 func (n *node) stopAll(end *run.Ending) (left []string) {
 	if n.cfg.World.Wanted() {
 		n.stopUsers(end)
@@ -118,7 +119,7 @@ func (n *node) stopAll(end *run.Ending) (left []string) {
 	return left
 }
 
-// cardsOf are the GPUs of a node, which tell it what befalls them.
+// cardsOf returns the GPU monitor of a node.
 func cardsOf(n *node) *cards.Cards {
 	return cards.New(cards.Config{
 		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
@@ -127,9 +128,11 @@ func cardsOf(n *node) *cards.Cards {
 	})
 }
 
+// everything selects all children.
 func everything(string) bool { return true }
 
-// trace is the run's place in a trace, once there is a run directory.
+// trace returns the trace context of the run. It must not be called before there is a run
+// directory.
 func (n *node) trace() trail.TraceContext {
 	return trail.ContextOf(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// progressPace is how often the head sees whether there is something to tell.
+// progressPace is the interval at which the head decides whether to log the progress.
 const progressPace = time.Second
 
-// tellProgress says from time to time what the gate waits for, until ctx ends.
+// tellProgress logs what the gate still waits for, at growing intervals, until ctx ends.
 func (h *head) tellProgress(ctx context.Context) {
 	tick := time.NewTicker(progressPace)
 	defer tick.Stop()
@@ -30,7 +30,7 @@ func (h *head) tellProgress(ctx context.Context) {
 	}
 }
 
-// lacks is what the gate waits for when the newest look has shown l.
+// lacks returns the conditions of the gate that are not met yet according to listing l.
 func (h *head) lacks(l signal.Listing) []gate.Lack {
 	asked := gate.Asked{
 		Checks: h.cfg.Checked(), Sandboxes: h.cfg.Sandbox.Wanted() && !h.sandboxesMet(l),
@@ -39,13 +39,13 @@ func (h *head) lacks(l signal.Listing) []gate.Lack {
 	return asked.Lacks(func(state string) []int { return h.roster.Unknown(h.roster.Missing(l, state)) })
 }
 
-// sandboxesMet tells whether the gate has as many sandboxes as it needs.
+// sandboxesMet reports whether enough sandboxes are ready for the gate.
 func (h *head) sandboxesMet(l signal.Listing) bool {
 	return h.cfg.Sandbox.Require.Met(h.roster.Among(signal.Without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.Count())
 }
 
-// reasons are what nodes tell that they wait for, by the step; nothing where the
-// share does not answer.
+// reasons returns, by phase, the reasons for waiting that the nodes have published. It returns nil
+// if the file system is unresponsive.
 func (h *head) reasons(ctx context.Context, lacks []gate.Lack) map[string]string {
 	if h.Silence() > run.SickShare {
 		return nil

@@ -14,17 +14,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// remoteTeam is what who runs commands on other nodes is told of those.
+// remoteTeam provides the driver's nodes to the broker for remote commands, by which an mpirun
+// starts its processes on other nodes.
 type remoteTeam struct{ head *head }
 
 var _ remote.Team = remoteTeam{}
 
-// Hosts returns the nodes of the driver.
+// Hosts returns the indices of the driver's nodes and their hosts.
 func (t remoteTeam) Hosts() ([]int, []string) {
 	return t.head.roster.Ranks(), t.head.assembly.teamHosts()
 }
 
-// Address returns where others reach a node.
+// Address returns the address of a node, or an empty string if it is unknown.
 func (t remoteTeam) Address(rank int) string {
 	if rank == 0 {
 		address, _ := t.head.cfg.Address()
@@ -34,7 +35,7 @@ func (t remoteTeam) Address(rank int) string {
 	return joined.Address
 }
 
-// Summon summons by the worker's lifeline.
+// Summon asks a worker, on its peer link, to connect to the head and receive a command.
 func (t remoteTeam) Summon(rank int) error {
 	if !t.head.lines.Ties(rank) {
 		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.name(rank))
@@ -43,7 +44,8 @@ func (t remoteTeam) Summon(rank int) error {
 	return nil
 }
 
-// equip tells the driver its nodes, and its mpirun the way to them.
+// equip returns the environment env with the variables by which the driver's mpirun finds its nodes
+// and starts processes there.
 func (h *head) equip(env []string) []string {
 	program, err := os.Executable()
 	if err != nil {
@@ -53,14 +55,16 @@ func (h *head) equip(env []string) []string {
 	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet, Argv: h.cfg.Driver}, env))
 }
 
-// watchDriver warns of what the driver waits for without an end.
+// watchDriver logs a warning if the driver waits for something that cannot happen, until ctx ends.
 func (h *head) watchDriver(ctx context.Context, driver process.Handle) {
-	alone := h.roster.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name() // which would tell it of the nodes
+	// Without a framework the driver may run on the head only, although there are several nodes.
+	alone := h.roster.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
 	look := remote.DriverWaits(driver.Pid(), h.roster.Count(), alone, h.id.Launcher.Traits().Steps)
 	h.Background(func(context.Context) { remote.WatchWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
 }
 
-// room is how many ranks a node has room for, as far as the head's own tells.
+// room returns the number of ranks, or slots, that a node has room for. It assumes that all nodes
+// are like the head's.
 func (h *head) room() int {
 	if told := h.cfg.World.Slots; told > 0 {
 		return told
@@ -69,6 +73,6 @@ func (h *head) room() int {
 	if h.layout, err = h.cfg.Play.Layout(h.cards.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
 		h.Log.Warn("cannot tell how many slots a node has; give --slots-per-node", zap.Error(err))
 	}
-	room, _ := ranks.Wish{}.Here(h.slots()) // it fails for what is told alone
+	room, _ := ranks.Wish{}.Here(h.slots()) // cannot fail without a requested number
 	return room
 }

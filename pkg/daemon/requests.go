@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// runsRequests returns what runs commands from outside on this node.
+// runsRequests returns the part of this node that runs commands from outside (bringupd exec).
 func runsRequests(n *node) *request.Node {
 	return request.NewNode(request.Daemon{
 		Rank: n.id.Rank, Dir: n.Dir, Control: n.Control, Log: n.Log, Trail: n.Trail, Told: n.Logged,
@@ -24,7 +24,8 @@ func runsRequests(n *node) *request.Node {
 	})
 }
 
-// starts returns what starts commands that end before the run does, by a start of the children's.
+// starts returns a function that starts a command with the given start function of the children. It
+// returns the process, and a function that ends it. Commands do not start when the run is ending.
 func (n *node) starts(start func(context.Context, process.Spec) (process.Handle, error)) request.Start {
 	return func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 		if n.Life.Err() != nil {
@@ -44,8 +45,8 @@ func (n *node) starts(start func(context.Context, process.Spec) (process.Handle,
 	}
 }
 
-// requestEnv is the environment of a command from outside: that of the node's
-// other children, and where the service is.
+// requestEnv returns the environment of a command from outside on this node: that of the node's
+// other children, and the address of the head's service once it is up.
 func requestEnv(n *node) []string {
 	env := n.childEnv(process.WithEnv(n.cfg.Environ, roles.PMIVariables(n.cfg.Environ)), n.post.Seat.Load())
 	if known := n.surroundings.Load(); known != nil {
@@ -54,12 +55,13 @@ func requestEnv(n *node) []string {
 	return env
 }
 
-// requestTeam is what requests from outside are told of the nodes.
+// requestTeam resolves and notifies nodes for the requests from outside, on the head.
 type requestTeam struct{ head *head }
 
 var _ request.Team = requestTeam{}
 
-// CallName is a node's host, unless that has more daemons than one.
+// CallName returns the name by which a user can select a node: its host, or its index if the host
+// is unknown or runs several daemons.
 func (t requestTeam) CallName(rank int) string {
 	id := t.head.id
 	host := id.HostOf(rank)
@@ -69,10 +71,11 @@ func (t requestTeam) CallName(rank int) string {
 	return host
 }
 
-// Absent returns those that the job goes on without.
+// Absent returns the nodes that the job runs without.
 func (t requestTeam) Absent() []int { return t.head.roster.Absent(t.head.nodes.Last()) }
 
-// Choose returns the ranks that words mean, which have joined and are not lost.
+// Choose returns the sorted indices of the nodes that words select: names of nodes, request.OnHead
+// or request.OnAll. It returns an error if a named node has not joined or is lost.
 func (t requestTeam) Choose(words []string) ([]int, error) {
 	h := t.head
 	joined, absent := h.nodes.Last().Ranks(signal.Joined), t.Absent()
@@ -106,17 +109,18 @@ func (t requestTeam) Choose(words []string) ([]int, error) {
 	return ranks, nil
 }
 
-// NudgeRank nudges by the worker's lifeline.
+// NudgeRank notifies a worker of a new order on its peer link, if there are peer links.
 func (t requestTeam) NudgeRank(rank int) {
 	if t.head.lines != nil && t.head.lines.Head != nil {
 		t.head.lines.Head.NudgeRank(rank)
 	}
 }
 
-// tidyTime bounds what tidying may add to the end.
+// tidyTime is the maximum time that the removal of orders may add to the end of the run.
 const tidyTime = 2 * time.Second
 
-// tidyOrders removes, at the end of the run, what the workers were told to run.
+// tidyOrders removes the records of commands for the workers at the end of the run. It does nothing
+// if the file system is unresponsive.
 func (h *head) tidyOrders() {
 	if h.Silence() > run.SickShare {
 		return

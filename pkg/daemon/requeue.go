@@ -12,12 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// reconsider decides whether another attempt follows this end of ours, or whether the
-// job is to be started anew. One that has been as often as it may be ends with a code of its own.
+// reconsider decides whether another attempt follows a failure of the run, or whether the job is
+// requeued. It sets the decision in end, and returns end. If the job has been requeued as often as
+// allowed, it also replaces the exit code.
 func (n *node) reconsider(end *run.Ending) *run.Ending {
 	if end.Orderly {
 		return end
 	}
+	// Another attempt within this launch has precedence.
 	restart := health.DecideRestart(*end.Cause, health.RestartPolicy{
 		Most: n.cfg.After.Restarts, Attempt: n.id.Attempt, Told: n.Told.Load(),
 		Unfit: n.cfg.Earlier.AllUnfit(end.Failures()), Nodes: n.id.Size, Least: n.cfg.Team.Of(n.id.Size).Min,
@@ -30,6 +32,7 @@ func (n *node) reconsider(end *run.Ending) *run.Ending {
 	if !n.cfg.After.Requeue.OnFailure {
 		return end
 	}
+	// Otherwise the job may be requeued, by a command of the user or by the launcher.
 	policy := health.RequeuePolicy{Wanted: true, Most: n.cfg.After.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load()}
 	if n.cfg.After.Requeue.By == nil {
 		policy.Unable = n.id.Launcher.Unable(n.id.Job)
@@ -40,13 +43,13 @@ func (n *node) reconsider(end *run.Ending) *run.Ending {
 	return end
 }
 
-// afterwards does what is due when the run has ended, by the one daemon that has written its result: it tells of the
-// next attempt, or has the job started anew where that was decided.
+// afterwards carries out the decision of [node.reconsider] on the node that has written the result:
+// it announces the next attempt, or requeues the job.
 func (n *node) afterwards(end *run.Ending) {
 	if end.Taken || end.Requeue == nil && end.Again.Why == "" {
 		return
 	}
-	// The last words have been said; what follows is still for people.
+	// The final message has been printed; lines after it are still for the user.
 	n.voice.Postscript()
 	defer n.voice.Hush()
 	switch {
@@ -64,7 +67,8 @@ func (n *node) afterwards(end *run.Ending) {
 	}.Carry()
 }
 
-// noteBadNodes writes down the nodes to stay away from. Where no launcher has made the job, none could be avoided.
+// noteBadNodes records the nodes that the next job should avoid. If all daemons were started on one
+// machine without a launcher, there are no other nodes, and it does nothing.
 func (n *node) noteBadNodes(hosts []string) {
 	if len(hosts) == 0 || n.id.Launcher == roles.Local {
 		return

@@ -13,8 +13,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// serveSandbox starts the node's sandbox, proves it and tells. A sandbox that
-// fails is told of, and the head decides whether the gate can do without.
+// serveSandbox starts the node's sandbox, waits until it is ready, and publishes that. If the
+// sandbox fails, it publishes that instead and returns nil, because the head decides whether enough
+// sandboxes are left. It does nothing if no sandbox is configured.
 func (n *node) serveSandbox(ctx context.Context) error {
 	if n.cfg.Sandbox.Command == "" {
 		return nil
@@ -27,7 +28,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		}
 		err := n.children.Serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
 		if err != nil && ctx.Err() != nil {
-			return context.Cause(ctx) // that is no failure of the sandbox
+			return context.Cause(ctx) // this is not a failure of the sandbox
 		}
 		if f, ok := errors.AsType[*health.Failure](err); ok {
 			n.sandboxFailed(f)
@@ -40,9 +41,10 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	})
 }
 
+// sandboxFailed logs and publishes the failure of this node's sandbox, once.
 func (n *node) sandboxFailed(f *health.Failure) {
 	if n.post.Aside.Load() {
-		return // it was ended with the rest of what ran here
+		return // it was ended with all other children
 	}
 	if f.Phase == "" {
 		f.Phase = "sandbox"
@@ -53,10 +55,10 @@ func (n *node) sandboxFailed(f *health.Failure) {
 	})
 }
 
-// serveApart is the daemon of a sandbox in a step of its own: it serves the
-// node's sandbox for the run of another step of the same job. It returns its
-// exit code.
+// serveApart runs the daemon of a sandbox in a job step of its own. It serves the node's sandbox
+// for a run in another step of the same job, and returns its exit code.
 func (w *worker) serveApart() int {
+	// Find the run, and start the sandbox for it.
 	err := w.Phase("join", w.attach)
 	if err != nil {
 		return w.leaveAlone(err)
@@ -68,6 +70,7 @@ func (w *worker) serveApart() int {
 	} else {
 		w.isUp("the sandbox is ready")
 	}
+	// Wait for the end of the run, or for a failure here, and end the sandbox.
 	<-w.Life.Done()
 	var end *run.Ending
 	if !errors.As(context.Cause(w.Life), &end) {
@@ -87,7 +90,8 @@ func (w *worker) serveApart() int {
 	return code
 }
 
-// attach finds the run that waits for this sandbox, and this node's rank in it.
+// attach finds the run for which this sandbox was started, and this node's index in it, and starts
+// the tasks that need the run directory.
 func (w *worker) attach() error {
 	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
@@ -100,7 +104,8 @@ func (w *worker) attach() error {
 	if err != nil {
 		return err
 	}
-	rank, err := dir.RankOf(ctx, w.id.Host, w.id.Rank) // the same nodes in the same order is what is usual
+	// Usually both steps have the same nodes in the same order.
+	rank, err := dir.RankOf(ctx, w.id.Host, w.id.Rank)
 	if errors.Is(err, errDeadline) {
 		return health.Failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
 	}

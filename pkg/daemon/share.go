@@ -16,8 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// begin starts what runs from the moment there is a run directory. The pace is
-// that of the looks at Control.
+// begin sets the run directory and starts the tasks that need it. log is the name of the daemon's
+// own log, and pace the polling pace of Control.
 func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	n.Dir = dir
 	pace.Steady = min(pace.Steady, n.tempo.Look)
@@ -31,8 +31,9 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	n.Background(n.watchShare)
 }
 
-// watchShare notices that the share has not answered for so long that nothing
-// can be said of the peers any more, or that it is outwaited no longer.
+// watchShare ends this node's part in the run when the file system has been unresponsive for longer
+// than the peer timeout, because then the state of the peers is unknown. If the job tolerates that,
+// the limit is --share-timeout instead.
 func (n *node) watchShare(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.Times.Peer / 20)
 	defer tick.Stop()
@@ -43,6 +44,7 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		// Compare with the present limit, which may change at any time.
 		silence, most := n.Silence(), n.cfg.Times.Peer
 		if n.outwaits(time.Now()) {
 			most = n.cfg.Times.Share
@@ -65,13 +67,15 @@ func (n *node) watchShare(ctx context.Context) {
 	}
 }
 
-// outwaits tells whether a share that is silent is waited for until the time for
-// that is over. Once the job runs nobody needs the share: as long as everybody is
-// heard by a lifeline, what it withholds are records.
+// outwaits reports whether an unresponsive file system is tolerated at present. Once the job runs,
+// no daemon needs the file system: as long as heartbeats of all peers arrive on the peer links,
+// only records are lost.
 func (n *node) outwaits(now time.Time) bool {
 	return n.cfg.Times.Outwaits() && n.ties.bear(now)
 }
 
+// unanswered returns the failure that the file system has not answered for silence. If there have
+// been no heartbeats on the peer links either, the failure is that this node is cut off.
 func (n *node) unanswered(silence time.Duration) *health.Failure {
 	if n.ties != nil {
 		if unheard, ever := n.ties.Silence(time.Now()); ever && unheard > n.tempo.Silent {
@@ -82,10 +86,10 @@ func (n *node) unanswered(silence time.Duration) *health.Failure {
 		n.name(n.id.Rank), silence.Round(time.Second/10), n.Dir.Path())
 }
 
-// pulse beats as state in sub until the work is over. A share that refuses all beats would
-// have the peers think that this node is lost: better say what is wrong. One that does not
-// answer is watchShare's affair. While all lifelines are well, a beat now and then
-// is enough.
+// pulse returns a task that writes this node's heartbeat files until ctx ends, in the subdirectory
+// sub and named by state. While all peer links are healthy, it writes them rarely. If the file
+// system refuses them with errors for too long, the task ends this node with that error, before the
+// peers declare it lost without a reason. An unresponsive file system is the concern of watchShare.
 func (n *node) pulse(sub, state string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(n.tempo.Beat)
@@ -98,6 +102,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 				return
 			case <-tick.C:
 			}
+			// Skip heartbeats that are not needed.
 			now := time.Now()
 			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < n.cfg.Times.Rest() {
 				continue
@@ -106,6 +111,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 				last = now
 				continue
 			}
+			// Write one, and count errors in sequence.
 			err := n.beat(ctx, sub, state)
 			switch {
 			case err == nil:
@@ -113,7 +119,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case ctx.Err() == nil && !signal.Stalled(err):
 				refused++
 				if refused == refusedTwice {
-					n.Logged(err) // who is told that the node is lost may read why
+					n.Logged(err) // explains it in case the peers declare this node lost
 				}
 				most := n.tempo.Silent
 				if n.outwaits(now) {
@@ -128,22 +134,24 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 	}
 }
 
-// refusals is how many beats in a row the share has refused.
+// refusals is the number of consecutive heartbeats that the file system has refused.
 type refusals int
 
+// refusedTwice is the number of refusals after which the error is logged.
 const refusedTwice refusals = 2
 
-// last is for how long there has been no beat, where one comes after the other.
+// last returns how long the refused heartbeats have lasted, given the heartbeat interval.
 func (r refusals) last(beat time.Duration) time.Duration { return time.Duration(r) * beat }
 
+// beat writes one heartbeat file of this node.
 func (n *node) beat(ctx context.Context, sub, state string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
 	defer cancel()
 	return n.Dir.Beat(ctx, sub, state)
 }
 
-// watchLink ends a node that hears nobody and has no link any more: its looks
-// at the share, which might tell, may hang for the same reason.
+// watchLink ends this node's part in the run if no heartbeats arrive and its network interface is
+// down. It does not depend on the file system, which may be unresponsive for the same reason.
 func (n *node) watchLink(now time.Time) {
 	silence, ever := n.ties.Silence(now)
 	if !ever || silence < n.tempo.Silent || n.Life.Err() != nil {
@@ -154,8 +162,8 @@ func (n *node) watchLink(now time.Time) {
 	}
 }
 
-// linkDown is the failure of this node that its network interface is down; nil
-// where it is not.
+// linkDown returns the failure that the network interface of this node's peer link, or of its
+// address, is down. It returns nil if the interface is up or unknown.
 func (n *node) linkDown() *health.Failure {
 	address, _ := n.cfg.Address()
 	addr, err := netip.ParseAddr(address)
@@ -172,7 +180,7 @@ func (n *node) linkDown() *health.Failure {
 	return n.cutOff("its network interface " + link + " is down")
 }
 
-// cutOff is the failure of a node that can't be reached by the others.
+// cutOff returns the failure that the other nodes cannot reach this node; why is the evidence.
 func (n *node) cutOff(why string) *health.Failure {
 	f := health.Failed(health.CutOff, "%s is cut off from the others: %s", n.name(n.id.Rank), why)
 	f.Lost = []int{n.id.Rank}

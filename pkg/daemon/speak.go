@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// account is what the last words of this node are made of.
+// account returns the data from which the final message of this node, and the advice, are derived.
 func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
 	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Account{
@@ -33,15 +33,16 @@ func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
 	return a
 }
 
-// lastWords say how the job has ended, for whoever reads its output.
+// lastWords prints the head's final message: how the job has ended. left are the names of children
+// that could not be ended.
 func (h *head) lastWords(end *run.Ending, result *signal.Result, left []string) {
 	a := h.account(end, result)
 	a.Left = left
 	h.speak(end, a.HeadWords())
 }
 
-// ownWords say why this node ends. Who had to write the result because the head
-// is gone says what the head would.
+// ownWords prints a worker's final message: why this node ends. If this worker has written the
+// result in place of a lost head, it prints the head's message instead.
 func (n *node) ownWords(end *run.Ending, left []string) {
 	result := end.Result
 	if result == nil {
@@ -57,14 +58,14 @@ func (n *node) ownWords(end *run.Ending, left []string) {
 	n.speak(end, a.NodeWords())
 }
 
-// aloneWords say why a daemon ends that has no run directory.
+// aloneWords prints the final message of a daemon without a run directory: why it ends.
 func (n *node) aloneWords(end *run.Ending) {
 	a := n.account(end, &signal.Result{Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause})
 	a.Advice = a.Advise()
 	n.speak(end, a.AloneWords())
 }
 
-// speak says the last words.
+// speak prints words as the final message. In the log it is one line, with the cause of the end.
 func (n *node) speak(end *run.Ending, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
@@ -74,14 +75,14 @@ func (n *node) speak(end *run.Ending, words []string) {
 	n.voice.LastWords(words, level, end.Why, fields...)
 }
 
-// withLines is what failed with the last lines of the log that speaks of it.
+// withLines returns the message of a failure, followed by the last lines of the related log.
 func (n *node) withLines(cause *signal.FailedRecord) string {
 	a := &advice.Account{Result: &signal.Result{Cause: cause}, Path: n.Dir.Path()}
 	return strings.Join(append([]string{cause.What}, a.Quote()...), "\n")
 }
 
-// leaveAlone ends a worker that could not even join: nobody else can tell it a
-// code.
+// leaveAlone prints why this daemon could not join, and returns its exit code. It is derived from
+// err alone, because no other node can provide one.
 func (n *node) leaveAlone(err error) int {
 	if end, ok := errors.AsType[*run.Ending](context.Cause(n.Life)); ok {
 		return end.Code
@@ -97,7 +98,7 @@ func (n *node) leaveAlone(err error) int {
 	return outcome.Code
 }
 
-// result is how it all ended, as this node knows it.
+// result returns the result of the run, as far as this node knows it.
 func (n *node) result(end *run.Ending) *signal.Result {
 	return &signal.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause, Nodes: end.Nodes,

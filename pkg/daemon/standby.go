@@ -15,14 +15,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// standBy is a worker's part of the sequence where there are spares: it waits
-// for a place in the team, and runs what belongs there. A node that gets none
-// starts nothing and stays until the end. Its error is the *run.Ending that was
-// published, or what failed here.
+// standBy is the last part of a worker's sequence if there are spares. It follows the changes of
+// the team, and runs the service of this node's place in it. A node without a place starts nothing
+// and stays until the end of the run. The error is the published *run.Ending, or the failure of
+// this node.
 func (w *worker) standBy(ctx context.Context) error {
 	w.Trail.Enter("stand-by")
 	w.Control.Quicken()
-	for seen := -1; ; {
+	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
+		// Wait for the next team, or for the gate.
 		last, err := w.Control.Follow(ctx, func(l signal.Listing) bool {
 			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.SawGate.Load() && seen >= 0
 		})
@@ -30,7 +31,7 @@ func (w *worker) standBy(ctx context.Context) error {
 			return context.Cause(w.Life)
 		}
 		generation := last.Team()
-		if generation <= seen { // the gate: no more teams are to be expected
+		if generation <= seen { // the gate is open, and the team does not change any more
 			w.post.SawGate.Store(true)
 			w.relax()
 			if w.post.Seat.Load() != nil {
@@ -46,6 +47,7 @@ func (w *worker) standBy(ctx context.Context) error {
 			}
 			continue
 		}
+		// Apply the new team.
 		var record signal.TeamRecord
 		err = w.Dir.Read(ctx, signal.Control, signal.TeamName(generation), &record)
 		if ctx.Err() != nil {
@@ -59,7 +61,7 @@ func (w *worker) standBy(ctx context.Context) error {
 	}
 }
 
-// follow does what a team asks of this node.
+// follow applies the team in record to this node: it starts, moves or ends the node's service.
 func (w *worker) follow(ctx context.Context, record *signal.TeamRecord) {
 	place := record.Place(w.id.Rank)
 	since, taken := w.post.Taken()
@@ -69,7 +71,7 @@ func (w *worker) follow(ctx context.Context, record *signal.TeamRecord) {
 	case place < 0:
 		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(record, w.id.Rank))
 		w.retire()
-	case w.post.Aside.Load(): // what was dropped is not taken in again
+	case w.post.Aside.Load(): // a node that was dropped does not come back
 	case !taken || since != record.Members[place].Since:
 		if !taken {
 			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(record.Members)))
@@ -84,7 +86,7 @@ func (w *worker) follow(ctx context.Context, record *signal.TeamRecord) {
 	}
 }
 
-// serveSeat brings this node's worker up once the head's service is.
+// serveSeat brings up this node's worker service in place, once the head's service is up.
 func (w *worker) serveSeat(ctx context.Context, place *team.Seat) error {
 	if !w.cfg.Framework.Serves() {
 		return nil
@@ -96,6 +98,7 @@ func (w *worker) serveSeat(ctx context.Context, place *team.Seat) error {
 	return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
 }
 
+// whyDropped returns the reason for which a node was dropped from the team.
 func whyDropped(team *signal.TeamRecord, rank int) string {
 	for _, dropped := range team.Dropped {
 		if dropped.Rank == rank {
@@ -105,21 +108,21 @@ func whyDropped(team *signal.TeamRecord, rank int) string {
 	return "the head does not say why"
 }
 
-// retire ends all that runs on this node: the job goes on without it.
+// retire ends all children of this node, because the job continues without it. The daemon stays.
 func (w *worker) retire() {
 	w.post.Aside.Store(true)
 	w.post.Leave()
 	w.children.Stop(config.AbortGrace, everything)
 }
 
-// dispensable tells whether the job may go on without this node, in which
-// something failed: the head decides.
+// dispensable reports whether the job may continue without this node after its failure f. If so,
+// the head decides whether it does.
 func (w *worker) dispensable(f *health.Failure) bool {
 	if !w.cfg.Spares() {
 		return false
 	}
 	if w.post.Seat.Load() == nil && w.Control.Last().Team() >= 0 {
-		return true // whatever it is
+		return true // a spare, whose failure never matters
 	}
 	if w.post.SawGate.Load() || w.Control.Last().Has(signal.NameGo) {
 		return false
@@ -127,10 +130,10 @@ func (w *worker) dispensable(f *health.Failure) bool {
 	return !slices.Contains(f.Lost, 0) && !team.Mistaken(health.Kind(f.Kind))
 }
 
-// standAside ends what runs on this node, and stays until the end is published,
-// which it returns. Where it can't be heard of, because the head is lost, or the
-// share has not answered for long, or somebody wants this node alone to end,
-// the node leaves with 0: what became of the job, others tell.
+// standAside ends all children of this node after its failure f, waits until the end of the run is
+// published, and returns that. If it does not come, because the head is lost, the file system has
+// been unresponsive for long, or only this node was asked to end, it returns an orderly end, so
+// that the node exits with 0: other nodes report the result of the job.
 func (w *worker) standAside(f *health.Failure) *run.Ending {
 	w.retire()
 	w.keepEvidence(&run.Ending{Cause: &f.FailedRecord})
@@ -153,14 +156,14 @@ func (w *worker) standAside(f *health.Failure) *run.Ending {
 	return &run.Ending{Orderly: true, Word: "dropped", Why: f.What}
 }
 
-// awaitHead waits until the head's service is up.
+// awaitHead waits until the head's service is up, and returns its endpoint.
 func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
 	err := w.Phase("head", func() error {
 		within := w.cfg.CheckTime() + w.cfg.Times.Service + w.tempo.Silent
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
-		w.Control.Nudge() // it may have been there before us
+		w.Control.Nudge() // poll at once, because it may be up already
 		_, err := w.Control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
 			return health.Failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
@@ -169,6 +172,7 @@ func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 		if err != nil {
 			return err
 		}
+		// Read its address.
 		var record signal.HeadRecord
 		err = w.Dir.Read(ctx, signal.Control, signal.NameHead, &record)
 		if errors.Is(err, errDeadline) {

@@ -20,11 +20,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// localJoin bounds the wait for the others where the log directory lies on a
-// file system that lives on one machine alone, and the nodes do not.
+// localJoin replaces the join timeout if the log directory is on a local file system, but the
+// launcher starts daemons on several machines: then waiting longer is useless.
 const localJoin = 10 * time.Second
 
-// run is a daemon that is not the head.
+// run runs a worker's daemon to its end.
 func (w *worker) run() run.Exit {
 	began := time.Now()
 	w.fitness.lookEarly()
@@ -48,12 +48,16 @@ func (w *worker) run() run.Exit {
 	return run.Exit{Code: code, End: end}
 }
 
-// join finds the run directory that the head makes, and echoes its canary.
+// join finds the head's run directory, verifies that both daemons were launched with the same size
+// and configuration, and publishes that this node has joined. The record contains the random value
+// (canary) that the head has written, which proves that this node can read it. began is when the
+// daemon started.
 func (w *worker) join(began time.Time) error {
 	dir, job, waited, err := w.find()
 	if err != nil {
 		return err
 	}
+	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
 	w.Trail.Event(trail.Saw, trail.Fields{Record: signal.NameJob})
 	w.expectLine(job)
@@ -69,6 +73,7 @@ func (w *worker) join(began time.Time) error {
 		}
 		return health.Failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.name(w.id.Rank), mend)
 	}
+	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, _ := w.cfg.Address()
 	err = w.Claim(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Joined), &signal.JoinedRecord{
 		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: w.cfg.Program,
@@ -84,8 +89,9 @@ func (w *worker) join(began time.Time) error {
 	return nil
 }
 
-// find waits for the run directory; where the log directory can't be shared, it
-// waits for a short time only.
+// find waits for the run directory and reads the job record. It waits only for localJoin if the log
+// directory is on a local file system that the nodes cannot share. waited reports that the
+// directory was missing at the first poll.
 func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
@@ -103,6 +109,8 @@ func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error
 	return dir, job, finder.Waited(), err
 }
 
+// unseen returns the failure that the run directory has not appeared for waited, with a hint at the
+// probable reason. last is the error of the wait.
 func (w *worker) unseen(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(w.Work, run.SickShare, errDeadline)
 	defer cancel()
@@ -115,7 +123,8 @@ func (w *worker) unseen(waited time.Duration, finder *signal.Finder, last error)
 		w.name(w.id.Rank), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+lastLook(last))
 }
 
-// lastLook is what a wait's error adds to the deadline's own.
+// lastLook returns the text of a wait's error without that of errDeadline. The rest describes the
+// last poll.
 func lastLook(err error) string {
 	said, only := strings.CutPrefix(err.Error(), errDeadline.Error())
 	if only {
@@ -124,8 +133,8 @@ func lastLook(err error) string {
 	return " (" + said + ")"
 }
 
-// sequence brings this node up and stays until the run ends. Its error
-// is the *run.Ending that was published, or what failed here.
+// sequence brings this node up, and returns when its part in the run ends. The error is the
+// published *run.Ending, or the failure of this node.
 func (w *worker) sequence(ctx context.Context) error {
 	if err := w.awaitLine(ctx); err != nil {
 		return err
@@ -139,13 +148,15 @@ func (w *worker) sequence(ctx context.Context) error {
 	if w.cfg.Spares() {
 		return w.standBy(ctx)
 	}
+	// Bring up the sandbox and the worker service concurrently.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
 	parts.Go(func() error {
 		if !w.cfg.Framework.Serves() {
 			return nil
 		}
-		ahead, _ := w.workerOf(framework.Endpoint{}, w.post.Seat.Load()) // what is wrong with it is told when the head is up
+		// Start the worker's process in advance. An error is reported when the head is up.
+		ahead, _ := w.workerOf(framework.Endpoint{}, w.post.Seat.Load())
 		w.children.Warm(ctx, ahead)
 		endpoint, err := w.awaitHead(ctx)
 		if err != nil {
@@ -156,6 +167,7 @@ func (w *worker) sequence(ctx context.Context) error {
 	if err := parts.Wait(); err != nil {
 		return err
 	}
+	// Run the ranks of this node, if any, and wait for the end of the run.
 	w.Trail.Enter("driver")
 	w.isUp("up")
 	if err := w.joinWorld(w.Life); err != nil {
@@ -166,7 +178,7 @@ func (w *worker) sequence(ctx context.Context) error {
 	return context.Cause(w.Life)
 }
 
-// awaitLine waits for the lifeline where one must be.
+// awaitLine waits until the peer link is up, if the configuration requires one.
 func (w *worker) awaitLine(ctx context.Context) error {
 	if w.cfg.Lifeline != config.LifelineOn {
 		return nil
@@ -179,11 +191,12 @@ func (w *worker) awaitLine(ctx context.Context) error {
 	return w.held(ctx, what, mend)
 }
 
-// openPorts is what mends a lifeline that cannot be made.
+// openPorts is the advice to the user if a peer link cannot be made.
 const openPorts = "let the nodes connect to each other's ports"
 
-// held waits for the lifeline's first connection, at most for the peer timeout from when it was
-// first tried. Its error begins with what cannot be done without, and ends with what also mends it.
+// held waits until the peer link is up for the first time, at most for the peer timeout from the
+// first attempt to connect. The message of its failure begins with what, which names the action
+// that needs the link, and ends with mend, an additional remedy.
 func (w *worker) held(ctx context.Context, what, mend string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.line.began.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()

@@ -27,17 +27,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
-// local is what a node has of the world. Before there are ranks it is nothing.
+// local is a node's part of the world. It has the zero value if there are no ranks.
 type local struct {
-	layout binding.Node // what there is for ranks; the sequence's
-	pmix   *world.PMIx  // the sequence's
+	layout binding.Node // the resources to which ranks can be bound; used only by the sequence
+	pmix   *world.PMIx  // used only by the sequence
 	here   atomic.Pointer[world.Node]
-	call   func(ctx context.Context) (io.ReadWriteCloser, error) // to where ranks meet
-	linked func(ctx context.Context) error                       // see world.Config
+	call   func(ctx context.Context) (io.ReadWriteCloser, error) // connects to the rendezvous
+	linked func(ctx context.Context) error                       // see world.Config.Linked
 }
 
-// survey sees what this node has for ranks, and how many it may have, which it tells
-// the head where the plan is made of it.
+// survey determines this node's resources for ranks, and verifies that the requested number of
+// ranks fits. It publishes how many ranks the node can run if the head's plan depends on that.
 func (n *node) survey() (err error) {
 	if !n.cfg.World.Wanted() {
 		return nil
@@ -56,8 +56,8 @@ func (n *node) survey() (err error) {
 	return n.Mark(signal.Nodes, signal.SlotsName(n.id.Rank, n.id.Size, count))
 }
 
-// slots are what this node has for ranks: as many cores as can be seen, or as the
-// launcher has granted CPUs.
+// slots returns the numbers of this node's resources for ranks. Cores are the visible ones, or the
+// CPUs that the launcher has granted if these are more.
 func (n *node) slots() ranks.Slots {
 	return ranks.Slots{
 		GPUs: n.layout.Slots(binding.PerGPU), NUMAs: n.layout.Slots(binding.PerNUMA),
@@ -65,8 +65,8 @@ func (n *node) slots() ranks.Slots {
 	}
 }
 
-// kinds are what ranks are bound to: nothing where several daemons have this machine,
-// none of which knows what the others' ranks have of it.
+// kinds returns the kinds of resources to which ranks are bound. It returns none if several daemons
+// share this machine, because no daemon knows which resources the ranks of the others use.
 func (n *node) kinds() binding.Kinds {
 	if n.id.LocalSize > 1 {
 		return binding.Kinds{}
@@ -74,11 +74,13 @@ func (n *node) kinds() binding.Kinds {
 	return n.cfg.World.Bind
 }
 
-// planRanks says which ranks are to run where, for all.
+// planRanks decides on which nodes the ranks run, prepares the head's side of the world, and
+// publishes the plan. It does nothing if there are no ranks.
 func (h *head) planRanks(ctx context.Context) error {
 	if !h.cfg.World.Wanted() {
 		return nil
 	}
+	// Find out how many ranks each node of the team can run.
 	perNode := make([]int, h.roster.Count())
 	if h.cfg.World.Counted() {
 		if err := h.awaitAll(ctx, signal.Slots, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
@@ -89,9 +91,10 @@ func (h *head) planRanks(ctx context.Context) error {
 	for place, node := range h.roster.Ranks() {
 		perNode[place] = slots[node]
 		if !h.cfg.World.Counted() {
-			perNode[place], _ = h.cfg.World.Here(h.slots()) // which has passed in offerSlots
+			perNode[place], _ = h.cfg.World.Here(h.slots()) // [node.survey] has checked the error
 		}
 	}
+	// Make the plan.
 	plan, err := ranks.MakePlan(h.cfg.World.Wish, perNode)
 	if err != nil {
 		return health.Failed(health.Launch, "%v", err)
@@ -103,9 +106,10 @@ func (h *head) planRanks(ctx context.Context) error {
 		}
 		return h.hostsOf(nodes)
 	})
-	if uneven != "" && h.cfg.World.Total == 0 { // who tells how many in all knows
+	if uneven != "" && h.cfg.World.Total == 0 { // a user who has requested a total expects that
 		h.Log.Warn(uneven)
 	}
+	// Reserve the port of the master address until the end of the run is known.
 	address, _ := h.cfg.Address()
 	port, release, err := ranks.HoldPort()
 	if err != nil {
@@ -115,6 +119,7 @@ func (h *head) planRanks(ctx context.Context) error {
 		<-h.Ended.Done()
 		release()
 	})
+	// Open the rendezvous of the ranks.
 	h.world = world.NewHead(world.HeadConfig{
 		Wish: h.cfg.World.Wish, Plan: plan, Room: perNode, Hosts: h.assembly.teamHosts(), Environ: h.cfg.Environ, Trail: h.Trail, Log: h.Log, Background: h.Background,
 		Master: ranks.Meeting{Address: address, Port: port, Run: h.Dir.Name()}, Job: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
@@ -130,13 +135,14 @@ func (h *head) planRanks(ctx context.Context) error {
 	return h.Publish(signal.Control, signal.NameRanks, h.world.Record, false)
 }
 
-// driveWorld runs the world to its end: the head's own ranks, and those of the others,
-// which they start when they see the gate open. Its error is the orderly *run.Ending, or
-// why the run ended instead.
+// driveWorld runs the world to its end: it runs the head's own ranks, and waits for those of the
+// other nodes, which start them when they see the open gate. Its error is an orderly *run.Ending if
+// all ranks have ended, and otherwise the cause of the end of the run.
 func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error { return h.runRanks(own, &team.Seat{Size: h.roster.Count()}, h.world.Record) })
 	parts.Go(func() error { return h.awaitLinks(own) })
+	// Wait until all ranks have ended, or none makes progress any more.
 	parts.Go(func() error {
 		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
 		if err == nil && h.hangs(last) {
@@ -160,10 +166,11 @@ func (h *head) driveWorld(ctx context.Context) error {
 	return &run.Ending{Orderly: true, Word: health.Driven, Code: code, Why: why}
 }
 
-// errWorldOver is why the parts of a world end that goes well.
+// errWorldOver ends the parts of driveWorld when all ranks have ended.
 var errWorldOver = errors.New("all ranks have ended")
 
-// joinWorld runs this node's ranks once the gate is open.
+// joinWorld waits for the gate and runs this node's ranks to their end. It does nothing if there
+// are no ranks, or if this node has no place in the team.
 func (w *worker) joinWorld(ctx context.Context) error {
 	if !w.cfg.World.Wanted() {
 		return nil
@@ -177,6 +184,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
+	// Both functions need the peer link.
 	w.call = func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if w.line == nil || !pause.Await(ctx, w.line.up) {
 			<-ctx.Done()
@@ -193,8 +201,9 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	return w.runRanks(ctx, seat, &record)
 }
 
-// awaitLinks waits until ranks exchange data, and from then on until all nodes have made a peer
-// link. Its error names those that have made none within the peer timeout from the gate.
+// awaitLinks waits until ranks exchange data, and then until all nodes have a peer link, which
+// carries the data. Its failure names the nodes that have none when the peer timeout from the
+// opening of the gate is over.
 func (h *head) awaitLinks(ctx context.Context) error {
 	if h.lines == nil {
 		return nil
@@ -212,9 +221,9 @@ func (h *head) awaitLinks(ctx context.Context) error {
 		world.NoData, h.hostsOf(without), h.cfg.Times.Peer, openPorts)
 }
 
-// runRanks runs the ranks of this node's place in the team to their end, tells, and
-// goes on for those that they spawn until ctx ends. Those that run on when the run is
-// over are told to end.
+// runRanks runs the ranks of this node's place in the team to their end, publishes their exits, and
+// continues to run ranks that they spawn until ctx ends. Ranks that are left when it returns are
+// ended in the background.
 func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.RanksRecord) error {
 	here := world.Open(ctx, world.Config{
 		Config: &n.cfg, Record: record, Place: place.Rank, Host: n.id.Host, Dir: n.Dir.Path(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
@@ -235,7 +244,7 @@ func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.Ra
 	return err
 }
 
-// ranksEnv is what the environments of ranks are made on top of.
+// ranksEnv returns the environment that all ranks of this node have in common.
 func (n *node) ranksEnv(place *team.Seat, record *signal.RanksRecord) []string {
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
@@ -244,13 +253,13 @@ func (n *node) ranksEnv(place *team.Seat, record *signal.RanksRecord) []string {
 	return n.driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
 }
 
-// stopUsers ends the ranks of this node, which have the driver's grace.
+// stopUsers ends the ranks of this node. Their grace period depends on why, the reason.
 func (n *node) stopUsers(why error) {
 	n.children.Stop(n.graceOfRanks(why), service.IsUsers)
 }
 
-// hushRanks waits until what the ranks of this node have printed was passed on, where
-// somebody reads it.
+// hushRanks waits until the output of this node's ranks has been forwarded, but gives up if the
+// output is not read.
 func (n *node) hushRanks() {
 	here := n.here.Load()
 	if here == nil {
@@ -263,11 +272,12 @@ func (n *node) hushRanks() {
 	}
 }
 
-// unread is for how long nobody needs to take what ranks have printed, until it is left.
+// unread is how long hushRanks waits before it gives up output that is not read. The logs of the
+// ranks have it in any case.
 const unread = 10 * time.Second
 
-// graceOfRanks is how long ranks have after TERM, by why they are ended; 0 where there
-// are none.
+// graceOfRanks returns the grace period of the ranks after TERM, which depends on why they are
+// ended. It is 0 if there are no ranks.
 func (n *node) graceOfRanks(why error) time.Duration {
 	if !n.cfg.World.Wanted() {
 		return 0
@@ -278,11 +288,12 @@ func (n *node) graceOfRanks(why error) time.Duration {
 	return n.cfg.Times.GraceOfDriver(health.Gentle(health.Kind(health.AsFailure(why).Kind)))
 }
 
-// worldsEnd is by which code a world ends whose ranks have all ended, and why.
+// worldsEnd returns the exit code of a world after all of its ranks have ended, and the reason for
+// it.
 func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) {
 	var failed []signal.RankExit
 	for _, node := range h.roster.Ranks() {
-		if !h.cfg.World.GoOn { // who had failed would have ended it
+		if !h.cfg.World.GoOn { // no rank has failed: that would have ended the run
 			break
 		}
 		var record signal.EndedRecord
@@ -295,7 +306,9 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 	return code, why, nil
 }
 
-// vigil returns what notices that no rank of this node does anything.
+// vigil returns the hang detector of this node. It publishes a record each time all ranks of the
+// node have become idle, and each time one has become active again. The number of the record shows
+// which.
 func (n *node) vigil(here *world.Node) why.Vigil {
 	told := 0
 	return why.Vigil{
@@ -307,7 +320,8 @@ func (n *node) vigil(here *world.Node) why.Vigil {
 	}
 }
 
-// hangs reports whether no rank of any node does anything.
+// hangs reports whether all nodes with running ranks have reported that their ranks are idle. It is
+// false if hang detection is off.
 func (h *head) hangs(l signal.Listing) bool {
 	idle, busy := l.IdleNodes(), h.roster.Missing(l, signal.Ended)
 	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.Without(busy, idle)) == 0

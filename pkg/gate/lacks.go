@@ -6,8 +6,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// The steps on the way to the gate, and what comes behind it, as signal.Plan
-// names them.
+// The steps before the gate, and the step after it, with the names that signal.Plan uses.
 const (
 	Join    = "join"
 	Check   = "check"
@@ -17,27 +16,27 @@ const (
 	Driver  = "driver"
 )
 
-// Asked is what the gate asks for at one moment, besides that every node joins.
+// Asked has the requirements that the gate has at present, besides that every node joins.
 type Asked struct {
-	Checks    bool // each node is to pass its checks
-	Sandboxes bool // there are not enough sandboxes yet
-	Services  bool // each node is to have a service
-	Led       bool // the head's own service is up, which those of the others wait for
-	Counting  bool // the framework is asked for its nodes, and has not counted all
+	Checks    bool // each node must pass its checks
+	Sandboxes bool // more sandboxes must become ready
+	Services  bool // each node must have a service
+	Led       bool // the head's own service, for which the others wait, is up
+	Counting  bool // the framework is queried for its nodes, and has not listed all of them
 }
 
-// Lack is a step that somebody lacks.
+// Lack is a step that nodes have not completed.
 type Lack struct {
 	Step  string
-	Ranks []int // in order; none where it is no node's
+	Ranks []int // sorted; empty if no single node is concerned
 }
 
-// Lacks returns what the gate waits for, in the order of the sequence: of each
-// node the first thing that it lacks, because the rest follows from it. Of a
-// sandbox and a service, which start side by side, it may lack both. missing
-// returns, in order, who is to be in a state and is not.
+// Lacks returns the steps for which the gate waits, in the order of the sequence. It returns each
+// node with its first missing step only, because later steps depend on it. The exception are
+// sandbox and service, which start concurrently, so that both may be missing. The function missing
+// returns the sorted indices of the nodes that should be in a state but are not.
 func (a Asked) Lacks(missing func(state string) []int) (all []Lack) {
-	late := make(map[int]bool) // who lacks what all else follows from
+	late := make(map[int]bool) // nodes that lack an earlier step
 	lack := func(step, state string) []int {
 		ranks := slices.DeleteFunc(missing(state), func(rank int) bool { return late[rank] })
 		if len(ranks) > 0 {
@@ -50,6 +49,7 @@ func (a Asked) Lacks(missing func(state string) []int) (all []Lack) {
 			late[rank] = true
 		}
 	}
+	// Join and check block all later steps of a node; sandbox and service do not.
 	first(Join, signal.Joined)
 	if a.Checks {
 		first(Check, signal.Checked)

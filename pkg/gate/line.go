@@ -8,12 +8,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Words are what is told of a step that somebody lacks.
+// Words are the texts about a missing step.
 type Words struct {
-	Lacks  string // behind one who lacks it
-	Late   string // before all who lack it
-	Mended string // what has to become true, of %s
-	Flags  string // that set its deadline
+	Lacks  string // after a single node
+	Late   string // before several nodes
+	Mended string // the condition to be met, with %s for the nodes
+	Flags  string // the flags that set its timeout
 }
 
 var words = map[string]Words{
@@ -24,15 +24,15 @@ var words = map[string]Words{
 	Workers: {"its service is not up", "service not up", "the service is up on %s", "--service-timeout"},
 }
 
-// WordsOf returns those of a step; of one that nobody can lack, none.
+// WordsOf returns the texts of a step, or none if the step cannot be missing.
 func WordsOf(step string) Words { return words[step] }
 
-// longestPart bounds in characters what a line says of one step.
+// longestPart is the maximum number of characters about one step in a line.
 const longestPart = 241
 
-// Line tells in one line what is waited for, and for how long: who names ranks,
-// why has what nodes themselves tell of a step, and framework is who counts
-// them. size is how many nodes the driver gets.
+// Line describes in one line for which steps the gate waits, and how long it has waited. The
+// function who returns names of nodes, and why has the nodes' own reasons by step. framework is the
+// name of the framework that lists nodes, and size is the number of the driver's nodes.
 func Line(lacks []Lack, size int, waited time.Duration, framework string, who func([]int) string, why map[string]string) string {
 	late := make(map[int]bool)
 	var parts []string

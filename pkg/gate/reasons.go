@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// mostReasons is how many nodes are asked why they lack a step.
+	// mostReasons is the maximum number of nodes whose reasons are read.
 	mostReasons = 2
-	// shortReason bounds in characters what one node tells.
+	// shortReason is the maximum number of characters of a node's reason.
 	shortReason = 101
-	// mostEventsRead bounds in bytes what is read of a node's events for it.
+	// mostEventsRead is the maximum number of bytes of a node's events that are read.
 	mostEventsRead = 1 << 20
 )
 
-// Reasons looks for what nodes wait for in what they have told of themselves.
+// Reasons reads from the nodes' event logs for what they wait.
 type Reasons struct {
 	Dir     *signal.Dir
-	Size    int                      // of the job
+	Size    int                      // number of nodes of the job
 	Step    bool                     // the sandboxes are a step of their own
 	HostsOf func(ranks []int) string // names nodes
-	Within  time.Duration            // bounds the look at one node
+	Within  time.Duration            // timeout for one node
 }
 
-// Of are what nodes tell in their events that they wait for, by the step: the first
-// few that lack it.
+// Of returns the reasons of the first few nodes that have not completed a step, by step.
 func (r Reasons) Of(ctx context.Context, lacks []Lack) map[string]string {
 	why := make(map[string]string)
 	for _, l := range lacks {
@@ -50,7 +49,7 @@ func (r Reasons) Of(ctx context.Context, lacks []Lack) map[string]string {
 	return why
 }
 
-// reason is what a node waits for; empty where nothing is known.
+// reason returns for what a node waits, or an empty string if that is unknown.
 func (r Reasons) reason(ctx context.Context, rank int, step string) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Within, health.ErrDeadline)
 	defer cancel()
@@ -60,7 +59,7 @@ func (r Reasons) reason(ctx context.Context, rank int, step string) string {
 	}
 	folder, err := r.Dir.Reader().Folder(ctx, signal.Events)
 	if err != nil {
-		return "" // the line is no worse without
+		return "" // the line is still useful
 	}
 	name := signal.EventsName(kind, rank, r.Size)
 	if !slices.Contains(folder.Names, name) {
@@ -72,7 +71,7 @@ func (r Reasons) reason(ctx context.Context, rank int, step string) string {
 	}
 	var said Said
 	for line := range bytes.Lines(append(events.Data, events.End...)) {
-		if e, ok := trail.Decode(line); ok { // the last line may be on its way
+		if e, ok := trail.Decode(line); ok { // the last line may be incomplete
 			said.Hear(e.Word, e.Fields)
 		}
 	}

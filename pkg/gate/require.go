@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// Require says how many nodes' sandboxes must be ready before the gate opens.
+// Require is the number of sandboxes that must be ready before the gate opens.
 type Require struct {
 	word  string // "all", "any", "head", or empty
 	count int
 }
 
-// ParseRequire accepts all, any, head or a number of at least 1.
+// ParseRequire parses all, any, head or a number of at least 1.
 func ParseRequire(s string) (Require, error) {
 	switch s {
 	case "all", "any", "head":
@@ -24,7 +24,7 @@ func ParseRequire(s string) (Require, error) {
 	return Require{count: n}, nil
 }
 
-// String returns what ParseRequire accepts.
+// String returns the form that ParseRequire parses.
 func (r Require) String() string {
 	if r.word != "" {
 		return r.word
@@ -32,8 +32,8 @@ func (r Require) String() string {
 	return strconv.Itoa(r.count)
 }
 
-// Met tells whether the sandboxes of these ranks, in order, are enough for a
-// job of size nodes.
+// Met reports whether the sandboxes of these nodes, which must be sorted, are enough for a job of
+// size nodes.
 func (r Require) Met(ready []int, size int) bool {
 	switch r.word {
 	case "all":
@@ -47,11 +47,11 @@ func (r Require) Met(ready []int, size int) bool {
 	}
 }
 
-// Exceeds tells whether a job of size nodes can never have as many.
+// Exceeds reports whether a job of size nodes has too few nodes for the required number.
 func (r Require) Exceeds(size int) bool { return r.word == "" && r.count > size }
 
-// Missed tells whether it can't be met any more, with the sandboxes of these
-// ranks, in order, lost.
+// Missed reports whether the requirement can no longer be met, if the sandboxes of these nodes,
+// which must be sorted, are lost.
 func (r Require) Missed(lost []int, size int) bool {
 	if r.word == "head" {
 		return len(lost) > 0 && lost[0] == 0

@@ -5,13 +5,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Said is what a node's events say last of what it waits for, by the step; of a
-// step that is over, nothing.
+// Said has, for each step, the last reason for waiting that a node's event log reports. A finished
+// step has no reason.
 type Said map[string]string
 
-// Hear takes in an event.
+// Hear updates the reasons from an event.
 func (s *Said) Hear(word trail.Word, fields trail.Fields) {
-	step, says := Workers, fields.Seen // of a probe that is answered, nothing
+	step, says := Workers, fields.Seen // empty for a successful probe
 	switch {
 	case word == trail.Waits, word == trail.Checked:
 		step, says = Check, fields.Checks

@@ -11,20 +11,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Sandboxes is what a gate needs of its sandboxes, and how long it waits for them.
+// Sandboxes has the sandbox requirement of a gate, and its timeouts.
 type Sandboxes struct {
 	Require Require
-	Step    bool          // the sandboxes are those of another step, whose daemons may start late or never
-	First   time.Duration // until they are ready, if no daemon of their step appears
+	Step    bool          // the sandboxes belong to another job step; its daemons may start late or never
+	First   time.Duration // timeout if no daemon of that step appears
 	Timeout time.Duration // --sandbox-timeout, from the appearance of such a daemon
-	Slack   time.Duration // more than a node needs to report that it missed its own deadline
+	Slack   time.Duration // additional time for a node to report that it exceeded its own timeout
 	Met     func(l signal.Listing) bool
 	Late    func(l signal.Listing) []int // returns the nodes whose sandboxes are not ready
 	HostsOf func(ranks []int) string     // names nodes
 }
 
-// Await waits until a listing of nodes shows as many sandboxes as the gate needs. If the deadline has
-// passed, its error is a *health.Failure; otherwise it is that of the watch.
+// Await waits until a listing of nodes shows as many sandboxes as the gate needs. If the timeout
+// has passed, its error is a *health.Failure; otherwise it is that of the watch.
 func (s Sandboxes) Await(ctx context.Context, nodes *signal.Watch) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -33,7 +33,7 @@ func (s Sandboxes) Await(ctx context.Context, nodes *signal.Watch) error {
 	defer late.Stop()
 	seen := 0
 	last, err := nodes.Wait(ctx, func(l signal.Listing) bool {
-		// From its appearance on a daemon has its own deadline, and reports what failed.
+		// From its appearance on, a daemon has its own timeout, and reports failures.
 		if now := len(l.Beats(signal.SandboxBeat)); now > seen {
 			seen = now
 			late.Reset(s.Timeout + s.Slack)
@@ -46,7 +46,7 @@ func (s Sandboxes) Await(ctx context.Context, nodes *signal.Watch) error {
 	return s.failure(last, time.Since(began))
 }
 
-// failure is the failure of a gate whose sandboxes are not ready after waited.
+// failure returns the failure of a gate whose sandboxes are not ready after waited.
 func (s Sandboxes) failure(l signal.Listing, waited time.Duration) *health.Failure {
 	what := fmt.Sprintf("the gate needs the sandbox of %s, and after %s that of %s is not ready (--sandbox-timeout=%s)",
 		s.Require, prose.Span(waited, time.Minute), s.HostsOf(s.Late(l)), prose.FlagTime(s.Timeout))

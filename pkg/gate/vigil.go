@@ -2,21 +2,21 @@ package gate
 
 import "time"
 
-// Vigil knows when the next line of a long wait is due. Who tells owns it.
+// Vigil decides when the head logs a line about a long wait. It is not safe for concurrent use.
 type Vigil struct {
 	step  string
 	since time.Time
-	told  int // lines, of this step
+	told  int // number of lines for this step
 }
 
-// Due tells whether a line is due about what has to end first, and how long that
-// has gone on. Where nothing is waited for none is.
+// Due reports whether a line about the first missing step is due, and how long the wait has lasted.
+// Without missing steps none is due.
 func (v *Vigil) Due(lacks []Lack, now time.Time) (waited time.Duration, due bool) {
 	step := ""
 	if len(lacks) > 0 {
 		step = lacks[0].Step
 		if len(lacks[0].Ranks) == 0 {
-			step += ", of no node" // the framework's count is not the services
+			step += ", of no node" // the framework's list of nodes differs from the services that are up
 		}
 	}
 	if step != v.step {
@@ -26,15 +26,14 @@ func (v *Vigil) Due(lacks []Lack, now time.Time) (waited time.Duration, due bool
 	if step == "" || waited < lineAfter(v.told) {
 		return waited, false
 	}
-	for waited >= lineAfter(v.told) { // those that were missed are not made up for
+	for waited >= lineAfter(v.told) { // missed lines are skipped
 		v.told++
 	}
 	return waited, true
 }
 
-// lineAfter is how long a step has gone on when its nth line is due: soon while
-// somebody may be looking, seldom when it takes long. A log that is read the
-// next day has a dozen lines an hour.
+// lineAfter returns the duration of a step at which its nth line is due: soon while a user may be
+// watching, rarely when it takes long. A log that is read the next day has a dozen lines an hour.
 func lineAfter(n int) time.Duration {
 	if soon := []time.Duration{15 * time.Second, 30 * time.Second, time.Minute}; n < len(soon) {
 		return soon[n]

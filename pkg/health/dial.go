@@ -7,10 +7,10 @@ import (
 	"net/netip"
 )
 
-// Dial connects to an address as a net.Dialer does. If it is an address of this node, the
-// connection is returned only if it, and every listener of its port, belongs to a trusted user:
-// nothing was sent until then, and what answers is not a stranger's. (Two users cannot listen on
-// one address, but on IPv4 and IPv6, and on different addresses.)
+// Dial connects to an address like a net.Dialer. If it is an address of this node, Dial returns the
+// connection only if the connection and every listener on its port belong to trusted users. It
+// sends nothing before that is known. (Two users cannot listen on the same address and port, but
+// one may listen on IPv4 and the other on IPv6, or each on another address.)
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
@@ -30,8 +30,9 @@ func (t trustedUsers) judge(proc string, conn net.Conn) error {
 	if here.Addr() != there.Addr() && !isThisNode(there.Addr().String(), "", ownAddresses()) {
 		return nil
 	}
-	// The other end is missing if it is in another network namespace, to which root has the kernel
-	// translate the address. A look may also miss a socket while others come and go, but not twice.
+	// The other end is missing if it is in another network namespace, which requires that root has
+	// configured the kernel to translate the address. A single read may also miss a socket while
+	// others come and go, but two reads do not.
 	for range 2 {
 		seen, err := t.look(proc, here, there)
 		if seen || err != nil {
@@ -41,8 +42,8 @@ func (t trustedUsers) judge(proc string, conn net.Conn) error {
 	return nil
 }
 
-// look looks for the other end of a connection between two addresses of this node, and reports
-// whether it has seen it.
+// look searches the other end of a connection between two addresses of this node, and reports
+// whether it was found.
 func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, err error) {
 	sockets, err := readSockets(proc, func(s socket) bool {
 		return s.state == listening && s.local.Port() == there.Port() ||
@@ -51,6 +52,7 @@ func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, 
 	if err != nil {
 		return false, fmt.Errorf("cannot see who has accepted the connection to %s: %v", there, err)
 	}
+	// Classify the sockets: listeners on the port, the other end, and this end of the connection.
 	var other *socket
 	connected, listeners := false, 0
 	for i, s := range sockets {
@@ -74,9 +76,9 @@ func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, 
 	case other == nil:
 		return false, nil
 	case other.inode == noInode:
-		// It waits to be accepted by a listener that is there still, and was seen above: had a
-		// stranger accepted it, and closed the listener, it would have an inode. Or the other end
-		// has closed it, and nobody receives what is sent.
+		// The connection waits in the queue of a listener that still exists and that was checked above:
+		// if another user had accepted it and closed the listener, the socket would have an inode. Or the
+		// other end has closed it, so that no process receives data.
 		return true, nil
 	case !t.include(other.user):
 		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
@@ -85,7 +87,7 @@ func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, 
 	return true, nil
 }
 
-// endOf returns an end of a TCP connection as readSockets has it.
+// endOf returns an end of a TCP connection, in the form of readSockets.
 func endOf(addr net.Addr) netip.AddrPort {
 	end := addr.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())

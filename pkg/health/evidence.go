@@ -8,17 +8,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// EvidenceTime is for how long at most a failed check of the environment waits for other nodes'
-// records, which show whether the node or the launch is at fault. It ends with the first node that
-// passes, and when all nodes have spoken.
+// EvidenceTime is the maximum time for which a failed check of the environment waits for other
+// nodes' records, which show whether the node or the launch has caused it. The wait ends with the
+// first node that passes, and when all nodes have reported.
 const EvidenceTime = 30 * time.Second
 
-// checkedTime is for how long at most a failed check that counts against its node waits for other
-// nodes that fail theirs, so that a job that is started anew avoids them all.
+// checkedTime is the maximum time for which a failed check that counts against its node waits for
+// failed checks of other nodes, so that a restarted job avoids all of them.
 const checkedTime = time.Second
 
-// Patience returns for how much longer than for another failure a node waits for the end that the
-// head makes of one of this kind.
+// Patience returns the additional time for which a node that has reported a failure of this kind
+// waits for the head to publish the outcome.
 func Patience(kind Kind) time.Duration {
 	if kind == CheckEnvironment {
 		return EvidenceTime
@@ -26,14 +26,14 @@ func Patience(kind Kind) time.Duration {
 	return 0
 }
 
-// finding is what matters here of a finding of pkg/check.
+// finding has the fields of a finding of pkg/check that matter here.
 type finding struct {
 	ID      string `json:"id"`
 	Verdict string `json:"verdict"`
 	Class   string `json:"class"`
 }
 
-// findings returns those of a failed check; nil if the record has none.
+// findings returns the findings of a failed check, or nil if the record has none.
 func findings(f signal.FailedRecord) []finding {
 	var report struct {
 		Findings []finding `json:"findings"`
@@ -44,8 +44,8 @@ func findings(f signal.FailedRecord) []finding {
 	return report.Findings
 }
 
-// environment returns the ids of the checks of the environment that a node failed. A failure
-// without a report has one without a name.
+// environment returns the ids of the environment checks that a node failed. A CheckEnvironment
+// failure without a report has one empty id.
 func environment(f signal.FailedRecord) (ids []string) {
 	all := findings(f)
 	for _, found := range all {
@@ -59,24 +59,25 @@ func environment(f signal.FailedRecord) (ids []string) {
 	return ids
 }
 
-// passes reports whether a node that has failed otherwise has passed the check of that id.
+// passes reports whether a node that has failed otherwise has passed the check with this id.
 func passes(f signal.FailedRecord, id string) bool {
 	all := findings(f)
 	of := func(found finding) bool { return found.ID == id }
 	return slices.ContainsFunc(all, of) && !slices.ContainsFunc(all, func(found finding) bool { return of(found) && found.Verdict == "FAIL" })
 }
 
-// Passed returns the ranks whose records show that they have passed their checks: those that say so,
-// and those whose service is up, which took a directory for temporary files besides.
+// Passed returns the nodes whose records show that they have passed their checks: nodes in the
+// state checked, and nodes whose service is up, which requires that temporary files can be created.
 func Passed(l signal.Listing) []int {
 	return slices.Concat(l.Ranks(signal.Checked), l.Ranks(signal.Up))
 }
 
-// Weigh returns the failures with each CheckEnvironment replaced by what it is evidence of: Check if
-// another node has passed the same check, by the ranks that passed all of theirs or by the other
-// failures' reports; CheckUser otherwise, also if it is the only node. The causes of earlier
-// attempts, which are asked for only if they matter, overrule this: a check that was failed on
-// another node before is the launch's fault. The other failures stay as they are.
+// Weigh returns a copy of the failures in which each CheckEnvironment is replaced by Check or
+// CheckUser. It becomes Check, which counts against the node, if another node has passed the same
+// check, according to passed or to the report of another failure. Otherwise it becomes CheckUser,
+// also if the run has a single node. Causes of earlier attempts have precedence: if the same check
+// failed on another node before, the launch is at fault. Weigh calls earlier, which returns them,
+// only if they matter. Other failures do not change.
 func Weigh(failures []Observed, passed []int, earlier func() []signal.FailedRecord) []Observed {
 	weighed := slices.Clone(failures)
 	for i, o := range failures {
@@ -106,14 +107,14 @@ func othersPass(o Observed, ids []string, failures []Observed, passed []int) boo
 	})
 }
 
-// repeats reports whether an earlier attempt ended by one of these checks on another host.
+// repeats reports whether an earlier attempt ended because of one of these checks on another host.
 func repeats(before signal.FailedRecord, host string, ids []string) bool {
 	return before.Host != host && slices.ContainsFunc(environment(before), func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// unspoken returns until when the records of other nodes are waited for that decide what failed
-// checks of a kind, Check or CheckEnvironment, are evidence of, and of which nodes; zero if that is
-// known.
+// unspoken returns until when the verdict must wait for records of other nodes, which decide
+// whether failed checks of this kind (Check or CheckEnvironment) count against their nodes. It
+// returns the zero time if there is nothing to wait for.
 func unspoken(kind Kind, failures []Observed, passed []int, size int) (until time.Time) {
 	wait := checkedTime
 	if kind == CheckEnvironment {

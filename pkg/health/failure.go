@@ -8,21 +8,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// ErrDeadline is the cause of a context whose time is over.
+// ErrDeadline is the cause of a context whose deadline has passed.
 var ErrDeadline = errors.New("the deadline passed")
 
-// Failure is something that this node saw fail: a record to be.
+// Failure is a failure that this node has detected, and will become a record.
 type Failure struct{ signal.FailedRecord }
 
-// Error returns what failed, in a sentence.
+// Error returns the failure as a sentence.
 func (f *Failure) Error() string { return f.What }
 
-// Failed returns a failure of a kind that was seen now.
+// Failed returns a failure of a kind that was detected now.
 func Failed(kind Kind, format string, args ...any) *Failure {
 	return &Failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...), Seen: time.Now()}}
 }
 
-// AsFailure returns the failure that any error is: what no rule knows is internal.
+// AsFailure converts any error to a failure. Unknown errors are internal.
 func AsFailure(err error) *Failure {
 	var f *Failure
 	var directory *signal.DirError

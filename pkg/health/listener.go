@@ -17,20 +17,20 @@ import (
 	"strings"
 )
 
-// Listener is a socket of this node that takes TCP connections.
+// Listener is a socket of this node that accepts TCP connections.
 type Listener struct {
-	Address string // it is bound to; "0.0.0.0" or "::" for all
+	Address string // the bound address; "0.0.0.0" or "::" for all
 	Port    int
-	PID     int    // the lowest of those that hold it; 0 where that can't be seen: another user's process
-	Command string // of that process, empty where PID is 0
-	User    string // name of the socket's owner, or its number where it has no local account
+	PID     int    // the lowest PID of its processes; 0 if it is not visible: another user's process
+	Command string // name of that process; empty if PID is 0
+	User    string // name of the socket's owner, or its id without a local account
 
-	user  int   // the number of User
-	pids  []int // all that hold it
+	user  int   // the id of User
+	pids  []int // all of its processes
 	inode string
 }
 
-// String tells who holds the port, as the end of a sentence.
+// String describes the owner of the port, as the end of a sentence.
 func (l Listener) String() string {
 	port := fmt.Sprintf("port %d of %s", l.Port, l.Address)
 	if l.PID == 0 {
@@ -39,8 +39,8 @@ func (l Listener) String() string {
 	return fmt.Sprintf("%s is held by pid %d (%s) of user %s", port, l.PID, l.Command, l.User)
 }
 
-// Listeners returns who listens on the TCP ports from low to high in this process's network namespace, by IPv4 or
-// IPv6, in the kernel's order; none is no error.
+// Listeners returns the listeners on the TCP ports from low to high in this process's network
+// namespace, on IPv4 or IPv6, in the kernel's order. It is no error if there are none.
 func Listeners(low, high int) ([]Listener, error) {
 	ports := []int{low}
 	for len(ports) <= high-low {
@@ -57,8 +57,8 @@ func listenersIn(proc string, ports ...int) ([]Listener, error) {
 	return found, err
 }
 
-// listenersOf returns the listeners without the processes that hold them: the search for these
-// takes longer than all else.
+// listenersOf returns the listeners without their processes, because the search for these takes
+// longer than everything else.
 func listenersOf(proc string, ports ...int) (found []Listener, err error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func listenersOf(proc string, ports ...int) (found []Listener, err error) {
 	return found, nil
 }
 
-// listener returns a socket that listens as a Listener.
+// listener returns a listening socket as a Listener.
 func (s socket) listener() Listener {
 	return Listener{
 		Port: int(s.local.Port()), Address: s.local.Addr().String(),
@@ -85,25 +85,25 @@ func (s socket) listener() Listener {
 
 // A socket is a line of the kernel's tables of TCP sockets.
 type socket struct {
-	local, remote netip.AddrPort // an IPv4 address is one in both tables
+	local, remote netip.AddrPort // an IPv4 address has the same form in both tables
 	state         string
 	user          int
 	inode         string // noInode if no process has it: it was not accepted yet, or is closed
 }
 
-// States of a socket, and the inode of one that no process has.
+// States of a socket, and the inode of a socket without a process.
 const (
 	established = "01"
 	listening   = "0A"
 	noInode     = "0"
 )
 
-// readSockets returns the sockets of this process's network namespace that are wanted. In each of
-// the two tables listeners come before connections.
+// readSockets returns the sockets of this process's network namespace for which wanted returns
+// true. In each of the two tables listeners come before connections.
 func readSockets(proc string, wanted func(socket) bool) ([]socket, error) {
 	var found []socket
 	for _, table := range []string{"tcp", "tcp6"} {
-		// net is self/net: the namespace of the calling process, which is where it connects.
+		// self/net is the network namespace of the calling process, from which it connects.
 		file, err := os.Open(filepath.Join(proc, "self", "net", table))
 		if table == "tcp6" && errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without IPv6
@@ -120,7 +120,7 @@ func readSockets(proc string, wanted func(socket) bool) ([]socket, error) {
 	return found, nil
 }
 
-// appendSockets reads one table. Its columns are: number, local address, remote address, state,
+// appendSockets parses one table. Its columns are: number, local address, remote address, state,
 // queues, timer, retransmissions, user, timeout, inode.
 func appendSockets(found []socket, table io.Reader, wanted func(socket) bool) ([]socket, error) {
 	lines := bufio.NewScanner(table)
@@ -147,7 +147,8 @@ func appendSockets(found []socket, table io.Reader, wanted func(socket) bool) ([
 	return found, nil
 }
 
-// parseSocketAddress reads "0100007F:1F90": the address as words of 32 bits in the machine's order, then the port.
+// parseSocketAddress parses "0100007F:1F90": the address as words of 32 bits in the machine's byte
+// order, then the port.
 func parseSocketAddress(s string) (netip.AddrPort, error) {
 	words, portText, _ := strings.Cut(s, ":")
 	raw, err := hex.DecodeString(words)
@@ -162,7 +163,8 @@ func parseSocketAddress(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
 }
 
-// nameHolders fills in the processes that hold the sockets, as far as this user may see them, and their users.
+// nameHolders adds the processes of the sockets, as far as they are visible to this user, and their
+// users.
 func nameHolders(proc string, found []Listener) {
 	byLink := map[string]*Listener{}
 	for i := range found {
@@ -174,7 +176,7 @@ func nameHolders(proc string, found []Listener) {
 		if err != nil {
 			continue
 		}
-		// Where there are none it has gone, or is another user's.
+		// Without entries the process has gone, or belongs to another user.
 		fds, _ := os.ReadDir(filepath.Join(proc, entry.Name(), "fd"))
 		for _, fd := range fds {
 			link, err := os.Readlink(filepath.Join(proc, entry.Name(), "fd", fd.Name()))
@@ -193,13 +195,13 @@ func nameHolders(proc string, found []Listener) {
 	}
 }
 
-// userName returns the name of a user's local account, or its number if it has none.
+// userName returns the name of a user's local account, or the id if there is none.
 func userName(user int) string {
 	return append(accountNames("/", user), strconv.Itoa(user))[0]
 }
 
-// accountNames returns the names of a user's local accounts. It asks no directory service, which
-// could take its time.
+// accountNames returns the names of a user's local accounts. It does not query directory services,
+// which could be slow.
 func accountNames(root string, user int) (names []string) {
 	accounts, _ := os.ReadFile(filepath.Join(root, "etc/passwd"))
 	for line := range strings.Lines(string(accounts)) {

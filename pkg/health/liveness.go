@@ -5,35 +5,34 @@ import (
 	"time"
 )
 
-// Tempo is how liveness is timed: everything follows from the time that may
-// pass from a death to the end of the whole job.
+// Tempo has the heartbeat timing. Everything follows from the maximum time from a death to the end
+// of the whole job.
 type Tempo struct {
-	Beat   time.Duration // between two beats of a daemon
-	Silent time.Duration // without a new beat, a peer is lost
-	Look   time.Duration // longest pause between two looks at the share
+	Beat   time.Duration // heartbeat interval of a daemon
+	Silent time.Duration // time without a new heartbeat after which a peer is lost
+	Look   time.Duration // maximum interval between two polls of the file system
 }
 
 const (
-	// fewNodes is how many nodes may ask of the share what they like.
+	// fewNodes is the number of nodes up to which the load on the file system does not matter.
 	fewNodes = 5
-	// rareLook and rareBeat bound how much less often each of many nodes looks
-	// and beats: a look is three calls and a beat is one, which with a peer
-	// timeout of 10 s makes half a call a second and node.
+	// rareLook and rareBeat are the maximum factors by which each of many nodes polls and writes
+	// heartbeats less often: a poll is three calls and a heartbeat is one, which with a peer timeout
+	// of 10 s makes half a call per second and node.
 	rareLook = 14
 	rareBeat = 3.2
 )
 
-// HeadTempo divides the peer timeout for the head of size nodes: five eighths
-// of it without a beat make a peer lost, which forgives four beats of few nodes
-// that came late, and one of many; the rest is for looking and for the others
-// to end.
+// HeadTempo divides the peer timeout for the head of size nodes: a peer is lost after five eighths
+// of it without a heartbeat, which tolerates four late heartbeats with few nodes, and one with
+// many; the rest is for polling and for the end of the others.
 func HeadTempo(peerTimeout time.Duration, size int) Tempo {
 	beat := WorkerTempo(peerTimeout, size).Beat
 	return Tempo{Beat: peerTimeout / 8, Silent: max(peerTimeout*5/8, 2*beat), Look: peerTimeout / 10}
 }
 
-// WorkerTempo is that of the others: where they are many, each asks less of the
-// share, and hears of the end later.
+// WorkerTempo returns the timing of the other nodes. With many nodes, each polls less often, and
+// learns later that the run has ended.
 func WorkerTempo(peerTimeout time.Duration, size int) Tempo {
 	less := min(max(float64(size)/fewNodes, 1), rareLook)
 	return Tempo{
@@ -43,10 +42,9 @@ func WorkerTempo(peerTimeout time.Duration, size int) Tempo {
 	}
 }
 
-// Liveness knows which peers have been heard of lately. Its user tells it what
-// each look showed, with the times of the user's own monotonic clock; beats are
-// only compared with earlier beats of the same peer, and must count up. It is not safe for
-// concurrent use.
+// Liveness is the failure detector based on polls. Its user passes the result of each poll, with
+// times of the user's monotonic clock; heartbeats are only compared with earlier heartbeats of the
+// same peer, and must increase. It is not safe for concurrent use.
 type Liveness struct {
 	tempo Tempo
 	last  time.Time
@@ -55,23 +53,24 @@ type Liveness struct {
 
 type pulse struct {
 	beat  int64
-	since time.Time     // when the beat was first seen, or a sign of life was heard
-	heard bool          // the peer was heard since the last look
-	owed  time.Duration // what Excuse takes off, of the last time without looks
+	since time.Time     // when the heartbeat was first seen, or another sign of life was received
+	heard bool          // a sign of life was received since the last poll
+	owed  time.Duration // the part of the last time without polls that Excuse subtracts
 }
 
-// NewLiveness returns a liveness that knows no peer.
+// NewLiveness returns a failure detector without peers.
 func NewLiveness(tempo Tempo) *Liveness {
 	return &Liveness{tempo: tempo, peers: make(map[int]pulse)}
 }
 
-// Look tells what a look at the time now has shown: the newest beat of each peer
-// that is expected to live. A peer that is not in beats is forgotten.
+// Look handles a poll at the time now: the newest heartbeat of each peer that should be alive. A
+// peer that is not in beats is forgotten.
 //
-// Where the look before was long ago, we were the slow ones: of that time only
-// one pause counts against the peers. That one does, so that a share on which
-// every look is slow hides a death for longer, but not for good. For peers that
-// are heard in another way all of it counts, as they need no look.
+// If the previous poll was long ago, this process was slow or stopped, so that only one poll
+// interval of that time counts against the peers. That interval does count, so that a file system
+// on which every poll is slow delays the detection of a death, but does not prevent it. For a peer
+// that also sends signs of life in another way, the whole time counts, because these do not depend
+// on polls.
 func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	var blind time.Duration
 	if gap := now.Sub(l.last); !l.last.IsZero() && gap > 2*l.tempo.Look {
@@ -83,8 +82,8 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	for rank, beat := range beats {
 		p, ok := known[rank]
 		switch {
-		// A lower one is no sign of life, but a listing older than the last,
-		// or one that missed the name while it changed.
+		// A lower number is not a sign of life, but an older listing, or one that missed the name while
+		// it changed.
 		case !ok || beat > p.beat:
 			p = pulse{beat: beat, since: now}
 		case p.heard:
@@ -96,9 +95,8 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	}
 }
 
-// Hear tells, after a look, when a peer that is heard in another way than by
-// looks gave its last sign of life, by the user's own clock. It does nothing for
-// a peer that is not known.
+// Hear records, after a poll, when a peer last gave a sign of life in another way, by the user's
+// clock. It does nothing for an unknown peer.
 func (l *Liveness) Hear(rank int, at time.Time) {
 	if p, ok := l.peers[rank]; ok {
 		if p.heard = true; at.After(p.since) {
@@ -108,9 +106,9 @@ func (l *Liveness) Hear(rank int, at time.Time) {
 	}
 }
 
-// Excuse tells, after a look, that a peer which is heard in another way has said
-// that the share does not answer it. If we could not look for a while either, it
-// is not the peer that is at fault: that time does not count against it.
+// Excuse records, after a poll, that a peer has reported in another way that its file system does
+// not answer. If this node could not poll for a while either, the peer has not caused it: that time
+// does not count against it.
 func (l *Liveness) Excuse(rank int) {
 	if p, ok := l.peers[rank]; ok && p.owed > 0 {
 		if p.since = p.since.Add(p.owed); p.since.After(l.last) {
@@ -121,8 +119,8 @@ func (l *Liveness) Excuse(rank int) {
 	}
 }
 
-// Silent returns, in order, the peers whose beat has not changed for the time
-// that makes them lost, as of the newest look.
+// Silent returns the sorted indices of the lost peers: those whose heartbeat has not changed for
+// too long, as of the newest poll.
 func (l *Liveness) Silent() []int {
 	var silent []int
 	for rank, pulse := range l.peers {
@@ -134,8 +132,8 @@ func (l *Liveness) Silent() []int {
 	return silent
 }
 
-// Quiet returns for how long the peer's beat has not changed, as of the newest
-// look; 0 for a peer that is not known.
+// Quiet returns how long the peer's heartbeat has not changed, as of the newest poll, or 0 for an
+// unknown peer.
 func (l *Liveness) Quiet(rank int) time.Duration {
 	if p, ok := l.peers[rank]; ok {
 		return max(0, l.last.Sub(p.since))

@@ -2,9 +2,8 @@ package health
 
 import "time"
 
-// Losses are the failures that ranks are lost, one for each kind of loss. since
-// is for how long nothing was heard of them, name how messages speak of one rank,
-// and names how they speak of several.
+// Losses returns the failures for lost nodes, one for each kind of loss. since is the time without
+// a sign of life, name returns the name of one node for messages, and names that of several.
 func Losses(kinds map[Kind][]int, since time.Duration, name func(rank int) string, names func(ranks []int) string) []*Failure {
 	var all []*Failure
 	for _, row := range []struct {
@@ -33,49 +32,52 @@ func Losses(kinds map[Kind][]int, since time.Duration, name func(rank int) strin
 	return all
 }
 
-// Head says in which way a head is lost, by what a worker knows of it. quiet is for how long nothing was heard.
+// Head makes the failures for a lost head, as a worker sees it. The parameter quiet of its methods
+// is the time without a sign of life.
 type Head struct {
-	Name string // of the head, in messages
-	Seer string // the same of the worker
+	Name string // the head's name in messages
+	Seer string // the worker's name in messages
 }
 
-// Closed is for a lifeline that was closed.
+// Closed returns the failure for a peer link that was closed.
 func (h Head) Closed() *Failure {
 	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", h.Name)
 }
 
-// Reset is for a lifeline that was reset, where the beats have stopped, too.
+// Reset returns the failure for a peer link that was reset, if the heartbeats have stopped, too.
 func (h Head) Reset() *Failure {
 	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has reset the lifeline, and its beats have stopped", h.Name)
 }
 
-// TurnsAway is for a host that took a call, and takes none any more.
+// TurnsAway returns the failure for a host that has accepted a connection earlier and refuses
+// connections now.
 func (h Head) TurnsAway() *Failure {
 	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", h.Name)
 }
 
-// Deserted is for a host that never took a call, and says why.
+// Deserted returns the failure for a host that has never accepted a connection, and refuses them.
 func (h Head) Deserted(quiet time.Duration) *Failure {
 	return Failed(DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
 		h.Name, h.Seer, tenths(quiet))
 }
 
-// Left is for a head that has said goodbye, and no end is to be seen.
+// Left returns the failure for a head that has sent a goodbye message without publishing an
+// outcome.
 func (h Head) Left() *Failure {
 	return Failed(HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", h.Name)
 }
 
-// Hangs is for a head whose lifeline is there and silent.
+// Hangs returns the failure for a head whose peer link is open but silent.
 func (h Head) Hangs(quiet time.Duration) *Failure {
 	return Failed(HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", h.Name, tenths(quiet))
 }
 
-// Lost is for a lifeline whose other end says nothing.
+// Lost returns the failure for a peer link whose other end does not answer.
 func (h Head) Lost(quiet time.Duration) *Failure {
 	return Failed(HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", h.Name, h.Seer, tenths(quiet))
 }
 
-// Silent is for a head that only its beat files tell of.
+// Silent returns the failure for a head that was observed by its heartbeat files only.
 func (h Head) Silent(quiet time.Duration) *Failure {
 	return Failed(PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", h.Name, h.Seer, tenths(quiet))
 }

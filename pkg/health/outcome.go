@@ -6,27 +6,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Kind is what a failure is, in a word. It decides the job's exit code.
+// Kind is the kind of a failure. It determines the job's exit code.
 type Kind string
 
-// The kinds of failure. The first group are causes; the second are
-// consequences, which never outrank a cause.
+// The kinds of failures. The first group are causes; the second are consequences, over which causes
+// have precedence.
 const (
 	Usage    Kind = "usage"
 	Launch   Kind = "launch"
 	Share    Kind = "share"
 	Internal Kind = "internal"
 	Check    Kind = "check"
-	// CheckUser is a check that another node would not pass either: it is the
-	// job that asks for something else.
+	// CheckUser is a failed check that no other node would pass either, because of the job's
+	// requirements.
 	CheckUser Kind = "check-user"
-	// CheckEnvironment is a failed check of what the job's settings or its image may have caused.
-	// Weigh makes a Check or a CheckUser of it by the records of the other nodes.
+	// CheckEnvironment is a failed check that the job's settings or its image may have caused. Weigh
+	// replaces it by Check or CheckUser, according to the records of the other nodes.
 	CheckEnvironment Kind = "check-environment"
-	// NodesDiffer is the head's word of nodes that are well, each by itself: it
-	// misses those that differ from most, none where nobody can tell which.
+	// NodesDiffer is reported by the head about nodes that pass their checks: it lists those that
+	// differ from the majority, or none if there is no majority.
 	NodesDiffer Kind = "nodes-differ"
-	// GPUFailed is a GPU that has failed under the driver.
+	// GPUFailed is a GPU that has failed while the driver ran.
 	GPUFailed     Kind = "gpu"
 	Setup         Kind = "setup"
 	SandboxDied   Kind = "sandbox"
@@ -34,30 +34,30 @@ const (
 	NotExecutable Kind = "driver-not-executable"
 	NotFound      Kind = "driver-not-found"
 	Interrupted   Kind = "interrupted"
-	// RankFailed is a rank of the world that has ended otherwise than with 0, and
-	// RankAborted one that has asked for the job's end. The job's code is theirs.
+	// RankFailed is a rank of the world that has not ended with 0, and RankAborted one that has
+	// requested the end of the job. The job has their exit code.
 	RankFailed  Kind = "rank"
 	RankAborted Kind = "rank-aborted"
 
-	// The losses of a peer that something speaks for besides its silence: its
-	// kernel has closed its connection, or does not answer any more, or answers
-	// while the daemon does not; or it is our own node that nobody can reach.
+	// The losses of a peer with evidence besides its silence: its kernel has closed its connection, or
+	// does not answer any more, or answers although the daemon does not; or the other nodes cannot
+	// reach this one.
 	DaemonDied Kind = "daemon-died"
 	HostLost   Kind = "host-lost"
 	HostHangs  Kind = "host-hangs"
 	CutOff     Kind = "cut-off"
 
-	// NotBack is the loss of a peer in an earlier attempt that nobody has mended.
+	// NotBack is the loss of a peer in an earlier attempt that has not returned.
 	NotBack Kind = "not-back"
 
 	Deadline Kind = "deadline"
-	// TimeUp is the deadline of the whole job, which has its driver's grace.
+	// TimeUp is the deadline of the whole job, with the driver's grace period.
 	TimeUp     Kind = "time-up"
 	Terminated Kind = "terminated"
-	// PeerLost is a loss that only the absence of beat files tells of.
+	// PeerLost is a loss whose only evidence is the absence of heartbeat files.
 	PeerLost Kind = "peer-lost"
 	Aborted  Kind = "aborted"
-	// GaveUp ends a job that has been requeued as often as it may be.
+	// GaveUp ends a job that has reached the maximum number of requeues.
 	GaveUp Kind = "gave-up"
 )
 
@@ -69,29 +69,28 @@ type Outcome struct {
 	Requeue Requeue
 }
 
-// Requeue is whether the same job is worth another try.
+// Requeue states whether it can help to requeue the same job.
 type Requeue string
 
-// The words of the table for it.
+// The values of Requeue in the table.
 const (
 	RequeueNo        Requeue = "no"
 	RequeueYes       Requeue = "yes"
-	RequeueElsewhere Requeue = "yes, elsewhere" // not on the nodes that failed
+	RequeueElsewhere Requeue = "yes, elsewhere" // not on the failed nodes
 	RequeueYourCall  Requeue = "your call"
 )
 
-// Driven is the outcome's word where the driver ran and ended: the code is its
-// own.
+// Driven is the word of the outcome if the driver has ended: the exit code is its own.
 const Driven = "driver"
 
-// OfRank is the outcome where a rank of the world failed first, or asked for the
-// end. The code is the rank's: OutcomeBy knows it.
+// OfRank is the outcome if a rank of the world failed first, or requested the end. The exit code is
+// the rank's: see OutcomeBy.
 var OfRank = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueYourCall}
 
 func ofRank(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
-// outcomes is the one map from kinds to exit codes. The codes of 64 to 77 are
-// those of BSD's sysexits.h where one fits.
+// outcomes is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
+// sysexits.h if one fits.
 var outcomes = []struct {
 	kinds []Kind
 	Outcome
@@ -111,8 +110,7 @@ var outcomes = []struct {
 	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", RequeueYourCall}},
 }
 
-// OutcomeOf returns the outcome of a failure of that kind. A kind that is not
-// in the table is an internal error.
+// OutcomeOf returns the outcome of a failure of this kind. An unknown kind is an internal error.
 func OutcomeOf(kind Kind) Outcome {
 	if ofRank(kind) {
 		return OfRank
@@ -125,7 +123,7 @@ func OutcomeOf(kind Kind) Outcome {
 	return OutcomeOf(Internal)
 }
 
-// OutcomeBy returns the outcome of a job that ends by this failure.
+// OutcomeBy returns the outcome of a job with this cause.
 func OutcomeBy(cause signal.FailedRecord) Outcome {
 	outcome := OutcomeOf(Kind(cause.Kind))
 	if outcome == OfRank {
@@ -134,8 +132,7 @@ func OutcomeBy(cause signal.FailedRecord) Outcome {
 	return outcome
 }
 
-// Outcomes returns the table, in the order of its codes. The driver's own code
-// is not in it, nor a rank's.
+// Outcomes returns the table, sorted by code, without the driver's own code and that of a rank.
 func Outcomes() []Outcome {
 	var all []Outcome
 	for _, row := range outcomes {
@@ -144,7 +141,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// Kinds returns every kind that has an outcome.
+// Kinds returns all kinds with an outcome.
 func Kinds() []Kind {
 	kinds := []Kind{RankFailed, RankAborted}
 	for _, row := range outcomes {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// EphemeralPorts returns the first and the last port that the kernel below root gives connections and whoever asks for
-// any port; zeros where it does not tell.
+// EphemeralPorts returns the first and the last port that the kernel below root assigns
+// automatically. It returns zeros if they are unknown.
 func EphemeralPorts(root string) [2]int {
 	text, err := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_port_range"))
 	var low, high int
@@ -18,7 +18,8 @@ func EphemeralPorts(root string) [2]int {
 	return [2]int{low, high}
 }
 
-// ReservedPorts returns the ranges of ports that the kernel below root does not give all the same, each with its last.
+// ReservedPorts returns the ranges of ports that the kernel below root excludes from that, each
+// with its last port.
 func ReservedPorts(root string) (ranges [][2]int) {
 	text, _ := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_reserved_ports"))
 	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {

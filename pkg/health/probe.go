@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	tryTimeout  = 2 * time.Second  // bounds one look at a socket or a file
-	execTimeout = 15 * time.Second // bounds one run of a command, which may have an interpreter to start
+	tryTimeout  = 2 * time.Second  // timeout of one try of a socket or a file
+	execTimeout = 15 * time.Second // timeout of one run of a command, which may start an interpreter
 )
 
 var probeSchemes = []string{"tcp", "http", "https", "grpc", "exec", "file"}
 
 const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
 
-// Probe is a question to a service that tells whether it is ready. It is parsed once, never changes, and may be
-// used from several goroutines.
+// Probe tests whether a service is ready. It is parsed once, never changes, and is safe for
+// concurrent use.
 type Probe struct {
 	text  string
-	host  string                          // empty where no host is asked
-	port  int                             // 0 where no port is asked
-	look  func(ctx context.Context) error `digest:"-"` // follows from text
-	bound time.Duration                   `digest:"-"` // of one look; 0: tryTimeout
+	host  string                          // empty if it uses no host
+	port  int                             // 0 if it uses no port
+	look  func(ctx context.Context) error `digest:"-"` // derived from text
+	bound time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
 }
 
-// ParseProbe reads a probe:
+// ParseProbe parses a probe:
 //
-//	tcp:PORT, tcp://HOST:PORT     a connection is accepted; without a host, on any address of this node
-//	http://HOST:PORT/PATH, https  a GET is answered 2xx; redirects are followed on the same host alone
-//	grpc://HOST:PORT[/SERVICE]    grpc.health.v1 says that the service, or the server as a whole, is serving
-//	exec:COMMAND ARGUMENT…        exits with 0; quotes and backslashes as in a shell, but no shell runs it
-//	file:/PATH                    is there, as a file or a directory; for a filesystem of this node's own
+//	tcp:PORT, tcp://HOST:PORT     a connection is accepted; without HOST, on any address of the node
+//	http://HOST:PORT/PATH, https  a GET is answered with 2xx; redirects only within the host
+//	grpc://HOST:PORT[/SERVICE]    grpc.health.v1 reports that the service, or the server, is serving
+//	exec:COMMAND ARGUMENT…        exits with 0; quotes as in a shell, but no shell runs it
+//	file:/PATH                    the file or directory exists; for a local file system
 func ParseProbe(s string) (Probe, error) {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found {
@@ -78,8 +78,8 @@ func ParseProbe(s string) (Probe, error) {
 // String returns the probe as it was written.
 func (p Probe) String() string { return p.text }
 
-// Try takes one look and returns nil when the service is ready; otherwise the error says what was seen. A look
-// ends with ctx, and after 2 s at the latest, that of an exec probe after 15 s.
+// Try tests once and returns nil if the service is ready; otherwise the error has the result. It
+// ends with ctx, and after at most 2 s, or 15 s for an exec probe.
 func (p Probe) Try(ctx context.Context) error {
 	if p.look == nil {
 		return errors.New("internal error: an empty probe")
@@ -89,10 +89,11 @@ func (p Probe) Try(ctx context.Context) error {
 	return p.look(ctx)
 }
 
-// address is what the probe asks.
+// address returns the address that the probe uses.
 func (p Probe) address() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
 
-// Port returns the port of this node that the probe asks, and false where it asks none or another host's.
+// Port returns the port of this node that the probe uses, or false if it uses none or another
+// host's.
 func (p Probe) Port() (int, bool) {
 	if p.port == 0 {
 		return 0, false
@@ -115,8 +116,8 @@ func ownAddresses() (own []netip.Addr) {
 	return own
 }
 
-// isThisNode tells whether host is a name or an address of the node that has this name and these addresses. The
-// unspecified address reaches the node itself too.
+// isThisNode reports whether host is a name or an address of the node with this name and these
+// addresses. The unspecified address also reaches the node itself.
 func isThisNode(host, hostname string, own []netip.Addr) bool {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -137,7 +138,7 @@ func isThisNode(host, hostname string, own []netip.Addr) bool {
 	return false
 }
 
-// parseTCP reads "PORT" or "//HOST:PORT".
+// parseTCP parses "PORT" or "//HOST:PORT".
 func parseTCP(rest string) (p Probe, err error) {
 	address, remote := strings.CutPrefix(rest, "//")
 	if !remote {
@@ -150,7 +151,7 @@ func parseTCP(rest string) (p Probe, err error) {
 	return p, err
 }
 
-// parseHTTP reads a whole URL. A port that is left out is the scheme's own.
+// parseHTTP parses a URL. The default port is that of the scheme.
 func parseHTTP(s string) (Probe, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -172,7 +173,7 @@ func parseHTTP(s string) (Probe, error) {
 	return Probe{host: u.Hostname(), port: port, look: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
 }
 
-// parseGRPC reads "//HOST:PORT" and what service to ask for.
+// parseGRPC parses "//HOST:PORT" and an optional service.
 func parseGRPC(rest string) (p Probe, err error) {
 	target, ok := strings.CutPrefix(rest, "//")
 	if !ok {

@@ -12,9 +12,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// tryGRPC asks the standard health service for a service, or where service is empty for the server as a whole.
+// tryGRPC queries the standard health service about a service or, if service is empty, about the
+// server as a whole.
 func tryGRPC(ctx context.Context, address, service string) error {
-	// passthrough leaves the name to the dialer, which asks the resolver as the other probes do.
+	// passthrough leaves name resolution to the dialer, as in the other probes.
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return Dial(ctx, "tcp", address) }),

@@ -16,12 +16,14 @@ import (
 
 const killGrace = 3 * time.Second // for the kernel to end a killed command
 
-// oneAtATime runs looks that may never return, as on a stalled mount or with a process that can't be killed. Such a look
-// is left behind in its goroutine. There is never more than one, so that they can't pile up: it has room for one token,
-// which it holds while a look is out.
+// oneAtATime runs calls that may never return, for example on an unresponsive mount or with a
+// process that cannot be killed. Such a call is abandoned in its goroutine. At most one is running,
+// so that they cannot accumulate: the channel has room for one token, which is in it while a call
+// is running.
 type oneAtATime chan struct{}
 
-// run returns what look returns, or once ctx has ended and grace is over an error that says what hangs.
+// run returns what look returns or, if ctx has ended and grace is over, an error that names what
+// hangs.
 func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, look func() error) error {
 	select {
 	case o <- struct{}{}:
@@ -38,8 +40,8 @@ func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, l
 	return err
 }
 
-// tryFile is ready where a file or a directory is. The file is asked for by its name, which is right for a
-// filesystem of this node's own; a share may go on denying a name that it was once asked for too early.
+// tryFile succeeds if a file or a directory exists. The file is queried by its name, which is
+// correct for a local file system; a shared one may cache that a name was missing.
 func tryFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -54,7 +56,8 @@ func tryFile(path string) error {
 	}
 }
 
-// tryExec runs a command in a process group of its own, of which nothing is left when it returns.
+// tryExec runs a command in a process group of its own, of which no process is left when it
+// returns.
 func tryExec(ctx context.Context, argv []string) error {
 	said := &process.Beginning{Most: excerptBytes}
 	err := process.Command{Argv: argv, Stdout: said, Stderr: said}.Run(ctx)

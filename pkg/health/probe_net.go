@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	excerptBytes   = 200 // of an answer or of a command's output, in an error
+	excerptBytes   = 200 // maximum part of a response or of a command's output in an error
 	headerBytes    = 1 << 16
 	redirectsMost  = 5
 	probeUserAgent = "bringupd"
 )
 
-// tryTCP connects and hangs up.
+// tryTCP connects and closes the connection.
 func tryTCP(ctx context.Context, address string) error {
 	conn, err := Dial(ctx, "tcp", address)
 	if err != nil {
@@ -31,11 +31,11 @@ func tryTCP(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// tryTCPHere asks the loopback addresses first, then whatever addresses of this node are listened on: a service
-// may be bound to one of them alone. The error is that of the first.
+// tryTCPHere tries the loopback addresses first, then all addresses of this node with a listener,
+// because a service may be bound to a single address. The error is that of the first.
 func tryTCPHere(ctx context.Context, port int) error {
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
-	// What can't be listed can't be asked; the loopback addresses still are.
+	// If the listeners are unknown, the loopback addresses are still tried.
 	listeners, _ := Listeners(port, port)
 	for _, l := range listeners {
 		if addr, err := netip.ParseAddr(l.Address); err == nil && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
@@ -55,9 +55,10 @@ func tryTCPHere(ctx context.Context, port int) error {
 	return first
 }
 
-// tryHTTP is ready at 2xx. The answer's body is not read beyond an excerpt.
+// tryHTTP succeeds at 2xx. It reads only an excerpt of the body.
 func tryHTTP(ctx context.Context, u *url.URL) error {
-	// No proxy is asked: it would answer for the service. No connection is kept: the next look shall be a new one.
+	// No proxy is used, because it would answer for the service. No connection is kept, so that each
+	// try makes a new one.
 	transport := &http.Transport{DialContext: Dial, DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
@@ -78,7 +79,7 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	if location := response.Header.Get("Location"); location != "" {
 		return fmt.Errorf("%s, which leads to %s", seen, excerpt([]byte(location)))
 	}
-	// A body that breaks off is still worth showing.
+	// An incomplete body is still useful in the error.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, excerptBytes))
 	if text := excerpt(body); text != "" {
 		seen += ": " + text
@@ -86,7 +87,7 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	return errors.New(seen)
 }
 
-// sameHost lets a service send the probe on to another of its own pages, and to nobody else's.
+// sameHost allows a service to redirect the probe to another of its own pages only.
 func sameHost(next *http.Request, via []*http.Request) error {
 	if next.URL.Host != via[0].URL.Host || len(via) > redirectsMost {
 		return http.ErrUseLastResponse
@@ -94,7 +95,7 @@ func sameHost(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// seenInstead says in a few words why asked gave no answer.
+// seenInstead describes briefly why the query failed.
 func seenInstead(err error, asked string) error {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -117,7 +118,7 @@ func seenInstead(err error, asked string) error {
 	return fmt.Errorf("cannot ask %s: %v", asked, err)
 }
 
-// excerpt makes one short line of what a stranger sent.
+// excerpt makes one short line of foreign text.
 func excerpt(text []byte) string {
 	printable := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {

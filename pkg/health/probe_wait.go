@@ -14,33 +14,34 @@ import (
 )
 
 const (
-	firstPause = 10 * time.Millisecond  // between the first two looks
-	lastPause  = 500 * time.Millisecond // between two looks, at most, where nothing else is said
-	dearPause  = 2 * time.Second        // the same after looks that take long themselves
+	firstPause = 10 * time.Millisecond  // between the first two tries
+	lastPause  = 500 * time.Millisecond // maximum between two tries, by default
+	dearPause  = 2 * time.Second        // the same after tries that take long
 )
 
-// Wait is what WaitReady knows of the service that it waits for. The zero Wait knows nothing.
+// Wait has what WaitReady needs to know about the service. All fields are optional.
 type Wait struct {
 	// Died is closed when the service's child has ended, which ends the wait.
 	Died <-chan struct{}
-	// Ports are the service's local ports: that which the look asks, and others. Nobody listened
-	// there when the child was started. Each listener, on any address of the node, must be the
-	// child or of its family, as Owns tells, or, if its process cannot be seen, belong to a trusted
-	// user. Any other ends the wait: before a look, if its user is not trusted, and otherwise after
-	// the look that found the service ready.
+	// Ports are the service's local ports: that of the probe, and others. No process listened there
+	// when the child was started. Each listener, on any address of the node, must be the child or one
+	// of its descendants, according to Owns, or, if its process is not visible, belong to a trusted
+	// user. Any other ends the wait: before a try if its user is not trusted, and otherwise after the
+	// try that found the service ready.
 	Ports []int
-	// Pace is the longest pause between two looks; 0: half a second.
+	// Pace is the maximum pause between two tries; 0 means half a second.
 	Pace time.Duration
-	// Owns tells whether a process is the child's. Without it nobody is asked.
+	// Owns reports whether a process belongs to the child. If it is nil, listeners are not checked.
 	Owns func(pid int) bool
 }
 
 var errChildDied = errors.New("the process has ended")
 
-// WaitReady looks until the look returns nil, first every 10 ms and then ever slower, down to the pace, and
-// never so often that looking takes more than half of the time. Each look must keep to its context, and to a bound
-// of its own, as Probe.Try does. WaitReady ends too with the child's death, with a stranger on the port, and with
-// ctx; the error then tells how long it took, how many looks and what the last one saw, and wraps the cause of ctx.
+// WaitReady calls look until it returns nil. At first it tries every 10 ms, then less often, up to
+// a pause of Pace, and never so often that the tries take more than half of the time. Each try must
+// respect its context and have a timeout of its own, like Probe.Try. WaitReady also ends if the
+// child dies, if another user listens on one of the ports, and with ctx. The error then has the
+// duration, the number of tries and the last result, and wraps the cause of ctx.
 func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) error {
 	start := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -60,7 +61,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 			return waitError(context.Cause(ctx), tries, time.Since(start), last)
 		}
 		began := time.Now()
-		// A look may send a password: nothing is sent to a stranger.
+		// A try may send a password, so nothing may be sent to another user.
 		if err := w.judgeUsers(); err != nil {
 			return err
 		}
@@ -73,8 +74,8 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 			}
 			seen = err
 		}
-		// A look that was cut short has less to tell than the one before. A connection's deadline, which it has of ctx,
-		// may end it a moment before ctx does.
+		// An interrupted try is less informative than the one before. A connection has the deadline of
+		// ctx, and may end a moment before ctx does.
 		deadline, bounded := ctx.Deadline()
 		if last == nil || ctx.Err() == nil && (!bounded || !time.Now().After(deadline)) {
 			last = seen
@@ -94,7 +95,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.Noun(tries, "look"), cause, seen)
 }
 
-// judgeUsers returns an error if a user who is not trusted listens on the port.
+// judgeUsers returns an error if an untrusted user listens on one of the ports.
 func (w Wait) judgeUsers() error {
 	if w.Owns == nil {
 		return nil
@@ -110,7 +111,8 @@ func (w Wait) judgeUsers() error {
 	return w.strangers(found)
 }
 
-// judge decides on a look that found the service ready: whether that is final, and if so with what error.
+// judge decides after a try that found the service ready. It reports whether the result is final,
+// and returns its error.
 func (w Wait) judge() (final bool, err error) {
 	if w.Owns != nil {
 		found, err := listenersIn("/proc", w.Ports...)
@@ -121,15 +123,16 @@ func (w Wait) judge() (final bool, err error) {
 			return true, err
 		}
 	}
-	// The child may have died while the look was under way, and somebody else have answered.
+	// The child may have died during the try, and another process may have answered.
 	if pause.Until(w.Died, 0) {
 		return false, errors.New("an answer, and the end of the process with it")
 	}
 	return true, nil
 }
 
-// strangers returns an error that names a listener that is not the child's. One among several is one
-// too many: which of them has answered is unknown, and a client may connect to another.
+// strangers returns an error that names a listener which does not belong to the child. One among
+// several is sufficient: it is unknown which of them has answered, and a client may connect to
+// another.
 func (w Wait) strangers(found []Listener) error {
 	for _, l := range found {
 		switch {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// splitWords splits a command line as a shell would, and does nothing else that a shell does: what a shell would
-// have acted upon is an error where it isn't quoted, since it would reach the command as an odd argument.
+// splitWords splits a command line like a shell, without any other function of a shell: unquoted
+// characters that a shell would interpret are errors, because they would reach the command as
+// unexpected arguments.
 func splitWords(line string) ([]string, error) {
 	w := wordSplitter{}
 	for i := range len(line) {
@@ -28,9 +29,9 @@ func splitWords(line string) ([]string, error) {
 type wordSplitter struct {
 	words   []string
 	word    strings.Builder
-	inWord  bool // a word has begun, if only with an empty pair of quotes
-	quote   byte // the quote that is open, or 0
-	escaped bool // the byte before was a backslash
+	inWord  bool // a word has begun, possibly with an empty pair of quotes
+	quote   byte // the open quote, or 0
+	escaped bool // the previous byte was a backslash
 }
 
 func (w *wordSplitter) take(c byte) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// RankDied is the failure that a rank of the world, on host, has ended in this way
-// after these last lines. The caller adds which node it was, and where its log is.
+// RankDied returns the failure of a rank of the world that has exited on host. lines are its last
+// lines of output. The caller adds its node and its log.
 func RankDied(rank signal.WorldRank, host string, exit process.Exit, lines []string) *Failure {
 	how := "failed: "
 	if exit.Signal != 0 {
@@ -25,9 +25,9 @@ func RankDied(rank signal.WorldRank, host string, exit process.Exit, lines []str
 	return ofWorld(f, rank, lines)
 }
 
-// RankAsked is the failure that a rank of the world has asked for the end of the
-// job, with a code and a message, after these last lines. A negative number is that of
-// another program of the node.
+// RankAsked returns the failure of a rank of the world that has requested the end of the job, with
+// a code and a message. lines are its last lines of output. A negative rank number means another
+// program on the node.
 func RankAsked(rank signal.WorldRank, host string, code int, message string, lines []string) *Failure {
 	who := "a program on " + host
 	if rank.Number >= 0 {
@@ -44,6 +44,7 @@ func RankAsked(rank signal.WorldRank, host string, code int, message string, lin
 	return ofWorld(f, rank, lines)
 }
 
+// ofWorld adds a rank, its last lines of output and its symptom to a failure, and returns it.
 func ofWorld(f *Failure, rank signal.WorldRank, lines []string) *Failure {
 	f.Lines = lines
 	rank.Symptom = symptomOf(f.FailedRecord)
@@ -51,7 +52,7 @@ func ofWorld(f *Failure, rank signal.WorldRank, lines []string) *Failure {
 	return f
 }
 
-// nameOfRank is one rank of the world for people, with where it runs.
+// nameOfRank returns the name of a rank for messages, with its host.
 func nameOfRank(rank signal.WorldRank, host string) string {
 	where := host
 	if rank.GPUs != "" {
@@ -60,9 +61,9 @@ func nameOfRank(rank signal.WorldRank, host string) string {
 	return rank.String() + " (" + where + ")"
 }
 
-// rankCode is the exit code of a job that ends by a rank: its own, 128+n where
-// signal n ended it, or the one with which it aborted. A job that has failed never
-// ends with 0, as it would by the lowest byte of 256.
+// rankCode returns the exit code of a job that ends because of a rank: its own, 128+n if signal n
+// ended it, or that of its abort. A job that has failed never ends with 0, which the lowest byte of
+// 256 would be.
 func rankCode(f signal.FailedRecord) int {
 	code := f.Code
 	if sig := process.SignalNumber(f.Signal); sig != 0 {
@@ -74,8 +75,7 @@ func rankCode(f signal.FailedRecord) int {
 	return code & 0xff
 }
 
-// worldRank is the rank of the world that a failure is about; -1 where it is about
-// none.
+// worldRank returns the rank of the world that a failure is about, or -1 if it is about none.
 func worldRank(f signal.FailedRecord) int {
 	if f.WorldRank == nil {
 		return -1
@@ -83,16 +83,16 @@ func worldRank(f signal.FailedRecord) int {
 	return f.WorldRank.Number
 }
 
-// symptomatic tells whether a rank looks as if it had failed because of another.
+// symptomatic reports whether the failure of a rank looks like the consequence of another one.
 func symptomatic(f signal.FailedRecord) bool { return f.WorldRank != nil && f.WorldRank.Symptom != "" }
 
-// teardown is how long a process may take from what has failed in it to its exit:
-// its peers lose their connections to it before, fail of that, and may be gone
-// first. An interpreter that ends waits for its threads, and writing a core file
-// takes its time.
+// teardown is the maximum time from a failure in a process to its exit. Its peers lose their
+// connections to it before that, fail, and may end first. An interpreter that ends waits for its
+// threads, and writing a core file takes time.
 const teardown = 5 * time.Second
 
-// ofRanks adds what is to be known of all failures to judge those of ranks.
+// ofRanks returns t with the facts about all failures that are needed to classify failures of
+// ranks.
 func (t testimony) ofRanks(all []Observed) testimony {
 	for _, o := range all {
 		if t.explains(o) {
@@ -108,7 +108,7 @@ func (t testimony) ofRanks(all []Observed) testimony {
 	return t
 }
 
-// troubles tells whether ranks can fail because of a failure.
+// troubles reports whether a failure can make ranks fail.
 func troubles(f signal.FailedRecord) bool {
 	switch kind := Kind(f.Kind); kind {
 	case Deadline, Aborted:
@@ -118,10 +118,10 @@ func troubles(f signal.FailedRecord) bool {
 	}
 }
 
-// provoked tells whether the failure of a rank has come of another failure. One that
-// looks like a consequence has, if there is anything of which it can be one: a
-// cause, or the loss of a node, that happened at any time before or a teardown
-// later. What was killed with its node, or has ended after its own abort, has.
+// provoked reports whether the failure of a rank is the consequence of another failure. This holds
+// for a failure with a symptom if there is a possible cause: a failure, or the loss of a node, that
+// happened at any time before it or up to [teardown] after it. It also holds for a rank that was
+// killed together with its node, and for one that ended after it had aborted the job.
 func (t testimony) provoked(o Observed) bool {
 	switch kind := Kind(o.Kind); {
 	case !ofRank(kind):
@@ -137,13 +137,13 @@ func (t testimony) provoked(o Observed) bool {
 	}
 }
 
-// afterSymptomHere is for how long a rank's failure that looks like a consequence is
-// not told: a node has one cause to tell, which may be another rank of it that still
-// ends, and as soon as the head knows of one, it ends its own ranks.
+// afterSymptomHere is how long a failure of a rank that looks like a consequence is not published.
+// A node publishes one cause, which may be another rank that has not ended yet. As soon as the head
+// knows a cause, it ends this node's ranks.
 const afterSymptomHere = time.Second
 
-// Yield returns for how long the failure of a rank is to wait for the cause, which is
-// told instead of it, or ends the run before.
+// Yield returns how long a node must delay publishing the failure of a rank. If the cause becomes
+// known in this time, it is published instead, or has ended the run already.
 func Yield(f *Failure) time.Duration {
 	if symptomatic(f.FailedRecord) {
 		return afterSymptomHere
@@ -151,18 +151,18 @@ func Yield(f *Failure) time.Duration {
 	return 0
 }
 
-// afterSymptom is for how long the verdict waits for other records where all that
-// is known looks like a consequence. Each of those has waited where it was seen; what
-// is left is that records travel at different speeds.
+// afterSymptom is how long the verdict waits for other records if all known failures look like
+// consequences. The node that detected such a failure has already waited; this time covers the
+// different delays of records.
 const afterSymptom = 300 * time.Millisecond
 
-// Undecided returns until when, on the observer's clock, the verdict on these
-// failures is to wait for others: what is to blame so far is a rank that looks as
-// if it had failed because of another. The zero time: there is nothing to wait for.
-// The caller asks again when more is known.
+// Undecided returns until when, on the observer's clock, the verdict on these failures must wait
+// for others, because the present cause is a rank whose failure looks like a consequence. It
+// returns the zero time if there is no need to wait. The caller must call it again when more
+// failures are known.
 //
-// A failed check waits for the nodes of size that have neither passed their
-// checks nor failed.
+// If the present cause is a failed check, the verdict waits for those of the size nodes that have
+// neither passed their checks nor failed.
 func Undecided(failures []Observed, passed []int, size int) time.Time {
 	ordered := byBlame(failures)
 	if len(ordered) > 0 && (Kind(ordered[0].Kind) == CheckEnvironment || Kind(ordered[0].Kind) == Check) {

@@ -2,27 +2,24 @@ package health
 
 import "fmt"
 
-// RequeuePolicy is what decides, besides the failure, whether the same job is
-// tried again.
+// RequeuePolicy has the facts besides the failure that decide whether the job is requeued.
 type RequeuePolicy struct {
-	Wanted   bool   // the user asks for it at all
-	Most     int    // how often it may be
-	Restarts int    // how often it has been started anew, by whomever
-	Unable   string // why nobody here could, as a sentence; empty: somebody can
-	Told     bool   // this daemon was told to end: who did that decides what comes next
+	Wanted   bool   // the user wants requeues
+	Most     int    // maximum number of requeues
+	Restarts int    // number of restarts so far, for any reason
+	Unable   string // why it cannot be requeued, as a sentence; empty: it can
+	Told     bool   // this daemon was asked to end: the sender decides what comes next
 }
 
-// RequeueDecision is whether a job that has failed is to be tried again.
+// RequeueDecision is the decision whether a failed job is requeued.
 type RequeueDecision struct {
 	Requeue bool
-	Why     string // in words; empty where nobody has asked for it
-	// Outcome is the failure's, or GaveUp's where the job would deserve another
-	// try and has had all that it may have.
+	Why     string // in words; empty if the user does not want requeues
+	// Outcome is the failure's, or GaveUp's if the job should be requeued but has reached the maximum.
 	Outcome Outcome
 }
 
-// DecideRequeue decides whether a job that failed with this outcome is to be
-// tried again.
+// DecideRequeue decides whether a job that failed with this outcome is requeued.
 func DecideRequeue(outcome Outcome, policy RequeuePolicy) RequeueDecision {
 	again := RequeueDecision{Outcome: outcome}
 	what := fmt.Sprintf("%s (%d)", outcome.Word, outcome.Code)
@@ -44,7 +41,7 @@ func DecideRequeue(outcome Outcome, policy RequeuePolicy) RequeueDecision {
 	return again
 }
 
-// ordinal writes 1st, 2nd, 3rd, 4th, 11th, 21st.
+// ordinal formats 1st, 2nd, 3rd, 4th, 11th, 21st.
 func ordinal(n int) string {
 	ending := "th"
 	if tens := n / 10 % 10; tens != 1 {

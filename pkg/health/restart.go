@@ -7,25 +7,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// RestartPolicy is what decides, besides the failure, whether a run is begun anew
-// within its launch.
+// RestartPolicy has the facts besides the failure that decide whether a run is restarted within its
+// launch.
 type RestartPolicy struct {
-	Most    int   // how often it may be; 0: nobody has asked for it
-	Attempt int   // which one has failed: 0 is the first
-	Told    bool  // this daemon was told to end: who did that decides what comes next
-	Unfit   []int // the ranks to do without from now on, in order
-	Nodes   int   // of the launch
-	Least   int   // that the driver needs
+	Most    int   // maximum number of restarts; 0: none
+	Attempt int   // the failed attempt: 0 is the first
+	Told    bool  // this daemon was asked to end: the sender decides what comes next
+	Unfit   []int // the sorted indices of nodes that must not be used any more
+	Nodes   int   // number of nodes in the launch
+	Least   int   // minimum number of nodes for the driver
 }
 
-// RestartDecision is whether there is another attempt.
+// RestartDecision is the decision whether another attempt follows.
 type RestartDecision struct {
 	Again bool
-	Why   string // in words; empty where nobody has asked for it
+	Why   string // in words; empty if the user does not want restarts
 }
 
-// DecideRestart decides whether a run that ends by this cause is begun anew within
-// its launch. A node that was lost may come back: its next attempt finds out.
+// DecideRestart decides whether a run with this cause is restarted within its launch. A lost node
+// may return, which the next attempt finds out.
 func DecideRestart(cause signal.FailedRecord, policy RestartPolicy) RestartDecision {
 	outcome := OutcomeBy(cause)
 	what := fmt.Sprintf("%s (%d)", outcome.Word, outcome.Code)
@@ -50,8 +50,8 @@ func DecideRestart(cause signal.FailedRecord, policy RestartPolicy) RestartDecis
 	}
 }
 
-// Unfit are the ranks, in order, of the nodes that these failures of one run speak
-// against for the next attempt. One that was only lost may come back.
+// Unfit returns the sorted indices of nodes that must not be used in the next attempt, according to
+// the failures of one run. A node that was only lost may return.
 func Unfit(failures ...signal.FailedRecord) (ranks []int) {
 	for _, failure := range failures {
 		switch kind := Kind(failure.Kind); {
@@ -65,7 +65,7 @@ func Unfit(failures ...signal.FailedRecord) (ranks []int) {
 	return slices.Compact(ranks)
 }
 
-// Missed are the ranks, in order, that these failures of one run miss.
+// Missed returns the sorted indices of the lost nodes in the failures of one run.
 func Missed(failures ...signal.FailedRecord) (ranks []int) {
 	for _, failure := range failures {
 		if Loss(Kind(failure.Kind)) {

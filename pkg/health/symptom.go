@@ -11,11 +11,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// symptoms are what programs print when they fail because another process has, in
-// lower case. A line that has one of them is no word of the cause. The comments
-// tell where each was seen; what the C library says for an errno is in many others.
+// symptoms are messages of programs that fail because of another process, in lower case. A line
+// with one of them is not the message of a cause. The comments give the source of each; the C
+// library's messages for errno values occur in many others.
 var symptoms = []string{
-	// errno ECONNRESET, EPIPE, ECONNREFUSED, ECONNABORTED, ENOTCONN, ETIMEDOUT, EHOSTUNREACH, as strerror(3) and Python have them
+	// errno ECONNRESET, EPIPE, ECONNREFUSED, ECONNABORTED, ENOTCONN, ETIMEDOUT and EHOSTUNREACH, as
+	// strerror(3) and Python print them
 	"connection reset by peer", "[errno 104]", "broken pipe", "[errno 32]", "connection refused", "[errno 111]",
 	"software caused connection abort", "transport endpoint is not connected", "connection timed out", "no route to host",
 
@@ -36,7 +37,7 @@ var symptoms = []string{
 	"watchdog caught collective operation timeout", // pytorch/pytorch#118369
 	"recvvalue failed on socketimpl",               // TCPStore: pytorch/pytorch#129985
 	"failed to recv, got 0 bytes",                  // the same: pytorch/pytorch#130056
-	"store->get(",                                  // the unique id of NCCL, where rank 0 has gone: kaito-project/kaito#135
+	"store->get(",                                  // the unique id of NCCL, if rank 0 has gone: kaito-project/kaito#135
 	"socket timeout",                               // TCPStore before 2.5: pytorch/pytorch#55571
 	"diststoreerror: wait timeout",                 // TCPStore since: pytorch/pytorch#131808
 	"successfully reached monitoredbarrier",        // pytorch's ProcessGroupGloo.cpp; pytorch/pytorch#53773
@@ -64,27 +65,25 @@ var symptoms = []string{
 	"rayactorerror", "actordiederror", "workercrashederror", "ownerdiederror", "nodediederror", // Ray: ray-project/ray#18586
 }
 
-// exceptionLine is the line with which Python ends a traceback, behind what
-// launchers and torch put before it.
+// exceptionLine is the line with which Python ends a traceback, after the prefixes of launchers and
+// torch.
 var exceptionLine = pattern.New(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
 
-// hardSignals end a process that nobody has asked to end: by its own fault, or by
-// the kernel that has no memory left. ABRT is none of them: libraries end the
-// process with it when their peers are gone.
+// hardSignals end a process without a request: because of its own fault, or by the kernel if memory
+// runs out. ABRT is not one of them: libraries abort the process when their peers are gone.
 var hardSignals = []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGSYS, syscall.SIGKILL}
 
-// softSignals are by which others end a process that they want to end, or which it
-// gets because who read its output is gone.
+// softSignals are sent to end a process on purpose, or because the reader of its output has gone.
 var softSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE}
 
-// peerAborted is the code with which Open MPI 5 aborts, and exits, where a peer has
-// died: its ranks do so before their daemon can have seen the death.
+// peerAborted is the exit code with which Open MPI 5 aborts if a peer has died: its ranks may do so
+// before their daemon has detected the death.
 const peerAborted = 14
 
-// symptomOf returns what makes a rank look as if it had failed because of another:
-// a row of symptoms, or how it ended; empty where nothing does.
+// symptomOf returns why the failure of a rank looks like the consequence of another one: one of the
+// symptoms, or how it ended. It returns an empty string if it does not.
 func symptomOf(f signal.FailedRecord) string {
-	by := syscall.Signal(rankCode(f) - 128) // also of a shell around what the signal has ended
+	by := syscall.Signal(rankCode(f) - 128) // also if a shell reports it for its child
 	switch {
 	case ofRank(Kind(f.Kind)) && f.Code == peerAborted:
 		return fmt.Sprintf("code %d", peerAborted)
@@ -94,7 +93,7 @@ func symptomOf(f signal.FailedRecord) string {
 		return process.SignalName(by)
 	}
 	lines := append(slices.Clip(f.Lines), f.What)
-	// What is raised first is what has happened: the others follow from it, or from the end.
+	// The first exception is the cause: the others follow from it, or from the end.
 	if at := slices.IndexFunc(lines, exceptionLine().MatchString); at >= 0 {
 		return symptomIn(lines[at])
 	}

@@ -14,24 +14,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// trustedUsers are the users whose sockets count as the job's own if their processes cannot be
-// seen: the job's user, root, whose container engine may forward a port, the user's subordinate
-// ids, as those of a rootless container, and the users of processes that the job has started, as by
-// sudo.
+// trustedUsers are the users that may own the job's sockets, for sockets whose processes are not
+// visible: the job's user; root, because its container engine may forward a port; the user's
+// subordinate ids, as in a rootless container; and the users of processes that the job has started,
+// for example by sudo.
 type trustedUsers struct {
 	self        int
-	subordinate [][2]int // the first id of a range, and how many it has
-	// ambiguous is the id by which the kernel shows every user who has none in this user namespace,
-	// root among them; -1 outside of user namespaces, where all have one. Nobody is trusted by it,
+	subordinate [][2]int // the first id of a range, and their number
+	// ambiguous is the id by which the kernel shows every user without an id in this user namespace,
+	// including root; -1 outside of user namespaces, where all users have one. It is never trusted,
 	// even if this process has it.
 	ambiguous int
-	started   func() []int // users of the processes that this one has started, and that these have
+	started   func() []int // users of the processes that this one and its children have started
 }
 
 // trusted are the users that this process trusts.
 var trusted = sync.OnceValue(func() trustedUsers { return trustedUsersIn("/", os.Geteuid()) })
 
-// trustedUsersIn returns the users that a process of user self trusts, by the files below root.
+// trustedUsersIn returns the users that a process of user self trusts, according to the files below
+// root.
 func trustedUsersIn(root string, self int) trustedUsers {
 	users := trustedUsers{self: self, ambiguous: signal.OverflowUser(root), started: startedUsers}
 	names := accountNames(root, self)
@@ -57,7 +58,7 @@ func trustedUsersIn(root string, self int) trustedUsers {
 // startedUsers returns the users of this process's descendants.
 func startedUsers() (users []int) {
 	for _, one := range process.Tree(os.Getpid()) {
-		// The owner of /proc/PID is root for some processes, whoever they belong to.
+		// The owner of /proc/PID is root for some processes, whatever their user is.
 		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(one.PID), "status"))
 		_, line, _ := bytes.Cut(status, []byte("\nUid:"))
 		if fields := bytes.Fields(line); len(fields) > 1 {
@@ -78,7 +79,7 @@ func (t trustedUsers) include(user int) bool {
 	return user == t.self || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.started(), user)
 }
 
-// refuse returns the error that a listener of a user who is not trusted leads to.
+// refuse returns the error for a listener of an untrusted user.
 func (t trustedUsers) refuse(l Listener) error {
 	if l.user == t.ambiguous {
 		return fmt.Errorf("cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+

@@ -9,33 +9,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Observed is a failure as one daemon came to know of it.
+// Observed is a failure with the time at which a daemon learned of it.
 type Observed struct {
 	signal.FailedRecord
-	// At is when this daemon came to know of it, on its own monotonic clock. No
-	// clock of another node is compared: Age, the time from the failure to its
-	// record, was measured on the node where it happened.
+	// At is when this daemon learned of it, on its own monotonic clock. Clocks of different nodes are
+	// never compared: the failed node itself has measured Age, the time from the failure to its
+	// record.
 	At time.Time
 }
 
-// happened is when the failure happened, on the observer's clock, as far as it
-// can be known: what the share took to show the record is not in it.
+// happened returns when the failure happened, on the observer's clock, as far as it can be known:
+// it does not include the delay of the file system.
 func (o Observed) happened() time.Time { return o.At.Add(-o.Age) }
 
-// Verdict is why the job ended.
+// Verdict is the reason why the job ended.
 type Verdict struct {
 	Outcome
 	Cause        signal.FailedRecord
 	Consequences []signal.FailedRecord // the nearest to the cause first
-	// BadNodes are the hosts that a requeued job should stay away from.
+	// BadNodes are the hosts that a requeued job should avoid.
 	BadNodes []string
 }
 
-// Decide returns the verdict on failures, as one observer knows them. A cause
-// outranks a consequence whenever it was seen (see remoteness); among equals
-// the one that happened earlier does, then the lower rank. A loss that another
-// record explains is a consequence of it. The order of the slice does not
-// matter.
+// Decide returns the verdict on failures, as one observer knows them. A cause has precedence over a
+// consequence, whenever it was seen (see remoteness); among equals the one that happened earlier
+// has, then the lower index. A loss that another record explains is its consequence. The order of
+// the slice does not matter.
 func Decide(failures []Observed, hostOf func(rank int) string) Verdict {
 	ordered := byBlame(failures)
 	if len(ordered) == 0 {
@@ -56,8 +55,7 @@ type blamed struct {
 	remoteness int
 }
 
-// byBlame returns the failures in the order of their blame, the first cause
-// first.
+// byBlame returns the failures in the order of precedence, the first cause first.
 func byBlame(failures []Observed) []blamed {
 	ordered, all := make([]blamed, len(failures)), hear(failures)
 	for i, failure := range failures {
@@ -77,12 +75,11 @@ func byBlame(failures []Observed) []blamed {
 	return ordered
 }
 
-// remoteness tells how far a kind of failure is from being a cause; 0: it is one.
-// So is a loss for which there is evidence, besides silence: among causes the
-// earlier one counts. A deadline passes because of something else, and an abort
-// can follow from anything. A peer that is only silent and a daemon that was told
-// to end by SIGTERM are equals: a launcher ends the rest of a job of which one
-// task has died, and a job that is cancelled loses its peers one after the other.
+// remoteness returns how far a kind of failure is from being a cause; 0 is a cause. A loss with
+// evidence besides silence is a cause: among causes the earlier one counts. A deadline passes
+// because of something else, and an abort can follow from anything. A peer that is only silent and
+// a daemon that was asked to end by SIGTERM are equals: a launcher ends the rest of a job when one
+// task has died, and a cancelled job loses its peers one after the other.
 func remoteness(kind Kind) int {
 	switch kind {
 	case Deadline, TimeUp:
@@ -96,18 +93,18 @@ func remoteness(kind Kind) int {
 	}
 }
 
-// outermost is the remoteness of a loss that is explained, and provoked that of a
-// rank's failure that looks like a consequence of others.
+// outermost is the remoteness of a loss that another record explains; [provoked] is that of a
+// rank's failure that is the consequence of another failure.
 const (
 	provoked  = 3
 	outermost = 4
 )
 
-// Gentle tells whether a failure of this kind is an end that somebody has asked for.
+// Gentle reports whether a failure of this kind is a requested end.
 func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted || kind == TimeUp }
 
-// Loss tells whether a failure of this kind is the loss of a peer, and not
-// something that has failed where the record was written.
+// Loss reports whether a failure of this kind is the loss of a peer, instead of a failure on the
+// node that wrote the record.
 func Loss(kind Kind) bool {
 	switch kind {
 	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost, NotBack:
@@ -117,15 +114,16 @@ func Loss(kind Kind) bool {
 	}
 }
 
-// testimony is what the records say of the ranks, all of them together.
+// testimony has the facts that follow from all records together.
 type testimony struct {
-	spoke   map[int]bool // has said itself why it goes: a daemon that is killed says nothing
-	sick    map[int]bool // is cut off by its own word, or missed by the head
-	aborted map[int]bool // the ranks of the world that have asked for the end
-	losses  []Observed   // that nothing explains
-	trouble time.Time    // when the first happened of which ranks can fail; zero where nothing has
+	spoke   map[int]bool // nodes that have reported why they end; a killed daemon reports nothing
+	sick    map[int]bool // nodes that report that they are cut off, or that the head has declared lost
+	aborted map[int]bool // the ranks of the world that have requested the end
+	losses  []Observed   // losses that no other record explains
+	trouble time.Time    // time of the first failure because of which ranks can fail; zero if there is none
 }
 
+// hear collects the facts from all records.
 func hear(all []Observed) testimony {
 	t := testimony{spoke: make(map[int]bool), sick: make(map[int]bool), aborted: make(map[int]bool)}
 	for _, o := range all {
@@ -133,7 +131,7 @@ func hear(all []Observed) testimony {
 		switch {
 		case kind == RankAborted:
 			t.aborted[worldRank(o.FailedRecord)] = true
-		case kind == RankFailed: // of its rank, and not of its daemon
+		case kind == RankFailed: // the rank's, not the daemon's
 		case kind == CutOff:
 			t.spoke[o.Rank], t.sick[o.Rank] = true, true
 		case !Loss(kind):
@@ -147,7 +145,7 @@ func hear(all []Observed) testimony {
 	return t.ofRanks(all)
 }
 
-// remoteness tells how far a failure is from being the cause, knowing all of them.
+// remoteness returns how far a failure is from being the cause, given all failures.
 func (t testimony) remoteness(o Observed) int {
 	switch {
 	case t.explains(o):
@@ -159,10 +157,9 @@ func (t testimony) remoteness(o Observed) int {
 	}
 }
 
-// explains tells whether a failure is the consequence of another, which may have
-// been seen later. Only a loss can be: where it is the reporting node that is
-// sick, or where each of the missed nodes has said why it goes. A node that says
-// of itself that it is cut off is believed.
+// explains reports whether a failure is the consequence of another one, which may have been seen
+// later. Only a loss can be: if the reporting node is itself the faulty one, or if each of the lost
+// nodes has reported why it ends. A node that reports that it is cut off is believed.
 func (t testimony) explains(o Observed) bool {
 	if !Loss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
 		return false
@@ -171,11 +168,10 @@ func (t testimony) explains(o Observed) bool {
 	return t.sick[o.Rank] || len(o.Lost) > 0 && !slices.ContainsFunc(o.Lost, silent)
 }
 
-// badNodes names the nodes that the failures speak against, where the first
-// cause speaks against one: all that failed in the same way, or by themselves.
-// A service that died speaks of its command, not of the node. A GPU that has
-// failed and a check that was failed speak against their node, whatever the
-// cause: a GPU may have been told of after what died of it.
+// badNodes returns the hosts that a requeued job should avoid. If the first cause counts against a
+// host, these are the hosts of all failures that are as near to a cause as the first one. A failed
+// GPU and a failed check always count against their node, because a GPU failure may be reported
+// after its consequences. The death of a service counts against its command, not the node.
 func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	var hosts []string
 	speaks := len(accused(ordered[0].FailedRecord, hostOf)) > 0
@@ -192,8 +188,8 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	return hosts
 }
 
-// WithAccused are bad nodes, and those that the first cause speaks against by hosts that were not known when it was
-// found. The cause is nil where there is none.
+// WithAccused adds to the bad nodes the hosts that the first cause counts against, because some
+// hosts may have been unknown when the verdict was found. cause is nil if there is none.
 func WithAccused(nodes []string, cause *signal.FailedRecord, hostOf func(rank int) string) []string {
 	if cause == nil {
 		return nodes
@@ -207,7 +203,7 @@ func WithAccused(nodes []string, cause *signal.FailedRecord, hostOf func(rank in
 	return nodes
 }
 
-// accused are the hosts that one failure speaks against.
+// accused returns the hosts that one failure counts against.
 func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
 	case kind == GPUFailed && fit(failure):
@@ -221,8 +217,8 @@ func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts [
 	}
 }
 
-// fit tells whether what ended the job leaves the GPU fit for another one, as a site's own table of Xids may have it:
-// the report is pkg/gpu's event.
+// fit reports whether the event that ended the job leaves the GPU fit for another one, according to
+// a site's own table of Xids. The report is an event of pkg/gpu.
 func fit(failure signal.FailedRecord) bool {
 	var event struct {
 		Next string `json:"next"`
@@ -232,7 +228,7 @@ func fit(failure signal.FailedRecord) bool {
 
 func hostsOf(ranks []int, hostOf func(rank int) string) (hosts []string) {
 	for _, rank := range ranks {
-		if host := hostOf(rank); host != "" { // a launcher may not tell
+		if host := hostOf(rank); host != "" { // the launcher may not provide it
 			hosts = append(hosts, host)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package requeue has a job that has failed started anew, where that was decided.
+// Package requeue requests from the launcher that it start a failed job again.
 package requeue
 
 import (
@@ -12,21 +12,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Time bounds each request to the launcher.
+// Time is the timeout of each request to the launcher.
 const Time = 10 * time.Second
 
-// Order is what was decided when the job failed.
+// Order is the decision about a requeue that was made when the job failed, with the means to
+// execute it.
 type Order struct {
 	signal.Requeue
-	BadNodes []string        // to stay away from
-	By       roles.Requeuer  // not nil where the job is to be started anew
-	Told     func() bool     // somebody has told the job to end meanwhile
-	Hurry    context.Context // over when there is no time left
-	Log      *zap.Logger     // what it says is for people
+	BadNodes []string        // hosts to exclude
+	By       roles.Requeuer  // nil if the job is not requeued
+	Told     func() bool     // reports whether the job was asked to end meanwhile
+	Hurry    context.Context // ends when no time is left
+	Log      *zap.Logger     // logs the result
 }
 
-// Carry carries the order out, and tells how that went. The launcher ends what is left of
-// the job when it is asked: nothing must be left to do by then.
+// Carry executes the decision and logs the result. It must be the last thing that the daemon does,
+// because the launcher may end the rest of the job as soon as it receives the request.
 func (o Order) Carry() {
 	switch {
 	case o.Wanted && o.Told():
@@ -50,7 +51,7 @@ func (o Order) Carry() {
 	}
 }
 
-// ask asks the launcher for something, for no longer than it may take.
+// ask sends a request to the launcher, with a timeout.
 func (o Order) ask(request func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(o.Hurry, Time, health.ErrDeadline)
 	defer cancel()

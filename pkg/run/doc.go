@@ -1,3 +1,3 @@
-// Package run is one daemon's part in a run: how long its parts go on, how the run
-// ends, and what the daemon makes appear in the run directory.
+// Package run is one daemon's part in a run: the contexts of its tasks, how the run ends, and what
+// the daemon publishes in the run directory.
 package run

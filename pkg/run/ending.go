@@ -7,51 +7,51 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Ending is why a run ends: the cause of every context under it.
+// Ending describes how and why a run ends. It is the cause of all contexts that end with the run.
 type Ending struct {
 	Code    int
 	Word    string
-	Orderly bool // nothing failed: drain, not abort
-	// Gentle ends let the driver have its grace before anything else stops.
+	Orderly bool // nothing failed
+	// Gentle reports that the driver has its grace period before anything else stops.
 	Gentle bool
 	Why    string
-	Cause  *signal.FailedRecord // nil where orderly
-	Nodes  []string             // to stay away from
+	Cause  *signal.FailedRecord // nil if orderly
+	Nodes  []string             // bad nodes, which the next job should avoid
 
-	Consequences []signal.FailedRecord // what failed besides
-	Phase        string                // of the sequence when it failed; empty where this node doesn't know
-	Opened       time.Duration         // how long the gate had been open then
-	Result       *signal.Result        // where this node has written it instead of the head
+	Consequences []signal.FailedRecord // other failures
+	Phase        string                // phase of the sequence at the failure; empty if this node does not know it
+	Opened       time.Duration         // time from the opening of the gate to the failure
+	Result       *signal.Result        // set if this node has written it instead of the head
 
-	// Requeue is what was decided on a new start; nil where nobody asks for
-	// any, and of an end that another node has made.
+	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
+	// another node has decided on the end.
 	Requeue *signal.Requeue
-	Again   Again // what was decided on another attempt within this launch
-	Claimed bool  // by a worker: this node has written the result
-	Taken   bool  // another node has written it, for a head that it took for lost
+	Again   Again // the decision about another attempt within this launch
+	Claimed bool  // on a worker: this node has written the result
+	Taken   bool  // another node has written the result for a head that it has declared lost
 }
 
-// Again is what was decided on another attempt.
+// Again is the decision about another attempt.
 type Again struct {
-	Attempt int    // that follows; 0 where none does
-	Why     string // in words; empty where nobody has asked for it, and of an end that another node has made
+	Attempt int    // number of the next attempt; 0 if none follows
+	Why     string // in words; empty without restarts, or if another node has decided on the end
 }
 
-// Exit is how a daemon has left a run.
+// Exit describes how a daemon has left a run.
 type Exit struct {
 	Code   int
-	End    *Ending // that it took part in; nil where it had no run directory
-	Second bool    // another daemon of its rank takes part, or has
-	Told   bool    // somebody has told this daemon to end
+	End    *Ending // nil if it had no run directory
+	Second bool    // another daemon of its node takes part, or has
+	Told   bool    // this daemon was asked to end
 }
 
-// Error returns why.
+// Error returns the reason.
 func (e *Ending) Error() string { return e.Why }
 
-// Failed tells whether the run has failed, and was not told to end.
+// Failed reports whether the run has failed, and was not asked to end.
 func (e *Ending) Failed() bool { return !e.Orderly && !e.Gentle }
 
-// Failures are the cause and what failed besides; none where the end is orderly.
+// Failures returns the cause and the consequences, or none if the end is orderly.
 func (e *Ending) Failures() []signal.FailedRecord {
 	if e.Cause == nil {
 		return nil
@@ -59,10 +59,10 @@ func (e *Ending) Failures() []signal.FailedRecord {
 	return append([]signal.FailedRecord{*e.Cause}, e.Consequences...)
 }
 
-// mostConsequences is how many of them a result bears: there can be one a node.
+// mostConsequences is the maximum number of consequences in a result: each node may have one.
 const mostConsequences = 100
 
-// Bearable are the consequences as a result has them.
+// Bearable returns the consequences that the result has room for, without the last lines of logs.
 func (e *Ending) Bearable() []signal.FailedRecord {
 	var kept []signal.FailedRecord
 	for _, failure := range e.Consequences[:min(len(e.Consequences), mostConsequences)] {
@@ -72,7 +72,7 @@ func (e *Ending) Bearable() []signal.FailedRecord {
 	return kept
 }
 
-// EndingOf is the end that a verdict makes.
+// EndingOf returns the end that follows from a verdict.
 func EndingOf(v health.Verdict) *Ending {
 	cause := v.Cause
 	return &Ending{
@@ -81,7 +81,7 @@ func EndingOf(v health.Verdict) *Ending {
 	}
 }
 
-// EndingFrom is the end that a peer has published.
+// EndingFrom returns the end that a peer has published.
 func EndingFrom(abort signal.AbortRecord) *Ending {
 	cause := abort.Cause
 	return &Ending{
@@ -90,7 +90,7 @@ func EndingFrom(abort signal.AbortRecord) *Ending {
 	}
 }
 
-// EndingByCode is the end of a worker that knows no more of it.
+// EndingByCode returns the end of a worker that knows only the exit code.
 func EndingByCode(code int) *Ending {
 	if code == 0 {
 		return EndingByDrain()
@@ -100,7 +100,7 @@ func EndingByCode(code int) *Ending {
 	return EndingFrom(abort)
 }
 
-// EndingByDrain is a worker's orderly end.
+// EndingByDrain returns a worker's orderly end.
 func EndingByDrain() *Ending {
 	return &Ending{Orderly: true, Word: health.Driven, Why: "the driver has ended"}
 }

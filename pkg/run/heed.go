@@ -14,19 +14,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Heed ends the run at TERM or INT and where the launch has failed, ends the graces when the notices say so, and
-// passes on to the driver what is meant for it, until ctx ends. host is this node's, and
-// stopGrace what services have.
+// Heed handles signals until ctx ends: it ends the run at TERM or INT and if the launch has failed,
+// ends the grace periods according to the notices, and forwards other signals to the driver. host
+// is this node's, and stopGrace the grace period of services.
 func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
 	var heard health.Notices
-	var began time.Time          // when the end was first asked for
-	var settled <-chan time.Time // when it is known whether that signal is final
-	var ending syscall.Signal    // that signal
+	var began time.Time          // when the end was first requested
+	var settled <-chan time.Time // when the meaning of that signal is known
+	var ending syscall.Signal    // the first signal that requested the end
 	driver := time.AfterFunc(math.MaxInt64, func() { r.Insist(ErrHurry) })
 	defer driver.Stop()
 	all := time.AfterFunc(math.MaxInt64, func() { r.Hasten(ErrHurry) })
 	defer all.Stop()
 	for {
+		// Wait for the next signal, or for the time when the meaning of the first one is known.
 		var sig syscall.Signal
 		select {
 		case <-ctx.Done():
@@ -45,6 +46,7 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 			}
 			sig = got.(syscall.Signal)
 		}
+		// Cut the grace periods according to all signals so far.
 		before, now := heard, time.Now()
 		heard = heard.With(sig, now)
 		if began.IsZero() && (sig == syscall.SIGTERM || sig == syscall.SIGINT) {
@@ -60,6 +62,7 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
 			}
 		}
+		// A signal that does not end the run is for the driver, except for SIGPIPE.
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
 		case syscall.SIGPIPE:
@@ -69,12 +72,12 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 	}
 }
 
-// pairTime is how long a TERM waits for the CONT that was sent before it: the Go runtime passes on signals that
-// are pending together in the order of their numbers.
+// pairTime is how long a TERM waits for the CONT that was sent before it: the Go runtime delivers
+// pending signals in the order of their numbers.
 const pairTime = 10 * time.Millisecond
 
-// Signalled returns the failure that a signal to this daemon is. by is the title of the launcher that has sent it;
-// empty if that is not known.
+// Signalled returns the failure for a signal to this daemon. by is the title of the launcher that
+// has sent it, or empty if it is unknown.
 func Signalled(sig os.Signal, host, by string, rank int) *health.Failure {
 	kind := health.Terminated
 	if sig == os.Interrupt {

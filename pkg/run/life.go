@@ -8,27 +8,25 @@ import (
 	"time"
 )
 
-// Lifetime is how long the parts of a daemon go on: contexts, each over with the
-// one that it hangs from, and each with a cause.
+// Lifetime has the contexts of a daemon's tasks. Each ends with the one above it, and has a cause.
 //
-//	Work               what must be done to the very end: records, teardown
-//	├── Life           the run, as far as this daemon takes part in it; its cause is an *Ending or what failed here
-//	├── Ended          over when the end of the run is known; its cause is that *Ending
-//	└── Hurry          the graces: over when signals leave no more time
-//	    ├── Parting    the driver's grace, which may have to end before the others
-//	    └── Led        the wait for the head's word: over when the head is lost after this node has begun to end
+//	Work               everything until the very end: records, teardown
+//	├── Life           this daemon's part in the run; its cause is an *Ending or a failure here
+//	├── Ended          done when the end of the run is known; its cause is that *Ending
+//	└── Hurry          the grace periods: done when signals leave no more time
+//	    ├── Parting    the driver's grace period, which may have to end before the others
+//	    └── Led        the wait for the head: done if it is lost after this node begins to end
 //
-// At an orderly end, or an abort, Ended and Life are over together.
-// Where something fails here, Life is over first (End), and Ended follows when the
-// head has made an end of it.
+// At an orderly end, or an abort, Ended and Life end together. After a failure of this node, Life
+// ends first (End), and Ended follows when the head has published the end.
 type Lifetime struct {
 	Work context.Context
 	rest context.CancelFunc // ends Work
-	Left func() bool        // stops heeding the caller's context
-	Told atomic.Bool        // somebody has told this daemon to end
-	cut  atomic.Int64       // how long the driver's grace lasts by signals, in nanoseconds; 0: they leave it as it is
+	Left func() bool        // stops watching the caller's context
+	Told atomic.Bool        // this daemon was asked to end
+	cut  atomic.Int64       // the driver's grace period as cut by signals, in nanoseconds; 0: not cut
 
-	// The contexts, each with what ends it by a cause.
+	// The contexts, each with the function that ends it with a cause.
 	Life  context.Context
 	End   context.CancelCauseFunc
 	Ended context.Context
@@ -41,14 +39,13 @@ type Lifetime struct {
 	Led     context.Context
 	Orphan  context.CancelCauseFunc
 
-	tasks sync.WaitGroup // everything that runs in the background under Work
+	tasks sync.WaitGroup // all background tasks, which use Work
 }
 
-// ErrHurry is the cause of the contexts that graces hang from, when signals have
-// ended them.
+// ErrHurry is the cause of the grace periods' contexts when signals have ended them.
 var ErrHurry = errors.New("signals have ended the graces")
 
-// NewLifetime returns a lifetime that doesn't end with ctx.
+// NewLifetime returns a lifetime that does not end with ctx.
 func NewLifetime(ctx context.Context) *Lifetime {
 	l := new(Lifetime)
 	l.Work, l.rest = context.WithCancel(context.WithoutCancel(ctx))
@@ -60,7 +57,7 @@ func NewLifetime(ctx context.Context) *Lifetime {
 	return l
 }
 
-// CutGrace returns how long a grace of the driver lasts, which signals may have cut.
+// CutGrace returns the driver's grace period, which signals may have cut.
 func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
 	if cut := time.Duration(l.cut.Load()); cut > 0 {
 		return min(grace, cut)
@@ -73,7 +70,7 @@ func (l *Lifetime) Background(task func(ctx context.Context)) {
 	l.tasks.Go(func() { task(l.Work) })
 }
 
-// Close ends what is left and waits for it.
+// Close ends all remaining contexts and waits for the tasks.
 func (l *Lifetime) Close() {
 	l.rest()
 	l.tasks.Wait()

@@ -15,9 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Records are what this daemon makes appear in the run directory, and how long it
-// waits for the share: no longer than a peer may be silent while the run lives, and
-// hardly at all when it ends.
+// Records publishes this daemon's records in the run directory, with timeouts: while the run lives,
+// the time for which a peer may be silent, and a moment when it ends.
 type Records struct {
 	*Lifetime
 	Trail *trail.Trail
@@ -25,26 +24,26 @@ type Records struct {
 	Meter *signal.Meter
 	Peer  time.Duration // Times.Peer
 	By    string        // the title of the launcher; empty if it has none
-	Rank  atomic.Int64  // this node's; a sandbox's daemon learns it late
+	Rank  atomic.Int64  // this node's index; a sandbox's daemon learns it late
 
 	Dir     *signal.Dir   // nil until the run directory is made or found
-	Control *signal.Watch // over Control, from then on
+	Control *signal.Watch // watch on the control directory; nil as long as Dir
 
-	// Nudge has the other ends of the lifelines look; nil without any.
+	// Nudge sends notifications on the peer links. It is nil without any.
 	Nudge func()
 }
 
-// Publish makes a record of this node's appear.
+// Publish publishes a record of this node.
 func (r *Records) Publish(sub, name string, rec signal.Record, durable bool) error {
 	return r.appear(sub, name, func(ctx context.Context) error { return r.Dir.Publish(ctx, sub, name, rec, durable) })
 }
 
-// Claim makes a record appear that another daemon may have published before.
+// Claim publishes a record that another daemon may have published before.
 func (r *Records) Claim(sub, name string, rec signal.Record) error {
 	return r.appear(sub, name, func(ctx context.Context) error { return r.Dir.Claim(ctx, sub, name, rec) })
 }
 
-// Mark makes a name appear that says all.
+// Mark publishes a name without content.
 func (r *Records) Mark(sub, name string) error {
 	return r.appear(sub, name, func(ctx context.Context) error { return r.Dir.Mark(ctx, sub, name) })
 }
@@ -54,16 +53,16 @@ func (r *Records) Tell(state string) error {
 	return r.Mark(signal.Nodes, r.Dir.NodeName(int(r.Rank.Load()), state))
 }
 
-// PublishResult writes the result, or returns ErrTaken where there is one.
+// PublishResult writes the result, or returns ErrTaken if there is one.
 func (r *Records) PublishResult(result *signal.Result) error {
 	return r.Ask("publish", signal.NameResult, r.Peer, func(ctx context.Context) error {
 		return r.Dir.PublishOnce(ctx, signal.NameResult, result)
 	})
 }
 
-// appear makes a name appear, leaves a trace of it, and tugs. Of what comes after
-// the trail has been written for good there is no trace: it would cost every node
-// of thousands one more write, and the records tell the same.
+// appear publishes a name, logs an event, and sends notifications. Names that are published after
+// the event log was closed have no event: it would cost each of thousands of nodes another write,
+// and the records have the same information.
 func (r *Records) appear(sub, name string, request func(ctx context.Context) error) error {
 	began := time.Now()
 	err := r.Ask("publish", filepath.Join(sub, name), r.Peer, request)
@@ -74,8 +73,8 @@ func (r *Records) appear(sub, name string, request func(ctx context.Context) err
 	return err
 }
 
-// Tug has the other ends of the lifelines look at a name, if they look there. A
-// worker that waits for the end alone hears of that by the head's farewell.
+// Tug notifies the other ends of the peer links of a name, if they poll its directory. A worker
+// that only waits for the end learns of it by the head's goodbye message.
 func (r *Records) Tug(sub, name string) {
 	unseen := r.Rank.Load() == 0 && (sub != signal.Control || name == signal.NameOver)
 	if r.Nudge != nil && !unseen {
@@ -83,9 +82,9 @@ func (r *Records) Tug(sub, name string) {
 	}
 }
 
-// Ask makes a request of the share and waits for it: no longer than within
-// while the run lives, and afterwards for a moment. What is not answered by
-// then goes on, so that it is done when the share answers again.
+// Ask makes a request to the file system and waits for the answer: while the run lives at most for
+// within, and at its end only for a moment. A request that is not answered by then continues in the
+// background, so that it is completed when the file system answers again.
 func (r *Records) Ask(op, name string, within time.Duration, request func(ctx context.Context) error) error {
 	patience := max(0, SickShare-r.Silence())
 	ctx, cancel := context.WithTimeoutCause(r.Work, within, health.ErrDeadline)
@@ -100,7 +99,7 @@ func (r *Records) Ask(op, name string, within time.Duration, request func(ctx co
 	case <-r.Life.Done():
 	}
 	if Orderly(context.Cause(r.Life)) && patience > 0 {
-		patience = r.Peer // all nodes end at once, which takes the server its time
+		patience = r.Peer // all nodes end at once, and the server needs time for that
 	}
 	moment := time.NewTimer(patience)
 	defer moment.Stop()
@@ -119,11 +118,11 @@ func shareError(err error) error {
 	return err
 }
 
-// ErrGoesOn says that a request of the share was not waited for to the end.
+// ErrGoesOn reports that the result of a request was not awaited.
 var ErrGoesOn = errors.New("the daemon ends and does not wait for the share")
 
-// Logged says that something could not be written. That a share which is known
-// to hang did not take it is news to nobody.
+// Logged logs that a record could not be written, unless the file system is already known to be
+// unresponsive.
 func (r *Records) Logged(err error) {
 	switch {
 	case err == nil:
@@ -134,11 +133,10 @@ func (r *Records) Logged(err error) {
 	}
 }
 
-// SickShare is how long the share may take for an answer that somebody waits
-// for who is in a hurry.
+// SickShare is how long the file system may take to answer a caller that cannot wait long.
 const SickShare = time.Second
 
-// Silence is for how long the share has not answered this daemon.
+// Silence returns how long the file system has not answered this daemon.
 func (r *Records) Silence() time.Duration {
 	silence := r.Meter.Silence()
 	if r.Control != nil {
@@ -147,8 +145,8 @@ func (r *Records) Silence() time.Duration {
 	return silence
 }
 
-// WhileAnswered returns a context that ends when the share has not answered
-// for as long, too.
+// WhileAnswered returns a context that also ends, with ErrSilent as its cause, when the file system
+// has not answered for longer than most.
 func (r *Records) WhileAnswered(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.Background(func(context.Context) {
@@ -169,8 +167,8 @@ func (r *Records) WhileAnswered(ctx context.Context, most time.Duration) (contex
 	return ctx, func() { cancel(nil) }
 }
 
-// Answers reports whether the share shows the control directory anew within the given time. Unlike
-// Silence it does not count the time during which this process was stopped.
+// Answers reports whether a new poll of the control directory succeeds within the given time.
+// Unlike Silence it does not count the time during which this process was stopped.
 func (r *Records) Answers(ctx context.Context, within time.Duration) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, ErrSilent)
 	defer cancel()
@@ -179,18 +177,18 @@ func (r *Records) Answers(ctx context.Context, within time.Duration) bool {
 	return err == nil
 }
 
+// ErrSilent is the cause of a context that ends because the file system does not answer.
 var ErrSilent = errors.New("the share does not answer")
 
-// Phase runs a part of the sequence, and tells of its begin and its end.
+// Phase runs a part of the sequence, and logs its begin and its end.
 func (r *Records) Phase(name string, part func() error) error {
 	r.Trail.Enter(name)
 	begin := time.Now()
 	err := part()
 	r.Trail.Leave(name, time.Since(begin), err == nil || Orderly(err))
 	if err != nil {
-		// What fails after another part has entered its own phase still
-		// failed in this one. Other parts may have come back with the very
-		// same failure, where it ended them all: it is not to be changed.
+		// A part that fails after another part has entered its own phase still failed in this one. If
+		// several parts return the same failure, which has ended all of them, it must not be changed.
 		var f *health.Failure
 		if errors.As(err, &f) && f.Phase == "" {
 			stamped := *f
@@ -203,7 +201,7 @@ func (r *Records) Phase(name string, part func() error) error {
 	return nil
 }
 
-// Orderly tells whether what ended a phase is the end that was hoped for.
+// Orderly reports whether a phase ended without a failure.
 func Orderly(err error) bool {
 	var end *Ending
 	return errors.As(err, &end) && end.Orderly

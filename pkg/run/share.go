@@ -10,21 +10,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Canary is what the head knows of its share: how long records take to be seen there, and what it was asked.
+// Canary has the head's measurements of the file system: the delay of records, and the numbers of
+// calls.
 type Canary struct {
 	*Records
-	Arrivals *trail.Arrivals // of the answers to the job record
-	// Within is how long a record may take to be read that is for people only.
+	Arrivals *trail.Arrivals // times at which the answers to the job record have arrived
+	// Within is the timeout for reading a record that is only for information.
 	Within time.Duration
 
 	trips atomic.Pointer[[]signal.RoundTrip] // nil before they are known
 }
 
-// tripSample is of how many ranks the canary's round trip is reckoned: each
-// costs the head the reading of a record.
+// tripSample is the number of nodes for which the canary's round trip is measured: each costs the
+// head the reading of a record.
 const tripSample = 4
 
-// Joined reads the answer of a rank that has joined.
+// Joined reads the answer of a node that has joined.
 func (c *Canary) Joined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
 	err = c.read(ctx, rank, signal.Joined, &joined)
 	return joined, err
@@ -36,13 +37,13 @@ func (c *Canary) read(ctx context.Context, rank int, state string, rec signal.Re
 	return c.Dir.Read(ctx, signal.Nodes, c.Dir.NodeName(rank, state), rec)
 }
 
-// Measure reckons how long records take to be seen on this share.
+// Measure computes the delay of records on this file system.
 func (c *Canary) Measure(ctx context.Context) {
 	var trips []signal.RoundTrip
 	for _, rank := range c.Arrivals.Sample(tripSample) {
 		joined, err := c.Joined(ctx, rank)
 		if err != nil {
-			return // what is for people only is not asked for twice
+			return // a record that is only for information is not read twice
 		}
 		if trip, ok := c.Arrivals.Trip(rank, joined); ok {
 			trips = append(trips, trip)
@@ -51,7 +52,7 @@ func (c *Canary) Measure(ctx context.Context) {
 	c.trips.Store(&trips)
 }
 
-// Report is what is known of the share.
+// Report returns the measurements.
 func (c *Canary) Report() *signal.ShareReport {
 	report := &signal.ShareReport{Head: c.Meter.Stats()}
 	if trips := c.trips.Load(); trips != nil {
@@ -60,7 +61,7 @@ func (c *Canary) Report() *signal.ShareReport {
 	return report
 }
 
-// Tell says what all nodes have asked of the share: the head, and those of the ranks that are done.
+// Tell logs the numbers of file system calls of the head and of the nodes that are done.
 func (c *Canary) Tell(done []int) {
 	var workers []signal.Stats
 	for _, rank := range done {

@@ -7,46 +7,45 @@ import (
 	"sync/atomic"
 )
 
-// Post is a node's place in the team, and what runs in it.
+// Post is a node's place in the membership, and its service in that place.
 type Post struct {
 	Owner
 
-	// Seat is nil where this node has no place. Where there are no spares it is
-	// that of the launch.
+	// Seat is nil if this node has no place. Without spares it is the place that the launch gives.
 	Seat    atomic.Pointer[Seat]
-	Aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
+	Aside   atomic.Bool // the job continues without this node, which was a member or has failed
 	SawGate atomic.Bool // a spare or a member has seen the open gate
 
 	mu     sync.Mutex
-	tenure *tenure // what runs in it; owned by who follows the team
+	tenure *tenure // the running service; used only by the task that follows the membership
 }
 
-// Owner is what a post has of its node.
+// Owner has the functions of a post's node.
 type Owner struct {
 	Background func(task func(ctx context.Context))
-	End        func(err error)      // the run, as far as the node takes part in it
-	Stop       func(service string) // ends a service of the node's
+	End        func(err error)      // ends the node's part in the run
+	Stop       func(service string) // ends a service of the node
 }
 
-// Seat is a place in the team, as what runs there is told.
+// Seat is a place in the membership, as in the environment of the service there.
 type Seat struct {
 	Rank, Size int
-	Since      int // the generation from which on it is this one
+	Since      int // first generation with this place for the node
 }
 
-// tenure is what runs on a node for a place in the team.
+// tenure is the assignment of a node to a place, with its service.
 type tenure struct {
 	seat    *Seat
-	service string // the name of the worker's child; empty before
+	service string // name of the worker's child process; empty before it starts
 	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed when nothing is being started any more
+	done    chan struct{} // closed when the function that starts the service has returned
 }
 
-// errMoved is the cause of a tenure's context when the node's place is another.
+// errMoved is the cause of a tenure's context when the node gets another place.
 var errMoved = errors.New("this node's place in the team has changed")
 
-// Take runs the node's worker in a place; one that runs in another is ended
-// first. It is not safe for concurrent use.
+// Take runs the node's worker in a place, after ending the one in its present place, if any. It is
+// not safe for concurrent use.
 func (p *Post) Take(ctx context.Context, place *Seat, run func(ctx context.Context) error) {
 	p.Leave()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -63,8 +62,8 @@ func (p *Post) Take(ctx context.Context, place *Seat, run func(ctx context.Conte
 	})
 }
 
-// Taken tells whether a worker runs in a place, and in that since which generation.
-// It is for who follows the team.
+// Taken reports whether a worker runs in a place, and since which generation. Only the task that
+// follows the membership may call it.
 func (p *Post) Taken() (since int, is bool) {
 	if p.tenure == nil {
 		return 0, false
@@ -72,7 +71,7 @@ func (p *Post) Taken() (since int, is bool) {
 	return p.tenure.seat.Since, true
 }
 
-// Occupy notes what runs in this node's place.
+// Occupy records the service in this node's place.
 func (p *Post) Occupy(service string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +80,7 @@ func (p *Post) Occupy(service string) {
 	}
 }
 
-// Leave ends what runs in the node's place, if it has one.
+// Leave ends the service in the node's place, if it has one.
 func (p *Post) Leave() {
 	t := p.tenure
 	if t == nil {
@@ -96,5 +95,5 @@ func (p *Post) Leave() {
 	p.mu.Unlock()
 }
 
-// StandsBy tells whether this node has no part in a job that is under way.
+// StandsBy reports whether this node has no part in a running job.
 func (p *Post) StandsBy() bool { return p.SawGate.Load() && p.Seat.Load() == nil }

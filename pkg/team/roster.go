@@ -10,41 +10,41 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Roster is who is in the team, as the head has it. Without spares it is all
-// nodes from the start, and never changes.
+// Roster is the head's view of the membership. Without spares all nodes are members from the start,
+// and the membership never changes.
 type Roster struct {
 	size   int
 	bounds Bounds
-	spares bool // the job can do without some of its nodes
-	ranked bool // what runs on the members is told its place
+	spares bool // the job can run without some of its nodes
+	ranked bool // services have their place in their environment
 
 	mu      sync.Mutex
 	record  signal.TeamRecord          // the newest; guarded by mu
-	changed chan struct{}              // closed and replaced by each new team; guarded by mu
+	changed chan struct{}              // closed and replaced at each change of the members; guarded by mu
 	gone    map[int]signal.DroppedRank // guarded by mu
-	joined  map[int]bool               // at any look so far: a listing may be an old one; guarded by mu
-	spoke   map[int]bool               // have told themselves why they go; guarded by mu
-	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
-	open    bool                       // the team stays as it is; guarded by mu
+	joined  map[int]bool               // nodes seen in any poll so far, as a listing may be old; guarded by mu
+	spoke   map[int]bool               // nodes that have reported why they end; guarded by mu
+	excused []health.Observed          // failures so far that did not end the run; guarded by mu
+	open    bool                       // the members do not change any more; guarded by mu
 	coming                             // guarded by mu
 	pending                            // guarded by mu
 }
 
-// coming is how the nodes become ready.
+// coming is the progress of the nodes towards readiness.
 type coming struct {
-	ready int       // how many were at the last look
-	since time.Time // when that number last grew
-	full  time.Time // when they were first as many as the driver may get
+	ready int       // number of ready nodes at the last poll
+	since time.Time // when that number last increased
+	full  time.Time // when the maximum for the driver was first reached
 }
 
-// pending is what Excuse has held back.
+// pending has failures that Excuse has held back.
 type pending struct {
-	held  []health.Observed // failed checks that the records of other nodes will judge
-	ended bool              // nothing is held any more
+	held  []health.Observed // failed checks that the records of other nodes will decide
+	ended bool              // nothing is held back any more
 }
 
-// NewRoster returns the roster of a launch of size nodes, of which bounds.Of(size)
-// are wanted. What runs on the members is told its place where they are ranked.
+// NewRoster returns the membership of a launch of size nodes, of which bounds.Of(size) are needed.
+// ranked states that services have their place in their environment.
 func NewRoster(size int, bounds Bounds, ranked bool) *Roster {
 	r := &Roster{
 		size: size, bounds: bounds.Of(size), ranked: ranked,
@@ -60,7 +60,7 @@ func NewRoster(size int, bounds Bounds, ranked bool) *Roster {
 	return r
 }
 
-// Exclude keeps nodes out of the team from the start. Their daemons end with the job.
+// Exclude excludes nodes from the membership from the start. Their daemons end with the job.
 func (r *Roster) Exclude(unfit []signal.DroppedRank) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,18 +69,18 @@ func (r *Roster) Exclude(unfit []signal.DroppedRank) {
 	}
 }
 
-// Spares tells whether the job can do without some of its nodes.
+// Spares reports whether the job can run without some of its nodes.
 func (r *Roster) Spares() bool { return r.spares }
 
-// Team returns the present team, nil before there is one, and what is closed
-// when there is another.
+// Team returns the present members, or nil if they have not been chosen yet, and a channel that is
+// closed when they change.
 func (r *Roster) Team() ([]signal.Member, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.record.Members, r.changed
 }
 
-// Ranks are the team's in the launch, by their place.
+// Ranks returns the members' node indices in the launch, by place.
 func (r *Roster) Ranks() []int {
 	members, _ := r.Team()
 	ranks := make([]int, 0, len(members))
@@ -90,7 +90,7 @@ func (r *Roster) Ranks() []int {
 	return ranks
 }
 
-// Count is how many nodes the driver gets: all before there is a team.
+// Count returns the number of the driver's nodes: all if the members have not been chosen yet.
 func (r *Roster) Count() int {
 	if members, _ := r.Team(); members != nil {
 		return len(members)
@@ -98,7 +98,8 @@ func (r *Roster) Count() int {
 	return r.size
 }
 
-// Among are those of the ranks that are in the team: all before there is one.
+// Among returns the given nodes that are members: all of them if the members have not been chosen
+// yet.
 func (r *Roster) Among(ranks []int) []int {
 	if !r.spares {
 		return ranks
@@ -110,8 +111,8 @@ func (r *Roster) Among(ranks []int) []int {
 	})
 }
 
-// Missing are the team's ranks, in order, that the listing does not show in
-// state: all that it does not show, before there is a team.
+// Missing returns the sorted indices of the members that are not in state in the listing. If the
+// members have not been chosen yet, it considers all nodes.
 func (r *Roster) Missing(l signal.Listing, state string) []int {
 	members, _ := r.Team()
 	if !r.spares || members == nil {
@@ -135,8 +136,9 @@ func (r *Roster) Missing(l signal.Listing, state string) []int {
 	return missing
 }
 
-// Living are the peers whose beats the head should see, the members or those
-// that stand by: before the gate all are waited for alike.
+// Living returns the nodes of expected whose heartbeats the head must check at present: the spares
+// if standby is set, otherwise the members. Before the gate opens, members and spares are treated
+// in the same way, as members.
 func (r *Roster) Living(expected map[int]int64, standby bool) map[int]int64 {
 	if !r.spares {
 		if standby {
@@ -154,8 +156,7 @@ func (r *Roster) Living(expected map[int]int64, standby bool) map[int]int64 {
 	return living
 }
 
-// Next returns the record of the team that there should be after this look; nil
-// where it is the one there is.
+// Next returns the next membership record after this poll, or nil if the members do not change.
 func (r *Roster) Next(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,10 +187,10 @@ func (r *Roster) Next(ready []int, now time.Time, patience time.Duration) *signa
 	}
 }
 
-// settleTeam is how long the head sees whether lower ranks are about to come.
+// settleTeam is how long the head waits for nodes with lower indices before the first choice.
 const settleTeam = 250 * time.Millisecond
 
-// Take makes a record that has been published the present one.
+// Take makes a published record the present one.
 func (r *Roster) Take(record *signal.TeamRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +199,8 @@ func (r *Roster) Take(record *signal.TeamRecord) {
 	r.changed = make(chan struct{})
 }
 
-// Freeze keeps the team as it is from now on, if it is the one of changed and
-// all of it can still be had.
+// Freeze fixes the membership, unless it has changed since Team returned the channel changed, or a
+// member is gone. It reports whether the membership is fixed.
 func (r *Roster) Freeze(changed <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,9 +213,9 @@ func (r *Roster) Freeze(changed <-chan struct{}) bool {
 	return r.open
 }
 
-// Excuse takes in what was seen to fail, and tells whether the job goes on: it
-// does where the driver needs none of the nodes that it speaks of. It is news
-// where one of them was not known to be gone. The head is always needed.
+// Excuse records a failure. goesOn reports that the job continues, because the driver needs none of
+// the nodes concerned; the head is always needed. news reports that one of the nodes was not known
+// to be gone.
 func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, news bool) {
 	blamed := seen.Lost
 	if len(blamed) == 0 {
@@ -250,8 +251,9 @@ func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	return true, news
 }
 
-// ReleaseHeld calls observe, once for each, with the failed checks that Excuse has held back and that can
-// be judged by now, as health.Weigh judges them by the nodes that have passed theirs.
+// ReleaseHeld decides the failed checks that Excuse has held back, if that is possible now, and
+// calls observe once for each of them. It uses health.Weigh with the nodes that have passed their
+// checks.
 func (r *Roster) ReleaseHeld(passed []int, earlier func() []signal.FailedRecord, observe func(signal.FailedRecord, time.Time)) {
 	r.mu.Lock()
 	held := r.held
@@ -266,7 +268,8 @@ func (r *Roster) ReleaseHeld(passed []int, earlier func() []signal.FailedRecord,
 	}
 }
 
-// TakeHeld hands over what is held back, for the verdict, and has Excuse hold nothing back any more.
+// TakeHeld returns the failures that are held back, for the verdict. No failures are held back
+// afterwards.
 func (r *Roster) TakeHeld() []health.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,8 +278,8 @@ func (r *Roster) TakeHeld() []health.Observed {
 	return held
 }
 
-// Mistaken tells whether a failure is not the node's: another node would not
-// help, or somebody wants the whole job to end.
+// Mistaken reports whether a failure is not caused by the node: it would also happen on another
+// node, or the whole job was asked to end.
 func Mistaken(kind health.Kind) bool {
 	switch kind {
 	case health.Usage, health.Launch, health.Terminated, health.Interrupted, health.Aborted:
@@ -286,9 +289,8 @@ func Mistaken(kind health.Kind) bool {
 	}
 }
 
-// TakeExcused hands over the failures that were excused, for a verdict before
-// the gate: each of them is why there are too few nodes. Each is handed over
-// once, however many failures come after it.
+// TakeExcused returns the failures that did not end the run, for a verdict before the gate opens:
+// each of them is a reason why there are too few nodes. It returns each failure only once.
 func (r *Roster) TakeExcused() []health.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,7 +302,7 @@ func (r *Roster) TakeExcused() []health.Observed {
 	return excused
 }
 
-// Dropped are the nodes with which something was wrong, in order.
+// Dropped returns the nodes with faults, sorted.
 func (r *Roster) Dropped() []signal.DroppedRank {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -315,7 +317,8 @@ func (r *Roster) droppedLocked() []signal.DroppedRank {
 	return dropped
 }
 
-// Unknown are those of the ranks that are not known to be gone.
+// Unknown returns the given nodes that are not known to be gone, or none once the membership is
+// fixed.
 func (r *Roster) Unknown(ranks []int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -325,14 +328,14 @@ func (r *Roster) Unknown(ranks []int) []int {
 	})
 }
 
-// meet notes who has joined. It needs mu.
+// meet records which nodes have joined. mu must be held.
 func (r *Roster) meet(l signal.Listing) {
 	for _, rank := range l.Ranks(signal.Joined) {
 		r.joined[rank] = true
 	}
 }
 
-// Expected are the peers that should live, with their newest beats: those that
+// Expected returns the peers that should be alive, with their newest heartbeats: the nodes that
 // have joined and are neither done nor failed. The head is not its own peer.
 func (r *Roster) Expected(l signal.Listing) map[int]int64 {
 	beats := l.Beats(signal.BeatState)
@@ -352,9 +355,9 @@ func (r *Roster) Expected(l signal.Listing) map[int]int64 {
 	return alive
 }
 
-// Absent are the nodes, in order, whose end nobody needs to wait for: they had not
-// joined until the gate, or their daemons are lost. One that is dropped for a failure lives and ends
-// with the job.
+// Absent returns the sorted indices of the nodes that the head need not await at the end of the
+// run: they had not joined when the gate opened, or their daemons are lost. The daemon of a node
+// that was dropped because of a failure runs until the job ends.
 func (r *Roster) Absent(l signal.Listing) []int {
 	if !r.spares {
 		return nil
@@ -364,7 +367,7 @@ func (r *Roster) Absent(l signal.Listing) []int {
 	r.meet(l)
 	var absent []int
 	for rank := range r.size {
-		if r.open && !r.joined[rank] { // before, they may be about to
+		if r.open && !r.joined[rank] { // before, they may be about to join
 			absent = append(absent, rank)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package team decides which nodes of a launch the driver gets, where there are
-// more than it needs, and keeps what the head knows of them.
+// Package team decides which nodes of a launch the driver gets if there are more than it needs, and
+// holds the head's view of the membership. The chosen nodes are the members, or the team. Each
+// member has a place, a number from 0 to the number of members minus one.
 package team
 
 import (
@@ -12,12 +13,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Bounds are how many nodes the driver needs, and how many it may get. The zero
-// Bounds are all that were launched.
+// Bounds are the minimum and the maximum number of nodes for the driver. The zero value means all
+// nodes of the launch.
 type Bounds struct{ Min, Max int }
 
-// ParseBounds accepts a number of at least 1, which is both, or two of them with
-// a colon between, as torchrun does.
+// ParseBounds parses a number of at least 1, which is both the minimum and the maximum, or two
+// numbers separated by a colon, as in torchrun.
 func ParseBounds(s string) (Bounds, error) {
 	first, second, two := strings.Cut(s, ":")
 	if !two {
@@ -31,7 +32,7 @@ func ParseBounds(s string) (Bounds, error) {
 	return Bounds{Min: int(least), Max: int(most)}, nil
 }
 
-// String returns what ParseBounds accepts.
+// String returns the form that ParseBounds parses.
 func (b Bounds) String() string {
 	if b.Min == b.Max {
 		return strconv.Itoa(b.Min)
@@ -47,25 +48,25 @@ func (b Bounds) Of(size int) Bounds {
 	return Bounds{Min: b.Min, Max: min(b.Max, size)}
 }
 
-// muster is what the head knows of the nodes at one look. Nodes are told by
-// their ranks in the launch.
+// muster is the input for the choice of the members: the head's view of the nodes at one poll.
+// Nodes are given by their indices in the launch.
 type muster struct {
 	size   int
 	bounds Bounds
-	ready  []int                      // joined and checked, in order
-	gone   map[int]signal.DroppedRank // with which something is wrong
-	// patient: nobody has become ready for so long that no more are waited for
-	// than the driver needs.
+	ready  []int                      // joined and checked, sorted
+	gone   map[int]signal.DroppedRank // nodes that have failed or are lost
+	// patient reports that no further node has become ready for so long that the head now starts with
+	// the minimum for the driver.
 	patient bool
-	// settled: enough are ready for so long that a choice among them is no
-	// matter of who was a moment earlier.
+	// settled reports that enough nodes have been ready for so long that small delays do not influence
+	// the choice.
 	settled bool
-	team    []int // the present one, by place; nil before the first
+	team    []int // the present members, by place; nil before the first choice
 }
 
-// choose returns the team that there should be: the present one where nothing
-// is to change, and where it can't be changed yet; nil where none can be made
-// yet. It tells whether there can be one at all.
+// choose returns the new members. These are the present ones if nothing changes, or cannot change
+// yet, and nil if no choice is possible yet. It also reports whether a choice will be possible at
+// all.
 func (m muster) choose() (team []int, possible bool) {
 	_, headless := m.gone[0]
 	if headless || m.size-len(m.gone) < m.bounds.Min {
@@ -83,9 +84,9 @@ func (m muster) isGone(rank int) bool {
 	return gone
 }
 
-// first is the first team, of those that are fit: as many as the driver may get,
-// and in the end as many as it needs. The lowest ranks come first: launchers put
-// neighbours next to each other.
+// first returns the first members, chosen from the nodes that are fit. It waits for the maximum for
+// the driver, and finally accepts the minimum. Nodes with the lowest indices come first, because
+// launchers put neighbours next to each other. It returns nil while it waits.
 func (m muster) first(fit []int) []int {
 	all := len(fit) == m.size-len(m.gone)
 	switch {
@@ -98,9 +99,9 @@ func (m muster) first(fit []int) []int {
 	}
 }
 
-// next has spares take the places of those that are gone. Where there are not
-// enough of them the team shrinks, as far as it may, and the last ones move up.
-// All others keep their places: what runs there was told them.
+// next replaces members that are gone by spares. If there are too few spares, the number of members
+// shrinks, as far as allowed, and the last members take the free places. All others keep their
+// places, which are in the environment of their services.
 func (m muster) next(fit []int) []int {
 	if !slices.ContainsFunc(m.team, m.isGone) {
 		return m.team
@@ -124,9 +125,9 @@ func (m muster) next(fit []int) []int {
 	return team
 }
 
-// seated are the members of a generation's team, where the one before had old.
-// What runs on a member that is told its place must begin anew where the place
-// or the team's size has changed.
+// seated returns the records of the members of a generation; old are those of the previous one. If
+// ranked is set, the service of a member must restart if its place or the number of members has
+// changed.
 func seated(old []signal.Member, team []int, generation int, ranked bool) []signal.Member {
 	members := make([]signal.Member, 0, len(team))
 	for place, rank := range team {
