@@ -14,33 +14,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// starter starts the commands of active checks.
+// starter starts the commands of active checks. [process.Supervisor] implements it.
 type starter interface {
 	Start(ctx context.Context, spec process.Spec) (*process.Child, error)
 }
 
 var _ starter = (*process.Supervisor)(nil)
 
-// Active are the checks that put a node to work: shell commands of the site's own, which end with 0 (all is well), 1 (a
-// warning), 2 (it fails) or 3 (they can't tell), as plugins of Nagios do.
+// Active runs the checks that put a node to work. They are the site's own shell commands, which
+// exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown), like Nagios plugins.
 type Active struct {
-	Config  // what is off by its policy is not run
+	Config  // checks that the policy turns off are not run
 	Starter starter
-	Env     []string // their whole environment
-	Dir     string   // their working directory; empty: ours
+	Env     []string // complete environment of the commands
+	Dir     string   // working directory of the commands; empty: the current directory
 }
 
 const (
-	activeTail  = 10              // last lines that are kept of a command
-	activeStart = 4 << 10         // bytes of its standard output that are looked at for the first line
-	mostName    = 40              // bytes of a command's name in its id
-	activeGrace = 2 * time.Second // between TERM and KILL for what has taken too long
+	activeTail  = 10              // number of last output lines kept per command
+	activeStart = 4 << 10         // bytes of standard output searched for the first line
+	mostName    = 40              // maximum bytes of a command's name in its check id
+	activeGrace = 2 * time.Second // between SIGTERM and SIGKILL, after a timeout
 )
 
 var errActiveTimeout = errors.New("its time is over")
 
-// Run runs one command after the other and returns what each says; where the
-// node is not fit for that, none is run and all are told of.
+// Run runs the commands one after the other and returns one finding for each of them. If the node
+// is not fit, because it has failed another check, Run starts no command and reports each of them
+// as skipped. Checks that the policy turns off are left out.
 func (a Active) Run(ctx context.Context, fit bool) []Finding {
 	var s Sheet
 	for i, id := range activeIDs(a.Active) {
@@ -56,8 +57,8 @@ func (a Active) Run(ctx context.Context, fit bool) []Finding {
 	return s.Found
 }
 
-// activeIDs names the commands by their programs: active.nccl-test, and
-// active.nccl-test-2 for a second one of the name.
+// activeIDs returns the check ids of the commands, which are derived from the names of their
+// programs: active.nccl-test, and active.nccl-test-2 for a second command with the same name.
 func activeIDs(commands []string) []string {
 	var ids []string
 	taken := make(map[string]bool)
@@ -73,8 +74,9 @@ func activeIDs(commands []string) []string {
 	return ids
 }
 
-// programOf is the base name of a shell command's first word, behind what it
-// sets and the words that only start another program.
+// programOf returns the base name of the program that a shell command runs. It skips leading
+// variable assignments, "exec" and "env", removes characters that are unusual in names, and returns
+// "command" if nothing is left.
 func programOf(command string) string {
 	for word := range strings.FieldsSeq(command) {
 		if name, _, sets := strings.Cut(word, "="); sets && !strings.Contains(name, "/") || word == "exec" || word == "env" {
@@ -94,8 +96,10 @@ func programOf(command string) string {
 	return "command"
 }
 
-// run runs a command to its end, of which nothing is left afterwards.
+// run runs one command, adds its finding to s, and kills all processes that the command has left
+// running.
 func (a Active) run(ctx context.Context, s *Sheet, command string) {
+	// Start the command through a shell, with a time limit of its own.
 	began := time.Now()
 	limited, cancel := context.WithTimeoutCause(ctx, a.ActiveTimeout, errActiveTimeout)
 	defer cancel()
@@ -108,17 +112,19 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 		return
 	}
 	s.Each.Source = "--active-check"
-	if err != nil { // also where it ran by then: the starter ends it
+	if err != nil { // the starter kills the command if it was running already
 		s.Say(Unknown, Environment, unfinished(ctx), "", "")
 		return
 	}
-	inTime, grace, first := true, time.Duration(0), unix.SIGKILL // one that is done may have left something running
+	// A finished command may have left processes running, which are killed at once.
+	inTime, grace, first := true, time.Duration(0), unix.SIGKILL
 	select {
 	case <-child.Done():
 	case <-limited.Done():
 		inTime, grace, first = false, activeGrace, unix.SIGTERM
 	}
 	exit := child.Stop(context.Background(), grace, first)
+	// Classify the exit, a cancellation from outside, or the timeout.
 	var f *Finding
 	switch {
 	case inTime:
@@ -129,7 +135,8 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 		f = s.Fail(Environment, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitWell,
 			"see what it waits for, or give it more by --active-check-timeout")
 	}
-	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || plain(lines[0]) != f.Observed) { // not said already
+	// Keep the output lines unless the finding already contains them.
+	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || plain(lines[0]) != f.Observed) {
 		f.Lines = lines
 	}
 	if exit.Err != nil {
@@ -137,14 +144,17 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	}
 }
 
+// unfinished describes a command that was interrupted because ctx ended.
 func unfinished(ctx context.Context) string {
 	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
 }
 
 const exitWell = "exit code 0"
 
-// judgeExit says what an exit means. Any code that has no meaning is a failure:
-// what tests a node and is taken down by it is no reason to go on.
+// judgeExit adds a finding for the exit of a command. said is the first line of the command's
+// output, or empty. The shell exits with 126 or 127 if it cannot execute the command. All other
+// codes without a defined meaning are failures, because a command that tests a node and crashes is
+// no reason to continue.
 func (s *Sheet) judgeExit(exit process.Exit, said string) *Finding {
 	observed := cmp.Or(said, exit.String())
 	switch code := exit.Status(); code {
@@ -162,7 +172,7 @@ func (s *Sheet) judgeExit(exit process.Exit, said string) *Finding {
 	return s.Fail(Environment, observed, exitWell, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
 }
 
-// firstLine is the first one that is not blank.
+// firstLine returns the first line that is not blank, or an empty string.
 func firstLine(said string) string {
 	for line := range strings.Lines(said) {
 		if line = plain(line); line != "" {

@@ -12,44 +12,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What the nodes of a job are compared by. The ids are those of the checks that compare them, too.
+// Attributes by which the nodes of a job are compared. They are also the ids of the checks that
+// compare them.
 const (
 	GPUModel    = "x.gpu_model"
 	GPUCount    = "x.gpu_count"
-	CUDA        = "x.cuda"   // the newest that the driver runs: 12.8
-	Driver      = "x.driver" // 570.86.15
-	VBIOS       = "x.vbios"  // of all its GPUs
-	GSP         = "x.gsp"    // version of the GPUs' own firmware
-	Memory      = "x.memory" // of a GPU
-	NVLink      = "x.nvlink" // active links of a GPU
-	PCIe        = "x.pcie"   // the best link that the GPUs can have
+	CUDA        = "x.cuda"   // newest version that the driver supports: 12.8
+	Driver      = "x.driver" // version: 570.86.15
+	VBIOS       = "x.vbios"  // VBIOS versions of all GPUs of the node
+	GSP         = "x.gsp"    // version of the GPUs' GSP firmware
+	Memory      = "x.memory" // memory size of a GPU
+	NVLink      = "x.nvlink" // number of active links of a GPU
+	PCIe        = "x.pcie"   // fastest link that the GPUs support
 	PowerLimit  = "x.power_limit"
 	AppClocks   = "x.app_clocks"
 	Persistence = "x.persistence"
 	ECC         = "x.ecc"
 	MIG         = "x.mig"
-	GPUIdle     = "x.gpu_idle" // what is unlike an idle GPU; not told where all are as they should be
-	PeerMem     = "x.peermem"  // loaded, or none
-	IMEX        = "x.imex"     // channels and service, or none
-	NICs        = "x.nics"     // RDMA cards: 8 MT4129
-	NICRate     = "x.nic_rate" // of their active ports: 8x400 Gb/s
-	GIDs        = "x.gids"     // of their active Ethernet ports, RoCE v2 with an IPv4 address: 8 at 3
-	NICFirmware = "x.nic_fw"   // MT4129 28.39.1002
-	CPU         = "x.cpu"      // number and model
+	GPUIdle     = "x.gpu_idle" // deviations from an idle GPU; absent if all GPUs are idle
+	PeerMem     = "x.peermem"  // "loaded" or "none"
+	IMEX        = "x.imex"     // channels and service, or "none"
+	NICs        = "x.nics"     // number and models of the RDMA NICs: 8 MT4129
+	NICRate     = "x.nic_rate" // rates of their active ports: 8x400 Gb/s
+	GIDs        = "x.gids"     // GID indices (RoCE v2 with IPv4) of their active Ethernet ports: 8 at 3
+	NICFirmware = "x.nic_fw"   // firmware by model: MT4129 28.39.1002
+	CPU         = "x.cpu"      // number of CPUs and model
 	Fabric      = "x.fabric"   // NVLink domain and clique; empty: none
-	Kernel      = "x.kernel"   // of the operating system
-	Uptime      = "x.uptime"   // that it was within the hour; not told of any other node
-	Bringupd    = "x.bringupd" // this program's version
+	Kernel      = "x.kernel"   // release of the operating system kernel
+	Uptime      = "x.uptime"   // booted within the last hour; absent on other nodes
+	Bringupd    = "x.bringupd" // version of this program
 )
 
-// Group is some nodes that have told the same.
+// Group is a set of nodes that have reported the same attributes.
 type Group struct {
-	Report Report // of one of them
-	Ranks  []int
+	Report Report // report of one of the nodes
+	Ranks  []int  // sorted indices of the nodes
 }
 
-// fingerprint returns a positive number that is the same for the same traits in
-// any order, and another for others; 0 for none. It fits into 48 bits.
+// fingerprint returns a positive 48-bit hash of the traits, which does not depend on their order.
+// It returns 0 if there are no traits.
 func fingerprint(traits []Trait) int64 {
 	if len(traits) == 0 {
 		return 0
@@ -58,38 +59,40 @@ func fingerprint(traits []Trait) int64 {
 	slices.SortFunc(sorted, func(a, b Trait) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Value, b.Value)) })
 	digest := sha256.New()
 	for _, t := range slices.Compact(sorted) {
-		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // never fails, by its contract
+		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // a hash never returns an error
 	}
 	return max(1, int64(binary.BigEndian.Uint64(digest.Sum(nil))>>16))
 }
 
-// kind is how a trait is compared, and what it means where it differs.
+// kind defines how one attribute is compared and what a difference means.
 type kind struct {
-	id     string
-	what   string
+	id     string // attribute, and id of the finding
+	what   string // name of the attribute in messages
 	weight weight
 	class  Class
 	hint   string
-	// of is what of the value counts; nil: all of it.
+	// Normalisation of a value before the comparison; nil: none.
 	of func(value string) string
-	// normal is what a node has that does not tell the trait, and it is the others that are odd, however many; empty: such
-	// a node is left out of the comparison, for why it can't tell is told by its own checks.
+	// normal is the value of a node that does not report the attribute. Nodes with another value are
+	// reported as odd, even if they are the majority. If it is empty, nodes that do not report the
+	// attribute are left out of the comparison: their own checks report why it is missing.
 	normal string
 }
 
-// weight is how much it matters that nodes differ.
+// weight defines how severe a difference between nodes is.
 type weight int
 
 const (
-	warns    weight = iota
-	strictly        // it warns, and fails where strict mode is asked for
-	fails
+	warns    weight = iota // a warning in all modes
+	strictly               // a warning; a failure in strict mode
+	fails                  // a failure in all modes
 )
 
 const oneModel = "ask for one model, as by --gres=gpu:MODEL:N or --constraint"
 
-// kinds are compared in their order. Neither a reboot nor this program's version is a fault of a node: strict mode does
-// not fail for them.
+// kinds lists the compared attributes in the order of the report. Differences in the last boot or
+// in the version of this program are not faults of a node, so strict mode does not turn them into
+// failures.
 var kinds = []kind{
 	{GPUModel, "GPU model", fails, User, oneModel, nil, ""},
 	{GPUCount, "number of GPUs", fails, Node, "look at the nodes with fewer; --gpus-per-node has each of them checked for its number", nil, ""},
@@ -120,13 +123,15 @@ var kinds = []kind{
 	{Bringupd, "version of bringupd", warns, User, "start one file that all nodes see", nil, ""},
 }
 
+// major returns the major version: 12 of 12.8.
 func major(version string) string {
 	major, _, _ := strings.Cut(version, ".")
 	return major
 }
 
-// Compare tells what differs among the nodes of a job, at most once an id, and of which nodes: of none where nobody can
-// tell which are odd. hosts names the nodes of some ranks in a few words: "n[3,5-7]".
+// Compare returns the differences among the nodes of a job, at most one finding per id. Ranks of a
+// finding are the indices of the odd nodes; it is nil if no value is more common than the others.
+// hosts formats node indices as a short list of host names: "n[3,5-7]".
 func Compare(groups []Group, hosts func(ranks []int) string) []Finding {
 	var found []Finding
 	for _, k := range kinds {
@@ -138,13 +143,14 @@ func Compare(groups []Group, hosts func(ranks []int) string) []Finding {
 	return append(found, compareFabric(groups, hosts)...)
 }
 
-// value is one that some nodes have.
+// value is one value of an attribute and the nodes that have it.
 type value struct {
 	text  string
-	ranks []int // sorted
+	ranks []int // sorted node indices
 }
 
-// valuesOf returns a trait's values, what is usual first: what is normal, or what most nodes have.
+// valuesOf returns the values of an attribute, the expected value first: the normal one if the kind
+// defines it, otherwise the most common one.
 func valuesOf(groups []Group, k kind) []value {
 	byText := make(map[string][]int)
 	for _, g := range groups {
@@ -152,7 +158,7 @@ func valuesOf(groups []Group, k kind) []value {
 		switch {
 		case told && k.of != nil:
 			text = k.of(text)
-		case !told && (k.normal == "" || len(g.Report.Traits) == 0): // which tells nothing at all could not be read
+		case !told && (k.normal == "" || len(g.Report.Traits) == 0): // no attributes: unreadable
 			continue
 		case !told:
 			text = k.normal
@@ -166,7 +172,8 @@ func valuesOf(groups []Group, k kind) []value {
 	return values
 }
 
-// byCount returns the values, what most nodes have first.
+// byCount returns the values in the order of how many nodes have them, the most common first.
+// Values that are equally common are ordered by their lowest node index.
 func byCount(byText map[string][]int) []value {
 	var values []value
 	for _, text := range slices.Sorted(maps.Keys(byText)) {
@@ -181,8 +188,9 @@ func byCount(byText map[string][]int) []value {
 	return values
 }
 
-// difference names the odd nodes: those that lack the value that most have. Where two values are equally common no node
-// is odd, and all are told.
+// difference returns the finding for the odd nodes, which do not have the most common value. If the
+// two most common values are equally common, no node is odd, and the finding lists all values
+// without Ranks.
 func (k kind) difference(values []value, hosts func([]int) string) Finding {
 	usual := values[0]
 	if usual.text != k.normal && len(usual.ranks) == len(values[1].ranks) {
@@ -195,7 +203,7 @@ func (k kind) difference(values []value, hosts func([]int) string) Finding {
 	return f
 }
 
-// about tells of the nodes that have these values.
+// about returns the finding that lists these values and their nodes.
 func (k kind) about(odd []value, hosts func([]int) string) Finding {
 	f := Finding{ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.weight == strictly}
 	if k.weight == fails {
@@ -213,11 +221,12 @@ func (k kind) about(odd []value, hosts func([]int) string) Finding {
 }
 
 const (
-	mostValues = 4  // that are told
-	mostNodes  = 16 // that are told of one value
-	mostValue  = 60 // characters of one
+	mostValues = 4  // maximum number of values in a finding
+	mostNodes  = 16 // maximum number of nodes listed per value
+	mostValue  = 60 // maximum characters of a value
 )
 
+// shown returns the value shortened for a message, or "none" if it is empty.
 func shown(text string) string {
 	if text == "" {
 		return "none"
@@ -225,15 +234,17 @@ func shown(text string) string {
 	return prose.Line(text, mostValue)
 }
 
+// asOn returns the end of the expectation: ", as on 3 other nodes".
 func asOn(others int) string {
 	return fmt.Sprintf(", as on %d %s", others, prose.Noun(others, "other node"))
 }
 
-// nodes names some nodes: "n7 (rank 7)", "n[3,5-7] (ranks 3,5-7)".
+// nodes formats node indices as host names and indices, at most mostNodes: "n7 (rank 7)", "n[3,5-7]
+// (ranks 3,5-7)".
 func nodes(ranks []int, hosts func([]int) string) string {
 	told := ranks[:min(len(ranks), mostNodes)]
 	said := hosts(told)
-	if !strings.HasPrefix(said, "rank") { // where nodes have no names but their ranks
+	if !strings.HasPrefix(said, "rank") { // the nodes have names
 		said += fmt.Sprintf(" (%s)", prose.Ranks(told))
 	}
 	if more := len(ranks) - len(told); more > 0 {
@@ -242,9 +253,11 @@ func nodes(ranks []int, hosts func([]int) string) string {
 	return said
 }
 
-// compareFabric compares NVLink domains. A job may well be in several; a node that is alone in one while others share
-// theirs is not in the one that was meant, nor is one with GPUs that is in none while others are.
+// compareFabric compares the NVLink domains of the nodes. A job may use several domains. Two kinds
+// of nodes are odd: a node that is alone in its domain while others share one, and a node with GPUs
+// that is in no domain while others are in one.
 func compareFabric(groups []Group, hosts func([]int) string) []Finding {
+	// Group the nodes with GPUs by domain. Nodes without any domain have an empty value.
 	byText := make(map[string][]int)
 	for _, g := range groups {
 		text, _ := g.Report.trait(Fabric)
@@ -252,6 +265,7 @@ func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 			byText[text] = append(byText[text], g.Ranks...)
 		}
 	}
+	// Separate nodes without a domain, nodes alone in a domain, and shared domains.
 	without := value{text: "none"}
 	alone := value{text: "one of its own"}
 	size, shared := 0, false
@@ -266,6 +280,7 @@ func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 			alone.ranks = append(alone.ranks, v.ranks...)
 		}
 	}
+	// Report nodes only if other nodes are in a better position.
 	var odd []value
 	if len(without.ranks) > 0 && (shared || len(alone.ranks) > 0) {
 		odd = append(odd, without)

@@ -1,4 +1,4 @@
-// Package check knows what a check of a node says: its findings, what they mean for the job by the policy in force, and
-// how people and machines read them. It looks at what every node has: memory, disks, limits, network cards, clocks.
-// What is special about GPUs is pkg/gpu's.
+// Package check defines the findings of node checks, the policy that decides what they mean for a
+// job, and their output for people and machines. It also implements the checks that apply to every
+// node: memory, disks, limits, network cards and clocks. The checks of GPUs are in pkg/gpu.
 package check

@@ -7,12 +7,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// mostReason bounds what a launcher is told, in characters: it has a line for it.
+// mostReason is the maximum length of the reason, in characters. The launcher shows it on one line.
 const mostReason = 160
 
-// DrainLine is the command by which who runs the cluster takes the node out of service, as drain has it, to be copied
-// into a shell. It is empty where nothing failed that another node would mend, or where no shell should be given the
-// node's name.
+// DrainLine returns a shell command with which an administrator can take the node out of service,
+// built by drain. It returns an empty string if no check has failed because of the node itself, or
+// if the host name contains characters that are unsafe in a shell.
 func DrainLine(r Report, drain func(host, reason string) string) string {
 	var failed []Finding
 	for _, f := range r.Findings {
@@ -31,10 +31,11 @@ func DrainLine(r Report, drain func(host, reason string) string) string {
 	return drain(r.Host, unquoted.Replace(reason))
 }
 
-// unquoted replaces what means something to a shell between double quotes, an interactive one included.
+// unquoted replaces characters that have a special meaning inside double quotes in a shell,
+// including interactive shells.
 var unquoted = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
 
-// unlikeHost tells whether a character is in no host's name.
+// unlikeHost reports whether a character cannot be part of a host name.
 func unlikeHost(r rune) bool {
 	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return !strings.ContainsRune(accepted, r)

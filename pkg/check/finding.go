@@ -6,43 +6,43 @@ import (
 	"time"
 )
 
-// Verdict is what one check says.
+// Verdict is the result of one check.
 type Verdict string
 
-// The verdicts, from the best to the worst.
+// The verdicts, from best to worst.
 const (
-	Pass    Verdict = "PASS"
-	Skip    Verdict = "SKIP"    // not applicable here, or not supported
-	Warn    Verdict = "WARN"    // told of, and the job goes on
+	Pass    Verdict = "PASS"    // no problem found
+	Skip    Verdict = "SKIP"    // not applicable to this node, or not supported
+	Warn    Verdict = "WARN"    // reported, but the job goes on
 	Unknown Verdict = "UNKNOWN" // the check itself did not work
-	Wait    Verdict = "WAIT"    // not yet: looked at again until the deadline, a Fail then
-	Fail    Verdict = "FAIL"    // no driver starts on this node
+	Wait    Verdict = "WAIT"    // not ready yet: checked again until the deadline, then a Fail
+	Fail    Verdict = "FAIL"    // the driver is not started on this node
 )
 
-// Class is what a finding is evidence of.
+// Class says what a finding is evidence of.
 type Class string
 
-// The classes.
+// The classes of findings.
 const (
-	// Node is evidence of a fault of this node's hardware or kernel, which counts against it
-	// whatever other nodes report.
+	// Node marks a fault of this node's hardware or kernel. It counts against the node whatever other
+	// nodes report.
 	Node Class = "node"
-	// Environment is a fault that the job's settings or its image may cause on every node. It counts
-	// against this node only if another node of the job has passed the same check.
+	// Environment marks a fault that the job's settings or its image may cause on every node. It
+	// counts against this node only if another node of the job has passed the same check.
 	Environment Class = "environment"
-	// User is a fault of what the job asks for: no other node passes either.
+	// User marks a fault in the job's own request. No other node would pass the check either.
 	User Class = "user"
 )
 
-// Device is the GPU, network card or disk that a finding is about.
+// Device identifies the GPU, network card or disk that a finding is about.
 type Device struct {
-	Index int    `json:"index"`          // among its kind on the node; -1 where it has none
-	Name  string `json:"name,omitempty"` // of a network card or a disk
+	Index int    `json:"index"`          // among the node's devices of its kind; -1 if it has none
+	Name  string `json:"name,omitempty"` // set for network cards and disks
 	UUID  string `json:"uuid,omitempty"`
 	Bus   string `json:"bus,omitempty"` // PCI address: 0000:3b:00.0
 }
 
-// String names the device as people do: "GPU 3 (0000:3b:00.0)", "mlx5_0".
+// String returns the device's usual name: "GPU 3 (0000:3b:00.0)", "mlx5_0".
 func (d Device) String() string {
 	switch {
 	case d.Name != "":
@@ -58,28 +58,29 @@ func (d Device) String() string {
 	}
 }
 
-// Finding is what one check says of one thing.
+// Finding is the result of one check for one device or for the whole node.
 type Finding struct {
-	ID       string  `json:"id"` // gpu.remap: never another meaning
+	ID       string  `json:"id"` // gpu.remap; never reused for another meaning
 	Device   *Device `json:"device,omitempty"`
 	Verdict  Verdict `json:"verdict"`
-	Observed string  `json:"observed"`           // what was seen
-	Expected string  `json:"expected,omitempty"` // what would pass
-	Source   string  `json:"source,omitempty"`   // the call or the path that told
-	Hint     string  `json:"hint,omitempty"`     // what to do about it; empty where nothing is wrong
-	Class    Class   `json:"class,omitempty"`    // empty where nothing is wrong
-	// Patience is for how long a Wait is worth it; 0: until the deadline.
+	Observed string  `json:"observed"`           // the observed state
+	Expected string  `json:"expected,omitempty"` // the state that would pass
+	Source   string  `json:"source,omitempty"`   // system call or path that was read
+	Hint     string  `json:"hint,omitempty"`     // instructions to fix it; empty if nothing is wrong
+	Class    Class   `json:"class,omitempty"`    // empty if nothing is wrong
+	// Patience limits how long a Wait is retried; 0: until the deadline.
 	Patience time.Duration `json:"patience_ns,omitempty"`
-	// Strict says that strict makes a Fail of this Warn.
+	// Strict says that strict mode turns this Warn into a Fail.
 	Strict bool `json:"strict,omitempty"`
-	// By is the setting that has made this verdict of another one: gpu.busy=warn.
+	// By is the setting that has changed the verdict, such as gpu.busy=warn; empty if none has.
 	By string `json:"by,omitempty"`
-	// Lines are the last ones that a command has said.
+	// Lines are the last output lines of a command.
 	Lines []string `json:"lines,omitempty"`
-	// Ranks are those of the nodes that it is about, sorted, where several were looked at; Nodes are their names.
+	// Ranks are the sorted indices of the nodes that the finding is about, if several nodes were
+	// checked. Nodes are the names of these nodes.
 	Ranks []int    `json:"-"`
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// Quiet tells whether there is nothing to do about the finding.
+// Quiet reports whether the finding needs no action: the check has passed or was skipped.
 func (f Finding) Quiet() bool { return f.Verdict == Pass || f.Verdict == Skip }

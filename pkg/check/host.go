@@ -14,50 +14,54 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// answerLimit is for how long a look waits for the kernel: a dead disk or the
-// firmware of a dead network card blocks who asks, for minutes or for good.
+// answerLimit is how long one round of checks waits for the kernel. A dead disk or the firmware of
+// a dead network card can block a system call for minutes or for ever.
 const answerLimit = 2 * time.Second
 
-// patienceForAnswers is for how long a missing answer may be due to load alone: the fsync of one byte waits for all
-// that others write to the same disk.
+// patienceForAnswers is how long the checks wait for a missing answer before they fail. Load alone
+// can delay an answer by that much: the fsync of a single byte waits for everything that other
+// processes write to the same disk.
 const patienceForAnswers = 30 * time.Second
 
-// Host looks at what every node has: memory, disks, limits, network cards. The zero Host looks at this machine. It
-// remembers what its earlier looks have seen; there is one look at a time.
+// Host checks what every node has: memory, disks, limits and network cards. The zero Host checks
+// the local machine. It keeps state between calls of [Host.Look], which must not run concurrently.
 type Host struct {
-	Root        string // where /proc and /sys are; empty: /
-	TempDir     string // where services keep their files; empty: the system's
-	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
-	Tasks       uint64 // processes and threads that the services need; 0: none, or not known
-	GPUs        bool   // the job may use GPUs, where the node has some
+	Root        string // directory that contains /proc and /sys; empty: /
+	TempDir     string // directory for the services' temporary files; empty: the system's
+	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none or unknown
+	Tasks       uint64 // processes and threads that the services need; 0: none or unknown
+	GPUs        bool   // the job uses the node's GPUs, if it has any
 
-	// Environ is what the driver is to have, which says over what it talks to the other nodes; nil: not known.
+	// Environ is the driver's environment, which defines the interfaces that the job uses to reach
+	// other nodes; nil: unknown.
 	Environ []string
-	Nodes   int // of the job; 0: not known
+	Nodes   int // number of nodes of the job; 0: unknown
 
-	kernel  kernel               // nil: the machine's
-	nics    []Trait              // what the last look has seen of the network cards
-	pending map[string]*question // what the kernel has not answered yet, by check
-	errors  map[string]int       // counts of errors as first seen, by counter; owned by the check that counts them
+	kernel  kernel               // nil: the local machine
+	nics    []Trait              // attributes of the network cards from the last inspection
+	pending map[string]*question // checks that still wait for the kernel, by check id
+	errors  map[string]int       // first values of the error counters, by path; owned by their check
 }
 
-// kernel is what a look asks of the machine otherwise than by reading files.
+// kernel answers the questions that reading files cannot answer.
 type kernel interface {
-	// Space returns the room of the file system that has the path.
+	// Space returns the free space of the file system that contains path.
 	Space(path string) (signal.Space, error)
-	// Prove writes a byte to a file of its own in a directory, through to the disk, and leaves nothing.
+	// Prove writes one byte to a temporary file in a directory and syncs it to the disk. It leaves no
+	// file behind.
 	Prove(dir string) error
-	// Limit returns a limit of this process.
+	// Limit returns a resource limit of this process.
 	Limit(resource int) (unix.Rlimit, error)
 }
 
-// probe is one check: it asks, and judges what was answered.
+// probe is one check of the machine. Its function reads the state and adds findings to the sheet.
 type probe struct {
 	id     string
 	source string
 	look   func(*Sheet)
 }
 
+// probes returns the checks in the order of the report.
 func (h *Host) probes() []probe {
 	return []probe{
 		{idIB, h.path(ibClass), h.lookIB},
@@ -69,13 +73,14 @@ func (h *Host) probes() []probe {
 	}
 }
 
-// question is a probe under way.
+// question is a probe that runs, or has run, in its own goroutine.
 type question struct {
 	Sheet
 	asked    time.Time
-	answered chan struct{} // closed by the goroutine that asks, once the sheet is written
+	answered chan struct{} // closed by the goroutine when the sheet is complete
 }
 
+// ask runs the probe in a goroutine of its own.
 func (p probe) ask() *question {
 	q := &question{asked: time.Now(), answered: make(chan struct{}), Sheet: Sheet{Each: Finding{ID: p.id, Source: p.source}}}
 	go func() {
@@ -85,8 +90,9 @@ func (p probe) ask() *question {
 	return q
 }
 
-// Look makes all checks of the host once, side by side. It takes 2 s at most, or until ctx ends: a check that has no
-// answer by then has a finding that says so. Each check has one finding where all is well.
+// Look runs all checks of the host once, concurrently. It returns after at most 2 s or when ctx
+// ends. A check that has not finished by then yields a finding that says so. There is one finding
+// per check if all is well. The second parameter is unused.
 func (h *Host) Look(ctx context.Context, _ func([]Finding)) (findings []Finding) {
 	if h.kernel == nil {
 		h.kernel = machine{}
@@ -98,7 +104,7 @@ func (h *Host) Look(ctx context.Context, _ func([]Finding)) (findings []Finding)
 	defer cancel()
 	probes := h.probes()
 	for _, p := range probes {
-		// What hangs must not take one more goroutine, and its thread, with each look.
+		// A check that hangs keeps its goroutine and thread. Do not start another one each time.
 		if h.pending[p.id] == nil {
 			h.pending[p.id] = p.ask()
 		}
@@ -109,8 +115,8 @@ func (h *Host) Look(ctx context.Context, _ func([]Finding)) (findings []Finding)
 	return findings
 }
 
-// answer waits for the probe's findings until ctx ends. Its goroutine is left behind then, for the kernel won't let go
-// of it.
+// answer waits until the probe has finished or ctx ends, and returns its findings. If the probe
+// hangs in the kernel, its goroutine stays behind, and answer returns a Wait.
 func (h *Host) answer(ctx context.Context, p probe) []Finding {
 	q := h.pending[p.id]
 	select {
@@ -126,7 +132,7 @@ func (h *Host) answer(ctx context.Context, p probe) []Finding {
 	}
 	silent := Sheet{Each: Finding{ID: p.id, Source: p.source}}
 	by := Node
-	if p.id == idDisk { // the job chooses the directory, which may be on a share
+	if p.id == idDisk { // the job chooses the directory, which may be on a shared file system
 		by = Environment
 	}
 	silent.Say(Wait, by, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
@@ -135,17 +141,17 @@ func (h *Host) answer(ctx context.Context, p probe) []Finding {
 	return silent.Found
 }
 
-// path returns where an absolute path of the machine is.
+// path returns the location below Root of an absolute path.
 func (h *Host) path(absolute string) string { return filepath.Join("/", h.Root, absolute) }
 
-// readText returns what a file of the kernel's has, without blanks around it.
+// readText returns the contents of a kernel file without surrounding white space.
 func readText(path ...string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(path...))
 	return strings.TrimSpace(string(text)), err
 }
 
-// IDs are those of all checks of the host, of the share, of nodes side by side,
-// and of a site's own commands, in the order of these.
+// IDs returns the ids of all checks in this package: the site's active commands, the host, the
+// shared file system and the comparison of nodes.
 func IDs(active []string) []string {
 	ids := append(activeIDs(active), idShare, idClock, Fabric)
 	for _, p := range new(Host).probes() {

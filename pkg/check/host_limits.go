@@ -15,14 +15,15 @@ const (
 	limitsSource = "getrlimit"
 )
 
-// enoughFiles is how many open files the services of a job of some hundred nodes need: a head holds several connections
-// to each worker of all of them. Launch scripts ask for 65535 and go on with less; nobody should read a warning before
-// each small job on a machine that allows 20000.
+// enoughFiles is the number of open files that the services of a job of some hundred nodes need: a
+// head holds several connections to each worker. Launch scripts request 65535 and continue with
+// less. A limit of 20000, which some machines have, must not cause a warning before each small job.
 const enoughFiles = 8192
 
-// lookLimits judges the hard limit of files, for the soft one is raised to it, and the soft limit of locked memory,
-// which children have as it is. Without the processes and threads that they need services retry for
-// minutes: what they are refused looks as if it could pass.
+// lookLimits checks three limits. For open files it checks the hard limit, because the soft limit
+// is raised to it; for locked memory the soft limit, which child processes inherit unchanged. Too
+// few processes and threads are a failure: services retry for minutes, because the error looks
+// temporary.
 func (h *Host) lookLimits(s *Sheet) {
 	files, filesErr := h.kernel.Limit(unix.RLIMIT_NOFILE)
 	locked, lockedErr := h.kernel.Limit(unix.RLIMIT_MEMLOCK)
@@ -53,6 +54,7 @@ func (h *Host) lookLimits(s *Sheet) {
 	}
 }
 
+// filesText formats a number of open files for "N open files".
 func filesText(n uint64) string {
 	if n == unix.RLIM_INFINITY {
 		return "any number of"
@@ -60,6 +62,7 @@ func filesText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// lockedText formats an amount of locked memory in bytes.
 func lockedText(n uint64) string {
 	if n == unix.RLIM_INFINITY {
 		return "any amount"

@@ -21,14 +21,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// machine is the machine itself.
+// machine reads the state of the local machine. It implements [kernel].
 type machine struct{}
 
 var _ kernel = machine{}
 
 func (machine) Space(path string) (signal.Space, error) { return signal.SpaceOf(path) }
 
-// Prove removes the file before it writes, so that nothing stays behind where the write never returns.
+// Prove removes the file before it writes, so that nothing stays behind if the write never returns.
 func (machine) Prove(dir string) error {
 	file, err := os.CreateTemp(dir, ".bringupd-check-*")
 	if err != nil {
@@ -41,7 +41,7 @@ func (machine) Prove(dir string) error {
 	if err == nil {
 		err = file.Sync()
 	}
-	// Some file systems have nothing to sync, and say so.
+	// Some file systems do not support fsync and return one of these errors.
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
 	}
@@ -52,8 +52,8 @@ func (machine) Limit(resource int) (limit unix.Rlimit, err error) {
 	return limit, unix.Getrlimit(resource, &limit)
 }
 
-// memoryOf returns how much memory this process may use, in bytes: the
-// machine's, or the least limit of its cgroup. 0 where it can't be told.
+// memoryOf returns how much memory this process may use, in bytes: the machine's memory or the
+// lowest limit of its cgroups. It returns 0 if that is unknown.
 func memoryOf(root string) uint64 {
 	memory, limit := machineMemory(root), uint64(process.MemoryLimit(root))
 	if memory == 0 || limit > 0 && limit < memory {
@@ -62,6 +62,7 @@ func memoryOf(root string) uint64 {
 	return memory
 }
 
+// machineMemory returns the total memory of the machine in bytes, or 0 if it cannot be read.
 func machineMemory(root string) (bytes uint64) {
 	text, err := readText(root, "proc/meminfo")
 	if _, bad := fmt.Sscanf(text, "MemTotal: %d kB", &bytes); err != nil || bad != nil {
@@ -70,12 +71,13 @@ func machineMemory(root string) (bytes uint64) {
 	return bytes << 10
 }
 
-// cpuinfoStart is how much of /proc/cpuinfo has the first processor in it. More
-// is not read: the kernel asks each processor for its frequency.
+// cpuinfoStart is the number of bytes of /proc/cpuinfo that are read. They contain the first
+// processor. Reading more is slow, because the kernel queries each processor's frequency.
 const cpuinfoStart = 4096
 
-// Traits are what the hosts of a job are compared by, as the last look has seen them. Nodes that are alike have the same,
-// to the letter: nothing is in them that only one node has, as a name, an address or a count of what has happened.
+// Traits returns the attributes by which the hosts of a job are compared, as of the last call of
+// [Host.Look]. Equal nodes have exactly the same values, so the values must not contain anything
+// specific to one node, such as names, addresses or event counts.
 func (h *Host) Traits() []Trait {
 	root := h.path("")
 	traits := slices.Clone(h.nics)
@@ -100,17 +102,20 @@ func (h *Host) Traits() []Trait {
 	return traits
 }
 
-// justNow is for how long a node is one that was just rebooted: whoever does it comes back to look within the hour.
+// justNow is the time after a boot during which a node counts as just rebooted. Administrators
+// usually check a node within an hour of its reboot.
 const justNow = time.Hour
 
+// exists reports whether a path exists below Root.
 func (h *Host) exists(path string) bool {
 	_, err := os.Lstat(h.path(path))
 	return err == nil
 }
 
-// peermem tells whether network cards can reach the memory of GPUs by a kernel module, nvidia_peermem or the one before
-// it, which NCCL and UCX find in the same way (src/transport/net_ib/gdr.cc, src/uct/ib/base/ib_md.c). Without it they may
-// still do so by DMA-BUF: none is well where all nodes have none.
+// peermem reports whether a kernel module gives network cards access to GPU memory: nvidia_peermem
+// or its predecessor. NCCL and UCX detect the modules in the same way (src/transport/net_ib/gdr.cc,
+// src/uct/ib/base/ib_md.c). Without a module, DMA-BUF may still give that access, so "none" is fine
+// if it is the same on all nodes.
 func (h *Host) peermem() Trait {
 	if h.exists("/sys/module/nvidia_peermem") || h.exists("/sys/kernel/mm/memory_peers/nv_mem") {
 		return Trait{ID: PeerMem, Value: "loaded"}
@@ -118,10 +123,11 @@ func (h *Host) peermem() Trait {
 	return Trait{ID: PeerMem, Value: "none"}
 }
 
-// imex tells what the node has of IMEX, by which GPUs reach each other's memory between nodes of one NVLink domain: a
-// channel, which is not there after a reboot unless somebody makes it, and the service, whose cgroup there is for as long
-// as it runs (NVIDIA's IMEX guide, "IMEX Channels" and "Getting Started"). Not told are the channels' numbers, for other
-// jobs may have some, and the list of nodes in the service's domain, for each rack of a job has another.
+// imex returns the state of IMEX, with which GPUs of one NVLink domain access each other's memory
+// across nodes. It reports whether a channel exists, which after a reboot must be created again,
+// and whether the service runs, which is seen by its cgroup (NVIDIA's IMEX guide, "IMEX Channels"
+// and "Getting Started"). The numbers of the channels are left out because some may belong to other
+// jobs; the node list of the service's domain is left out because each rack of a job has its own.
 func (h *Host) imex() []Trait {
 	channels, err := os.ReadDir(h.path("/dev/nvidia-caps-imex-channels"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -132,16 +138,17 @@ func (h *Host) imex() []Trait {
 		has = append(has, "channels")
 	}
 	const unit = "system.slice/nvidia-imex.service"
-	if h.exists("/sys/fs/cgroup/"+unit) || h.exists("/sys/fs/cgroup/systemd/"+unit) { // of cgroup v2 and v1
+	if h.exists("/sys/fs/cgroup/"+unit) || h.exists("/sys/fs/cgroup/systemd/"+unit) { // cgroup v2 and v1
 		has = append(has, "service")
 	}
 	return []Trait{{ID: IMEX, Value: cmp.Or(strings.Join(has, " and "), "none")}}
 }
 
-// nicTraits are what nodes are compared by of their network cards. They are read by the look at the ports, which may take
-// a card's firmware for ever. What could not be read is left out.
+// nicTraits returns the attributes of the network cards by which nodes are compared. The caller
+// must be the check of the ports, because reading them may hang for ever in a card's firmware.
+// Values that cannot be read are left out.
 func (h *Host) nicTraits(ports []port) []Trait {
-	devices, _ := h.devices() // whose ports have just been read
+	devices, _ := h.devices() // cannot fail: their ports have just been read
 	var models, firmware []string
 	for _, device := range devices {
 		kind, _ := readText(h.path(ibClass), device, "hca_type")
@@ -163,7 +170,8 @@ func (h *Host) nicTraits(ports []port) []Trait {
 	return traits
 }
 
-// countCPUs counts a list as the kernel writes it: 0-3,8. 0 where it is none.
+// countCPUs returns the number of CPUs in a list in the kernel's format, such as 0-3,8. It returns
+// 0 if the list is malformed.
 func countCPUs(list string) int {
 	all, err := roles.ExpandNodeList("["+list+"]", 0)
 	if err != nil {
@@ -172,7 +180,8 @@ func countCPUs(list string) int {
 	return len(all)
 }
 
-// modelOf returns the name of the first processor's model; empty where the kernel has none, as on ARM.
+// modelOf returns the model name of the first processor. It is empty if the kernel reports none, as
+// on ARM.
 func modelOf(root string) string {
 	file, err := os.Open(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {

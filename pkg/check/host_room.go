@@ -15,16 +15,19 @@ import (
 const idDisk = "host.disk"
 
 const (
-	// leastFree and fewFiles are what a service needs to begin at all.
+	// leastFree (bytes) and fewFiles (inodes) are the minimum free space with which a service can
+	// start.
 	leastFree = 500 << 20
 	fewFiles  = 1000
-	// lowFree is the part of a disk that should be free. It is only told of, but where strict: a tenth of a large disk
-	// is a lot, and a user's own machine may well have less.
+	// lowFree is the fraction of a disk that should be free. Less is only a warning, except in strict
+	// mode: a tenth of a large disk is a lot, and a user's own machine often has less.
 	lowFree = 0.10
 )
 
+// tempDir returns the directory for temporary files.
 func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
 
+// lookDisk checks the free space of the directory for temporary files and writes a byte to it.
 func (h *Host) lookDisk(s *Sheet) {
 	space, err := h.kernel.Space(s.Each.Source)
 	wrong := h.kernel.Prove(s.Each.Source)
@@ -46,7 +49,7 @@ func (h *Host) lookDisk(s *Sheet) {
 	}
 }
 
-// roomOf says how much room there is, and whether it is enough.
+// roomOf describes the free space and classifies it as Pass, Warn or Fail.
 func roomOf(s signal.Space) (observed string, verdict Verdict) {
 	verdict = Pass
 	observed = fmt.Sprintf("%s of %s free (%.0f %%)", prose.Size(s.Free), prose.Size(s.Size), 100*part(s.Free, s.Size))
@@ -61,7 +64,7 @@ func roomOf(s signal.Space) (observed string, verdict Verdict) {
 	return observed, verdict
 }
 
-// part is the part of whole that some is; 1 where whole is 0.
+// part returns some as a fraction of whole, or 1 if whole is 0.
 func part(some, whole uint64) float64 {
 	if whole == 0 {
 		return 1
@@ -69,8 +72,8 @@ func part(some, whole uint64) float64 {
 	return float64(some) / float64(whole)
 }
 
-// tempSetting names the setting that has chosen the directory for temporary files, to begin a
-// finding; empty if nobody has.
+// tempSetting returns the setting that has chosen the directory for temporary files, as the
+// beginning of a finding. It is empty if the directory is the system's default.
 func (h *Host) tempSetting() string {
 	dir := h.tempDir()
 	switch value := os.Getenv("TMPDIR"); {
@@ -82,8 +85,8 @@ func (h *Host) tempSetting() string {
 	return ""
 }
 
-// unwritten tells, of an error of writing a byte, what it is without the path, which the finding
-// has, and how to mend it.
+// unwritten returns the reason and a hint for an error that writing a byte has returned. The reason
+// does not contain the path, because the finding already has it.
 func unwritten(err error) (why, hint string) {
 	number, known := errors.AsType[syscall.Errno](err)
 	if why = err.Error(); known {
@@ -111,19 +114,21 @@ const (
 )
 
 const (
-	// smallShm is the part of the memory below which frameworks that share
-	// arrays in /dev/shm do worse: some keep as much in it by themselves.
+	// smallShm is the fraction of the memory that /dev/shm should have at least. With less, frameworks
+	// that share arrays in /dev/shm are slower; some use that fraction by default.
 	smallShm = 0.30
-	// usedShm is the part of /dev/shm that is used before anything of this job
-	// runs: what dead jobs have left there is memory that nobody gives back.
+	// usedShm is the fraction of /dev/shm that may be in use before the job starts. Files that dead
+	// jobs have left there occupy memory that is never freed.
 	usedShm = 0.50
 )
 
+// lookShm checks the size and the free space of /dev/shm.
 func (h *Host) lookShm(s *Sheet) {
 	const (
 		enlarge = "enlarge it: mount -o remount,size=..., or what the container's runtime has for it (--shm-size)"
 		leaving = "remove what earlier jobs left there, in an epilog"
 	)
+	// Collect the sizes: of /dev/shm, of the memory and of the object store.
 	space, err := h.kernel.Space(s.Each.Source)
 	memory, store := memoryOf(h.path("")), uint64(max(0, h.ObjectStore))
 	used := space.Size - min(space.Free, space.Size)
@@ -131,6 +136,7 @@ func (h *Host) lookShm(s *Sheet) {
 	if memory > 0 {
 		observed += fmt.Sprintf(", of %s of memory", prose.Size(memory))
 	}
+	// The object store is a requirement; the other limits only give warnings.
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		const mount = "mount it, or have the container's runtime do so"
@@ -158,23 +164,25 @@ const (
 )
 
 const (
-	// An offset above wrongClock misleads people who read the times of two nodes side by side; one above worseClock
-	// fails where strict. It never fails otherwise: no part of a run compares the clocks of two nodes.
+	// A clock offset above wrongClock misleads readers who compare the times of two nodes. An offset
+	// above worseClock is a failure in strict mode. Other modes only warn, because no part of a run
+	// compares the clocks of two nodes.
 	wrongClock = 2 * time.Second
 	worseClock = 30 * time.Second
 )
 
-// Share is what is known of the log directory's share. Only pkg/signal looks at it: these facts come from there.
+// Share holds what is known about the shared file system of the log directory. Only pkg/signal
+// accesses that file system; it supplies these facts.
 type Share struct {
 	Path     string
-	Space    *signal.Space  // nil: not asked, or not told
-	SpaceErr error          // why it was not told
-	Offset   *time.Duration // by how much the server's clock is ahead; nil: not known
-	Exposure signal.Exposure
+	Space    *signal.Space   // nil: not requested or not available
+	SpaceErr error           // reason if Space is not available
+	Offset   *time.Duration  // lead of the server's clock over the node's; nil: unknown
+	Exposure signal.Exposure // possibilities for another user to replace the directory
 }
 
-// JudgeShare judges the room on the share, who could replace the directory, and this node's clock, as far as they are
-// known.
+// JudgeShare checks the space on the shared file system, the permissions of the directories above
+// the log directory, and this node's clock. It skips what is unknown.
 func JudgeShare(share Share) []Finding {
 	s := Sheet{Each: Finding{ID: idShare, Source: share.Path}}
 	share.judgeRoom(&s)
@@ -186,8 +194,9 @@ func JudgeShare(share Share) []Finding {
 	return s.Found
 }
 
-// judgeRoom only warns of a share that is nearly full: the daemons write little to it, and the driver's results may go
-// elsewhere. A tenth of a share is more than a job needs.
+// judgeRoom only warns if the shared file system is nearly full: the daemons write little to it,
+// and the driver's results may go elsewhere. It does not apply lowFree, because a tenth of a shared
+// file system is more than a job needs.
 func (share Share) judgeRoom(s *Sheet) {
 	if share.SpaceErr != nil {
 		s.unread(share.SpaceErr)
@@ -205,6 +214,7 @@ func (share Share) judgeRoom(s *Sheet) {
 		"free space there, or give another --log-dir").Strict = true
 }
 
+// judgeClock checks the offset between this node's clock and the server's.
 func (share Share) judgeClock(s *Sheet) {
 	if share.Offset == nil {
 		return

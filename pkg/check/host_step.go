@@ -9,13 +9,13 @@ import (
 
 const (
 	idStep     = "host.step"
-	stepSource = "SLURM_*" // of the environment
+	stepSource = "SLURM_*" // variables of the environment
 )
 
-// maxCPU bounds the numbers of CPUs that are read: Linux has at most 8192 (NR_CPUS).
+// maxCPU is the highest CPU number that is accepted: Linux supports at most 8192 CPUs (NR_CPUS).
 const maxCPU = 1<<13 - 1
 
-// lookStep judges whether a step of Slurm's has what its job has.
+// lookStep checks whether a Slurm step has all the resources of its job.
 func (h *Host) lookStep(s *Sheet) {
 	env := roles.EnvironmentOf(h.Environ)
 	for _, lack := range roles.Shortfalls(env, h.ownCPUs(), h.nodeCPUs()) {
@@ -30,9 +30,9 @@ func (h *Host) lookStep(s *Sheet) {
 	}
 }
 
-// ownCPUs returns how many CPUs this process may use; 0 if that cannot be read.
+// ownCPUs returns how many CPUs this process may use, or 0 if that cannot be read.
 func (h *Host) ownCPUs() int {
-	status, _ := readText(h.path("/proc/self/status")) // what cannot be read has no such line
+	status, _ := readText(h.path("/proc/self/status")) // on error the text is empty and lacks the line
 	for line := range strings.Lines(status) {
 		if list, is := strings.CutPrefix(line, "Cpus_allowed_list:"); is {
 			return countRanges(list)
@@ -41,13 +41,14 @@ func (h *Host) ownCPUs() int {
 	return 0
 }
 
-// nodeCPUs returns how many CPUs the node has; 0 if that cannot be read.
+// nodeCPUs returns how many CPUs the node has, or 0 if that cannot be read.
 func (h *Host) nodeCPUs() int {
-	online, _ := readText(h.path("/sys/devices/system/cpu/online")) // an empty list has none
+	online, _ := readText(h.path("/sys/devices/system/cpu/online")) // on error the list is empty, for 0 CPUs
 	return countRanges(online)
 }
 
-// countRanges returns how many numbers a list of the kernel's has; 0 if it is none.
+// countRanges returns the number of elements of a list in the kernel's format, or 0 if the list is
+// malformed.
 func countRanges(list string) int {
 	numbers, err := prose.ParseRanges(strings.TrimSpace(list), maxCPU)
 	if err != nil {

@@ -14,18 +14,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// mostGIDs is how many entries of a port's table of GIDs are read: an address has two, of RoCE v1 and v2, and a port has
-// few addresses. Tables have 128 and more.
+// mostGIDs is how many entries of a port's GID table are read. An address has two entries, for RoCE
+// v1 and v2, and a port has few addresses. Tables have 128 entries and more.
 const mostGIDs = 16
 
-// gid returns an entry of the port's table; not valid where it is empty, or the table ends before it. The kernel shows an
-// empty one as zero, and the older ones refuse with EINVAL (show_port_gid in drivers/infiniband/core/sysfs.c).
+// gid returns an entry of the port's GID table. The address is invalid if the entry is empty or
+// beyond the end of the table. The kernel shows an empty entry as zero; older kernels return EINVAL
+// (show_port_gid in drivers/infiniband/core/sysfs.c).
 func (p port) gid(index int) (netip.Addr, error) {
 	text, err := readText(p.path, "gids", strconv.Itoa(index))
 	switch {
 	case errors.Is(err, syscall.EINVAL):
 		return netip.Addr{}, nil
-	case errors.Is(err, fs.ErrNotExist): // where there is a table at all
+	case errors.Is(err, fs.ErrNotExist): // not an error if the table exists
 		_, err = os.Lstat(filepath.Join(p.path, "gids"))
 		return netip.Addr{}, err
 	case err != nil:
@@ -38,7 +39,8 @@ func (p port) gid(index int) (netip.Addr, error) {
 	return address, nil
 }
 
-// routable tells at which indices the port has a GID of RoCE v2 with an IPv4 address, which is what NCCL prefers.
+// routable returns the indices of the port's RoCE v2 GIDs with an IPv4 address, which NCCL prefers:
+// "at 3 and 5", or "with none".
 func (p port) routable() (string, error) {
 	var at []string
 	for index := range mostGIDs {
@@ -50,7 +52,7 @@ func (p port) routable() (string, error) {
 				at = append(at, strconv.Itoa(index))
 			}
 		}
-		if err != nil && !errors.Is(err, syscall.EINVAL) { // an entry without a type was emptied since
+		if err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: the entry was removed since
 			return "", err
 		}
 	}
@@ -60,8 +62,8 @@ func (p port) routable() (string, error) {
 	return "at " + strings.Join(at, " and "), nil
 }
 
-// gidTrait tells of the active Ethernet ports at which indices they have their GIDs; nothing where there are none, or
-// where some could not be read.
+// gidTrait returns the GID indices of the active Ethernet ports as an attribute. It returns nil if
+// there are no such ports or if some could not be read.
 func gidTrait(ports []port) []Trait {
 	var all []string
 	for _, p := range ports {
@@ -80,8 +82,9 @@ func gidTrait(ports []port) []Trait {
 	return []Trait{{ID: GIDs, Value: tally(all, " ")}}
 }
 
-// judgeGID tells where NCCL is to use an entry of the table that is empty: it takes the index as it is
-// (ncclIbGetGidIndex in src/transport/net_ib). A negative one, and what is no number, leaves the choice to NCCL.
+// judgeGID warns if NCCL_IB_GID_INDEX selects an empty entry of the port's GID table. NCCL uses the
+// index without checking it (ncclIbGetGidIndex in src/transport/net_ib). With a negative index or
+// an invalid number, NCCL chooses an entry itself.
 func (h *Host) judgeGID(s *Sheet, p port) {
 	text, _ := process.LookupEnv(h.Environ, "NCCL_IB_GID_INDEX")
 	index, err := strconv.Atoi(text)

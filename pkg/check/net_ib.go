@@ -22,43 +22,43 @@ const (
 	ibClass = "/sys/class/infiniband"
 )
 
-// trainingPatience is for how long a link in training is waited for: training takes seconds, and without a cable it
-// never ends.
+// trainingPatience is how long the checks wait for a link in training. Training takes seconds;
+// without a cable it never ends.
 const trainingPatience = time.Minute
 
-// managementPart is the part of its like's rate up to which an Ethernet port is for management: nothing is computed
-// over it.
+// managementPart is a fraction of the rate of comparable ports. A slower Ethernet port is a
+// management port, which does not carry the job's traffic.
 const managementPart = 0.25
 
-// port is what the kernel tells of one port of an RDMA device.
+// port is the state of one port of an RDMA device, as read from the kernel.
 type port struct {
 	device string // mlx5_0
-	name   string // as administrators name it: mlx5_3, mlx4_0 port 2
+	name   string // name that administrators use: mlx5_3, mlx4_0 port 2
 	path   string
 	work
 	state, phys state
-	rate        float64 // Gb/s
-	err         error   // what could not be read
-	by          string  // the variable of the driver's that names it; empty: the job can do without it
+	rate        float64 // in Gb/s
+	err         error   // first error in reading the port
+	by          string  // variable that names the port; empty if the job does not require it
 }
 
-// work is what the ports that do the same work on a node have in common: they are the same port of the same function of
-// the same card. The rate can't tell, for a port that is down has none. Many cards have a second port that nobody has
-// put a cable in.
+// work identifies comparable ports of a node: the same port of the same function of the same card
+// model. The rate is not part of it, because a port that is down has none. Many cards have a second
+// port without a cable.
 type work struct {
-	board    string // what kind of card it is on
-	function string // of that card: "1" in 0000:3b:00.1
-	number   int    // of the port
+	board    string // model of the card
+	function string // PCI function: "1" in 0000:3b:00.1
+	number   int    // number of the port
 	layer    string // InfiniBand, Ethernet
 }
 
-// state is one of a port's, as a number and in the kernel's words.
+// state is the state of a port: its number and the kernel's name for it.
 type state struct {
 	number int
 	said   string
 }
 
-// The states, as the InfiniBand specification numbers them.
+// Port states, numbered by the InfiniBand specification.
 const (
 	stateInit        = 2
 	stateArmed       = 3
@@ -66,7 +66,7 @@ const (
 	stateActiveDefer = 5
 )
 
-// The physical states.
+// Physical port states.
 const (
 	physPolling  = 2
 	physTraining = 4
@@ -74,16 +74,18 @@ const (
 	physRecovery = 6
 )
 
-// active is what NCCL asks of a port before it uses it: its state alone.
+// active reports whether NCCL would use the port. NCCL checks only the state.
 func (p port) active() bool { return p.err == nil && p.state.number == stateActive }
 
-// lookIB judges the ports that the job names, and those that are unlike their like. What is wrong has a finding a port.
+// lookIB checks the ports that the job names, and compares the other ports with comparable ones. It
+// adds one finding for each port with a problem.
 //
-// A node is not unfit for a port that is down: NCCL takes whatever ports are active (src/transport/net_ib/init.cc), many
-// cards have a second port without a cable, and only the site knows which should be up. NHC (check_hw_ib in
-// scripts/lbnl_hw.nhc) asks for one active port, of a device and a rate that the site may name; gpud judges no port
-// where nobody has told it how many there should be (components/accelerator/nvidia/infiniband/evaluate_threshold.go).
-// That a node has fewer or slower ports than the other nodes of its job is told by x.nic_rate.
+// A port that is down does not make a node unfit: NCCL uses the ports that are active
+// (src/transport/net_ib/init.cc), many cards have a second port without a cable, and only the site
+// knows which ports should be up. NHC (check_hw_ib in scripts/lbnl_hw.nhc) requires one active
+// port, with a device and rate that the site may configure. gpud checks no port unless the expected
+// number is configured (components/accelerator/nvidia/infiniband/evaluate_threshold.go). The
+// comparison x.nic_rate reports nodes with fewer or slower ports than the other nodes of the job.
 func (h *Host) lookIB(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
@@ -95,12 +97,14 @@ func (h *Host) lookIB(s *Sheet) {
 		s.Skip("there are no RDMA network cards")
 		return
 	}
+	// Check each port. Its findings name the port.
 	whole := s.Each
 	for _, p := range ports {
 		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.name}
 		p.judge(s, ports)
 		h.judgeGID(s, p)
 	}
+	// Summarise all ports unless one of them has a finding.
 	s.Each = whole
 	rates := activeRates(ports)
 	down := len(ports) - len(rates)
@@ -116,13 +120,14 @@ func (h *Host) lookIB(s *Sheet) {
 	}
 }
 
-// naming returns the variable of the driver's that names a port of these; empty where none does, or where the job has no
-// other node to talk to.
+// naming returns the variable in the driver's environment that names the port p. It is empty if
+// there is none, or if the job has only one node. ports are all ports of the node.
 //
-// NCCL_IB_HCA is [^][=]CARD[:PORT[:RAIL[:PLANE]]],… (NCCL's user guide, "Environment Variables") and UCX_NET_DEVICES is
-// [^]CARD[:PORT],… (UCX's src/ucp/core/ucp_context.c). A list of what is not to be used names nothing. Nor does the mere
-// beginning of a card's name, as in NCCL_IB_HCA=mlx5: it asks for those that are active. A card without a port is as
-// well as the best of its ports.
+// The format of NCCL_IB_HCA is [^][=]CARD[:PORT[:RAIL[:PLANE]]],… (NCCL's user guide,
+// "Environment Variables"), that of UCX_NET_DEVICES is [^]CARD[:PORT],… (UCX's
+// src/ucp/core/ucp_context.c). A list of excluded cards names no port. A prefix of card names, as
+// in NCCL_IB_HCA=mlx5, names none either: it selects the active ports. A card without a port
+// number only requires that one of its ports is active.
 func (h *Host) naming(p port, ports []port) string {
 	if h.Nodes == 1 {
 		return ""
@@ -145,8 +150,8 @@ func (h *Host) naming(p port, ports []port) string {
 	return ""
 }
 
-// devices returns the names of the RDMA devices, without those that are virtual functions of another: they are for
-// virtual machines. That there are none is no error.
+// devices returns the names of the RDMA devices. It leaves out virtual functions, which are for
+// virtual machines. It returns no error if there are no devices.
 func (h *Host) devices() (names []string, err error) {
 	entries, err := os.ReadDir(h.path(ibClass))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -160,14 +165,15 @@ func (h *Host) devices() (names []string, err error) {
 	return names, nil
 }
 
-// Card is an RDMA device, as it is known wherever it is put.
+// Card identifies an RDMA device independently of its slot in the machine.
 type Card struct {
 	Name string // mlx5_0
-	GUID string // of the node, as the kernel writes it: 506b:4b03:00c0:ffee
+	GUID string // node GUID in the kernel's format: 506b:4b03:00c0:ffee
 	Bus  string // PCI address
 }
 
-// Cards are the RDMA devices below a root of which all of that can be read, without virtual functions.
+// Cards returns the RDMA devices below root. It leaves out virtual functions and devices without a
+// readable GUID or PCI address.
 func Cards(root string) (cards []Card) {
 	h := &Host{Root: root}
 	names, _ := h.devices()
@@ -182,15 +188,17 @@ func Cards(root string) (cards []Card) {
 	return cards
 }
 
-// Links is how often the links of the card's ports have gone down, and have recovered from errors, since its driver was
-// loaded or somebody has reset the counts; nil where a port's could not be read. It asks the card's firmware, which may
-// never answer.
+// Links returns how often the links of the card's ports have gone down, and how often they have
+// recovered from errors, since the card's driver was loaded or the counters were reset. A result is
+// nil if the counter of any port cannot be read. The call queries the card's firmware and may block
+// for ever.
 func (c Card) Links(root string) (downs, recoveries *int) {
 	dir := filepath.Join((&Host{Root: root}).path(ibClass), c.Name, "ports")
 	return sumCounters(dir, linkDowned), sumCounters(dir, linkRecovered)
 }
 
-// sumCounters adds up a counter of all ports in a directory; nil where one can't be read, for the rest would be less.
+// sumCounters returns the sum of one counter over all ports in a directory. It returns nil if any
+// of them cannot be read, because the sum would be too low.
 func sumCounters(dir, name string) *int {
 	ports, err := os.ReadDir(dir)
 	sum := 0
@@ -204,6 +212,7 @@ func sumCounters(dir, name string) *int {
 	return &sum
 }
 
+// readCounter reads a counter from a file.
 func readCounter(path string) (int, error) {
 	text, err := readText(path)
 	if err != nil {
@@ -212,13 +221,14 @@ func readCounter(path string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// ports reads all ports. That there are none is no error.
+// ports reads all ports of all devices. It returns no error if there are none.
 func (h *Host) ports() ([]port, error) {
 	devices, err := h.devices()
 	if err != nil {
 		return nil, err
 	}
 	var ports []port
+	// Read each port. A device with several ports needs port numbers in the names.
 	for _, device := range devices {
 		dir := filepath.Join(h.path(ibClass), device)
 		entries, err := os.ReadDir(filepath.Join(dir, "ports"))
@@ -235,13 +245,14 @@ func (h *Host) ports() ([]port, error) {
 			}
 		}
 	}
+	// The match against the driver's environment needs the states of all ports.
 	for i, p := range ports {
 		ports[i].by = h.naming(p, ports)
 	}
 	return ports, nil
 }
 
-// readPort reads a port of the device that has the directory.
+// readPort reads one port of the device with directory dir. Errors are in the port.
 func readPort(dir string, number int) port {
 	device := filepath.Base(dir)
 	p := port{device: device, name: device, path: filepath.Join(dir, "ports", strconv.Itoa(number)), work: work{number: number}}
@@ -256,7 +267,7 @@ func readPort(dir string, number int) port {
 	if p.err == nil && (p.state.number == 0 || p.phys.number == 0) {
 		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.state.said, p.phys.said)
 	}
-	// What a card does not tell is empty, for all its like.
+	// Values that a card does not report are empty, as they are for all cards of its model.
 	board, _ := readText(dir, "board_id")
 	kind, _ := readText(dir, "hca_type")
 	target, _ := os.Readlink(filepath.Join(dir, "device"))
@@ -265,7 +276,7 @@ func readPort(dir string, number int) port {
 	return p
 }
 
-// parseState reads "4: ACTIVE".
+// parseState parses a state such as "4: ACTIVE". The number is 0 if the text is malformed.
 func parseState(text string) state {
 	before, after, found := strings.Cut(text, ":")
 	number, err := strconv.Atoi(before)
@@ -275,7 +286,8 @@ func parseState(text string) state {
 	return state{number, strings.TrimSpace(after)}
 }
 
-// parseRate reads "400 Gb/sec (4X NDR)"; 0 where it is none.
+// parseRate parses a rate such as "400 Gb/sec (4X NDR)" and returns it in Gb/s. It returns 0 if the
+// text is malformed.
 func parseRate(text string) (rate float64) {
 	if _, err := fmt.Sscanf(text, "%g Gb/sec", &rate); err != nil {
 		return 0
@@ -283,32 +295,33 @@ func parseRate(text string) (rate float64) {
 	return rate
 }
 
-// judge judges one port: what the job names must be up, and as fast as its like that the job names. Any other should be
-// as its like are. It says nothing where all is well.
+// judge adds a finding if the port has a problem. A port that the job names must be up, and as fast
+// as comparable ports that the job names. Any other port should match the comparable ports.
 func (p port) judge(s *Sheet, ports []port) {
 	observed, expected := fmt.Sprintf("%s, %s", p.state.said, p.phys.said), "ACTIVE, LinkUp"
 	verdict := Warn
 	if p.by != "" {
 		verdict, expected = Fail, expected+", for "+p.by+" names it"
 	}
-	var fastest port // the first of several
+	var fastest port // the first one, if several are equally fast
 	for _, other := range ports {
 		if other.active() && other.work == p.work && (p.by == "" || other.by != "") && (fastest.name == "" || other.rate > fastest.rate) {
 			fastest = other
 		}
 	}
+	// Classify the port, with the most reliable evidence first.
 	management := p.layer == "Ethernet" && p.rate <= managementPart*fastest.rate
 	switch {
 	case p.err != nil:
 		s.unread(p.err)
-	case p.active() && (p.rate >= fastest.rate || management): // all is well
+	case p.active() && (p.rate >= fastest.rate || management): // no problem
 	case p.active():
 		s.Say(verdict, Environment, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
 			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.by == ""
 	case p.by == "" && fastest.name != "":
 		s.Warn(Environment, observed, expected+" as "+fastest.name,
 			"see whether it should have a cable, and to the switch port; ibportstate and mlxlink tell more").Strict = true
-	case p.by == "": // what has never had a cable looks the same
+	case p.by == "": // down with no comparable port up; a port that never had a cable looks the same
 	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
 		s.Say(Wait, Environment, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
 	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
@@ -319,9 +332,10 @@ func (p port) judge(s *Sheet, ports []port) {
 	}
 }
 
+// rateText formats a rate given in Gb/s.
 func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
 
-// activeRates are those of the ports that are up.
+// activeRates returns the rates of the ports that are active.
 func activeRates(ports []port) (rates []string) {
 	for _, p := range ports {
 		if p.active() {
@@ -331,7 +345,7 @@ func activeRates(ports []port) (rates []string) {
 	return rates
 }
 
-// tally says how many there are of each, the most first: 8x400 Gb/s, 2x200 Gb/s.
+// tally returns how often each text occurs, the most frequent first: 8x400 Gb/s, 2x200 Gb/s.
 func tally(all []string, times string) string {
 	counts := make(map[string]int)
 	for _, one := range all {
@@ -348,8 +362,8 @@ func tally(all []string, times string) string {
 
 const idIBErrors = "net.ib_err"
 
-// errorCounters are the counters of a port that stand still while its link is well. Only what they count from the first
-// look on is told.
+// errorCounters are the counters of a port that do not change while its link works. Only increases
+// since the first inspection are reported.
 var errorCounters = []string{linkDowned, linkRecovered}
 
 const (
@@ -357,13 +371,14 @@ const (
 	linkRecovered = "link_error_recovery"
 )
 
-// lookIBErrors compares the counts of errors with the first look's.
+// lookIBErrors compares the error counters with the values from the first inspection.
 func (h *Host) lookIBErrors(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
 		s.unread(err)
 		return
 	}
+	// Compare each counter of each port with its first value.
 	source, counted := s.Each.Source, false
 	for _, p := range ports {
 		for _, name := range errorCounters {
@@ -383,6 +398,7 @@ func (h *Host) lookIBErrors(s *Sheet) {
 			}
 		}
 	}
+	// Summarise all counters unless one of them has a finding.
 	s.Each.Source, s.Each.Device = source, nil
 	switch {
 	case !counted:

@@ -10,43 +10,45 @@ import (
 	"unicode"
 )
 
-// Mode is how much the GPUs of a node matter.
+// Mode defines how strictly the GPUs of a node are checked.
 type Mode string
 
 // The modes of --gpu-check.
 const (
-	ModeOff     Mode = "off"     // no GPU is looked at
-	ModeAuto    Mode = "auto"    // where there are GPUs, or should be
-	ModeRequire Mode = "require" // where there must be GPUs, and all must be known to be well
-	ModeStrict  Mode = "strict"  // the same, and what else would only be told of fails: for acceptance
+	ModeOff     Mode = "off"     // GPUs are not checked
+	ModeAuto    Mode = "auto"    // GPUs are checked if there are any or should be
+	ModeRequire Mode = "require" // GPUs must be present, and all must be known to work
+	ModeStrict  Mode = "strict"  // like require, and strict warnings are failures: for acceptance tests
 )
 
-// Modes are what a user may ask for.
+// Modes lists the values that --gpu-check accepts.
 var Modes = []string{string(ModeOff), string(ModeAuto), string(ModeRequire), string(ModeStrict)}
 
-// Effect is what a rule makes of the findings that it is for.
+// Effect defines how a rule changes the verdict of a finding.
 type Effect string
 
-// The effects.
+// The effects of rules.
 const (
-	EffectFail Effect = "fail" // what is wrong is a Fail
-	EffectWarn Effect = "warn" // what is wrong is a Warn
-	EffectOff  Effect = "off"  // it is not looked at
+	EffectFail Effect = "fail" // problems are failures
+	EffectWarn Effect = "warn" // problems are warnings
+	EffectOff  Effect = "off"  // the check is not run
 )
 
-// Rule changes what findings mean.
+// Rule changes the verdict of the checks that it matches.
 type Rule struct {
-	Pattern string // of check ids, as path.Match has them: gpu.busy, net.*
+	Pattern string // pattern for check ids, in the syntax of path.Match: gpu.busy, net.*
 	Effect  Effect
 }
 
-// Policy is what findings mean for the job. The last rule that is for a finding counts.
+// Policy decides what findings mean for the job. If several rules match a finding, the last one
+// applies.
 type Policy struct {
 	Mode  Mode
 	Rules []Rule
 }
 
-// ParseRule accepts ID=fail, ID=warn or ID=off; ID may be a pattern: net.*=off. Its error says what would be accepted.
+// ParseRule parses ID=fail, ID=warn or ID=off. ID may be a pattern, as in net.*=off. The error
+// describes the accepted syntax.
 func ParseRule(s string) (Rule, error) {
 	pattern, effect, found := strings.Cut(s, "=")
 	rule := Rule{Pattern: pattern, Effect: Effect(effect)}
@@ -62,15 +64,16 @@ func ParseRule(s string) (Rule, error) {
 	return rule, nil
 }
 
-// unlikeID tells whether a character is in no id and no pattern of ids: several rules in one word are a mistake.
+// unlikeID reports whether a character cannot be part of an id or a pattern. It detects several
+// rules in one argument, which are a mistake.
 func unlikeID(r rune) bool {
 	return r == ',' || r == ';' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
 
-// String returns what ParseRule accepts.
+// String returns the rule in the syntax of ParseRule.
 func (r Rule) String() string { return r.Pattern + "=" + string(r.Effect) }
 
-// Means tells whether the rule is for any of these ids.
+// Means reports whether the rule matches any of the ids.
 func (r Rule) Means(ids ...string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool {
 		match, _ := path.Match(r.Pattern, id)
@@ -78,13 +81,13 @@ func (r Rule) Means(ids ...string) bool {
 	})
 }
 
-// Off tells whether nobody wants to know of the check of that id.
+// Off reports whether the check with that id is turned off.
 func (p Policy) Off(id string) bool {
 	effect := p.rule(id).Effect
 	return effect == EffectOff || effect == "" && p.Mode == ModeOff && aboutGPUs(id)
 }
 
-// rule returns the last rule that is for an id; the zero Rule where none is.
+// rule returns the last rule that matches the id, or the zero Rule.
 func (p Policy) rule(id string) Rule {
 	for _, rule := range slices.Backward(p.Rules) {
 		if rule.Means(id) {
@@ -94,12 +97,14 @@ func (p Policy) rule(id string) Rule {
 	return Rule{}
 }
 
+// aboutGPUs reports whether the check with that id concerns GPUs.
 func aboutGPUs(id string) bool {
 	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.")
 }
 
-// Judge returns the findings with the verdicts that they have by the policy, without those that are off. A Wait stays
-// one, for whoever waits: what has become of it in the end is judged again.
+// Judge returns the findings with the verdicts that the policy assigns. It removes findings of
+// checks that are off. A Wait stays a Wait, unless a rule makes it a warning. The caller is
+// expected to check again and to pass the final result once more.
 func (p Policy) Judge(findings []Finding) []Finding {
 	var judged []Finding
 	for _, f := range findings {
@@ -107,7 +112,7 @@ func (p Policy) Judge(findings []Finding) []Finding {
 			continue
 		}
 		if verdict, by := p.verdict(f); verdict != f.Verdict {
-			if f.Verdict == Unknown && f.Class != User { // what is not known is no evidence
+			if f.Verdict == Unknown && f.Class != User { // an unknown result is no evidence against the node
 				f.Class = Environment
 			}
 			f.Verdict, f.By = verdict, by
@@ -117,13 +122,14 @@ func (p Policy) Judge(findings []Finding) []Finding {
 	return judged
 }
 
-// verdict returns what a finding means, and the setting that says so.
+// verdict returns the verdict of a finding under the policy, and the setting that has changed it.
+// The setting is empty if the verdict is unchanged.
 func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
 	rule := p.rule(f.ID)
 	wrong := slices.Contains([]Verdict{Warn, Unknown, Fail}, f.Verdict)
 	demanding := p.Mode == ModeRequire || p.Mode == ModeStrict
 	switch {
-	case rule.Effect == EffectWarn && (wrong || f.Verdict == Wait): // nobody waits for what stops nobody
+	case rule.Effect == EffectWarn && (wrong || f.Verdict == Wait): // waiting for it would be useless
 		return Warn, rule.String()
 	case !wrong:
 		return f.Verdict, ""
@@ -136,10 +142,11 @@ func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
 	}
 }
 
-// worst has the verdicts in the order of how bad they are.
+// worst lists the verdicts from best to worst.
 var worst = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
 
-// rank is how bad a verdict is. One that this version doesn't know is as bad as Unknown.
+// rank returns the position of a verdict in [worst]. Verdicts that this version does not know have
+// the position of Unknown.
 func (v Verdict) rank() int {
 	if i := slices.Index(worst, v); i >= 0 {
 		return i
@@ -147,7 +154,8 @@ func (v Verdict) rank() int {
 	return Unknown.rank()
 }
 
-// Worst returns the verdict of them all: Pass where there are none, or where the others were skipped.
+// Worst returns the worst verdict of the findings. It returns Pass if there are none or if all
+// others were skipped.
 func Worst(findings []Finding) Verdict {
 	all := Pass
 	for _, f := range findings {
@@ -158,19 +166,19 @@ func Worst(findings []Finding) Verdict {
 	return all
 }
 
-// Config is what the user has told about the checks of a node.
+// Config holds the user's settings for the checks of a node.
 type Config struct {
 	Policy Policy
-	// Active are shell commands of the site's own, run in their order.
+	// Active are the site's own shell commands, which run in this order.
 	Active        []string
-	ActiveTimeout time.Duration // for each of them
-	// Timeout is for how long may be waited for what is not ready yet.
+	ActiveTimeout time.Duration // for each command
+	// Timeout limits how long the checks wait for what is not ready yet.
 	Timeout   time.Duration
-	XidPolicy string // file; empty: what is built in alone
-	NVML      string // file; empty: where the linker finds it
+	XidPolicy string // path of a table of Xids; empty: only the built-in table
+	NVML      string // path of the NVML library; empty: found by the linker
 }
 
-// DefaultConfig returns what counts where the user tells nothing.
+// DefaultConfig returns the settings that apply if the user sets nothing.
 func DefaultConfig() Config {
 	return Config{Policy: Policy{Mode: ModeAuto}, ActiveTimeout: 2 * time.Minute, Timeout: 3 * time.Minute}
 }

@@ -9,28 +9,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ReportVersion is the version of the form that a Report has as JSON.
+// ReportVersion is the version of a Report's JSON format.
 const ReportVersion = 1
 
-// Report is what all checks of a node have said.
+// Report holds the results of all checks of a node.
 type Report struct {
 	Version  int           `json:"version"`
 	Host     string        `json:"host"`
-	Rank     int           `json:"rank"` // -1 where there is no run
+	Rank     int           `json:"rank"` // -1 outside of a run
 	At       time.Time     `json:"at"`
 	Took     time.Duration `json:"took_ns"`
 	Verdict  Verdict       `json:"verdict"`
 	Findings []Finding     `json:"findings"`
-	// Traits are what the nodes of a job are compared by.
+	// Traits are the attributes by which the nodes of a job are compared.
 	Traits []Trait `json:"traits,omitempty"`
 }
 
-// Trait is the node's value of that id; empty where it tells none.
+// Trait returns the node's value of the attribute with that id, or an empty string if it has none.
 func (r Report) Trait(id string) string {
 	value, _ := r.trait(id)
 	return value
 }
 
+// trait returns the value of an attribute, and whether the node reports it.
 func (r Report) trait(id string) (value string, told bool) {
 	for _, t := range r.Traits {
 		if t.ID == id {
@@ -40,17 +41,18 @@ func (r Report) trait(id string) (value string, told bool) {
 	return "", false
 }
 
-// Trait is something that is the same on all nodes of a job, or should be.
+// Trait is an attribute that is, or should be, the same on all nodes of a job.
 type Trait struct {
-	ID    string `json:"id"` // x.driver: also the check's that compares it
+	ID    string `json:"id"` // x.driver; also the id of the check that compares it
 	Value string `json:"value"`
 }
 
-// warnings is a trait: nodes about which there is the same to be told are of the
-// same kind, so that the head can tell it for all of them.
+// warnings is the id of an internal attribute that lists the checks that warn. Because of it nodes
+// with different warnings are of different kinds, and the head can report warnings per kind.
 const warnings = "warnings"
 
-// Kind returns the number that nodes of one kind have in common.
+// Kind returns a hash that is the same for all nodes with the same attributes and the same
+// warnings.
 func (r Report) Kind() int64 {
 	var warned []string
 	for _, f := range Of(r.Findings, Warn, Unknown) {
@@ -60,7 +62,7 @@ func (r Report) Kind() int64 {
 	return fingerprint(append(slices.Clone(r.Traits), Trait{ID: warnings, Value: strings.Join(slices.Compact(warned), ",")}))
 }
 
-// Of returns the findings of these verdicts.
+// Of returns the findings that have one of the verdicts.
 func Of(all []Finding, verdicts ...Verdict) (some []Finding) {
 	for _, f := range all {
 		if slices.Contains(verdicts, f.Verdict) {
@@ -70,17 +72,18 @@ func Of(all []Finding, verdicts ...Verdict) (some []Finding) {
 	return some
 }
 
-// inSentence is how many things that were found a sentence bears, and
-// devicesNamed how many devices each.
+// inSentence is how many findings a sentence lists, and devicesNamed how many devices it names for
+// each of them.
 const (
 	inSentence   = 3
 	devicesNamed = 2
 )
 
-// Sentence tells what was found, the first few of it. What is the same of several
-// devices is one thing.
+// Sentence returns the first few findings as one sentence. Findings that differ only in the device
+// are listed as one.
 func Sentence(found []Finding) string {
 	var parts []string
+	// Combine the first finding with all that are equal except for the device.
 	for len(found) > 0 && len(parts) < inSentence {
 		f := found[0]
 		same := func(other Finding) bool {
@@ -93,6 +96,7 @@ func Sentence(found []Finding) string {
 			}
 		}
 		found = slices.DeleteFunc(slices.Clone(found), same)
+		// Format them as "id: devices: observed (expected: …)".
 		part := f.ID + ": "
 		if len(devices) > 0 {
 			part += prose.List(devices, devicesNamed, ", ") + ": "
@@ -109,8 +113,8 @@ func Sentence(found []Finding) string {
 	return prose.Said(strings.Join(parts, "; "))
 }
 
-// Summary is a sentence of the findings of these verdicts; empty where there
-// are none.
+// Summary returns one sentence that lists the findings with one of the verdicts. It is empty if
+// there are none.
 func Summary(all []Finding, verdicts ...Verdict) string {
 	return Sentence(Of(all, verdicts...))
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Style is how a report is shown to people.
+// Style defines the layout of a report for people.
 type Style struct {
-	Verbose bool // also what passed and what was skipped
-	Colour  bool // of the verdicts' words, which say it all without one
+	Verbose bool // include checks that passed or were skipped
+	Colour  bool // colour the verdicts; the text is complete without colours
 }
 
-// Text is the report for people: a line that says how it is, and beneath it what is wrong, the worst first.
+// Text returns the report for people: a summary line, followed by the problems, the worst first.
 func (r Report) Text(style Style) string {
 	shown := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Quiet() && !style.Verbose })
 	slices.SortStableFunc(shown, func(a, b Finding) int { return cmp.Compare(b.Verdict.rank(), a.Verdict.rank()) })
-	ids, devices := 0, 0 // the longest
+	ids, devices := 0, 0 // widths of the columns
 	for _, f := range shown {
 		ids, devices = max(ids, utf8.RuneCountInString(plain(f.ID))), max(devices, utf8.RuneCountInString(f.where()))
 	}
@@ -35,10 +35,11 @@ func (r Report) Text(style Style) string {
 	return b.String()
 }
 
-// Summary is the report in one line: "FAIL n7: 2 of 21 checks failed, 1 warning
-// (0.41 s)". What was skipped is no check of them.
+// Summary returns the report in one line: "FAIL n7: 2 of 21 checks failed, 1 warning (0.41 s)".
+// Skipped checks are not counted.
 func (r Report) Summary() string { return plain(string(r.Verdict)) + " " + r.summary() }
 
+// summary returns the summary line without the verdict.
 func (r Report) summary() string {
 	counts := r.counts()
 	said := quietCount(counts)
@@ -60,7 +61,8 @@ func (r Report) summary() string {
 	return fmt.Sprintf("%s: %s (%.2f s)", plain(cmp.Or(r.Host, "this node")), said, r.Took.Seconds())
 }
 
-// counts are the findings by verdict; one that we don't know is not known.
+// counts returns the number of findings by verdict. Verdicts that this version does not know count
+// as Unknown.
 func (r Report) counts() map[Verdict]int {
 	counts := make(map[Verdict]int)
 	for _, f := range r.Findings {
@@ -69,7 +71,7 @@ func (r Report) counts() map[Verdict]int {
 	return counts
 }
 
-// quietCount tells of how many there is nothing to do.
+// quietCount returns the number of checks that passed or were skipped, as text.
 func quietCount(counts map[Verdict]int) string {
 	said := fmt.Sprintf("%d passed", counts[Pass])
 	if n := counts[Skip]; n > 0 {
@@ -78,7 +80,8 @@ func quietCount(counts map[Verdict]int) string {
 	return said
 }
 
-// where names what the finding is about; empty: the node.
+// where returns the name of the device that the finding is about. It is empty if the finding is
+// about the whole node.
 func (f Finding) where() string {
 	if f.Device == nil {
 		return ""
@@ -86,10 +89,11 @@ func (f Finding) where() string {
 	return plain(f.Device.String())
 }
 
-// verdictWidth is the longest word of a verdict's.
+// verdictWidth is the length of the longest verdict.
 const verdictWidth = len(Unknown)
 
-// row writes a finding, and under it what to do where something is wrong.
+// row writes a finding as one line, followed by the expectation, the setting, the hint and the
+// output lines if the finding is not quiet. ids and devices are the widths of the columns.
 func (s Style) row(b *strings.Builder, f Finding, ids, devices int) {
 	cells := []string{s.word(f.Verdict, verdictWidth), fmt.Sprintf("%-*s", ids, plain(f.ID))}
 	if devices > 0 {
@@ -111,10 +115,10 @@ func (s Style) row(b *strings.Builder, f Finding, ids, devices int) {
 	}
 }
 
-// colours are those of ANSI terminals.
+// colours maps verdicts to ANSI colour codes.
 var colours = map[Verdict]string{Pass: "32", Skip: "2", Warn: "33", Unknown: "35", Wait: "36", Fail: "1;31"}
 
-// word is a verdict's, in its colour, filled up with blanks.
+// word returns a verdict in its colour, padded with blanks to the width.
 func (s Style) word(v Verdict, width int) string {
 	word := plain(string(v))
 	blanks := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(word)))
@@ -124,7 +128,8 @@ func (s Style) word(v Verdict, width int) string {
 	return word + blanks
 }
 
-// Line is the finding in one line: "gpu.remap GPU 2 (0000:3b:00.0): a row could not be remapped".
+// Line returns the finding in one line: "gpu.remap GPU 2 (0000:3b:00.0): a row could not be
+// remapped".
 func (f Finding) Line() string {
 	line := plain(f.ID)
 	if where := f.where(); where != "" {
@@ -133,7 +138,8 @@ func (f Finding) Line() string {
 	return line + ": " + plain(f.Observed)
 }
 
-// Nagios is the exit code by which monitoring, and a prolog, learn of a verdict.
+// Nagios returns the exit code of a Nagios plugin for a verdict. Monitoring systems and prolog
+// scripts use it.
 func Nagios(v Verdict) int {
 	switch v {
 	case Pass, Skip:
@@ -147,8 +153,9 @@ func Nagios(v Verdict) int {
 	}
 }
 
-// mostShown bounds one text of a finding, in characters.
+// mostShown is the maximum length of one text of a finding, in characters.
 const mostShown = 300
 
-// plain makes a text fit for one line of a terminal: what a device, a file or another node has told may hold anything.
+// plain makes a text safe for one line of a terminal. Text from a device, a file or another node
+// may contain any characters.
 func plain(text string) string { return prose.Line(text, mostShown) }

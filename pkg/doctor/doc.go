@@ -1,3 +1,4 @@
-// Package doctor tells, before a big job, whether it would work: it has every node gather facts, brings them together
-// as a run does, through the share, and judges them. The judgements are pure functions of the facts.
+// Package doctor examines a launch before a big job and reports whether the job would work. Every
+// node gathers facts and sends them to the head through the shared file system, as in a run. The
+// checks are pure functions of the facts.
 package doctor

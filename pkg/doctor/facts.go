@@ -7,61 +7,62 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Facts are what one node has seen: of itself, of the share and of the head.
+// Facts is the state that one node has found: of itself, of the shared file system and of the path
+// to the head.
 type Facts struct {
-	Rank      int           `json:"rank"`
-	Host      string        `json:"host"`                 // as the launcher has it
-	Hostname  string        `json:"hostname"`             // as the kernel has it
-	Address   string        `json:"address,omitempty"`    // where peers would reach it
-	NoAddress string        `json:"no_address,omitempty"` // why it has none
+	Rank      int           `json:"rank"`                 // node index
+	Host      string        `json:"host"`                 // host name used by the launcher
+	Hostname  string        `json:"hostname"`             // host name used by the kernel
+	Address   string        `json:"address,omitempty"`    // address for connections from peers
+	NoAddress string        `json:"no_address,omitempty"` // reason if there is no address
 	Locals    []string      `json:"locals,omitempty"`     // all addresses of the node
-	OwnName   Name          `json:"own_name"`
-	HeadName  *Name         `json:"head_name,omitempty"` // nil: not asked
-	Calls     []Call        `json:"calls,omitempty"`     // to the head
-	Ports     []Port        `json:"ports,omitempty"`     // that its service is to have
-	NoPorts   string        `json:"no_ports,omitempty"`  // why they can't be told
-	Ephemeral [2]int        `json:"ephemeral_ports"`     // the range that the kernel gives ports from; 0: not known
-	Share     Share         `json:"share"`
-	Tool      *Tool         `json:"tool,omitempty"` // nil: the framework has none
-	MPI       *MPI          `json:"mpi,omitempty"`  // nil: no driver was given
-	Left      Left          `json:"left"`
-	Report    *check.Report `json:"report,omitempty"` // of the node's own checks
+	OwnName   Name          `json:"own_name"`             // the node's own host name
+	HeadName  *Name         `json:"head_name,omitempty"`  // the head's host name; nil: not resolved
+	Calls     []Call        `json:"calls,omitempty"`      // connections to the head
+	Ports     []Port        `json:"ports,omitempty"`      // ports of the services on this node
+	NoPorts   string        `json:"no_ports,omitempty"`   // reason if the ports are unknown
+	Ephemeral [2]int        `json:"ephemeral_ports"`      // the kernel's range of ephemeral ports; 0: unknown
+	Share     Share         `json:"share"`                // log directory
+	Tool      *Tool         `json:"tool,omitempty"`       // nil: the framework has no program
+	MPI       *MPI          `json:"mpi,omitempty"`        // nil: there is no driver
+	Left      Left          `json:"left"`                 // remains of earlier runs
+	Report    *check.Report `json:"report,omitempty"`     // report of the node's own checks
 }
 
-// Name is a host's name, and what the node's resolver says of it.
+// Name is a host name and the addresses to which this node's resolver resolves it.
 type Name struct {
 	Host      string   `json:"host"`
 	Addresses []string `json:"addresses,omitempty"`
 	Err       string   `json:"error,omitempty"`
 }
 
-// Call is one connection to the head that was tried.
+// Call is the result of one attempt to connect to the head.
 type Call struct {
-	To     string        `json:"to"` // host:port
-	ByName bool          `json:"by_name,omitempty"`
+	To     string        `json:"to"`                // host:port
+	ByName bool          `json:"by_name,omitempty"` // To contains a host name instead of an address
 	Took   time.Duration `json:"took_ns"`
 	Err    string        `json:"error,omitempty"`
-	// Ahead is by how much the node's clock is ahead of the head's, at least; nil: not told.
+	// Ahead is how far the node's clock is ahead of the head's, at least; nil: unknown.
 	Ahead *time.Duration `json:"ahead_ns,omitempty"`
 }
 
-// Port is one that a service listens on, and who has it already.
+// Port is a port on which a service will listen, and the process that holds it already.
 type Port struct {
 	Name   string `json:"name"`
 	Number int    `json:"number"`
-	Fixed  bool   `json:"fixed"` // not one that was just found free
-	Holder string `json:"holder,omitempty"`
+	Fixed  bool   `json:"fixed"`            // set by configuration, not chosen among free ports
+	Holder string `json:"holder,omitempty"` // process that listens on it; empty: none
 }
 
-// Share is the log directory as the node sees it.
+// Share is the state of the log directory as seen by the node.
 type Share struct {
 	FileSystem string         `json:"file_system,omitempty"`
-	Record     time.Duration  `json:"record_ns,omitempty"` // to publish one
-	Trial      *signal.Trial  `json:"trial,omitempty"`
+	Record     time.Duration  `json:"record_ns,omitempty"` // time to publish one record
+	Trial      *signal.Trial  `json:"trial,omitempty"`     // results of the rename and link tests
 	TrialErr   string         `json:"trial_error,omitempty"`
-	Offset     *time.Duration `json:"offset_ns,omitempty"` // by how much its clock is ahead of the node's, at least
-	Heard      *bool          `json:"heard,omitempty"`     // the kernel has told of what the head wrote; nil: not tried
-	Space      *signal.Space  `json:"space,omitempty"`     // asked by the head alone
+	Offset     *time.Duration `json:"offset_ns,omitempty"` // lead of the server's clock, at least
+	Heard      *bool          `json:"heard,omitempty"`     // inotify reports the head's writes; nil: not tested
+	Space      *signal.Space  `json:"space,omitempty"`     // requested only by the head
 	SpaceErr   string         `json:"space_error,omitempty"`
 }
 
@@ -70,28 +71,28 @@ type Tool struct {
 	Name    string   `json:"name"`
 	Version string   `json:"version,omitempty"`
 	Err     string   `json:"error,omitempty"`
-	Missing bool     `json:"missing,omitempty"`
-	Lines   []string `json:"lines,omitempty"` // its last ones
+	Missing bool     `json:"missing,omitempty"` // the program is not installed or not executable
+	Lines   []string `json:"lines,omitempty"`   // last lines of its output
 }
 
-// Left is what earlier runs have left.
+// Left lists what earlier runs have left on the node.
 type Left struct {
-	Runs      []signal.Endless `json:"runs,omitempty"` // looked for by the head alone
+	Runs      []signal.Endless `json:"runs,omitempty"` // searched only by the head
 	RunsErr   string           `json:"runs_error,omitempty"`
-	Processes []Process        `json:"processes,omitempty"`
-	Shm       []File           `json:"shm,omitempty"`
-	Temp      []string         `json:"temp,omitempty"`
+	Processes []Process        `json:"processes,omitempty"` // processes without a daemon
+	Shm       []File           `json:"shm,omitempty"`       // unused files in /dev/shm
+	Temp      []string         `json:"temp,omitempty"`      // unused directories of runs
 }
 
-// Process is one that outlived its daemon.
+// Process is a process that has outlived its daemon.
 type Process struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`
-	Run     string `json:"run,omitempty"` // that it was of
+	Run     string `json:"run,omitempty"` // run to which it belonged
 }
 
-// File is one and how large it is.
+// File is the path of a file and its size.
 type File struct {
 	Path string `json:"path"`
-	Size int64  `json:"size"`
+	Size int64  `json:"size"` // in bytes
 }

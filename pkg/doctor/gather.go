@@ -19,12 +19,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// gather looks at this node with all there is, side by side. dir and job are nil where nobody meets.
+// gather collects all facts about this node, concurrently. dir and job are nil if there is no run
+// directory.
 func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
 	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals()}
 	f.Ephemeral = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.NoAddress = address, words(err)
+	// Each function sets its own fields of f.
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		report := d.Checks.Await(ctx, nil)
@@ -45,7 +47,8 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 	return f
 }
 
-// left looks for what earlier runs have left. /proc may hang where a process hangs: the look is left behind then.
+// left finds what earlier runs have left on the node. Reading /proc may hang if a process hangs;
+// the goroutine is then left behind.
 func (d *doctor) left(ctx context.Context) Left {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
@@ -57,7 +60,7 @@ func (d *doctor) left(ctx context.Context) Left {
 	return l
 }
 
-// words are those of an error; empty where there is none.
+// words returns the text of an error, or an empty string for nil.
 func words(err error) string {
 	if err == nil {
 		return ""
@@ -66,14 +69,15 @@ func words(err error) string {
 }
 
 const (
-	lookTime = 10 * time.Second
-	// oldRun is for how long a run without a result is quiet until it is told of.
+	lookTime = 10 * time.Second // time limit for each collection of facts
+	// oldRun is the time without changes after which a run without a result is reported.
 	oldRun = 24 * time.Hour
 )
 
 var errLook = fmt.Errorf("there was no answer within %s", lookTime)
 
-// tryShare tries what the share can do; the head asks for the room there, too.
+// tryShare tests the operations that the shared file system supports. On the head it also reads the
+// free space.
 func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
@@ -90,7 +94,8 @@ func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 	}
 }
 
-// wayToHead resolves the head's name and calls it, wherever it says it is.
+// wayToHead resolves the head's host name and tries to connect to all addresses that the head has
+// published.
 func (d *doctor) wayToHead(ctx context.Context, key []byte, job *signal.Job) (*Name, []Call) {
 	name := d.resolve(ctx, job.Host)
 	calls := make([]Call, len(job.Lifeline))
@@ -102,9 +107,10 @@ func (d *doctor) wayToHead(ctx context.Context, key []byte, job *signal.Job) (*N
 	return &name, calls
 }
 
-// ports are those that this node's service is to have, and who has them.
+// ports returns the ports of this node's services that are fixed or already in use. The second
+// result is the reason if the ports are unknown.
 func (d *doctor) ports(address string) ([]Port, string) {
-	// What is fixed is the same each time; the rest was found free just now.
+	// A fixed port is the same in both calls. Other ports were chosen because they are free.
 	first, err := d.service(address)
 	second, again := d.service(address)
 	if err = cmp.Or(err, again); err != nil {
@@ -123,7 +129,7 @@ func (d *doctor) ports(address string) ([]Port, string) {
 	return ports, ""
 }
 
-// service returns the ports of what this node would run.
+// service returns the ports of all services that the framework would start on this node.
 func (d *doctor) service(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{
@@ -149,25 +155,28 @@ func (d *doctor) service(address string) (ports []framework.Port, err error) {
 	return ports, nil
 }
 
-// toolTime is for how long the framework's program may take to tell its
-// version: Python reads thousands of files for it, from the share perhaps.
+// toolTime is how long the framework's program may take to print its version. Python reads
+// thousands of files first, perhaps from the shared file system.
 const toolTime = time.Minute
 
 var errTool = fmt.Errorf("it has not told its version within %s", toolTime)
 
-// tool asks the framework's program for its version.
+// tool runs the framework's program to get its version. It returns nil if the framework has no
+// program.
 func (d *doctor) tool(ctx context.Context) *Tool {
 	asked := framework.TraitsOf(d.Framework)
 	if asked.VersionCommand == nil {
 		return nil
 	}
 	t := &Tool{Name: asked.VersionCommand[0]}
+	// Run the command with a time limit. If it hangs, the goroutine is left behind.
 	ctx, cancel := context.WithTimeoutCause(ctx, toolTime, errTool)
 	defer cancel()
 	said := &process.Beginning{Most: 64 << 10}
 	_, err := pause.Bounded(ctx, lookTime, func() (struct{}, error) {
 		return struct{}{}, process.Command{Argv: asked.VersionCommand, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
 	})
+	// Keep the last lines for the report of an error.
 	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
 	lines = lines[max(0, len(lines)-5):]
 	exit, ended := errors.AsType[*exec.ExitError](err)

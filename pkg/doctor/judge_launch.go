@@ -13,11 +13,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// ofLaunch are the checks of a launch as a whole, in the order of the report.
+// ofLaunch lists the checks of the launch as a whole, in the order of the report.
 var ofLaunch = []row{
 	{"launch", judgeLaunch},
 	{"share.seen", judgeSeen},
-	{"node.answer", func(p *page) { // of nodes that were seen, and never told their facts
+	{"node.answer", func(p *page) { // nodes that have joined but sent no facts
 		if len(p.Silent) > 0 {
 			p.Fail(check.Node, "no facts came from "+p.hosts(p.Silent), "an answer of each node that was seen",
 				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.Silent
@@ -36,9 +36,9 @@ var ofLaunch = []row{
 	{"left.runs", judgeRuns},
 }
 
-// judgeLaunch judges what the launcher has started.
+// judgeLaunch checks the number and placement of the daemons that the launcher has started.
 func judgeLaunch(p *page) {
-	// The launch errors' lines that start a job are to start the doctor.
+	// The hints of launch errors contain the command of a job. Replace it with that of the doctor.
 	ours := strings.NewReplacer("bringupd …", "bringupd doctor …")
 	switch {
 	case p.Mistake != nil:
@@ -53,7 +53,7 @@ func judgeLaunch(p *page) {
 	}
 }
 
-// judgeSeen judges whether all nodes were seen on the share.
+// judgeSeen checks whether all nodes have joined through the shared file system.
 func judgeSeen(p *page) {
 	p.Each.Source = p.LogDir
 	where := p.LogDir
@@ -78,14 +78,15 @@ func judgeSeen(p *page) {
 	}
 }
 
-// slowTrip is a round trip of two records that makes a bring-up, which has a dozen of them one after the other, take a
-// minute more.
+// slowTrip is a slow round trip of two records. A bring-up, which needs a dozen of them in
+// sequence, takes a minute longer with it.
 const slowTrip = 5 * time.Second
 
-// judgeTrips tells how long a record and its answer take.
+// judgeTrips checks the time between a record of the head and the answers of the nodes.
 func judgeTrips(p *page) {
 	ranks := slices.Sorted(maps.Keys(p.Trips))
-	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 }) // the head answers itself
+	// The head's answer to itself is not a measurement.
+	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 })
 	if len(ranks) == 0 || p.ShareErr != nil || len(p.NotSeen) > 0 {
 		return
 	}
@@ -100,11 +101,12 @@ func judgeTrips(p *page) {
 		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").Ranks = late
 }
 
-// twins finds nodes that share what each should have for itself.
+// twins returns a check that fails if several nodes have a value in common that should be unique.
+// what is the name of the value in messages, and of returns the value of a node.
 func twins(what string, of func(Facts) string) func(*page) {
 	return func(p *page) {
 		if !p.several() || !p.Identity.Launcher.Traits().NamesNodes {
-			return // plain ranks may well be on one machine
+			return // other launchers may start several daemons on one machine
 		}
 		values, by := p.by(of)
 		for _, value := range values {
@@ -117,13 +119,14 @@ func twins(what string, of func(Facts) string) func(*page) {
 }
 
 const (
-	// wrongClock misleads who reads the logs of two nodes side by side.
+	// Offsets above wrongClock mislead readers who compare the logs of two nodes.
 	wrongClock = 2 * time.Second
-	// worseClock has credentials refused: those of munge live for 5 minutes.
+	// Offsets above worseClock are failures: munge rejects credentials that are older than 5 minutes.
 	worseClock = time.Minute
 )
 
-// judgeClocks compares the clocks of the nodes with the middle one of them: it may be the head's that is wrong.
+// judgeClocks compares the clocks of the nodes with their median. The head is not the reference,
+// because its own clock may be wrong.
 func judgeClocks(p *page) {
 	ahead := make(map[int]time.Duration)
 	for _, f := range p.Facts {
@@ -134,11 +137,13 @@ func judgeClocks(p *page) {
 	if !p.several() || len(ahead) < 2 {
 		return
 	}
+	// With two nodes there is no median, and the head is the reference.
 	sorted := slices.Sorted(maps.Values(ahead))
 	middle := sorted[(len(sorted)-1)/2]
 	if len(sorted) == 2 {
 		middle = 0
 	}
+	// Group the nodes with a wrong clock by verdict.
 	ranks, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
 	for _, rank := range slices.Sorted(maps.Keys(ahead)) {
 		off, verdict, way := ahead[rank]-middle, check.Warn, "ahead"
@@ -154,6 +159,7 @@ func judgeClocks(p *page) {
 		ranks[verdict] = append(ranks[verdict], rank)
 		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.host(rank), off.Abs().Round(time.Second/10), way))
 	}
+	// Report the failures before the warnings.
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
 		if parts := parts[verdict]; len(parts) > 0 {
 			p.Say(verdict, check.Node, "of the other nodes' clocks "+prose.List(parts, mostSaid, "; "),
@@ -165,8 +171,8 @@ func judgeClocks(p *page) {
 	}
 }
 
-// aheadOfHead returns by how much a node's clock is ahead of the head's: as the head has told over the network, or else
-// as the share's clock shows.
+// aheadOfHead returns how far a node's clock is ahead of the head's: as measured over the network,
+// or otherwise with the server's clock as the reference. It returns false if that is unknown.
 func (c *scene) aheadOfHead(f Facts) (time.Duration, bool) {
 	for _, call := range f.Calls {
 		if call.Ahead != nil {
@@ -180,7 +186,7 @@ func (c *scene) aheadOfHead(f Facts) (time.Duration, bool) {
 	return *head.Share.Offset - *f.Share.Offset, true
 }
 
-// judgeVersions compares the versions of the framework's program.
+// judgeVersions compares the versions of the framework's program on all nodes.
 func judgeVersions(p *page) {
 	tool := ""
 	versions, by := p.by(func(f Facts) string {
@@ -193,6 +199,7 @@ func judgeVersions(p *page) {
 	if len(versions) < 2 {
 		return
 	}
+	// The most common version is expected. If two are equally common, all are reported.
 	slices.SortStableFunc(versions, func(a, b string) int { return len(by[b]) - len(by[a]) })
 	odd := versions
 	if len(by[versions[0]]) > len(by[versions[1]]) {
@@ -210,7 +217,8 @@ func judgeVersions(p *page) {
 		"have all nodes use one environment, on the share or in one container image").Ranks = ranks
 }
 
-// judgeAlike compares what should be the same on all nodes. What differs has ids of its own.
+// judgeAlike compares the attributes that should be equal on all nodes. The findings have the ids
+// of the attributes.
 func judgeAlike(p *page) {
 	var groups []check.Group
 	for _, f := range p.Facts {
@@ -226,7 +234,7 @@ func judgeAlike(p *page) {
 	}
 }
 
-// judgeKinds compares the file systems that the log directory is on.
+// judgeKinds compares the types of the file system that contains the log directory on each node.
 func judgeKinds(p *page) {
 	kinds, by := p.by(func(f Facts) string { return f.Share.FileSystem })
 	if !p.several() || len(kinds) < 2 {
@@ -239,7 +247,7 @@ func judgeKinds(p *page) {
 		"see whether "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
 }
 
-// judgeGPUs sums up what GPUs there are.
+// judgeGPUs reports the number and models of the GPUs.
 func judgeGPUs(p *page) {
 	counts, by := p.by(func(f Facts) string {
 		switch {
@@ -259,7 +267,8 @@ func judgeGPUs(p *page) {
 	p.Pass(strings.Join(counts, "; "))
 }
 
-// head returns the facts of the head, which has looked for all nodes at what is the same for them.
+// head returns the facts of the head, which include those that only the head gathers. It returns
+// false if the head has none.
 func (c *scene) head() (Facts, bool) {
 	if len(c.Facts) == 0 {
 		return Facts{}, false
@@ -267,7 +276,8 @@ func (c *scene) head() (Facts, bool) {
 	return c.Facts[0], c.Facts[0].Rank == 0
 }
 
-// judgeRoom judges the room on the share, and the clock of a node that is alone.
+// judgeRoom checks the free space on the shared file system. If there is only one node, it also
+// checks its clock.
 func judgeRoom(p *page) {
 	f, known := p.head()
 	if !known {
@@ -275,7 +285,7 @@ func judgeRoom(p *page) {
 	}
 	share := check.Share{Path: p.LogDir, Space: f.Share.Space}
 	if !p.several() {
-		share.Offset = f.Share.Offset // with others, their clocks are compared
+		share.Offset = f.Share.Offset // with several nodes, judgeClocks compares their clocks
 	}
 	p.Found = check.JudgeShare(share)
 	if f.Share.SpaceErr != "" {
@@ -283,7 +293,7 @@ func judgeRoom(p *page) {
 	}
 }
 
-// judgeRuns tells of runs that never ended.
+// judgeRuns reports old runs in the log directory that have no result.
 func judgeRuns(p *page) {
 	f, known := p.head()
 	switch {

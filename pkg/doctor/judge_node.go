@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ofNode are the checks of each node by itself, in the order of the report.
+// ofNode lists the checks of each node by itself, in the order of the report.
 var ofNode = []row{
 	{"node.name", judgeOwnName},
 	{"head.address", judgeHeadAddress},
@@ -41,12 +41,14 @@ var ofNode = []row{
 	}},
 }
 
+// short returns the first component of a host name, in lower case.
 func short(host string) string {
 	name, _, _ := strings.Cut(strings.ToLower(host), ".")
 	return name
 }
 
-// judgeOwnName judges what the node is called, and whether it finds itself by that.
+// judgeOwnName checks the node's host name, and whether the name resolves to the node's own
+// address.
 func judgeOwnName(p *page) {
 	f := p.node
 	mend := "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"
@@ -68,6 +70,7 @@ func judgeOwnName(p *page) {
 	}
 }
 
+// overlap reports whether any of the addresses is a loopback address or one of others.
 func overlap(some, others []string) bool {
 	return slices.ContainsFunc(some, func(a string) bool {
 		addr, err := netip.ParseAddr(a)
@@ -75,14 +78,14 @@ func overlap(some, others []string) bool {
 	})
 }
 
-// outward tells whether other machines could reach an address.
+// outward reports whether an address can be reached from other machines.
 func outward(address string) bool {
 	addr, err := netip.ParseAddr(address)
 	return err == nil && !addr.IsLoopback() && !addr.IsUnspecified()
 }
 
-// reached returns where the node has reached the head, by its name or by its addresses; empty where it has not, and
-// wrong has what was answered where.
+// reached returns the host at which the node has reached the head, by name or by address. It is
+// empty if the node has not reached the head. wrong contains the failed attempts.
 func (f Facts) reached(byName bool) (at string, wrong []Call) {
 	for _, call := range f.Calls {
 		switch {
@@ -96,7 +99,7 @@ func (f Facts) reached(byName bool) (at string, wrong []Call) {
 	return at, wrong
 }
 
-// judgeHeadAddress judges whether the node reaches the head where the head says it is.
+// judgeHeadAddress checks whether the node can connect to the head at one of its addresses.
 func judgeHeadAddress(p *page) {
 	if !p.several() || len(p.node.Calls) == 0 && p.node.HeadName == nil {
 		return
@@ -114,7 +117,7 @@ func judgeHeadAddress(p *page) {
 		"see the firewall and the routes between the nodes; where the address is of the wrong network, name the right one with --interface")
 }
 
-// judgeHeadName judges whether the node reaches the head by its name.
+// judgeHeadName checks whether the node can connect to the head by its host name.
 func judgeHeadName(p *page) {
 	head := p.node.HeadName
 	if !p.several() || head == nil {
@@ -141,7 +144,8 @@ func judgeHeadName(p *page) {
 	}
 }
 
-// hostOf is the host of host:port, for the port is ours alone.
+// hostOf returns the host of host:port. Messages leave out the port, which is used only by this
+// program.
 func hostOf(address string) string {
 	if at := strings.LastIndexByte(address, ':'); at >= 0 {
 		return strings.Trim(address[:at], "[]")
@@ -149,7 +153,7 @@ func hostOf(address string) string {
 	return address
 }
 
-// judgeFixedPorts judges the ports that services are to have.
+// judgeFixedPorts checks whether the ports of the services are free.
 func judgeFixedPorts(p *page) {
 	var taken, free []string
 	for _, port := range p.node.Ports {
@@ -176,10 +180,10 @@ func judgeFixedPorts(p *page) {
 	}
 }
 
-// fewPorts are not enough for the connections of a large job.
+// fewPorts is a number of ephemeral ports below which a large job may run out of connections.
 const fewPorts = 5000
 
-// judgeGivenPorts judges the ports that the kernel gives.
+// judgeGivenPorts checks the kernel's range of ephemeral ports.
 func judgeGivenPorts(p *page) {
 	const where = "net.ipv4.ip_local_port_range"
 	p.Each.Source = where
@@ -187,7 +191,7 @@ func judgeGivenPorts(p *page) {
 	observed := fmt.Sprintf("the kernel gives ports %d to %d", low, high)
 	inside := slices.IndexFunc(p.node.Ports, func(p Port) bool { return p.Fixed && low <= p.Number && p.Number <= high })
 	switch {
-	case low == 0: // not known
+	case low == 0: // unknown
 	case inside >= 0:
 		port := p.node.Ports[inside]
 		p.Warn(check.User, fmt.Sprintf("%s, and %s is to have %d: a connection may have it when the job starts", observed, port.Name, port.Number),
@@ -199,10 +203,11 @@ func judgeGivenPorts(p *page) {
 	}
 }
 
-// slowRecord is a record of a few hundred bytes on a share that is of little use.
+// slowRecord is a time to write a record, of a few hundred bytes, on a shared file system that is
+// too slow.
 const slowRecord = time.Second
 
-// judgeRecord judges how long a record takes on the share.
+// judgeRecord checks the time to write a record to the shared file system.
 func judgeRecord(p *page) {
 	switch took := p.node.Share.Record; {
 	case took > slowRecord:
@@ -212,8 +217,8 @@ func judgeRecord(p *page) {
 	}
 }
 
-// within rounds a time up to 10 ms, 100 ms or 1 s, so that nodes that are alike say the same; longer times are told as
-// they are.
+// within rounds a duration up to 10 ms, 100 ms or 1 s, so that similar nodes have equal findings.
+// It does not round up longer durations.
 func within(d time.Duration) string {
 	step := 10 * time.Millisecond
 	for step < d {
@@ -225,12 +230,12 @@ func within(d time.Duration) string {
 	return step.String()
 }
 
-// judgeRename judges whether files can be written and renamed on the share.
+// judgeRename checks whether files can be written and renamed on the shared file system.
 func judgeRename(p *page) {
 	switch s := p.node.Share; {
 	case s.TrialErr != "":
 		p.Fail(check.Node, s.TrialErr, "", "give a --log-dir that every node can write to")
-	case s.Trial == nil: // not tried
+	case s.Trial == nil: // not tested
 	case s.Trial.Rename != "":
 		p.Fail(check.User, "a file could not take another one's name: "+s.Trial.Rename, "an atomic rename", "give a --log-dir on another file system")
 	default:
@@ -238,10 +243,10 @@ func judgeRename(p *page) {
 	}
 }
 
-// judgeLinks judges whether the share has hard links.
+// judgeLinks checks whether the shared file system supports hard links.
 func judgeLinks(p *page) {
 	switch s := p.node.Share; {
-	case s.TrialErr != "" || s.Trial == nil: // not tried
+	case s.TrialErr != "" || s.Trial == nil: // not tested
 	case s.Trial.Link != "":
 		p.Warn(check.User, "there are no hard links: "+s.Trial.Link, "hard links, by which of two writers one wins",
 			"nothing needs to be done: where the head dies a result may then be written twice")
@@ -250,10 +255,10 @@ func judgeLinks(p *page) {
 	}
 }
 
-// judgeTool judges the framework's program on the node.
+// judgeTool checks the framework's program on the node.
 func judgeTool(p *page) {
 	switch t := p.node.Tool; {
-	case t == nil: // there is none
+	case t == nil: // the framework has no program
 	case t.Missing:
 		p.Fail(check.User, t.Err, t.Name+" on every node",
 			"activate its environment before "+p.Identity.Launcher.Starter()+", install it where all nodes see it, or give its whole path ("+framework.TraitsOf(p.Framework).Program+")")
@@ -264,7 +269,7 @@ func judgeTool(p *page) {
 	}
 }
 
-// judgeProcesses tells of processes of earlier runs.
+// judgeProcesses reports processes of earlier runs.
 func judgeProcesses(p *page) {
 	var processes, pids []string
 	for _, left := range p.node.Left.Processes {
@@ -278,7 +283,7 @@ func judgeProcesses(p *page) {
 	p.left("processes that no daemon minds", processes, "kill "+strings.Join(pids[:min(len(pids), mostLeft)], " "), "no process of an earlier run")
 }
 
-// judgeShm tells of shared memory that nobody uses.
+// judgeShm reports files in /dev/shm that no process uses.
 func judgeShm(p *page) {
 	var paths []string
 	var size int64
@@ -289,9 +294,10 @@ func judgeShm(p *page) {
 	p.left(fmt.Sprintf("%d MiB of yours that nobody uses", size>>20), paths, removal(paths), "nothing of yours that nobody uses")
 }
 
-const mostLeft = 3 // of one kind that are named
+const mostLeft = 3 // maximum number of items listed in a finding
 
-// left tells of what earlier runs have left, and how it is removed: by whoever knows that it isn't needed.
+// left reports what earlier runs have left. mend is the command with which the user can remove it,
+// if it is not needed; none is the message if nothing was found.
 func (p *page) left(what string, things []string, mend, none string) {
 	if len(things) == 0 {
 		p.Pass(none)
@@ -304,7 +310,7 @@ func (p *page) left(what string, things []string, mend, none string) {
 	p.Warn(check.User, what+": "+said, "", mend)
 }
 
-// removal is the command that removes paths, of many those that are named.
+// removal returns a shell command that removes the paths, at most mostLeft of them.
 func removal(paths []string) string {
 	words := []string{"rm -r --"}
 	for _, path := range paths[:min(len(paths), mostLeft)] {

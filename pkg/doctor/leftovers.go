@@ -12,23 +12,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// guardVariable marks the children of daemons: see pkg/process.
+// guardVariable is the environment variable that marks child processes of daemons: see pkg/process.
 const guardVariable = "BRINGUPD_GUARD"
 
-// proc is one of this user's, as one look at /proc has seen it.
+// proc is a process of this user, as read from /proc.
 type proc struct {
 	pid, parent int
-	name        string // of its program
+	name        string // name of its program
 	args        []string
 	environ     map[string]string
-	uses        []string // in which its files are named: its arguments and environment, and what it has mapped and open
+	// uses are the texts that may contain names of files in use: the arguments, the environment, the
+	// mappings and the open files.
+	uses []string
 }
 
-// leftovers looks for what earlier runs of the user have left on the node. Root is where /proc and /dev/shm are.
+// leftovers returns what earlier runs of the user have left on the node. root is the directory that
+// contains /proc and /dev/shm.
 func leftovers(root, tempDir string, user int) Left {
 	all := processes(filepath.Join("/", root, "proc"), user)
 	shm, tempDir := filepath.Join("/", root, "dev/shm"), filepath.Clean(tempDir)
-	var uses []string // what names anything there: there may be thousands of files
+	var uses []string // texts with a path in these directories; filtered because there may be thousands of files
 	for _, p := range all {
 		for _, text := range p.uses {
 			if strings.Contains(text, shm) || strings.Contains(text, tempDir) {
@@ -39,6 +42,7 @@ func leftovers(root, tempDir string, user int) Left {
 	used := func(path string) bool {
 		return slices.ContainsFunc(uses, func(text string) bool { return strings.Contains(text, path) })
 	}
+	// Collect the processes, the files in /dev/shm and the directories that are not in use.
 	l := Left{Processes: strays(all, os.Getpid())}
 	for _, file := range owned(shm, user) {
 		if !used(file.Path) {
@@ -55,27 +59,31 @@ func leftovers(root, tempDir string, user int) Left {
 	return l
 }
 
-// strays returns the processes that a daemon has started and none minds any more. One of a job is left alone while a
-// daemon of the same job runs here: a service that has put itself into the background is no child of it.
+// strays returns the processes that were started by a daemon which no longer runs. self is the
+// process id of the doctor. Processes of a job are left out while a daemon of the same job runs
+// here: a service that has put itself into the background is no longer a child of it.
 func strays(all []proc, self int) (found []Process) {
 	byPID := make(map[int]proc, len(all))
 	for _, p := range all {
 		byPID[p.pid] = p
 	}
-	// line is a process and its ancestors.
+	// line returns a process and its ancestors.
 	line := func(pid int) (above []proc) {
 		for p, known := byPID[pid]; known && len(above) <= len(all); p, known = byPID[p.parent] {
 			above = append(above, p)
 		}
 		return above
 	}
+	// Find the jobs with a running daemon. The doctor itself and its children do not count.
 	minded := make(map[string]bool)
 	for _, p := range all {
 		if p.isDaemon() && !slices.ContainsFunc(line(p.pid), func(q proc) bool { return q.pid == self }) {
 			minded[p.job()] = true
 		}
 	}
-	ours := line(self) // with a shell that we were started from
+	ours := line(self) // includes the shell that has started the doctor
+	// Select the processes with the mark of a daemon. Leave out those with a daemon as an ancestor,
+	// the ancestors of the doctor, and the jobs with a running daemon.
 	for _, p := range all {
 		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
 		switch {
@@ -89,7 +97,7 @@ func strays(all []proc, self int) (found []Process) {
 	return found
 }
 
-// job is the id of the job that the process is of; empty where it is of none.
+// job returns the id of the job to which the process belongs. It is empty if there is none.
 func (p proc) job() string {
 	for _, name := range roles.JobVariables() {
 		if id := p.environ[name]; id != "" {
@@ -101,17 +109,18 @@ func (p proc) job() string {
 
 const daemonName = "bringupd"
 
-// isDaemon tells whether it is bringupd at work in a job, and not one that only looks.
+// isDaemon reports whether the process is a daemon of a job, as opposed to a command that only
+// inspects runs.
 func (p proc) isDaemon() bool {
 	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
 	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
 }
 
-// owned returns the files in a directory that are this user's.
+// owned returns the files below a directory that belong to the user.
 func owned(dir string, user int) (files []File) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // another user's
+			return fs.SkipDir // the directory belongs to another user
 		}
 		if entry.Type().IsRegular() && isOf(entry, user) {
 			if info, err := entry.Info(); err == nil {
@@ -123,6 +132,7 @@ func owned(dir string, user int) (files []File) {
 	return files
 }
 
+// isOf reports whether a directory entry belongs to the user.
 func isOf(entry fs.DirEntry, user int) bool {
 	info, err := entry.Info()
 	if err != nil {
@@ -132,7 +142,7 @@ func isOf(entry fs.DirEntry, user int) bool {
 	return ok && int(stat.Uid) == user
 }
 
-// processes returns those of the user; what can't be read of one is left out.
+// processes returns the processes of the user. It leaves out those that cannot be read.
 func processes(dir string, user int) (all []proc) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -147,11 +157,14 @@ func processes(dir string, user int) (all []proc) {
 	return all
 }
 
+// readProcess reads a process from its directory below /proc. It returns false if the process has
+// ended. Files that cannot be read count as empty.
 func readProcess(dir string, pid int) (proc, bool) {
 	read := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(dir, name)) // what can't be read is empty
+		text, _ := os.ReadFile(filepath.Join(dir, name)) // empty on error
 		return string(text)
 	}
+	// The name in the stat file is in parentheses, and may contain parentheses itself.
 	stat := read("stat")
 	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || shut < open {
@@ -161,6 +174,7 @@ func readProcess(dir string, pid int) (proc, bool) {
 	if fields := strings.Fields(stat[shut+1:]); len(fields) > 1 {
 		p.parent, _ = strconv.Atoi(fields[1])
 	}
+	// Collect the texts that may name files in use.
 	p.args = strings.Split(strings.TrimRight(read("cmdline"), "\x00"), "\x00")
 	p.uses = append(slices.Clone(p.args), read("maps"))
 	for entry := range strings.SplitSeq(read("environ"), "\x00") {

@@ -14,23 +14,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// meeting is the doctor's run directory, and who has come there, as the head has it.
+// meeting is the head's state of one examination: the run directory and the nodes that have joined.
 type meeting struct {
 	*doctor
 	dir      *signal.Dir
 	job      signal.Job
-	fresh    bool // the log directory was made for this alone
+	fresh    bool // the log directory did not exist before
 	nodes    *signal.Watch
-	listener net.Listener // nil where there is no other node
+	listener net.Listener // nil if there are no other nodes
 	stop     context.CancelCauseFunc
 	running  sync.WaitGroup
-	came     []int
+	came     []int // indices of the nodes that have joined
 }
 
-// open makes the run directory, and says there where the head is.
+// open creates the run directory, publishes the head's addresses there, and starts the head's
+// listener.
 func (d *doctor) open(ctx context.Context) (m *meeting, err error) {
 	m = &meeting{doctor: d, fresh: d.Identity.Size == 1 && !isThere(d.LogDir)}
-	address, _ := d.Address() // that there is none is among the facts
+	address, _ := d.Address() // its error is among the facts
+	// Listen for the other nodes, and publish the port with the head's address and name.
 	m.job = signal.Job{Addresses: []string{address}, Program: d.Program, PID: os.Getpid()}
 	if d.Identity.Size > 1 {
 		if m.listener, err = d.Network.Listen(); err != nil {
@@ -43,8 +45,10 @@ func (d *doctor) open(ctx context.Context) (m *meeting, err error) {
 			}
 		}
 	}
-	running, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // the end is told after a signal, too
+	// Signals do not cancel it, because the result is published after a signal, too.
+	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	m.stop = stop
+	// Create the run directory. From now on watch it and answer connections.
 	making, cancel := context.WithTimeoutCause(ctx, d.Join, errJoin)
 	defer cancel()
 	if m.dir, err = signal.Create(making, d.place(), m.job); err != nil {
@@ -60,6 +64,7 @@ func (d *doctor) open(ctx context.Context) (m *meeting, err error) {
 	return m, nil
 }
 
+// close stops the listener and the watch of the run directory.
 func (m *meeting) close() {
 	m.stop(nil)
 	if m.listener != nil {
@@ -68,11 +73,12 @@ func (m *meeting) close() {
 	m.running.Wait()
 }
 
-// localJoin bounds the wait for others where the log directory is on a file system of one machine: they will hardly
-// come.
+// localJoin limits the wait for other nodes if the log directory is on a local file system. The
+// nodes would not see each other there.
 const localJoin = 10 * time.Second
 
-// collect has all nodes gather their facts, and brings them together.
+// collect runs the head's part: it waits for the other nodes to join, measures their round trips,
+// and reads their facts into c. At the same time the head gathers its own facts.
 func (m *meeting) collect(ctx context.Context, c *scene) error {
 	own, ctx := errgroup.WithContext(ctx)
 	own.Go(func() error { return m.member(ctx, m.dir, m.job, m.dir.FileSystem()) })
@@ -94,6 +100,7 @@ func (m *meeting) collect(ctx context.Context, c *scene) error {
 	return own.Wait()
 }
 
+// ranksBelow returns the node indices from 0 to size-1.
 func ranksBelow(size int) (all []int) {
 	for rank := range size {
 		all = append(all, rank)
@@ -101,17 +108,18 @@ func ranksBelow(size int) (all []int) {
 	return all
 }
 
-// shown waits until all of these ranks are seen in a state, and returns who never was and who was.
+// shown waits until all of the nodes have published a state, and returns the indices of the nodes
+// that have not and of those that have.
 func (m *meeting) shown(ctx context.Context, within time.Duration, ranks []int, state string) (missing, there []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errPing)
 	defer cancel()
 	last, _ := m.nodes.Wait(ctx, func(l signal.Listing) bool { return len(signal.Without(ranks, l.Ranks(state))) == 0 })
-	missing = signal.Without(ranks, last.Ranks(state)) // who is missing says it all
+	missing = signal.Without(ranks, last.Ranks(state)) // an error only means that some are missing
 	return missing, signal.Without(ranks, missing)
 }
 
-// ping writes a name that every node answers with one of its own, and returns how long each answer took by the head's
-// clock.
+// ping publishes a name that every node answers, and returns the round-trip time of each answer,
+// measured by the head's clock.
 func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 	trips := make(map[int]time.Duration)
 	asked := time.Now()
@@ -120,7 +128,8 @@ func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, errPing)
 	defer cancel()
-	_, _ = m.nodes.Wait(ctx, func(l signal.Listing) bool { // who does not answer will hardly tell its facts
+	// A node that does not answer will also be missing among the facts.
+	_, _ = m.nodes.Wait(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Ranks(pongState) {
 			if _, known := trips[rank]; !known {
 				trips[rank] = l.At.Sub(asked)
@@ -131,11 +140,11 @@ func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 	return trips, nil
 }
 
-// readers is how many records are read at a time.
+// readers is the maximum number of records that are read concurrently.
 const readers = 16
 
-// read reads the facts of these ranks, and returns the ranks whose record can't be read: one damaged record must not
-// keep those of the others from the report.
+// read returns the facts of the nodes, and the indices of nodes with an unreadable record. One
+// damaged record must not keep the others out of the report.
 func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, errPing)
 	defer cancel()
@@ -146,13 +155,14 @@ func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []
 		reading.Go(func() error {
 			var record factsRecord
 			if err := m.dir.Read(ctx, signal.Nodes, m.dir.NodeName(rank, factState), &record); err == nil {
-				record.Facts.Rank = rank // whatever it says
+				record.Facts.Rank = rank // the record is not trusted in this
 				told[i] = &record.Facts
 			}
 			return nil
 		})
 	}
-	_ = reading.Wait() // it has no error: whose record has one is unread
+	_ = reading.Wait() // returns no error: failed records are in unread
+	// Separate the facts from the nodes without facts.
 	for i, facts := range told {
 		if facts == nil {
 			unread = append(unread, ranks[i])
@@ -163,23 +173,25 @@ func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []
 	return all, unread
 }
 
-// end tells all who came how it has ended, waits until they know, and removes the run directory: after a signal, too.
+// end publishes the exit code, waits until all nodes that have joined have seen it, and removes the
+// run directory. It does so even after a signal. It returns err, joined with errors of its own.
 func (m *meeting) end(ctx context.Context, code int, err error) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), endTime, errEnd)
 	defer cancel()
 	if told := m.dir.Publish(ctx, signal.Control, signal.NameDrain, &signal.DrainRecord{Code: code}, false); told != nil {
 		return errors.Join(err, told)
 	}
-	// m.nodes may not have shown who has just joined, and somebody may join while others are waited for.
+	// List the nodes again: m.nodes may lack one that has just joined, and another one may join during
+	// the wait.
 	left := m.dir.Await(ctx, signal.Nodes, func(now signal.Listing) bool {
 		return len(signal.Without(now.Ranks(signal.Joined), append([]int{0}, now.Ranks(signal.Done)...))) == 0
 	})
 	if left != nil {
-		return err // who still looks there must not find it gone
+		return err // a node that still reads the directory must find it
 	}
 	removed := m.dir.Remove(ctx)
 	if m.fresh {
-		_ = os.Remove(m.LogDir) // it stays where somebody else uses it by now
+		_ = os.Remove(m.LogDir) // fails if another run uses the directory by now
 	}
 	return errors.Join(err, removed)
 }

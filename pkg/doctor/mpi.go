@@ -11,16 +11,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 )
 
-// MPI is what the driver would load for MPI on the node, and who would serve it.
+// MPI describes the MPI library that the driver would load on the node, and the PMI server for it.
 type MPI struct {
 	mpi.Linked
-	Unknown     string `json:"unknown,omitempty"` // why that can't be told
-	PMIx        string `json:"pmix,omitempty"`    // the libpmix that would serve it
+	Unknown     string `json:"unknown,omitempty"` // reason if the MPI is unknown
+	PMIx        string `json:"pmix,omitempty"`    // libpmix that would serve the MPI ranks
 	PMIxVersion string `json:"pmix_version,omitempty"`
-	NoPMIx      string `json:"no_pmix,omitempty"` // why there is none
+	NoPMIx      string `json:"no_pmix,omitempty"` // reason if there is no libpmix
 }
 
-// mpi looks for the MPI of the driver; nil: there is no driver.
+// mpi finds the driver's MPI library. It returns nil if there is no driver.
 func (d *doctor) mpi(ctx context.Context) *MPI {
 	if len(d.Driver) == 0 {
 		return nil
@@ -34,6 +34,8 @@ func (d *doctor) mpi(ctx context.Context) *MPI {
 	return m
 }
 
+// look finds the MPI library of the driver, and the libpmix that would serve it. wanted is the
+// value of --pmix.
 func look(ctx context.Context, driver []string, wanted string, environ []string) *MPI {
 	var m MPI
 	var err error
@@ -49,7 +51,7 @@ func look(ctx context.Context, driver []string, wanted string, environ []string)
 	return &m
 }
 
-// judgeMPI judges whether ranks of the driver could come up.
+// judgeMPI checks whether MPI ranks that the driver starts could connect to each other.
 func judgeMPI(p *page) {
 	m := p.node.MPI
 	switch {
@@ -68,7 +70,7 @@ func judgeMPI(p *page) {
 	}
 }
 
-// served is who would serve it, and by what it reaches networks.
+// served describes the PMI server of the MPI ranks and the networks that the MPI supports.
 func (m *MPI) served() string {
 	by := "; it speaks PMI-1"
 	switch {
@@ -83,7 +85,7 @@ func (m *MPI) served() string {
 	return by
 }
 
-// judgeMPIs compares the MPIs of the nodes.
+// judgeMPIs compares the MPI libraries of the nodes.
 func judgeMPIs(p *page) {
 	kinds, by := p.by(func(f Facts) string {
 		if f.MPI == nil || f.MPI.MPI == nil {

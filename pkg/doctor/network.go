@@ -18,32 +18,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Resolver asks what a host's name means.
+// Resolver resolves host names. [net.Resolver] implements it.
 type Resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-// callTime is for how long a node tries to reach the head, or to resolve a name: a firewall that
-// drops what comes answers never.
+// callTime is the time limit for connecting to the head and for resolving a name. A firewall that
+// drops packets never answers.
 const callTime = 5 * time.Second
 
 var errCall = fmt.Errorf("no answer within %s", callTime)
 
-// secretName is the purpose of the run's secret by which the head and the nodes know each other.
+// secretName is the purpose for which the head and the nodes derive a key from the run's secret.
 const secretName = "doctor"
 
-// greet says what time it is to every node that connects, until ctx ends. Strangers are dropped as
-// on a peer link's port.
+// greet sends the current time to every node that connects, until ctx ends. Connections without the
+// key are dropped, as on the port of a peer link.
 func (d *doctor) greet(ctx context.Context, listener net.Listener, key []byte) {
 	head := lifeline.NewHead(lifeline.Config{Key: key, Size: d.Identity.Size, Beat: time.Minute}, listener, nil)
 	head.Meet(lifeline.ForDoctor, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
-		_, _ = fmt.Fprintf(conn, "%d\n", d.Now().UnixNano()) // a few bytes, which never wait
+		_, _ = fmt.Fprintf(conn, "%d\n", d.Now().UnixNano()) // a few bytes, which never block
 		_ = conn.Close()
 	})
 	head.Run(ctx)
 }
 
-// call connects to where the head should be.
+// call tries to connect to the head at one address, and compares the clocks.
 func (d *doctor) call(ctx context.Context, to string, key []byte, byName bool) Call {
 	c := Call{To: to, ByName: byName}
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
@@ -54,7 +54,7 @@ func (d *doctor) call(ctx context.Context, to string, key []byte, byName bool) C
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCall):
 		c.Err = errCall.Error()
-	case lifeline.IsStranger(err), errors.Is(err, io.EOF): // another run's head ends the connection
+	case lifeline.IsStranger(err), errors.Is(err, io.EOF): // the head of another run closes the connection
 		c.Err = "somebody else answers there"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.Err = "it accepts connections and does not answer"
@@ -67,7 +67,7 @@ func (d *doctor) call(ctx context.Context, to string, key []byte, byName bool) C
 	return c
 }
 
-// answer returns the head's time, and when it was asked for.
+// answer returns the head's time, and the local time at which the request was sent.
 func (d *doctor) answer(ctx context.Context, to string, key []byte) (at, asked time.Time, err error) {
 	asked = d.Now()
 	conn, err := lifeline.Call(ctx, lifeline.ForDoctor, key, d.Identity.Rank, d.Network, []string{to})
@@ -85,7 +85,7 @@ func (d *doctor) answer(ctx context.Context, to string, key []byte) (at, asked t
 	return time.Unix(0, nanoseconds), asked, err
 }
 
-// resolve asks what a name means on this node.
+// resolve resolves a host name on this node. The addresses are sorted.
 func (d *doctor) resolve(ctx context.Context, host string) Name {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
 	defer cancel()
@@ -98,8 +98,8 @@ func (d *doctor) resolve(ctx context.Context, host string) Name {
 	return name
 }
 
-// reason is the text of an error without the operation and the address, which the sentence around
-// it has already.
+// reason returns the text of an error without the operation and the address, which the message
+// already contains.
 func reason(err error) string {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number.Error()
@@ -110,7 +110,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// locals are the addresses of this node.
+// locals returns the sorted addresses of this node's interfaces.
 func locals() (found []string) {
 	all, _ := net.InterfaceAddrs()
 	for _, addr := range all {

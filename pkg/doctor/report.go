@@ -10,27 +10,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// row is one check: a line of the report, or several where not all is well.
+// row is one check. Its function adds findings to the [page]: one if all is well, or one for each
+// problem.
 type row struct {
 	id    string
 	judge func(*page)
 }
 
-// page is where one check writes its lines of the report.
+// page collects the findings of one check.
 type page struct {
 	*scene
 	check.Sheet
-	node Facts // of the node that is judged, in a check of each node
+	node Facts // facts of the node that is checked; empty in a check of the launch
 }
 
-// lines are what the check has to say; node is none where it is of the launch as a whole.
+// lines runs the check and returns its findings. node is empty in a check of the launch as a whole.
 func (r row) lines(c *scene, node Facts, ranks ...int) []check.Finding {
 	p := page{scene: c, Sheet: check.Sheet{Each: check.Finding{ID: r.id, Ranks: ranks}}, node: node}
 	r.judge(&p)
 	return p.Found
 }
 
-// IDs are those of the report's lines that are no checks of a node's own.
+// IDs returns the ids of the doctor's own checks, without the node checks of pkg/check.
 func IDs() (ids []string) {
 	for _, r := range slices.Concat(ofLaunch, ofNode) {
 		ids = append(ids, r.id)
@@ -38,22 +39,23 @@ func IDs() (ids []string) {
 	return ids
 }
 
-// ReportVersion is the version of the form that a Report has as JSON.
+// ReportVersion is the version of a Report's JSON format.
 const ReportVersion = 1
 
-// Report is what the doctor has to say.
+// Report holds the results of an examination.
 type Report struct {
 	Version  int             `json:"version"`
-	Subject  string          `json:"subject"` // the nodes, in a few words
+	Subject  string          `json:"subject"` // description of the nodes: "4 nodes"
 	At       time.Time       `json:"at"`
 	Took     time.Duration   `json:"took_ns"`
 	Verdict  check.Verdict   `json:"verdict"`
-	Code     int             `json:"code"` // to end with
+	Code     int             `json:"code"` // exit code of the program
 	Findings []check.Finding `json:"findings"`
 	Facts    []Facts         `json:"facts"`
 }
 
-// Text is the report as one table. What was skipped of a node's own checks is shown where it is to be verbose.
+// Text returns the report as a table. Node checks that were skipped are included only if the style
+// is verbose.
 func (r Report) Text(style check.Style) string {
 	shown, own := check.Report{Host: r.Subject, Took: r.Took, Verdict: r.Verdict}, IDs()
 	for _, f := range r.Findings {
@@ -65,13 +67,15 @@ func (r Report) Text(style check.Style) string {
 	return shown.Text(style)
 }
 
-// judge returns the report on a launch.
+// judge runs all checks on the facts and returns the report.
 func judge(c *scene) Report {
 	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.Rank, b.Rank) })
+	// Check the launch as a whole.
 	var all, each []check.Finding
 	for _, r := range ofLaunch {
 		all = append(all, r.lines(c, Facts{})...)
 	}
+	// Check each node by itself, and add the findings of its own checks.
 	for _, f := range c.Facts {
 		for _, r := range ofNode {
 			each = append(each, r.lines(c, f, f.Rank)...)
@@ -86,10 +90,11 @@ func judge(c *scene) Report {
 			each = append(each, finding)
 		}
 	}
+	// Merge equal findings of several nodes, and apply the policy.
 	all = append(all, c.merge(each)...)
 	for i, f := range all {
 		if all[i].Nodes = c.names(f.Ranks); f.Verdict == check.Wait {
-			all[i].Verdict = check.Fail // it has waited enough
+			all[i].Verdict = check.Fail // there is no further wait
 		}
 	}
 	all = c.Policy.Judge(all)
@@ -101,8 +106,8 @@ func judge(c *scene) Report {
 	return report
 }
 
-// codeOf returns the exit code: that of the table of exit codes for a wrong launch and an unusable share, otherwise
-// what monitoring expects of a verdict.
+// codeOf returns the exit code. For a wrong launch or an unusable shared file system it is the code
+// of a run; otherwise it is the code that Nagios expects for the verdict.
 func (c *scene) codeOf(verdict check.Verdict) int {
 	switch {
 	case c.Mistake != nil:
@@ -114,6 +119,7 @@ func (c *scene) codeOf(verdict check.Verdict) int {
 	}
 }
 
+// subject returns the description of the nodes that were examined.
 func (c *scene) subject() string {
 	switch {
 	case c.several():

@@ -21,76 +21,79 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Checks are those of the node itself.
+// Checks are the node's own checks. [readiness.Checks] implements it.
 type Checks interface {
 	Await(ctx context.Context, progress func(check.Report)) check.Report
-	// Longest is how long Await may take.
+	// Longest returns the maximum duration of [Checks.Await].
 	Longest() time.Duration
 }
 
-// Launch is what is to be looked at.
+// Launch describes the launch that is examined.
 type Launch struct {
 	Identity roles.Identity
-	// Alone and Mistake say why this node is looked at by itself: nothing has launched several, or has launched them
-	// wrongly. Identity is a job of one then.
+	// Alone and Mistake are the reason why only this node is examined: no launcher has started several
+	// daemons, or it has started them wrongly. Identity then describes a job of one node.
 	Alone, Mistake *roles.LaunchError
 	LogDir         string
 	Framework      framework.Framework
 	Policy         check.Policy
 }
 
-// World is what a node looks at the others and at itself by. The zero World is that of any program.
+// World gives access to the shared file system, the network and the machine. Tests replace parts of
+// it. The zero value uses the real ones.
 type World struct {
-	Access   signal.Access    // its zero value: the file system itself
+	Access   signal.Access    // zero: the file system itself
 	Network  lifeline.Network // nil: TCP
-	Resolver Resolver         // nil: the system's
+	Resolver Resolver         // nil: the system's resolver
 	Now      func() time.Time // this node's clock; nil: the system's
-	Root     string           // where /proc, /sys and /dev/shm are; empty: /
+	Root     string           // directory that contains /proc, /sys and /dev/shm; empty: /
 }
 
-// Config is what the doctor is to look at, and by what.
+// Config holds the launch to examine and everything that an examination needs.
 type Config struct {
 	Launch
-	Hostname string // as the kernel has it
+	Hostname string // host name used by the kernel
 	TempDir  string
-	Address  func() (string, error) // where peers reach this node
+	Address  func() (string, error) // returns this node's address for connections from peers
 	Checks   Checks
 	Environ  []string
-	Driver   []string      // the job's; none: it is not looked at
-	PMIx     string        // as --pmix has it
-	Program  string        // version of this bringupd
-	Join     time.Duration // until all nodes have met
+	Driver   []string      // command line of the job's driver; nil: it is not examined
+	PMIx     string        // value of --pmix
+	Program  string        // version of this program
+	Join     time.Duration // time limit for all nodes to join
 	World
 }
 
-// doctor is one node's part in it.
+// doctor performs one node's part of an examination.
 type doctor struct {
 	Config
 	began time.Time
 }
 
-// The names that a doctor's run has besides those of a job.
+// Names that only an examination uses, in addition to those of a job.
 const (
-	suffix    = "-doctor" // of the run directory: no step and no requeue is called so
-	pingName  = "ping"    // in Control: to be answered at once
+	suffix    = "-doctor" // suffix of the run directory; steps and requeues never use it
+	pingName  = "ping"    // in Control: request for an immediate answer
 	pongState = "pong"    // in Nodes: the answer
 	factState = "facts"   // in Nodes: a factsRecord
 )
 
+// factsRecord is the record in which a node publishes its facts.
 type factsRecord struct {
 	signal.Header
 	Facts Facts `json:"facts"`
 }
 
 const (
-	// pingTime is for how long the head waits for answers, and a node for the question once it has joined.
+	// pingTime is how long the head waits for answers, and how long a node that has joined waits for
+	// the request.
 	pingTime = 30 * time.Second
-	// lateTime is by how much longer a node waits for the head than the head waits for the nodes: no node leaves before
-	// the report is there.
+	// lateTime is how much longer a node waits for the head than the head waits for the nodes, so that
+	// no node leaves before the report exists.
 	lateTime = 10 * time.Second
-	// hearTime is how long inotify's word of a name is waited for once a listing has shown that name.
+	// hearTime is how long a node waits for inotify to report a name that a listing already shows.
 	hearTime = 500 * time.Millisecond
-	// endTime is for how long the head waits for all to know of the end.
+	// endTime is how long the head waits for all nodes to see the result.
 	endTime = 15 * time.Second
 )
 
@@ -100,8 +103,8 @@ var (
 	errEnd  = errors.New("the time for the end is over")
 )
 
-// Run examines a launch together with its other nodes. On the head it calls show with the report. Every node returns
-// the exit code of the report.
+// Run examines a launch together with the other nodes. On the head it calls show with the report.
+// On every node it returns the exit code of the report.
 func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, err error) {
 	d := &doctor{Config: cfg, began: time.Now()}
 	d.Network = cmp.Or[lifeline.Network](d.Network, lifeline.TCP{})
@@ -115,6 +118,7 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 	return d.runWorker(ctx)
 }
 
+// place returns the location of the examination's run directory.
 func (d *doctor) place() signal.Place {
 	id := d.Identity
 	return signal.Place{
@@ -122,13 +126,14 @@ func (d *doctor) place() signal.Place {
 	}
 }
 
-// factTime is for how long facts are gathered, at most.
+// factTime returns the maximum time for gathering the facts.
 func (d *doctor) factTime() time.Duration { return d.Checks.Longest() + toolTime + 2*lookTime }
 
-// runHead is the head's part.
+// runHead performs the head's part and returns the exit code.
 func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, error) {
 	c := scene{Launch: d.Launch}
 	m, err := d.open(ctx)
+	// Without a run directory, only this node can be examined.
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return 0, context.Cause(ctx)
@@ -137,32 +142,37 @@ func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, err
 		report := d.report(&c)
 		return report.Code, show(report)
 	}
+	// Collect the facts of all nodes.
 	defer m.close()
 	err = m.collect(ctx, &c)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		// The others have nothing to tell of: whatever befell us is the share's.
+		// The nodes have no faults of their own: the shared file system has failed.
 		return 0, m.end(ctx, health.OutcomeOf(health.Share).Code, err)
 	}
 	report := d.report(&c)
 	return report.Code, m.end(ctx, report.Code, show(report))
 }
 
+// report runs all checks on the facts.
 func (d *doctor) report(c *scene) Report {
 	c.Took = time.Since(d.began)
 	return judge(c)
 }
 
-// isThere tells whether a directory is there, by a listing of its parent.
+// isThere reports whether a directory exists. It lists the parent directory instead of calling
+// stat. If the parent cannot be listed, it returns true.
 func isThere(dir string) bool {
 	entries, err := os.ReadDir(filepath.Dir(dir))
 	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(dir) })
 }
 
-// member is what every node does, the head too: it joins, answers and tells its facts.
+// member performs the part that every node has, including the head: it joins, answers the head's
+// request and publishes its facts.
 func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, kind signal.FileSystem) error {
+	// Start the inotify watch first, so that it sees the request. Then join.
 	heard, deaf := dir.Hear(signal.Control)
 	defer deaf()
 	began := time.Now()
@@ -171,6 +181,7 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 		return err
 	}
 	took := time.Since(began)
+	// Gather the facts, and answer the request at the same time.
 	var record factsRecord
 	var gathering sync.WaitGroup
 	gathering.Go(func() { record.Facts = d.gather(ctx, dir, &job) })
@@ -179,23 +190,24 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 		return err
 	}
+	// Add the facts about the shared file system, and publish all facts.
 	share := &record.Facts.Share
 	share.FileSystem, share.Record = kind.Name, took
 	if offset, known := dir.Offset(); known {
 		share.Offset = &offset
 	}
-	if d.Identity.Rank != 0 { // the head hears itself
+	if d.Identity.Rank != 0 { // the head would see only its own writes
 		share.Heard = hears
 	}
 	return dir.Publish(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, factState), &record, false)
 }
 
-// pong waits for the head's question and answers it. It returns whether inotify has told of the question; nil where no
-// question came in time.
+// pong waits for the head's request and answers it. It returns whether inotify has reported the
+// request, or nil if no request has come in time.
 func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{}) (*bool, error) {
 	asked, cancel := context.WithTimeoutCause(ctx, d.Join+pingTime, errPing)
 	defer cancel()
-	over := false // the head was told to end
+	over := false // the head has ended the examination
 	err := dir.Await(asked, signal.Control, func(l signal.Listing) bool {
 		over = l.Has(signal.NameDrain)
 		return over || l.Has(pingName)
@@ -213,8 +225,9 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	return &told, nil
 }
 
-// runWorker is the part of all others.
+// runWorker performs the part of all other nodes and returns the exit code.
 func (d *doctor) runWorker(ctx context.Context) (int, error) {
+	// Find the head's run directory.
 	finding, cancel := context.WithTimeoutCause(ctx, d.Join+min(lateTime, d.Join), errJoin)
 	defer cancel()
 	finder := signal.NewFinder(d.place())
@@ -237,7 +250,7 @@ func (d *doctor) runWorker(ctx context.Context) (int, error) {
 	return d.leave(ctx, dir)
 }
 
-// unseen is the error of a node that no head has met.
+// unseen returns the error of a node that has not found the head's run directory.
 func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
@@ -250,8 +263,8 @@ func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Seen: seen, Mend: mend}
 }
 
-// leave waits until the head has published the report's exit code, and returns it. No node leaves before: some
-// launchers end all tasks when one has ended.
+// leave waits until the head has published the exit code, and returns it. No node leaves earlier,
+// because some launchers end all tasks when one of them exits.
 func (d *doctor) leave(ctx context.Context, dir *signal.Dir) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()

@@ -13,26 +13,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// scene is all that is known of a launch: what a report is made of.
+// scene holds everything that is known about a launch. The checks read it.
 type scene struct {
 	Launch
-	// ShareErr is why nobody could meet in the log directory; nil: they could.
+	// ShareErr is the reason why the nodes could not use the log directory; nil if they could.
 	ShareErr error
-	Waited   time.Duration // for all to be seen
-	NotSeen  []int         // whose records never came
-	Silent   []int         // who came, and told nothing
-	Facts    []Facts       // by rank, those that came
-	Trips    map[int]time.Duration
-	Took     time.Duration
+	Waited   time.Duration         // time spent waiting for all nodes to join
+	NotSeen  []int                 // nodes that have not joined
+	Silent   []int                 // nodes that have joined but sent no facts
+	Facts    []Facts               // facts of the nodes that have sent them, sorted by node index
+	Trips    map[int]time.Duration // round-trip times by node index
+	Took     time.Duration         // duration of the examination
 }
 
-// several tells whether other nodes are asked.
+// several reports whether the launch has other nodes.
 func (l Launch) several() bool { return l.Alone == nil && l.Mistake == nil && l.Identity.Size > 1 }
 
-// apart tells whether the nodes should be different machines.
+// apart reports whether the nodes should be different machines.
 func (l Launch) apart() bool { return l.several() && l.Identity.Launcher != roles.Local }
 
-// host names a rank.
+// host returns the host name of a node, or "rank N" if it is unknown.
 func (c *scene) host(rank int) string {
 	for _, f := range c.Facts {
 		if f.Rank == rank {
@@ -45,11 +45,11 @@ func (c *scene) host(rank int) string {
 	return nameless(rank)
 }
 
-// nameless is a rank whose host nobody tells.
+// nameless returns the text for a node with an unknown host name.
 func nameless(rank int) string { return fmt.Sprintf("rank %d", rank) }
 
-// hosts names some ranks: "n[0,2-5]", with the ranks where several nodes have one name, or by their ranks alone where
-// nobody tells the names.
+// hosts formats node indices as a short text: "n[0,2-5]". It adds the indices if several nodes have
+// the same name. It returns only the indices, as "ranks 0,2-5", if a name is unknown.
 func (c *scene) hosts(ranks []int) string {
 	told := prose.Ranks(ranks)
 	if slices.ContainsFunc(ranks, func(rank int) bool { return c.host(rank) == nameless(rank) }) {
@@ -62,6 +62,7 @@ func (c *scene) hosts(ranks []int) string {
 	return names
 }
 
+// names returns the host names of the nodes.
 func (c *scene) names(ranks []int) (names []string) {
 	for _, rank := range ranks {
 		names = append(names, c.host(rank))
@@ -69,7 +70,8 @@ func (c *scene) names(ranks []int) (names []string) {
 	return names
 }
 
-// on says which nodes said so, where there are several.
+// on returns text that names the nodes of a finding: " on n[0,2]", or " (all 4 nodes)" if alone is
+// true and the finding is about all nodes. It is empty if there is only one node.
 func (c *scene) on(ranks []int, alone bool) string {
 	switch {
 	case len(c.Facts) < 2:
@@ -81,7 +83,8 @@ func (c *scene) on(ranks []int, alone bool) string {
 	}
 }
 
-// by groups the ranks by what their facts have for a value, the empty one left out.
+// by groups the node indices by the value that the parameter returns for the facts of each node. It
+// leaves out empty values. It returns the sorted values and the nodes of each of them.
 func (c *scene) by(of func(Facts) string) (values []string, ranks map[string][]int) {
 	ranks = make(map[string][]int)
 	for _, f := range c.Facts {
@@ -92,11 +95,12 @@ func (c *scene) by(of func(Facts) string) (values []string, ranks map[string][]i
 	return slices.Sorted(maps.Keys(ranks)), ranks
 }
 
-// mostSaid is how many different things one line tells.
+// mostSaid is the maximum number of different texts in one finding.
 const mostSaid = 3
 
-// merge makes one line of what several nodes say of the same: a line for each check and each verdict but PASS and SKIP,
-// which are left out where another node says worse.
+// merge combines the findings of several nodes: it returns one finding for each check and verdict.
+// It leaves out Pass and Skip if another node has a worse verdict, and Skip if another node has
+// passed.
 func (c *scene) merge(all []check.Finding) (lines []check.Finding) {
 	for _, group := range groupBy(all, func(f check.Finding) string { return f.ID }) {
 		wrong := slices.ContainsFunc(group, func(f check.Finding) bool { return !f.Quiet() })
@@ -111,7 +115,7 @@ func (c *scene) merge(all []check.Finding) (lines []check.Finding) {
 	return lines
 }
 
-// groupBy keeps the order in which the keys come first.
+// groupBy groups findings by key, in the order in which the keys first occur.
 func groupBy[K comparable](all []check.Finding, key func(check.Finding) K) (groups [][]check.Finding) {
 	at := make(map[K]int)
 	for _, f := range all {
@@ -126,13 +130,14 @@ func groupBy[K comparable](all []check.Finding, key func(check.Finding) K) (grou
 	return groups
 }
 
-// mostText is how many characters of what nodes say are in a line.
+// mostText is the maximum length of the nodes' texts in one finding, in characters.
 const mostText = 220
 
-// line makes one line of what several nodes say that have the same verdict on the same check.
+// line combines findings of several nodes that have the same check and verdict into one.
 func (c *scene) line(same []check.Finding) check.Finding {
 	f := same[0]
 	f.Device, f.Ranks = nil, nil
+	// Group the nodes by text, the most common text first.
 	texts := groupBy(same, text)
 	slices.SortStableFunc(texts, func(a, b []check.Finding) int { return cmp.Compare(len(b), len(a)) })
 	var parts []string
@@ -142,12 +147,13 @@ func (c *scene) line(same []check.Finding) check.Finding {
 		case f.Quiet():
 			parts = append(parts, text+c.on(who, len(texts) == 1))
 		case len(c.Facts) > 1 && len(who) < len(c.Facts):
-			// Who it is comes first: the rest may be too long for the line.
+			// The nodes come first, because the rest may be cut off.
 			parts = append(parts, c.hosts(who)+": "+prose.Cut(text, mostText/len(texts)))
 		default:
 			parts = append(parts, prose.Cut(text, mostText)+c.on(who, true))
 		}
 	}
+	// Combine the texts and the hints.
 	f.Observed = prose.List(parts, mostSaid, "; ")
 	if hints := groupBy(same, func(f check.Finding) string { return f.Hint }); len(hints) > 1 {
 		f.Hint = c.hints(hints)
@@ -158,7 +164,7 @@ func (c *scene) line(same []check.Finding) check.Finding {
 	return f
 }
 
-// hints tells what to do on which nodes, where the hints of the nodes differ.
+// hints combines hints that differ between nodes: "on n[0,2]: …; on n1: …".
 func (c *scene) hints(groups [][]check.Finding) string {
 	var parts []string
 	for _, group := range groups[:min(len(groups), mostSaid)] {
@@ -170,7 +176,7 @@ func (c *scene) hints(groups [][]check.Finding) string {
 	return strings.Join(parts, "; ")
 }
 
-// text is what a node's finding says.
+// text returns the text of a node's finding, with its device if it has one.
 func text(f check.Finding) string {
 	if f.Device == nil {
 		return f.Observed
@@ -178,6 +184,7 @@ func text(f check.Finding) string {
 	return f.Device.String() + ": " + f.Observed
 }
 
+// ranksOf returns the sorted node indices of all findings.
 func ranksOf(all []check.Finding) (ranks []int) {
 	for _, f := range all {
 		ranks = append(ranks, f.Ranks...)

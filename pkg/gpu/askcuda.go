@@ -9,8 +9,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// CUDA asks CUDA's driver what a program would find, with a child of its own that ends then: the library may crash, and
-// keeps threads and files. Where it gives no answer that is in Facts.Init; the error is the cause of the context's end.
+// CUDA reports what a program that uses CUDA would find on this node. It queries the CUDA driver in
+// a short-lived child process, because the library may crash, and keeps threads and files open. If
+// the query fails, Facts.Init contains the reason. CUDA returns an error only if the context has
+// ended: its cause.
 func (c Child) CUDA(ctx context.Context) (cuda.Facts, error) {
 	facts, err := c.askCUDA(ctx)
 	if ctx.Err() != nil {
@@ -22,6 +24,8 @@ func (c Child) CUDA(ctx context.Context) (cuda.Facts, error) {
 	return facts, nil
 }
 
+// askCUDA starts a child, sends the request and waits for the answer. It returns an error if the
+// child cannot be started.
 func (c Child) askCUDA(ctx context.Context) (cuda.Facts, error) {
 	d, err := c.start(ctx)
 	if err != nil {
@@ -45,8 +49,9 @@ func (c Child) askCUDA(ctx context.Context) (cuda.Facts, error) {
 	}
 }
 
-// cudaLibrary is the libcuda beside a libnvidia-ml that was named, as both are in a driver's own folder; empty, for the
-// loader's choice, where there is none.
+// cudaLibrary returns the path of the libcuda in the directory of the given libnvidia-ml, because a
+// driver's directory has both. It returns the empty string, with which the loader chooses, if the
+// directory has none or nvml is empty.
 func cudaLibrary(nvml string) string {
 	if nvml == "" {
 		return ""

@@ -12,62 +12,67 @@ import (
 )
 
 const (
-	// ChildCommand is the subcommand that asks NVML, and says what it has answered.
+	// ChildCommand is the subcommand that queries NVML and prints the answers.
 	ChildCommand = "gpu-child"
-	// ProbeDeadline is Child.Deadline where it is 0. A driver without persistence mode attaches its GPUs one after the
-	// other: more than 25 s were seen with A100s in a virtual machine (Azure/AgentBaker#2829), and with 8 B200 under
-	// confidential computing, where a KILL in the middle left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call
-	// to a GPU's own processor (GSP) that gets no answer returns after 45 s (NVIDIA/open-gpu-kernel-modules#446).
+	// ProbeDeadline is the default of Child.Deadline. A driver without persistence mode initialises
+	// its GPUs one after the other: more than 25 s were seen with A100s in a virtual machine
+	// (Azure/AgentBaker#2829), and with 8 B200 under confidential computing. There a KILL during the
+	// initialisation left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call to a GPU's own
+	// processor (GSP) without an answer returns after 45 s (NVIDIA/open-gpu-kernel-modules#446).
 	ProbeDeadline = 120 * time.Second
-	// beginDeadline is how long the number of GPUs is waited for, before any is attached: the driver may have to be loaded.
+	// beginDeadline is the timeout until the number of GPUs is known, before any is initialised: the
+	// driver may have to be loaded.
 	beginDeadline = time.Minute
-	// watchSilence is Child.Silence where it is 0: the child says something at each look at the GPUs.
+	// watchSilence is the default of Child.Silence: the child prints a line at each poll of the GPUs.
 	watchSilence = 6 * pollPause
-	pollPause    = 10 * time.Second // between two looks of the watch at a GPU
+	pollPause    = 10 * time.Second // interval at which the watch polls a GPU
 
-	// childVariable is set for the child. A program that forgot to have the subcommand (a test's binary, say) must not
-	// start itself without end.
+	// childVariable is set in the environment of the child. Otherwise a program without the
+	// subcommand, for example a test binary, would start itself endlessly.
 	childVariable = "BRINGUPD_GPU_CHILD"
 )
 
-// Child is the process that asks NVML, as nobody can end a call into a driver that is wedged: the thread that made it
-// sleeps uninterruptibly until the node is rebooted, and a process with such a thread can't be killed, nor waited for.
-// It costs us a process that stays, and not the daemon. Where the library lacks a function that is called, the loader
-// ends the process: that is not the daemon's end either.
+// Child describes the child process that queries NVML. A call to a driver that hangs cannot be
+// ended: its thread sleeps uninterruptibly until the node is rebooted, and a process with such a
+// thread can be neither killed nor awaited. With a child only that process remains, and the daemon
+// continues. If the library lacks a function that is called, the loader ends the child, and not the
+// daemon.
 //
-// The child is asked by lines on its standard input and answers by lines on its standard output; what else it prints,
-// on standard error too, is kept for the error that tells of its death. It ends when its standard input does, and so
-// when we do. It is in a group of its own, so that Ctrl-C is not for it. It is no child of pkg/process: nobody is to be
-// asked to end, nothing of it is logged, and it must be left where it can't be killed.
+// The child reads requests as lines from its standard input and writes answers as lines to its
+// standard output. Its other output, including standard error, is kept for the error message about
+// its death. It ends when its standard input ends, and so when its parent ends. It has a process
+// group of its own, so that Ctrl-C does not reach it. It is not started by pkg/process: it needs
+// neither a signal to end nor a log, and it must be abandoned if it cannot be killed.
 type Child struct {
-	Program string   // empty: the binary that runs here
-	Library string   // the file to be asked for; empty: the loader finds it
-	Env     []string // nil: ours
-	// Deadline is how long an answer, or the next GPU that is attached, is waited for. 0: ProbeDeadline. Until it is known
-	// how many GPUs there are it is a minute at most.
+	Program string   // empty: the running program
+	Library string   // path of the NVML library; empty: found by the loader
+	Env     []string // nil: the environment of this process
+	// Deadline is the timeout for an answer, and for the initialisation of each further GPU. 0 means
+	// ProbeDeadline. Until the number of GPUs is known it is at most a minute.
 	Deadline time.Duration
-	Silence  time.Duration // of a watch, after which an event of KindSilent is told; 0: a minute
+	Silence  time.Duration // time without output of a watch after which an event of KindSilent is reported; 0: a minute
 }
 
-// Probe takes one look at the GPUs with a child of its own. Whatever becomes of that is in Facts.Init; the error is the
-// cause of the context's end.
+// Probe inspects all GPUs once, with a child of its own. If that fails, Facts.Init contains the
+// reason. Probe returns an error only if the context has ended: its cause.
 func (c Child) Probe(ctx context.Context) (Facts, error) {
 	session := c.Session()
 	defer func() { _ = session.Close(ctx) }()
 	return session.Probe(ctx, func(Progress) {})
 }
 
-// Session returns a Session with that child. Nothing is started before it is asked.
+// Session returns a Session that starts this child at its first request.
 func (c Child) Session() *Session { return &Session{child: c} }
 
 func (c Child) deadline() time.Duration { return cmp.Or(max(c.Deadline, 0), ProbeDeadline) }
 
 func (c Child) program() string { return cmp.Or(c.Program, process.OwnBinary) }
 
+// argv returns the command line of the child.
 func (c Child) argv() []string {
 	name := c.program()
 	if c.Program == "" && len(os.Args) > 0 {
-		name = os.Args[0] // what ps shows, and what the loader calls it
+		name = os.Args[0] // shown by ps, and in messages of the loader
 	}
 	argv := []string{name, ChildCommand}
 	if c.Library != "" {
@@ -76,8 +81,9 @@ func (c Child) argv() []string {
 	return argv
 }
 
-// environ is the child's environment. With LD_BIND_NOW the loader would miss the functions of NVML before there is any;
-// a trace of all goroutines would hide the one line that says why the child has died.
+// environ returns the environment of the child. LD_BIND_NOW is removed, because the loader would
+// fail: the functions of NVML are resolved only when they are first called. A dump of all
+// goroutines is disabled, because it would hide the one line that explains the child's death.
 func (c Child) environ() []string {
 	env := c.Env
 	if env == nil {

@@ -19,28 +19,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// childGrace is how long the child waits, after the end of its standard input, for calls that have not returned: its
-// end in the middle of one that attaches a GPU would leave that in need of a reset.
+// childGrace is how long the child waits, after the end of its standard input, for calls that have
+// not returned. If it ended while the driver initialises a GPU, that GPU would need a reset.
 const childGrace = ProbeDeadline
 
-// driver is what the child asks: NVML.
+// driver is the part of the child that calls the libraries: NVML and CUDA.
 type driver interface {
-	// look takes a look at all GPUs, and tells how far it has got.
+	// look inspects all GPUs, and sends lines with the progress.
 	look(tell func(line)) Facts
-	// watch tells of the GPUs' events until the context ends. The error says why it can't go on.
+	// watch sends the GPUs' events until the context ends. It returns an error if it cannot continue.
 	watch(ctx context.Context, what question, tell func(line)) error
-	// cuda asks CUDA's driver.
+	// cuda queries the CUDA driver.
 	cuda() cuda.Facts
 }
 
-// ChildMain is what the child runs: it reads questions, one a line, from in, and writes the answers as lines to out. It
-// returns when in ends: the parent holds that open, so the child ends with its parent, whatever ended it. It returns
-// the exit code, which is 0 unless it could not go on.
+// ChildMain is the main function of the child: it reads requests, one per line, from in, and writes
+// the answers as lines to out. It returns when in ends. The parent keeps in open, so the child ends
+// when its parent does, whatever the reason. It returns the exit code, which is 0 unless the child
+// could not continue.
 func ChildMain(library string, in io.Reader, out io.Writer) int {
 	if os.Getenv(childVariable) != "" {
 		process.CloseInherited(2)
 	} else {
-		// Somebody has started it by hand, and must be able to end it: nothing here handles signals.
+		// A user has started it by hand. Signals are not handled here, so their default actions let the
+		// user end it.
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	}
 	return serve(openDriver(library), in, out)
@@ -48,6 +50,8 @@ func ChildMain(library string, in io.Reader, out io.Writer) int {
 
 var errUnheard = errors.New("nobody listens any more: standard input has ended")
 
+// serve answers the requests in in until in ends or out fails, and returns the exit code. Each
+// request has a goroutine of its own.
 func serve(d driver, in io.Reader, out io.Writer) int {
 	deaf, unheard := context.WithCancelCause(context.Background())
 	defer unheard(nil)
@@ -59,8 +63,9 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 			unheard(err)
 		}
 	}
+	// The context ends with the reason: in has ended, a request is invalid, or out has failed.
 	answering, ctx := errgroup.WithContext(deaf)
-	answering.Go(func() error { // it ends with the process at the latest: a read can't be interrupted
+	answering.Go(func() error { // ends with the process at the latest, because a read cannot be interrupted
 		for questions := bufio.NewScanner(in); questions.Scan(); {
 			text := bytes.Clone(questions.Bytes())
 			answering.Go(func() error { return answer(ctx, d, text, tell) })
@@ -72,14 +77,16 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 		tell(line{Ended: err.Error()})
 		return 1
 	}
-	// A call into a driver that hangs can't be interrupted either.
+	// Requests that are being answered have until childGrace is over. A call to a driver that hangs
+	// cannot be interrupted either.
 	if _, err := pause.Bounded(ctx, childGrace, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, pause.ErrHangs) {
 		return 1
 	}
 	return 0
 }
 
-// answer answers a question. The error is of one that can't be understood.
+// answer answers one request. All lines of the answer have the number of the request. It returns an
+// error if the request is invalid.
 func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 	l, err := decodeLine(text)
 	if err != nil {
@@ -100,7 +107,7 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 		return nil
 	case askWatch, askResume:
 		if err := d.watch(ctx, l.Ask, answer); err != nil {
-			answer(line{Ended: err.Error()}) // it can still be asked for a look, and keeps the GPUs attached
+			answer(line{Ended: err.Error()}) // the child can still inspect the GPUs, and keeps them initialised
 		}
 		return nil
 	default:

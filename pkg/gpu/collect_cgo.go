@@ -16,40 +16,42 @@ import (
 )
 
 const (
-	// clockLooks is how often the reasons for slower clocks are read, and clockPause the time between: a single reading
-	// may fall into a change of state.
+	// clockLooks is how many times the reasons for slower clocks are read, and clockPause the
+	// interval. A single reading may coincide with a change of the GPU's performance state.
 	clockLooks = 3
 	clockPause = 100 * time.Millisecond
 )
 
-// comePatience is how long the next GPU is waited for, or the next that has answered all: what ProbeDeadline is for, and
-// less than that, so that the others' facts arrive with the name of the one that hangs.
+// comePatience is the timeout for the next GPU to be initialised, or for the next one to have
+// answered all queries. It has the same purpose as ProbeDeadline, but is shorter, so that the
+// parent gets the facts about the other GPUs, with the name of the call that hangs.
 const comePatience = 100 * time.Second
 
-// tellPause is between two words about a look that takes long.
+// tellPause is the interval of progress reports while an inspection takes long.
 const tellPause = 5 * time.Second
 
-// collector asks NVML all that Facts hold. It stays, as NVML does: what hangs is asked nothing more.
+// collector reads everything in Facts from NVML. It lives as long as the process, like NVML itself,
+// so that GPUs that hang are not queried again.
 type collector struct {
 	lib      nvml.Interface
-	waits    io.Writer           // gets the names of calls that take long
-	root     string              // of /proc and /sys
-	pause    func(time.Duration) // between looks at the clocks
-	patience time.Duration
+	waits    io.Writer           // gets the names of slow calls
+	root     string              // contains proc and sys
+	pause    func(time.Duration) // called between readings of the clocks
+	patience time.Duration       // timeout for progress: comePatience
 
-	opening sync.Mutex // held while NVML begins
+	opening sync.Mutex // held while NVML is initialised
 	opened  bool       // guarded by opening
 
 	mu   sync.Mutex
-	open map[*wait]bool // the calls that have not returned, nil where nobody looks at them; guarded by mu
-	busy map[int]bool   // GPUs that are being looked at, by index; guarded by mu
+	open map[*wait]bool // calls that have not returned; nil if tellWaits is not scheduled; guarded by mu
+	busy map[int]bool   // GPUs that are being inspected, by index; guarded by mu
 }
 
 func newCollector(lib nvml.Interface, waits io.Writer) *collector {
 	return &collector{lib: lib, waits: waits, root: "/", pause: time.Sleep, patience: comePatience, busy: map[int]bool{}}
 }
 
-// begin opens NVML, which then stays open: with it the driver keeps the GPUs attached.
+// begin opens NVML, which then stays open, so that the driver keeps the GPUs initialised.
 func (c *collector) begin() Return {
 	c.opening.Lock()
 	defer c.opening.Unlock()
@@ -62,9 +64,10 @@ func (c *collector) begin() Return {
 	return ret
 }
 
-// collect fills Facts. All GPUs are asked at the same time, as one may be slow. A call that fails, or that the library
-// lacks, costs only its own reading, and a GPU that hangs its own facts. tell hears how far it has got, each time that a
-// GPU has come or has answered all, and now and then.
+// collect returns the facts. All GPUs are queried concurrently, because one may be slow. A call
+// that fails, or that the library lacks, affects only its own reading, and a GPU that hangs only
+// its own facts. Progress is reported whenever a GPU has been initialised or has answered all
+// queries, and every tellPause.
 func (c *collector) collect(tell func(Progress)) Facts {
 	facts := Facts{Version: FactsVersion}
 	if facts.Init = c.begin(); facts.Init != Success {
@@ -82,15 +85,18 @@ func (c *collector) collect(tell func(Progress)) Facts {
 	return facts
 }
 
-// system0 is the slot of questions about no GPU.
+// system0 is the slot of queries that are not about a GPU.
 const system0 = -1
 
-// gpus asks each GPU, and each pair of those that have a handle. It waits as long as they come. The goroutine of one
-// that hangs stays: nobody can end a call.
+// gpus queries each GPU, and each pair of GPUs with a handle. It gives up once there was no
+// progress for the collector's patience. The goroutine of a GPU that hangs remains, because a call
+// cannot be ended.
 func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pair) {
+	// Start a goroutine for each GPU. A GPU in which an earlier inspection hangs keeps
+	// DRIVER_UNRESPONSIVE.
 	came, done := make(chan int, count), make(chan *inspector, count)
 	gpus = make([]GPU, count)
-	all := make([]*inspector, count) // those that are done
+	all := make([]*inspector, count) // GPUs that have answered all queries; nil for the others
 	asked := 0
 	for i := range gpus {
 		gpus[i] = GPU{Index: i, Handle: DriverUnresponsive}
@@ -104,6 +110,7 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 			}()
 		}
 	}
+	// Wait until all have answered, or there was no progress for too long.
 	late, again := time.NewTimer(c.patience), time.NewTicker(tellPause)
 	defer late.Stop()
 	defer again.Stop()
@@ -125,6 +132,7 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 		tell(p)
 	}
 	for i := range gpus {
+		// Name the call that hangs.
 		if all[i] == nil {
 			gpus[i].Hangs = c.hangs(i)
 		}
@@ -132,7 +140,7 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 	return gpus, pairsOf(all)
 }
 
-// pairsOf asks for each pair of GPUs.
+// pairsOf queries the NVLink status of each pair of GPUs with a handle.
 func pairsOf(all []*inspector) (pairs []Pair) {
 	for a, one := range all {
 		for b := a + 1; b < len(all); b++ {
@@ -144,7 +152,8 @@ func pairsOf(all []*inspector) (pairs []Pair) {
 	return pairs
 }
 
-// enter tells whether a GPU may be looked at: not while an earlier look hangs in it.
+// enter reports whether a GPU may be inspected, and marks it as busy. It may not while an earlier
+// inspection of it has not returned.
 func (c *collector) enter(gpu int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,13 +164,15 @@ func (c *collector) enter(gpu int) bool {
 	return true
 }
 
+// leave marks a GPU as no longer busy.
 func (c *collector) leave(gpu int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, gpu)
 }
 
-// ask makes a call that takes those functions of the library, if it has them.
+// ask calls call, if the library has all of the named functions of NVML that it needs, and returns
+// its value or the reason why there is none.
 func ask[T any](i *inspector, call func() (T, nvml.Return), function string, more ...string) Reading[T] {
 	name, found := symbol(i.lib, function)
 	for _, other := range more {
@@ -179,7 +190,7 @@ func ask[T any](i *inspector, call func() (T, nvml.Return), function string, mor
 	return read(value)
 }
 
-// convert changes the value of a reading, if there is one.
+// convert applies change to the value of a reading, if there is one.
 func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	if value, ok := r.Get(); ok {
 		return read(change(value))
@@ -187,8 +198,8 @@ func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	return unread[U](r.Why)
 }
 
-// or returns the first of several readings that has a value. It asks for the next only if the driver is too old for the
-// one before it.
+// or returns the first reading that has a value. It makes each of the older queries only if the
+// driver is too old for the one before.
 func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
 	for _, next := range older {
 		switch first.Why {
@@ -203,16 +214,17 @@ func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
 	return first
 }
 
-// cudaText is 12.8 for 12080.
+// cudaText formats 12080 as 12.8.
 func cudaText(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
 
-// clusterText is how the UUID of an NVLink domain is written.
+// clusterText formats the UUID of an NVLink domain.
 func clusterText(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// nameLost fills in the addresses of GPUs that can't be asked, if as many addresses on the bus belong to no other GPU:
-// both NVML and sysfs list GPUs in the order of the bus.
+// nameLost sets the bus addresses of GPUs that cannot be queried. It uses the addresses on the PCI
+// bus that belong to no other GPU, and only if there are as many as GPUs without an address: both
+// NVML and sysfs list GPUs in bus order.
 func nameLost(gpus []GPU, slots []Slot) {
 	var lost []*GPU
 	free := slices.Clone(slots)
@@ -232,11 +244,11 @@ func nameLost(gpus []GPU, slots []Slot) {
 }
 
 const (
-	waitTold = time.Second  // how long a call may take before it is named as one that is waited for
-	waitLook = waitTold / 4 // between two looks at what is waited for
+	waitTold = time.Second  // time after which a call is reported as slow
+	waitLook = waitTold / 4 // interval of the checks for slow calls
 )
 
-// wait is a call that has not returned.
+// wait is a call of the library that has not returned.
 type wait struct {
 	slot int
 	call string
@@ -250,7 +262,7 @@ func (w *wait) String() string {
 	return fmt.Sprintf("%s of GPU %d", w.call, w.slot)
 }
 
-// asking notes a call until it has returned: call answered then.
+// asking records that a call is running. The caller must call answered when the call has returned.
 func (c *collector) asking(slot int, function string) (answered func()) {
 	w := &wait{slot, function, time.Now()}
 	c.mu.Lock()
@@ -267,7 +279,8 @@ func (c *collector) asking(slot int, function string) (answered func()) {
 	}
 }
 
-// overdue are the calls that have not returned after so long, by their GPUs.
+// overdue returns the calls that have been running for at least the given time, sorted by GPU and
+// start time. The caller must hold mu.
 func (c *collector) overdue(after time.Duration) (all []*wait) {
 	for w := range c.open {
 		if time.Since(w.from) >= after {
@@ -278,7 +291,7 @@ func (c *collector) overdue(after time.Duration) (all []*wait) {
 	return all
 }
 
-// late names the calls that take long.
+// late returns the names of the slow calls, separated by commas.
 func (c *collector) late() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +302,7 @@ func (c *collector) late() string {
 	return strings.Join(late, ", ")
 }
 
-// hangs names the call that a GPU does not return from.
+// hangs returns the name of the call that has not returned for this GPU.
 func (c *collector) hangs(gpu int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,8 +314,9 @@ func (c *collector) hangs(gpu int) string {
 	return ""
 }
 
-// tellWaits names all calls that take long in one line, once for each change, as long as there are calls: the parent,
-// which kills a child that says nothing, finds them in the child's last lines, of which it keeps a few.
+// tellWaits writes the names of all slow calls as one line, whenever they differ from last. It
+// repeats itself every waitLook until no call is running. The parent keeps the last few lines of a
+// child, so that it can report the slow calls if it kills a child without an answer.
 func (c *collector) tellWaits(last string) {
 	if text := c.late(); text != "" && text != last {
 		fmt.Fprintf(c.waits, "waiting for %s\n", text)

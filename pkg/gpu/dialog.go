@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	mostLine    = 4 << 20                // bytes of a line; 16 GPUs of 7 instances with 1000 processes have far less
-	mostGarbage = 50_000                 // lines in a row that are none of ours, after which the child is none of ours either
-	reapWait    = 200 * time.Millisecond // for the end of a child that was killed
-	forkWait    = 5 * time.Second        // for a fork
-	endWait     = 2 * time.Second        // from the end of the child's standard input to KILL: it takes up to eventWait
+	mostLine    = 4 << 20                // maximum bytes of a line; 16 GPUs with 7 instances and 1000 processes need far less
+	mostGarbage = 50_000                 // maximum consecutive lines in another format; a child with more is not our program
+	reapWait    = 200 * time.Millisecond // timeout for the end of a killed child
+	forkWait    = 5 * time.Second        // timeout for a fork
+	endWait     = 2 * time.Second        // between closing the child's standard input and KILL; the child may need eventWait to end
 )
 
 var (
@@ -32,39 +32,40 @@ var (
 	errGarbage = errors.New("what it prints is no answer")
 )
 
-// dialog is a running child that can be asked several things at a time. Goroutines of exec.Cmd read what it prints and
-// wait for its end.
+// dialog is a running child that answers several requests concurrently. Goroutines of exec.Cmd read
+// its output and wait for its end.
 type dialog struct {
 	in   io.WriteCloser
 	cut  process.Lines
-	kill context.CancelFunc // kills the child, also one that is forked later
+	kill context.CancelFunc // kills the child, including one that is forked later
 	dead <-chan struct{}    // closed by kill
-	// over is closed once the child has ended and all it has printed was handed on; state and err, why there is no more
-	// (io.EOF, errTooMuch, errGarbage), are set before.
+	// over is closed once the child has ended and all of its output was handled. Before that, state is
+	// set, and err is the reason why there is no more output: io.EOF, errTooMuch or errGarbage.
 	over  chan struct{}
 	state *os.ProcessState
 	err   error
 
-	garbage int // lines in a row that are none of ours; used by the goroutine that hands on
+	garbage int // number of consecutive lines in another format; used only by the goroutine that reads the output
 
 	mu    sync.Mutex
-	said  lastLines        // the last lines that are none of ours; guarded by mu
-	asked map[int]*answers // by the number of the question; guarded by mu
-	next  int              // number of a question; guarded by mu
-	// looks is how many have not been answered, whether or not somebody waits: in one the driver may attach GPUs, which
-	// must not be cut short; guarded by mu.
+	said  lastLines        // the last lines in another format; guarded by mu
+	asked map[int]*answers // open requests by number; guarded by mu
+	next  int              // number of the next request; guarded by mu
+	// looks is the number of inspections without an answer, including those for which no caller waits
+	// any more. The driver may be initialising GPUs for them, which must not be interrupted. Guarded
+	// by mu.
 	looks int
 }
 
-// answers are those to one question.
+// answers are the answers to one request.
 type answers struct {
 	*dialog
 	number int
 	lines  chan line
-	gone   chan struct{} // closed by who no longer reads them
+	gone   chan struct{} // closed by the reader when it stops reading
 }
 
-// patience is how long something is waited for.
+// patience is a timeout that can be restarted.
 type patience struct {
 	*time.Timer
 	lasts time.Duration
@@ -72,14 +73,14 @@ type patience struct {
 
 func patient(lasts time.Duration) *patience { return &patience{time.NewTimer(lasts), lasts} }
 
-// renew begins anew.
+// renew restarts the timeout.
 func (p *patience) renew(lasts time.Duration) {
 	p.lasts = lasts
 	p.Reset(lasts)
 }
 
-// start starts a child. It returns when forkWait is over or the context ends, even if the fork hangs because the
-// program's file system does: a child that is forked later is killed.
+// start starts a child. It returns when forkWait is over or the context ends, even if the fork
+// hangs because of the program's file system. A child that is forked later than that is killed.
 func (c Child) start(ctx context.Context) (*dialog, error) {
 	if os.Getenv(childVariable) != "" {
 		return nil, fmt.Errorf("it was to start another: this program has no subcommand %s", ChildCommand)
@@ -103,9 +104,10 @@ func (c Child) start(ctx context.Context) (*dialog, error) {
 	}
 }
 
-// fork starts a child that is killed when its life ends.
+// fork starts a child that is killed when the context life ends.
 func (c Child) fork(life context.Context) (*dialog, error) {
-	// If the file system hangs, this goroutine hangs here, and not in the exec, during which all of a Go program waits.
+	// Read the program first. If its file system hangs, only this goroutine hangs here; during the
+	// exec, the whole process would hang.
 	if program, err := os.Open(c.program()); err == nil {
 		_, _ = program.Read(make([]byte, 1))
 		program.Close()
@@ -124,6 +126,7 @@ func (c Child) fork(life context.Context) (*dialog, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Wait for the end of the child, and handle an incomplete last line.
 	go func() {
 		defer close(d.over)
 		_ = cmd.Wait()
@@ -133,7 +136,8 @@ func (c Child) fork(life context.Context) (*dialog, error) {
 	return d, nil
 }
 
-// Write takes output of the child. Its error makes the child's next write fail.
+// Write handles output of the child, for exec.Cmd. If it returns an error, the child's next write
+// fails.
 func (d *dialog) Write(said []byte) (int, error) {
 	if d.cut.Add(said, d.hand); !errors.Is(d.err, io.EOF) {
 		return 0, d.err
@@ -141,8 +145,9 @@ func (d *dialog) Write(said []byte) (int, error) {
 	return len(said), nil
 }
 
-// hand gives a line to who has asked the question that it answers. It drops what nobody reads: a child that can't write
-// does not end.
+// hand passes a line of output to the reader of the answers that it belongs to. goesOn means that
+// the line is longer than mostLine. Lines without a reader are dropped, because a child that cannot
+// write does not end.
 func (d *dialog) hand(text []byte, goesOn bool) {
 	if goesOn || !errors.Is(d.err, io.EOF) {
 		if goesOn {
@@ -150,6 +155,7 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 		}
 		return
 	}
+	// Keep lines in another format, for error messages, and count the inspections that are answered.
 	l, err := decodeLine(text)
 	d.mu.Lock()
 	if errors.Is(err, errOtherVersion) {
@@ -180,8 +186,8 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 	}
 }
 
-// ask asks the child for something. If that fails the child has ended, and read will say so. The caller forgets the
-// answers once it reads no more.
+// ask sends a request to the child. A failure to send is not reported, because it means that the
+// child has ended, which read reports. The caller must call forget when it stops reading.
 func (d *dialog) ask(what question) *answers {
 	d.mu.Lock()
 	a := &answers{dialog: d, number: d.next, lines: make(chan line), gone: make(chan struct{})}
@@ -195,7 +201,7 @@ func (d *dialog) ask(what question) *answers {
 	return a
 }
 
-// forget drops the answers that are still to come.
+// forget ends the reading of the answers: further ones are dropped.
 func (a *answers) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,8 +209,9 @@ func (a *answers) forget() {
 	close(a.gone)
 }
 
-// read returns the next line of the answer. The error is io.EOF, errTooMuch or errGarbage if the child has ended;
-// errLate, with how long that was, if the patience is over first; or the cause of the context's end.
+// read returns the next line of the answers. The error is io.EOF, errTooMuch or errGarbage if the
+// child has ended, errLate, with the duration, if the timeout expires first, or the cause of the
+// context's end.
 func (a *answers) read(ctx context.Context, late *patience) (line, error) {
 	select {
 	case l := <-a.lines:
@@ -218,8 +225,8 @@ func (a *answers) read(ctx context.Context, late *patience) (line, error) {
 	}
 }
 
-// look asks for facts. It waits for each line of the answer that has news for at most limit, and tells of those that say
-// how far the driver has got. The errors are those of read.
+// look requests the facts, and reports the progress. The timeout is beginDeadline for the first
+// line with progress, and limit after each further progress. The errors are those of read.
 func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
 	a := d.ask(askLook)
 	defer a.forget()
@@ -234,7 +241,7 @@ func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progre
 			return *l.Facts, nil
 		case l.Came == nil:
 			continue
-		case l.Came.Came+l.Came.Done > got: // only one more GPU is a reason to wait longer
+		case l.Came.Came+l.Came.Done > got: // another GPU has made progress
 			got = l.Came.Came + l.Came.Done
 			late.renew(limit)
 		}
@@ -242,14 +249,15 @@ func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progre
 	}
 }
 
-// after is what the child has said beside its answers, behind a separator.
+// after returns the last lines that are not answers, after a separator, or an empty string if there
+// are none.
 func (d *dialog) after(separator string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.said.after(separator)
 }
 
-// fate says how the child has ended, once it has.
+// fate describes how the child has ended. It may be called once over is closed.
 func (d *dialog) fate() string {
 	if d.state == nil {
 		return "has ended in a way that nobody knows" + d.after(": ")
@@ -260,7 +268,8 @@ func (d *dialog) fate() string {
 	return fmt.Sprintf("ended with exit code %d%s", d.state.ExitCode(), d.after(": "))
 }
 
-// failure says why there was no answer, by the error of read: DRIVER_UNRESPONSIVE or PROBE_DIED.
+// failure converts an error of read to the reason why there are no facts, DRIVER_UNRESPONSIVE or
+// PROBE_DIED, with details.
 func (d *dialog) failure(err error) (why Return, detail string) {
 	switch {
 	case err == nil:
@@ -276,9 +285,9 @@ func (d *dialog) failure(err error) (why Return, detail string) {
 	}
 }
 
-// end ends the child: it closes its standard input, and kills it if it has not ended within endWait or when the context
-// ends. One that has not answered a look is given until the context ends, and then left to itself: it ends once it has
-// the answer.
+// end closes the child's standard input, and kills the child if it has not ended within endWait or
+// when the context ends. A child with an unanswered inspection is not killed: end waits for it
+// until the context ends, and then abandons it. Such a child ends once it has the answer.
 func (d *dialog) end(ctx context.Context) {
 	_ = d.in.Close()
 	limited, cancel := context.WithTimeout(ctx, endWait)
@@ -291,11 +300,12 @@ func (d *dialog) end(ctx context.Context) {
 	case !looks && !pause.Await(limited, d.over):
 		d.abandon()
 	default:
-		d.kill() // lets go of the context that it would have ended by
+		d.kill() // releases the context
 	}
 }
 
-// abandon kills the child. Where it can't be killed it is left to itself; only the goroutine that waits for it stays.
+// abandon kills the child. If it cannot be killed, it is left alone, and only the goroutine that
+// waits for it remains.
 func (d *dialog) abandon() {
 	_ = d.in.Close()
 	d.kill()

@@ -1,5 +1,6 @@
-// Package gpu knows the GPUs of a node: what they are, where they sit, and what befalls them while they work; what that
-// means for a job is said by its folder fitness. It asks NVIDIA's management library (NVML), always in a process of its
-// own: a driver that is wedged blocks who asks for ever, and a library that lacks a function ends the process. It knows
-// nothing of runs and their directories.
+// Package gpu describes the GPUs of a node: their properties, their topology, and their events
+// while they work. Its subpackage fitness decides what that means for a job. It queries NVIDIA's
+// management library (NVML), always in a process of its own: a driver that hangs blocks its caller
+// forever, and a missing function in the library ends the process. It is independent of runs and
+// their directories.
 package gpu

@@ -9,59 +9,60 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// Kind is what sort of thing befell a GPU.
+// Kind is the type of an event.
 type Kind string
 
 // The kinds.
 const (
-	KindXid       Kind = "xid"       // the driver has named an error
-	KindSXid      Kind = "sxid"      // the driver has named an error of an NVSwitch
-	KindRecovery  Kind = "recovery"  // the GPU asks for an action (field 230)
-	KindLost      Kind = "lost"      // the GPU can't be asked any more
-	KindLink      Kind = "link"      // NVLinks that were active went down after an Xid; Detail names them
+	KindXid       Kind = "xid"       // the driver has reported an error
+	KindSXid      Kind = "sxid"      // the driver has reported an error of an NVSwitch
+	KindRecovery  Kind = "recovery"  // the GPU requests an action (field 230)
+	KindLost      Kind = "lost"      // the GPU does not answer any more
+	KindLink      Kind = "link"      // active NVLinks went down after an Xid; Detail names them
 	KindC2C       Kind = "c2c"       // the GPU's link to the CPU went down after an Xid
-	KindUnwatched Kind = "unwatched" // the driver does not tell of this GPU's events
-	KindSilent    Kind = "silent"    // the watch, or a call about this GPU, has said nothing for long: the driver may hang
-	KindAgain     Kind = "again"     // the watch has died and begins anew
-	// What pkg/history makes of several runs: no watch tells of it.
-	KindChanged Kind = "changed" // something is new since an earlier run
-	KindCourse  Kind = "course"  // what the GPU has gone through in this one
-	KindSuspect Kind = "suspect" // it has been suspicious before, in the same way
+	KindUnwatched Kind = "unwatched" // the driver does not report this GPU's events
+	KindSilent    Kind = "silent"    // for long, the watch had no output, or a call for this GPU has not returned: the driver may hang
+	KindAgain     Kind = "again"     // the watch has died and was restarted
+	// Kinds that pkg/history derives from several runs; the watch does not report them.
+	KindChanged Kind = "changed" // something has changed since an earlier run
+	KindCourse  Kind = "course"  // the GPU's counters in this run
+	KindSuspect Kind = "suspect" // it was suspicious before, in the same way
 )
 
-// Event is what befell a GPU while the driver ran.
+// Event is an event of a GPU, or of the watch, during a job.
 type Event struct {
 	At       time.Time `json:"at"`
 	Kind     Kind      `json:"kind"`
-	Xid      int       `json:"xid,omitempty"` // 999 where the driver can't name it; or an SXid
-	GPU      int       `json:"gpu"`           // index; -1 where it is not known
+	Xid      int       `json:"xid,omitempty"` // number of the Xid, 999 if the driver cannot name it; or of the SXid
+	GPU      int       `json:"gpu"`           // index; -1 if unknown
 	UUID     string    `json:"uuid,omitempty"`
-	Bus      string    `json:"bus,omitempty"`      // as sysfs has it: 0000:3b:00.0
-	Severity string    `json:"severity,omitempty"` // severityFatal, severityNonfatal; NVML does not tell
-	Recovery int       `json:"recovery,omitempty"` // field 230, where it was read and is not 0
+	Bus      string    `json:"bus,omitempty"`      // in the format of sysfs: 0000:3b:00.0
+	Severity string    `json:"severity,omitempty"` // severityFatal or severityNonfatal; NVML does not provide it
+	Recovery int       `json:"recovery,omitempty"` // field 230, if it was read and is not 0
 	Detail   string    `json:"detail,omitempty"`
-	Count    int       `json:"count,omitempty"` // where it was repeated: how often, since it was told before
-	Name     string    `json:"name,omitempty"`  // where it is about a network card and no GPU: mlx5_0
+	Count    int       `json:"count,omitempty"` // for a repeated event: how often since the last report
+	Name     string    `json:"name,omitempty"`  // if it is about a network card instead of a GPU: mlx5_0
 }
 
-// Device names the GPU.
+// Device returns the GPU or network card that the event is about.
 func (e Event) Device() check.Device {
 	return check.Device{Index: e.GPU, Name: e.Name, UUID: e.UUID, Bus: e.Bus}
 }
 
-// Judged is an event, and what it is for the job.
+// Judged is an event with its classification: its effects on the job and on the next one.
 type Judged struct {
 	Event
 	XidVerdict
 }
 
-// ReadJudged reads an event that a record bears; ok is false where it bears none.
+// ReadJudged decodes the event in a record; ok is false if the record has none, or an invalid one.
 func ReadJudged(record json.RawMessage) (j Judged, ok bool) {
 	ok = len(record) > 0 && json.Unmarshal(record, &j) == nil
 	return j, ok
 }
 
-// Finding is the event as a failed check would tell it, for who is to take the node out of service.
+// Finding returns the event in the form of a failed check, as the command that drains a node
+// expects it.
 func (j Judged) Finding() check.Finding {
 	device, what := j.Device(), j.Meaning
 	if j.Kind == KindXid {
@@ -70,11 +71,13 @@ func (j Judged) Finding() check.Finding {
 	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail, Class: check.Node, Observed: what, Hint: j.Action}
 }
 
-// Judge says what an event is for the job, and for the next one.
+// Judge classifies an event: it returns the event with its effects on this job and on the next one.
 func (t XidTable) Judge(e Event) Judged {
 	return Judged{Event: e, XidVerdict: t.judge(e)}
 }
 
+// judge returns the effects of an event on this job and on the next one, its meaning, and the
+// action that an operator must take.
 func (t XidTable) judge(e Event) XidVerdict {
 	switch e.Kind {
 	case KindXid:
@@ -109,8 +112,9 @@ func (t XidTable) judge(e Event) XidVerdict {
 	}
 }
 
-// judgeXid: a GPU that asks for a recovery action is unfit whatever the Xid. What is left of an Xid that asks is a
-// warning: the watch looks at the GPU, and tells what it then finds as an event of its own.
+// judgeXid classifies an Xid. A GPU that requests a recovery action is unfit for another job,
+// whatever the Xid. If the table has EffectAsk, the recovery action decides. Without one the Xid is
+// a warning: the watch polls the GPU, and reports what it finds as another event.
 func (t XidTable) judgeXid(e Event) XidVerdict {
 	verdict, asked := t.verdict(e.Xid, e.Severity), askedFor(e.Recovery)
 	if asked.Next == NextUnfit {
@@ -125,8 +129,8 @@ func (t XidTable) judgeXid(e Event) XidVerdict {
 	return verdict
 }
 
-// askedFor says what it is for the job that a GPU asks for an action. One that we can't name is one all the same: DCGM
-// drops the 5 that it does not know.
+// askedFor returns the effects of a recovery action that a GPU requests. An action that is not in
+// Recoveries is fatal. (DCGM, in contrast, drops the values that it does not know, such as 5.)
 func askedFor(recovery int) XidVerdict {
 	if recovery == 0 {
 		return XidVerdict{EffectIgnore, NextFit, "nothing", "the GPU asks for nothing"}
@@ -137,7 +141,7 @@ func askedFor(recovery int) XidVerdict {
 	return XidVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 }
 
-// String is one line for people: what befell which GPU, and what to do.
+// String returns one line for a log or a terminal: which GPU, what happened, and what to do.
 func (j Judged) String() string {
 	var b strings.Builder
 	switch {
@@ -145,7 +149,7 @@ func (j Judged) String() string {
 		b.WriteString(j.Device().String() + ": ")
 	case j.Kind == KindSXid:
 		b.WriteString("NVSwitch " + j.Bus + ": ")
-	case j.Kind != KindAgain && j.Kind != KindSilent: // those are of all
+	case j.Kind != KindAgain && j.Kind != KindSilent: // these are about all GPUs
 		b.WriteString("an unknown GPU: ")
 	}
 	switch j.Kind {
@@ -167,15 +171,17 @@ func (j Judged) String() string {
 	return b.String()
 }
 
-// A repeated event is told at once, and after these times: an error in a loop comes a thousand times a second.
+// A new event is reported at once, and repetitions of it at intervals that double from firstRepeat
+// to lastRepeat: an error in a loop occurs a thousand times a second.
 const (
 	firstRepeat = 10 * time.Second
 	lastRepeat  = 10 * time.Minute
 
-	mostRepeated = 4096 // different events that are told apart: 16 GPUs have far fewer
+	mostRepeated = 4096 // maximum number of different events that are tracked; 16 GPUs have far fewer
 )
 
-// Repeats thins out events that are repeated. The zero value has seen none. It is not safe for concurrent use.
+// Repeats limits how often repeated events are reported. Its zero value is ready for use. It is not
+// safe for concurrent use.
 type Repeats struct{ seen map[Event]*repeated }
 
 type repeated struct {
@@ -184,10 +190,10 @@ type repeated struct {
 	pause  time.Duration
 }
 
-// alike is the same for events that are the same, whenever and however often they came.
+// alike returns the event without the fields that differ between repetitions.
 func (e Event) alike() Event {
 	e.At, e.Count, e.Severity = time.Time{}, 0, ""
-	if e.Kind == KindXid || e.Kind == KindSXid { // the kernel's words have numbers in them that differ each time
+	if e.Kind == KindXid || e.Kind == KindSXid { // the kernel's messages contain numbers that differ each time
 		e.Detail = ""
 	}
 	if e.UUID != "" {
@@ -196,8 +202,9 @@ func (e Event) alike() Event {
 	return e
 }
 
-// Pass tells whether an event is to be told now. Where it was repeated, its Count is set to how often since it was told
-// before.
+// Pass reports whether an event should be reported now. If it is a repetition, Count of the
+// returned event is the number of repetitions since the last report. Once too many different events
+// are tracked, all new ones count as repetitions of one event.
 func (d *Repeats) Pass(e Event, now time.Time) (Event, bool) {
 	if d.seen == nil {
 		d.seen = map[Event]*repeated{}

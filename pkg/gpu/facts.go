@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// FactsVersion is the version of the form that Facts have as JSON.
+// FactsVersion is the version of the JSON format of Facts.
 const FactsVersion = 1
 
-// Return is what a call into NVML has returned, without NVML_ERROR_ before it: "NOT_SUPPORTED". A call of a function
-// that the library lacks is "FUNCTION_NOT_FOUND" and was never made.
+// Return is the result of an NVML call, without the prefix NVML_ERROR_: "NOT_SUPPORTED". If the
+// library lacks a function, the call is not made, and the result is "FUNCTION_NOT_FOUND".
 type Return string
 
-// The returns that mean more than that there is no answer. The names are those of nvmlReturn_t in nvml.h.
+// Results with a special meaning. The names are those of nvmlReturn_t in nvml.h.
 const (
 	Success            Return = "SUCCESS"
 	Uninitialized      Return = "UNINITIALIZED"
@@ -29,33 +29,35 @@ const (
 	UnknownError       Return = "UNKNOWN"
 	versionMismatch    Return = "ARGUMENT_VERSION_MISMATCH" // the library is older than the structure
 	deprecated         Return = "DEPRECATED"
-	NoCgo              Return = "NO_CGO"              // ours: this bringupd was built without cgo
-	DriverUnresponsive Return = "DRIVER_UNRESPONSIVE" // ours: no answer came in time
-	ProbeDied          Return = "PROBE_DIED"          // ours: the process that asked has died
+	NoCgo              Return = "NO_CGO"              // not from NVML: this bringupd was built without cgo
+	DriverUnresponsive Return = "DRIVER_UNRESPONSIVE" // not from NVML: no answer came in time
+	ProbeDied          Return = "PROBE_DIED"          // not from NVML: the querying process has died
 )
 
-// Gone tells of an answer that a GPU will give for ever, until somebody acts.
+// Gone reports whether the GPU is unusable, and will return this result until an administrator
+// acts.
 func (why Return) Gone() bool { return why == GPUIsLost || why == ResetRequired }
 
-// Unasked tells whether the question can't be asked, or was not: then nothing is known, and nothing has gone wrong.
+// Unasked reports whether the query was not made, or is not supported. The value is then unknown,
+// but nothing is wrong.
 func (why Return) Unasked() bool {
 	return why == "" || why == NotSupported || why == FunctionNotFound
 }
 
-// Said is the answer in words for people.
+// Said returns the result as text, "not asked" if there is none.
 func (why Return) Said() string { return cmp.Or(string(why), "not asked") }
 
-// Reading is what one question was answered: a value, or why there is none. So "zero" and "could not be read" never
-// look alike. The zero Reading was not asked.
+// Reading is the result of one query: a value, or the reason why there is none. So zero is never
+// mistaken for a failed query. The zero Reading was not queried.
 type Reading[T any] struct {
 	Value *T     `json:"value,omitempty"`
-	Why   Return `json:"why,omitempty"` // where there is no value
+	Why   Return `json:"why,omitempty"` // if there is no value
 }
 
-// read returns a Reading of that value.
+// read returns a Reading with a value.
 func read[T any](value T) Reading[T] { return Reading[T]{Value: &value} }
 
-// unread returns a Reading of none.
+// unread returns a Reading without a value.
 func unread[T any](why Return) Reading[T] { return Reading[T]{Why: why} }
 
 // Get returns the value, and whether there is one.
@@ -66,42 +68,42 @@ func (r Reading[T]) Get() (value T, ok bool) {
 	return *r.Value, true
 }
 
-// OrZero is the value, zero where there is none.
+// OrZero returns the value, or zero if there is none.
 func (r Reading[T]) OrZero() (value T) {
 	value, _ = r.Get()
 	return value
 }
 
-// Facts are what one look at the GPUs of a node has seen.
+// Facts are the results of one inspection of all GPUs of a node.
 type Facts struct {
 	Version int    `json:"version"`
-	Init    Return `json:"init"`             // nvmlInit's answer; where it isn't SUCCESS there is nothing below
-	Detail  string `json:"detail,omitempty"` // where Init is one of ours, or the library can't be loaded: what was seen
+	Init    Return `json:"init"`             // result of nvmlInit; if it is not SUCCESS the following fields are empty
+	Detail  string `json:"detail,omitempty"` // details if Init is not from NVML, or if the library cannot be loaded
 
-	Library string          `json:"library,omitempty"` // the file that was asked for
-	Driver  Reading[string] `json:"driver"`            // 570.86.15
-	CUDA    Reading[string] `json:"cuda"`              // the newest that the driver runs: 12.8
+	Library string          `json:"library,omitempty"` // the library that was requested; empty: found by the loader
+	Driver  Reading[string] `json:"driver"`            // for example 570.86.15
+	CUDA    Reading[string] `json:"cuda"`              // the newest version that the driver supports: 12.8
 	NVML    Reading[string] `json:"nvml"`
 
 	Count Reading[int] `json:"count"`
-	GPUs  []GPU        `json:"gpus,omitempty"`  // by index, also those that can't be had
-	Slots []Slot       `json:"slots,omitempty"` // by address: NVIDIA's GPUs on the bus, whoever may use them
-	Pairs []Pair       `json:"pairs,omitempty"` // each once, of GPUs that can be had
-	// Others are the GPUs of a node on which nothing shows NVIDIA.
+	GPUs  []GPU        `json:"gpus,omitempty"`  // sorted by index, including those that cannot be queried
+	Slots []Slot       `json:"slots,omitempty"` // NVIDIA's GPUs on the bus, by address, including those that this process may not use
+	Pairs []Pair       `json:"pairs,omitempty"` // each pair of GPUs with a handle, once
+	// Others are the GPUs of other vendors, if the node has no sign of NVIDIA.
 	Others []Other `json:"others,omitempty"`
 }
 
 // GPU is one GPU.
 type GPU struct {
 	Index int `json:"index"`
-	// Handle is SUCCESS, or why this GPU can't be asked anything: then there is nothing below but what could be had of
-	// it otherwise.
+	// Handle is SUCCESS, or the reason why this GPU cannot be queried. In that case only fields with
+	// another source are set.
 	Handle Return `json:"handle"`
-	// Hangs is the call that has not returned, where Handle is DRIVER_UNRESPONSIVE.
+	// Hangs is the call that has not returned, if Handle is DRIVER_UNRESPONSIVE.
 	Hangs string `json:"hangs,omitempty"`
 
 	UUID Reading[string] `json:"uuid"`
-	Bus  Reading[string] `json:"bus"` // PCI address as sysfs has it: 0000:3b:00.0
+	Bus  Reading[string] `json:"bus"` // PCI address in the format of sysfs: 0000:3b:00.0
 	Name Reading[string] `json:"name"`
 	Make
 	Health
@@ -110,19 +112,19 @@ type GPU struct {
 	Tune
 }
 
-// Make is what a GPU is, and how it is set up.
+// Make describes the hardware and firmware of a GPU and some of its settings.
 type Make struct {
 	Serial  Reading[string] `json:"serial"`
 	VBIOS   Reading[string] `json:"vbios"`
 	GSP     Reading[string] `json:"gsp"` // version of the GPU's own firmware
 	Memory  Reading[Memory] `json:"memory"`
-	Numa    Reading[int]    `json:"numa"` // where the GPU's memory is a NUMA node (Grace): that, not the CPUs' node
+	Numa    Reading[int]    `json:"numa"` // the NUMA node that is the GPU's own memory (Grace), not that of the nearest CPUs
 	Minor   Reading[int]    `json:"minor"`
 	Persist Reading[bool]   `json:"persistence"`
 	Compute Reading[int]    `json:"compute_mode"` // nvmlComputeMode_t: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
 }
 
-// Health is what a GPU has suffered.
+// Health has the error counters of a GPU, and the action that it requests.
 type Health struct {
 	Recovery Reading[int]      `json:"recovery"` // field 230: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX
 	Remapped Reading[Remapped] `json:"remapped"`
@@ -132,41 +134,41 @@ type Health struct {
 	SRAM     Reading[SRAM]     `json:"sram_errors"`
 }
 
-// Ties are a GPU's to others and to the machine.
+// Ties describes a GPU's links to other GPUs and to the machine.
 type Ties struct {
 	Fabric  Reading[Fabric] `json:"fabric"`
-	Links   []Link          `json:"links,omitempty"` // NVLinks, those that the GPU has
+	Links   []Link          `json:"links,omitempty"` // the NVLinks that the GPU has
 	PCIe    Reading[PCIe]   `json:"pcie"`
 	Replays Reading[int]    `json:"pcie_replays"`
-	C2C     Reading[Part]   `json:"c2c"` // links to the CPU (Grace), those that are active
+	C2C     Reading[Part]   `json:"c2c"` // active links to the CPU (Grace)
 }
 
-// Use is what a GPU does, and for whom.
+// Use describes the load of a GPU, its instances and its processes.
 type Use struct {
-	Slowed Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
+	Slowed Reading[[]uint64]  `json:"clock_reasons"` // the reasons for slower clocks, as bit masks, of several readings
 	Load   Reading[int]       `json:"load_percent"`
 	MIG    Reading[Switch]    `json:"mig"`
 	MIGs   []MIG              `json:"migs,omitempty"`
-	Procs  Reading[[]Process] `json:"processes"`          // that compute
-	Screen Reading[[]Process] `json:"graphics_processes"` // that draw: a desktop's
+	Procs  Reading[[]Process] `json:"processes"`          // compute processes
+	Screen Reading[[]Process] `json:"graphics_processes"` // graphics processes, for example of a desktop
 }
 
-// Tune is how fast a GPU may go, and how hard it works.
+// Tune has the performance state, the temperature, the power and the clocks of a GPU.
 type Tune struct {
-	State       Reading[int]    `json:"performance_state"` // 0 the fastest, 15 the slowest
-	Temperature Reading[int]    `json:"temperature"`       // °C
+	State       Reading[int]    `json:"performance_state"` // 0 is the fastest, 15 the slowest
+	Temperature Reading[int]    `json:"temperature"`       // in °C
 	Power       Reading[Power]  `json:"power"`
 	Clocks      Reading[Clocks] `json:"application_clocks"`
 }
 
-// Answers tells whether the GPU can be worked with.
+// Answers reports whether the GPU can be used: it is not lost.
 func (g GPU) Answers() bool {
 	_, lost := g.Lost()
 	return !lost
 }
 
-// Lost tells whether the GPU can't be worked with, and which answer says so. A GPU that is lost while it is asked says
-// so in one of the later answers.
+// Lost reports whether the GPU cannot be used, and the result that shows it. If the GPU is lost
+// during the inspection, that is the result of one of the later queries.
 func (g GPU) Lost() (Return, bool) {
 	if g.Handle != Success {
 		return g.Handle, true
@@ -189,50 +191,51 @@ func (g GPU) Lost() (Return, bool) {
 	return "", false
 }
 
-// Power is what a GPU draws and may draw, in mW.
+// Power has the power use and limits of a GPU, in mW.
 type Power struct {
 	Draw    int `json:"draw"`
 	Limit   int `json:"limit"`
 	Default int `json:"default_limit"`
 }
 
-// Clocks are those that programs run with where the GPU is not slowed down, in MHz.
+// Clocks are the application clocks, in MHz: programs run with them if the GPU is not slowed down.
 type Clocks struct {
 	Graphics int `json:"graphics"`
 	Memory   int `json:"memory"`
 }
 
-// Part is so many of all.
+// Part counts the active links, and all links.
 type Part struct {
 	Active int `json:"active"`
 	All    int `json:"all"`
 }
 
-// Slot is a GPU of NVIDIA's as the kernel has it on the PCI bus.
+// Slot is an NVIDIA GPU on the PCI bus, as the kernel describes it.
 type Slot struct {
-	Bus string `json:"bus"` // 0000:3b:00.0
-	// ID is the first four bytes of its configuration space, vendor and device: 10de:2330. A device that has fallen off
-	// the bus answers ffff:ffff. Empty: it could not be read.
+	Bus string `json:"bus"` // for example 0000:3b:00.0
+	// ID is the first four bytes of its configuration space, vendor and device: 10de:2330. A device
+	// that has fallen off the bus returns ffff:ffff. It is empty if it could not be read.
 	ID string `json:"id"`
 }
 
-// OffBus is Slot.ID of a device that is no longer there: a read that nobody answers has all bits set.
+// OffBus is the Slot.ID of a device that has fallen off the bus: an unanswered read has all bits
+// set.
 const OffBus = "ffff:ffff"
 
-// Memory is a GPU's memory, in bytes.
+// Memory has the total, used and reserved sizes of a GPU's memory, in bytes.
 type Memory struct {
 	Total    uint64 `json:"total"`
 	Used     uint64 `json:"used"`
 	Reserved uint64 `json:"reserved"`
 }
 
-// Switch is a mode that takes effect at the next reset.
+// Switch is a mode of a GPU; a change takes effect at the next reset.
 type Switch struct {
 	Current bool `json:"current"`
 	Pending bool `json:"pending"`
 }
 
-// Remapped are rows of memory that were replaced by spare ones.
+// Remapped counts the memory rows that were replaced by spare ones.
 type Remapped struct {
 	Corrected   int  `json:"corrected"`
 	Uncorrected int  `json:"uncorrected"`
@@ -240,33 +243,33 @@ type Remapped struct {
 	Failed      bool `json:"failed"`
 }
 
-// Retired are pages of memory that are no longer used.
+// Retired counts the memory pages that are no longer used.
 type Retired struct {
 	SingleBit int  `json:"single_bit"`
 	DoubleBit int  `json:"double_bit"`
 	Pending   bool `json:"pending"`
 }
 
-// Errors count errors of memory.
+// Errors counts memory errors.
 type Errors struct {
 	Corrected   uint64 `json:"corrected"`
 	Uncorrected uint64 `json:"uncorrected"`
 }
 
-// SRAM are errors of the caches and register files.
+// SRAM counts the errors of caches and register files.
 type SRAM struct {
 	Errors
 	ThresholdExceeded bool `json:"threshold_exceeded"`
-	Unknown           bool `json:"threshold_unknown,omitempty"` // the driver is too old to tell (before r550)
+	Unknown           bool `json:"threshold_unknown,omitempty"` // the driver is too old to report it (before r550)
 }
 
-// Fabric is how far a GPU has got in joining the NVLink fabric.
+// Fabric is the state of a GPU in the NVLink fabric.
 type Fabric struct {
 	State   int    `json:"state"`   // 0 not supported, 1 not started, 2 in progress, 3 completed
-	Status  Return `json:"status"`  // where completed: of the registration
+	Status  Return `json:"status"`  // result of the registration, if completed
 	Cluster string `json:"cluster"` // UUID of the NVLink domain; empty or zeros: none
 	Clique  uint32 `json:"clique"`
-	// Summary and Mask are absent where the driver is too old for them.
+	// Summary and Mask are nil if the driver is too old.
 	Summary *int    `json:"summary,omitempty"` // 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity
 	Mask    *uint32 `json:"mask,omitempty"`    // nvmlGpuFabricHealthMask: pairs of bits
 }
@@ -279,10 +282,10 @@ const (
 	FabricComplete = 3
 )
 
-// Joined tells whether the GPU has joined the fabric.
+// Joined reports whether the GPU has joined the fabric.
 func (f Fabric) Joined() bool { return f.State == FabricComplete && f.Status == Success }
 
-// Single tells whether the fabric is of one node.
+// Single reports whether the fabric has only one node.
 func (f Fabric) Single() bool { return strings.Trim(f.Cluster, "0-") == "" }
 
 // Link is one NVLink.
@@ -291,22 +294,22 @@ type Link struct {
 	Active Reading[bool] `json:"active"`
 }
 
-// Pair is whether two GPUs reach each other over NVLink.
+// Pair is the NVLink status of two GPUs.
 type Pair struct {
 	A      int          `json:"a"`
 	B      int          `json:"b"`
 	Status Reading[int] `json:"status"` // nvmlGpuP2PStatus_t: 0 OK, 5 not supported, …
 }
 
-// PCIe is a GPU's link to the machine.
+// PCIe describes a GPU's PCIe link.
 type PCIe struct {
-	Width    int `json:"width"` // lanes
+	Width    int `json:"width"` // number of lanes
 	MaxWidth int `json:"max_width"`
 	Gen      int `json:"gen"`
 	MaxGen   int `json:"max_gen"`
 }
 
-// MIG is one instance of a GPU that is cut into several.
+// MIG is one instance of a partitioned GPU.
 type MIG struct {
 	UUID   string             `json:"uuid"`
 	Name   string             `json:"name"`
@@ -314,13 +317,13 @@ type MIG struct {
 	Procs  Reading[[]Process] `json:"processes"`
 }
 
-// Process is one that computes on a GPU. The number is the host's, whatever container we are in.
+// Process is a process that uses a GPU. The PID is the host's, even in a container.
 type Process struct {
 	PID  int    `json:"pid"`
-	Used uint64 `json:"used"` // bytes
-	// Unknown is where the driver does not tell how many.
+	Used uint64 `json:"used"` // in bytes
+	// Unknown is set if the driver does not provide Used.
 	Unknown bool `json:"used_unknown,omitempty"`
-	// Name is empty where /proc knows no such process: it may be in another container, or gone. In a container none has
-	// a name.
+	// Name is empty if /proc has no process with this PID: it may be in another container, or have
+	// ended. If this process is in a container, all names are empty.
 	Name string `json:"name,omitempty"`
 }

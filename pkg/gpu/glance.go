@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	driverGPUs   = "proc/driver/nvidia/gpus" // a folder a GPU, by its PCI address
+	driverGPUs   = "proc/driver/nvidia/gpus" // one directory per GPU, by PCI address
 	capabilities = "proc/driver/nvidia/capabilities"
 	uuidLength   = len("GPU-8f6f4f3a-0000-0000-0000-000000000000")
 )
 
-// Glance is where the GPUs of this node sit as the kernel tells it, in a fraction of the time that NVML takes to begin:
-// a rank that a launcher has started waits for it. Of the topology it lacks the NVLink domains. Root is "/", or what stands
-// for it. ok is false where only NVML can tell: there is no driver, one that says less, instances that a GPU is cut into
-// (MIG), or no GPU that this process may use.
+// Glance returns the topology of this node's GPUs from files of the kernel. That is much faster
+// than initialising NVML; a rank that was started by a launcher waits for it. The result lacks the
+// NVLink domains. root is "/", or a directory that replaces it. ok is false if NVML is needed: if
+// there is no driver, the driver provides less in these files, a GPU is partitioned (MIG), or this
+// process may use no GPU.
 func Glance(root string) (t Topology, ok bool) {
 	sys := sysfs{os.DirFS(root)}
 	facts := Facts{Version: FactsVersion, Init: Success}
-	for _, bus := range sys.names(driverGPUs) { // in the order of the bus, as NVML has them
+	for _, bus := range sys.names(driverGPUs) { // in bus order, which is NVML's order
 		told := sys.told(path.Join(driverGPUs, bus, "information"))
-		if cmp.Or(told["GPU Excluded"], told["Blacklisted"]) == "Yes" { // by the driver's settings: NVML has no such GPU
+		if cmp.Or(told["GPU Excluded"], told["Blacklisted"]) == "Yes" { // excluded by a setting of the driver, and so missing in NVML, too
 			continue
 		}
 		minor, err := strconv.Atoi(told["Device Minor"])
@@ -35,7 +36,7 @@ func Glance(root string) (t Topology, ok bool) {
 			return Topology{}, false
 		}
 		g := GPU{Index: len(facts.GPUs), Handle: NoPermission, UUID: read(uuid), Bus: read(bus), Name: read(told["Model"])}
-		// A cgroup that keeps a GPU from this process does so here, too, and nothing wakes the GPU up.
+		// This call fails if a cgroup denies access to the GPU. It does not initialise the GPU.
 		if unix.Access(path.Join(root, fmt.Sprintf("dev/nvidia%d", minor)), unix.R_OK|unix.W_OK) == nil {
 			g.Handle, ok = Success, true
 		}
@@ -47,7 +48,7 @@ func Glance(root string) (t Topology, ok bool) {
 	return Topologize(root, facts), true
 }
 
-// told are the lines of a file, NAME: VALUE.
+// told parses a file with lines of the form NAME: VALUE.
 func (s sysfs) told(file string) map[string]string {
 	told := make(map[string]string)
 	for line := range strings.Lines(s.text(file)) {
@@ -57,7 +58,7 @@ func (s sysfs) told(file string) map[string]string {
 	return told
 }
 
-// cut tells whether a GPU has instances.
+// cut reports whether the GPU with this minor number has MIG instances.
 func (s sysfs) cut(minor int) bool {
 	for _, name := range s.names(path.Join(capabilities, fmt.Sprintf("gpu%d", minor), "mig")) {
 		if strings.HasPrefix(name, "gi") {

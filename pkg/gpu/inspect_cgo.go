@@ -13,29 +13,31 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// mostInstances is how many parts the finest cut of a GPU has, and more.
+// mostInstances limits the number of instances of a GPU that are queried. It is larger than the
+// number of instances that any GPU can have.
 const mostInstances = 64
 
-// inspector asks one GPU, or the machine.
+// inspector queries one GPU, or NVML itself, and sets the fields of gpu.
 type inspector struct {
 	*collector
-	slot   int // the GPU's index; system0
+	slot   int // the GPU's index, or system0
 	gpu    *GPU
-	device nvml.Device // nil where it can't be had
+	device nvml.Device // nil if the GPU cannot be opened
 }
 
-// open asks for the handle: a GPU that is lost has none.
+// open gets the handle of the GPU. A lost GPU has none.
 func (i *inspector) open() {
 	handle := i.handle()
 	i.device, _ = handle.Get()
 	i.gpu.Handle = cmp.Or(handle.Why, Success)
 }
 
+// handle queries the handle of the GPU.
 func (i *inspector) handle() Reading[nvml.Device] {
 	return ask(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
 }
 
-// see asks a GPU all there is, and says when it has come.
+// see queries everything about the GPU. It calls came as soon as the GPU is initialised.
 func (i *inspector) see(came func()) {
 	i.open()
 	came()
@@ -51,7 +53,7 @@ func (i *inspector) see(came func()) {
 	}
 }
 
-// inspect asks all but for the clocks.
+// inspect queries everything except the reasons for slower clocks.
 func (i *inspector) inspect() {
 	i.name()
 	i.identity()
@@ -63,7 +65,7 @@ func (i *inspector) inspect() {
 	i.tune()
 }
 
-// name asks what tells the GPU from others.
+// name queries the UUID and the bus address.
 func (i *inspector) name() {
 	i.gpu.UUID = ask(i, i.device.GetUUID, "nvmlDeviceGetUUID")
 	i.gpu.Bus = convert(ask(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), busText)
@@ -72,6 +74,7 @@ func (i *inspector) name() {
 	}
 }
 
+// identity queries the model, the serial number, firmware versions and numbers of the GPU.
 func (i *inspector) identity() {
 	d, g := i.device, i.gpu
 	g.Name = ask(i, d.GetName, "nvmlDeviceGetName")
@@ -82,6 +85,7 @@ func (i *inspector) identity() {
 	g.Minor = ask(i, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
 }
 
+// modes queries modes and the load.
 func (i *inspector) modes() {
 	d, g := i.device, i.gpu
 	g.Persist = convert(ask(i, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), enabled)
@@ -93,12 +97,13 @@ func (i *inspector) modes() {
 
 func enabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
 
-// switchOf reads the answer about a mode. NVML has two kinds of on, which are one number: FEATURE_ENABLED and
-// DEVICE_MIG_ENABLE.
+// switchOf converts the two values of a mode. NVML has two types with the same number for "on":
+// FEATURE_ENABLED and DEVICE_MIG_ENABLE.
 func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (Switch, nvml.Return) {
 	return Switch{Current: current == 1, Pending: pending == 1}, ret
 }
 
+// memory queries the memory and the processes that use it.
 func (i *inspector) memory() {
 	d, g := i.device, i.gpu
 	g.Memory = i.memoryOf(d)
@@ -106,22 +111,22 @@ func (i *inspector) memory() {
 	g.Screen = convert(ask(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), processes)
 }
 
-// memoryOf asks a GPU, or an instance of one, for its memory.
+// memoryOf queries the memory of a GPU or of an instance.
 func (i *inspector) memoryOf(d nvml.Device) Reading[Memory] {
 	newer := convert(ask(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
 	})
-	return or(newer, func() Reading[Memory] { // before r510: what is reserved counts as used
+	return or(newer, func() Reading[Memory] { // before r510; reserved memory is included in the used memory
 		return convert(ask(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
 }
 
-// computing asks a GPU, or an instance of one, who computes on it.
+// computing queries the compute processes on a GPU or on an instance.
 func (i *inspector) computing(d nvml.Device) Reading[[]Process] {
 	return convert(ask(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), processes)
 }
 
-// tune asks how fast the GPU may go.
+// tune queries the performance state, the temperature, the power and the clocks.
 func (i *inspector) tune() {
 	d, g := i.device, i.gpu
 	g.State = convert(ask(i, d.GetPerformanceState, "nvmlDeviceGetPerformanceState"), func(state nvml.Pstates) int { return int(state) })
@@ -140,6 +145,7 @@ func (i *inspector) tune() {
 	}, "nvmlDeviceGetApplicationsClock")
 }
 
+// processes converts NVML's list of processes.
 func processes(infos []nvml.ProcessInfo) []Process {
 	const notAvailable = 1<<64 - 1 // NVML_VALUE_NOT_AVAILABLE, as an unsigned long long
 	all := make([]Process, 0, len(infos))
@@ -153,12 +159,13 @@ func processes(infos []nvml.ProcessInfo) []Process {
 	return all
 }
 
+// damage queries the recovery action and the error counters.
 func (i *inspector) damage() {
 	d, g := i.device, i.gpu
 	g.Recovery = i.recovery()
 	g.Remapped = i.remapped()
 	g.Retired = ask(i, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
-	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // of all memory, wherever it is
+	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // the total of all memories
 		return i.errors("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
 			return d.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
 		})
@@ -181,7 +188,7 @@ func (i *inspector) remapped() Reading[Remapped] {
 	}, "nvmlDeviceGetRemappedRows")
 }
 
-// recovery asks for the action that the driver advises.
+// recovery queries the recovery action that the driver recommends for the GPU.
 func (i *inspector) recovery() Reading[int] {
 	if i.device == nil {
 		return unread[int](i.gpu.Handle)
@@ -196,7 +203,8 @@ func retired(d nvml.Device) (Retired, nvml.Return) {
 	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, cmp.Or(ret, next, last)
 }
 
-// errors counts those of one kind of memory since the last reset, by a function that counts one kind of error.
+// errors queries the error counters of one memory since the last reset. count returns the number of
+// errors of one kind by means of the named function.
 func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[Errors] {
 	return ask(i, func() (Errors, nvml.Return) {
 		corrected, ret := count(nvml.MEMORY_ERROR_TYPE_CORRECTED)
@@ -205,12 +213,14 @@ func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (ui
 	}, function)
 }
 
+// errorsIn queries the error counters of the memory at a location.
 func (i *inspector) errorsIn(place nvml.MemoryLocation) Reading[Errors] {
 	return i.errors("nvmlDeviceGetMemoryErrorCounter", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
 		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
 	})
 }
 
+// links queries the NVLink, PCIe and C2C links.
 func (i *inspector) links() {
 	d, g := i.device, i.gpu
 	g.Fabric = i.fabric()
@@ -221,7 +231,8 @@ func (i *inspector) links() {
 	g.C2C = i.c2c()
 }
 
-// c2c asks for the links to the CPU. One that can't be read is not one that is down.
+// c2c queries how many of the links to the CPU are active. If one of them cannot be read, the
+// reading has no value, so that the link does not count as down.
 func (i *inspector) c2c() Reading[Part] {
 	return ask(i, func() (Part, nvml.Return) {
 		all, ret := oneField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0)
@@ -244,8 +255,9 @@ func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
 	return p, cmp.Or(rets[:]...)
 }
 
-// fabric asks for the newest form that the driver knows. Of the third and the second a mock of go-nvml can't answer:
-// what GetGpuFabricInfoV returns can't be made by others.
+// fabric queries the state in the NVLink fabric, in the newest version of the structure that the
+// driver supports. Tests can only provide the first version, because a mock of go-nvml cannot
+// construct the result of GetGpuFabricInfoV.
 func (i *inspector) fabric() Reading[Fabric] {
 	const versioned = "nvmlDeviceGetGpuFabricInfoV"
 	v3 := convert(ask(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
@@ -273,7 +285,7 @@ func fabricOf(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabr
 	return Fabric{State: int(state), Status: named(nvml.Return(status)), Cluster: clusterText(cluster), Clique: clique}
 }
 
-// nvlinks asks for one link after the other, up to the first that the GPU does not have.
+// nvlinks queries the links by number, up to the first that the GPU does not have.
 func (i *inspector) nvlinks() (all []Link) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		active := ask(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
@@ -286,7 +298,7 @@ func (i *inspector) nvlinks() (all []Link) {
 	return all
 }
 
-// linkTo asks whether NVLink reaches another GPU.
+// linkTo queries the NVLink status between two GPUs.
 func (i *inspector) linkTo(other *inspector) Reading[int] {
 	return ask(i, func() (int, nvml.Return) {
 		status, ret := i.device.GetP2PStatus(other.device, nvml.P2P_CAPS_INDEX_NVLINK)
@@ -294,7 +306,7 @@ func (i *inspector) linkTo(other *inspector) Reading[int] {
 	}, "nvmlDeviceGetP2PStatus")
 }
 
-// slices asks for the instances of a GPU that is cut into several.
+// slices queries the instances of a partitioned GPU.
 func (i *inspector) slices() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return
@@ -304,7 +316,7 @@ func (i *inspector) slices() {
 		instance, ok := ask(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
 			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
 		if !ok {
-			continue // as many as there could be, and fewer there are
+			continue // count is the possible number of instances; there may be fewer
 		}
 		i.gpu.MIGs = append(i.gpu.MIGs, MIG{
 			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
@@ -313,7 +325,8 @@ func (i *inspector) slices() {
 	}
 }
 
-// lookAtClocks adds one look to those that were taken. One that failed is no reason to forget the others.
+// lookAtClocks adds one reading of the reasons for slower clocks to the earlier ones. A failed
+// reading does not discard them.
 func (i *inspector) lookAtClocks() {
 	look := i.reasons()
 	before, taken := i.gpu.Slowed.Get()
@@ -324,15 +337,16 @@ func (i *inspector) lookAtClocks() {
 	}
 }
 
-// reasons asks why the clocks are slower than they could be.
+// reasons queries why the clocks are slower than possible, as a bit mask.
 func (i *inspector) reasons() Reading[uint64] {
-	// The second is the older name of the same, before r535.
+	// The second function is the name of the first before r535.
 	return or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
 		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
 	})
 }
 
-// nameProcesses adds the names that /proc has, if its numbers are the driver's.
+// nameProcesses adds the names of processes from /proc, unless this process is in a PID namespace
+// in which the driver's PIDs mean other processes.
 func nameProcesses(gpus []GPU, root string) {
 	if link, err := os.Readlink(filepath.Join(root, "proc/self/ns/pid")); err != nil || link != firstPIDs {
 		return
@@ -351,6 +365,6 @@ func nameProcesses(gpus []GPU, root string) {
 	}
 }
 
-// firstPIDs is the first namespace of processes (PROC_PID_INIT_INO), whose numbers the driver goes by. In a container
-// another process may have the same number.
+// firstPIDs identifies the initial PID namespace (PROC_PID_INIT_INO), to which the PIDs of the
+// driver belong. In a container, another process may have the same PID.
 const firstPIDs = "pid:[4026531836]"

@@ -11,59 +11,62 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// lineVersion is the version of the form of the lines between us and our child.
+// lineVersion is the version of the line format between parent and child.
 const lineVersion = 1
 
-// question is what the child is asked for.
+// question is the type of a request to the child.
 type question string
 
 const (
-	askLook   question = "look"   // answered by one line with facts, and lines that tell how far it has got
-	askWatch  question = "watch"  // answered by how many GPUs are watched, and by lines without end
-	askCUDA   question = "cuda"   // answered by one line with what CUDA's driver says
-	askResume question = "resume" // as watch; and what GPUs ask for already is told, too: another watch may have missed it
+	askLook   question = "look"   // answered by one line with facts, and lines with progress
+	askWatch  question = "watch"  // answered by the number of watched GPUs, and then by lines until the watch ends
+	askCUDA   question = "cuda"   // answered by one line with the CUDA facts
+	askResume question = "resume" // like watch, but also reports the actions that GPUs request already, because an earlier watch may have missed them
 )
 
-// line is one line that the child reads or prints: one of its parts.
+// line is one line of the protocol between parent and child, as JSON: a request, or a part of an
+// answer. Exactly one of the fields after Number is set.
 type line struct {
 	Version  int         `json:"v"`
-	Number   int         `json:"n,omitempty"`   // of the question, and of all answers to it
-	Ask      question    `json:"ask,omitempty"` // all else are answers
+	Number   int         `json:"n,omitempty"`   // number of the request, the same in all of its answers
+	Ask      question    `json:"ask,omitempty"` // set in requests only
 	Facts    *Facts      `json:"facts,omitempty"`
 	CUDA     *cuda.Facts `json:"cuda,omitempty"`
 	Came     *Progress   `json:"came,omitempty"`
-	Watching *int        `json:"watching,omitempty"` // GPUs: the driver tells of their events from now on
+	Watching *int        `json:"watching,omitempty"` // number of GPUs: the driver reports their events from now on
 	Event    *Event      `json:"event,omitempty"`
 	Beat     *beat       `json:"beat,omitempty"`
-	Ended    string      `json:"ended,omitempty"` // the last line of a watch: why it can't go on
+	Ended    string      `json:"ended,omitempty"` // the last line of a watch: why it cannot continue
 }
 
-// Progress is how far the driver has got in attaching the GPUs: without persistence mode each takes seconds.
+// Progress is how far an inspection has got: without persistence mode, the driver takes seconds to
+// initialise each GPU.
 type Progress struct {
-	Came  int    `json:"came"` // GPUs that are attached
-	Done  int    `json:"done"` // GPUs that have answered all
+	Came  int    `json:"came"` // initialised GPUs
+	Done  int    `json:"done"` // GPUs that have answered all queries
 	Of    int    `json:"of"`
-	Waits string `json:"waits,omitempty"` // the calls that have not returned for long
+	Waits string `json:"waits,omitempty"` // calls that have not returned for long
 }
 
-// beat says that the watch goes on, and what it has counted.
+// beat is a heartbeat of the watch, with the counters of the GPUs.
 type beat struct {
 	Tallies []Tally `json:"tallies,omitempty"`
 }
 
-// Tally is what a GPU has gone through while it was watched.
+// Tally has the counters of one GPU during a watch.
 type Tally struct {
 	GPU    int    `json:"gpu"`
 	UUID   string `json:"uuid,omitempty"`
 	Looks  int    `json:"looks"`
-	Slowed int    `json:"slowed"` // looks at which its clocks were kept down by heat or by a power brake
-	// What the driver counts, since it was loaded or the GPU was reset.
+	Slowed int    `json:"slowed"` // polls at which its clocks were reduced by heat or a power brake
+	// Counters of the driver, since it was loaded or the GPU was reset.
 	Replays    Reading[int] `json:"pcie_replays"`
 	Remapped   Reading[int] `json:"remapped_rows"`
 	Recoveries Reading[int] `json:"nvlink_recoveries"`
 }
 
-// encode is the line with its end. It can't fail: nothing of it is of a kind that JSON does not have.
+// encode returns the line as JSON with a newline. It cannot fail, because all fields have types
+// that JSON supports.
 func (l line) encode() []byte {
 	l.Version = lineVersion
 	text, _ := json.Marshal(l)
@@ -71,8 +74,8 @@ func (l line) encode() []byte {
 }
 
 const (
-	mostWatched = 1024 // GPUs of a node; nobody has as many
-	mostWords   = 300  // characters of what an event or an end says
+	mostWatched = 1024 // maximum number of GPUs; no node has as many
+	mostWords   = 300  // maximum characters of each text from the driver
 )
 
 var (
@@ -80,8 +83,8 @@ var (
 	errOtherVersion = fmt.Errorf("%w: another bringupd", errNoLine)
 )
 
-// decodeLine reads a line; its error is errNoLine. It refuses what can't be, and makes plain text of all words of an
-// event: they come from a driver that may be broken.
+// decodeLine parses and validates a line. All of its errors wrap errNoLine. The texts from the
+// driver, which may be broken, are reduced to a single short line of printable characters.
 func decodeLine(text []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil || l.Version == 0 {
@@ -93,6 +96,7 @@ func decodeLine(text []byte) (line, error) {
 			*words = prose.Line(*words, mostWords)
 		}
 	}
+	// A line must have exactly one part.
 	parts := 0
 	if l.Came != nil {
 		l.Came.Waits = prose.Line(l.Came.Waits, mostWords)
@@ -121,19 +125,21 @@ func decodeLine(text []byte) (line, error) {
 
 const (
 	keptLines = 3
-	keptLine  = 300 // characters
+	keptLine  = 300 // maximum characters of a kept line
 )
 
-// crashes are how lines begin with which a Go program dies. What comes after them says more than the end.
+// crashes are the prefixes with which the output of a crashing Go program begins. These first lines
+// are more informative than the last ones.
 var crashes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
 
-// lastLines keeps the last lines of what a process has said, or those that begin with a crash, without what a terminal
-// would obey.
+// lastLines keeps the last lines of a process's output, without terminal control characters. If a
+// line begins like a crash, it keeps that line and the following ones instead.
 type lastLines struct {
 	kept    []string
-	crashed bool // the first one is that of a crash
+	crashed bool // the kept lines begin with a crash
 }
 
+// add adds a line.
 func (l *lastLines) add(text []byte) {
 	said := prose.Line(prose.Plain(string(text)), keptLine)
 	if said == "" || l.crashed && len(l.kept) == keptLines {
@@ -146,7 +152,7 @@ func (l *lastLines) add(text []byte) {
 	l.kept = l.kept[max(0, len(l.kept)-keptLines):]
 }
 
-// after returns the last lines as one behind a separator, nothing where there are none.
+// after returns the kept lines as one, after a separator, or an empty string if there are none.
 func (l *lastLines) after(separator string) string {
 	if len(l.kept) == 0 {
 		return ""

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Locate asks where the GPUs of this node sit, if there is any sign of one. Where it comes back without GPUs, why says in
-// words why there are none, or why nobody knows. The error is the cause of the context's end.
+// Locate returns the topology of this node's GPUs. It starts a child only if there is a sign of an
+// NVIDIA GPU. If the result has no GPUs, why explains why there are none, or why they are unknown.
+// Locate returns an error only if the context has ended: its cause.
 func (c Child) Locate(ctx context.Context) (t Topology, why string, err error) {
 	if c.Library == "" && len(Present("/")) == 0 {
 		if t = Topologize("/", Unmanaged("/")); t.GPUs == nil {

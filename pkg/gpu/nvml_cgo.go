@@ -18,13 +18,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// libraryName is what the loader looks for where no file is named.
+// libraryName is the library that the loader searches if no file is named.
 const libraryName = "libnvidia-ml.so.1"
 
-// nvmlDriver is NVML as a file has it; path is empty where the loader finds the file. It is not opened before Init.
+// nvmlDriver implements driver by NVML. path is the file of the library, or empty if the loader
+// finds it. The library is not loaded before Init.
 //
-// All but Init may be called after a successful Init only, and only where the library has the function: the loader ends
-// the process otherwise.
+// All functions of NVML except Init may be called only after a successful Init, and only if the
+// library has them. Otherwise the loader ends the process.
 type nvmlDriver struct {
 	*collector
 	path string
@@ -32,8 +33,9 @@ type nvmlDriver struct {
 
 var _ driver = nvmlDriver{}
 
+// openDriver returns the driver with the given library. It does not load the library.
 func openDriver(path string) driver {
-	returnNames() // before a library is loaded
+	returnNames() // must come before a library is loaded
 	return nvmlDriver{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}
 }
 
@@ -59,7 +61,8 @@ func (d nvmlDriver) watch(ctx context.Context, what question, tell func(line)) e
 
 func (d nvmlDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(d.path), d.root) }
 
-// whyNotLoaded asks the loader once more, as go-nvml does not pass on what it said.
+// whyNotLoaded returns the message of the loader. It loads the library again, because go-nvml does
+// not return the message.
 func (d nvmlDriver) whyNotLoaded() string {
 	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := lib.Open(); err != nil {
@@ -69,7 +72,7 @@ func (d nvmlDriver) whyNotLoaded() string {
 	return ""
 }
 
-// endings are how the names of functions end of which there are several, the newest first.
+// endings are the suffixes of functions with several versions, the newest first.
 var endings = map[string][]string{
 	"nvmlDeviceGetCount":                    {"_v2", ""},
 	"nvmlDeviceGetHandleByIndex":            {"_v2", ""},
@@ -79,8 +82,8 @@ var endings = map[string][]string{
 	"nvmlEventSetWait":                      {"_v2", ""},
 }
 
-// symbol names the newest version of a function, which is the one that go-nvml calls, and tells whether the library has
-// any.
+// symbol returns the name of the newest version of a function, which is the one that go-nvml calls,
+// and whether the library has any.
 func symbol(lib nvml.Interface, function string) (name string, found bool) {
 	all := endings[function]
 	if all == nil {
@@ -94,8 +97,9 @@ func symbol(lib nvml.Interface, function string) (name string, found bool) {
 	return function + all[0], false
 }
 
-// returnNames are nvmlReturn_t without their prefix: go-nvml's own, and those that it lacks. They are taken once and
-// early, as go-nvml asks the library for them once one is loaded, and that answers in sentences.
+// returnNames maps the values of nvmlReturn_t to their names without prefix: those that go-nvml
+// knows, and some that it lacks. They are read once, before a library is loaded: after that,
+// go-nvml gets the texts from the library, which returns sentences.
 var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 	names := map[nvml.Return]Return{
 		nvml.ERROR_NOT_READY:                "NOT_READY",
@@ -110,7 +114,7 @@ var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 	return names
 })
 
-// named returns our name for what a call returned; of one that is newer than this program, its number.
+// named returns the name of a result, or CODE_<number> if the result is newer than this program.
 func named(ret nvml.Return) Return {
 	if name, found := returnNames()[ret]; found {
 		return name
@@ -118,8 +122,8 @@ func named(ret nvml.Return) Return {
 	return Return(fmt.Sprintf("CODE_%d", int32(ret)))
 }
 
-// oneField asks for a field that holds a whole number, of one link where it has several. That the call was well says
-// nothing of the field.
+// oneField queries a field with an integer value; link is the link to query, or 0 if the field has
+// only one value. A successful call does not mean that the field was read: it has its own result.
 func oneField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
 	fields := []nvml.FieldValue{{FieldId: id, ScopeId: uint32(link)}}
 	ret := d.GetFieldValues(fields)
@@ -142,8 +146,8 @@ func oneField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
 	}
 }
 
-// busText turns a PCI address of NVML's into that of sysfs: 00000000:3B:00.0 is 0000:3b:00.0. A domain of more than
-// four digits keeps those that count.
+// busText converts a PCI address of NVML to the format of sysfs: 00000000:3B:00.0 becomes
+// 0000:3b:00.0. A domain that needs more than four digits keeps them.
 func busText(info nvml.PciInfo) string {
 	text := make([]byte, len(info.BusId))
 	for i, c := range info.BusId {

@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// noDriver is the path of a library that can't be asked: that takes cgo.
+// noDriver implements driver in a program without cgo, which cannot query NVML. Its value is the
+// path of the library.
 type noDriver string
 
 func openDriver(path string) driver { return noDriver(path) }

@@ -15,21 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Vendor is the manufacturer of a GPU. The zero Vendor is NVIDIA, whose GPUs NVML describes.
+// Vendor is the manufacturer of a GPU. The zero Vendor is NVIDIA; NVML describes its GPUs.
 type Vendor string
 
-// The vendors other than NVIDIA whose GPUs are recognised by what the kernel exports.
+// The vendors other than NVIDIA with GPUs that are recognised in sysfs.
 const (
 	AMD   Vendor = "amd"
 	Intel Vendor = "intel"
 )
 
-// Name returns the vendor's name for people.
+// Name returns the vendor's display name.
 func (v Vendor) Name() string {
 	return cmp.Or(map[Vendor]string{AMD: "AMD", Intel: "Intel"}[v], "NVIDIA")
 }
 
-// HIPVariable selects GPUs of AMD's for programs that use HIP, among those that ROCR shows.
+// HIPVariable is the environment variable that selects AMD GPUs for programs that use HIP, out of
+// those that ROCR shows.
 const HIPVariable = "HIP_VISIBLE_DEVICES"
 
 // Variable returns the environment variable that selects the GPUs of the vendor for a program.
@@ -37,17 +38,17 @@ func (v Vendor) Variable() string {
 	return cmp.Or(map[Vendor]string{AMD: "ROCR_VISIBLE_DEVICES", Intel: "ZE_AFFINITY_MASK"}[v], VisibleVariable)
 }
 
-// Other is a GPU of a vendor other than NVIDIA, as the kernel describes it in sysfs. Nothing is
-// known of its health except whether it answers on the PCI bus and whether its driver has it.
+// Other is a GPU of a vendor other than NVIDIA, as sysfs describes it. The only facts about its
+// health are whether it answers on the PCI bus and whether a driver is bound to it.
 type Other struct {
 	Vendor Vendor `json:"vendor"`
-	// Why is empty if this process may use the GPU. Otherwise it is NoPermission, DriverNotLoaded
-	// (the GPU is on the PCI bus, and its driver does not have it) or GPUIsLost.
+	// Why is empty if this process may use the GPU. Otherwise it is NoPermission, DriverNotLoaded (the
+	// GPU is on the PCI bus, but the driver does not list it) or GPUIsLost.
 	Why   Return `json:"why,omitempty"`
-	UUID  string `json:"uuid,omitempty"` // as ROCR names it; empty if the kernel does not report it
+	UUID  string `json:"uuid,omitempty"` // in the format of ROCR; empty if the kernel does not provide it
 	Bus   string `json:"bus"`
 	Model string `json:"model"`
-	Tiles int    `json:"tiles,omitempty"` // of an Intel GPU that has several
+	Tiles int    `json:"tiles,omitempty"` // number of tiles of an Intel GPU with several
 }
 
 const (
@@ -57,17 +58,17 @@ const (
 
 	amdVendor   = "0x1002"
 	intelVendor = "0x8086"
-	// integratedIntel is the address of the GPU in every Intel processor that has one. Level Zero
-	// lists it behind all others.
+	// integratedIntel is the PCI address of the GPU in an Intel processor, if it has one. Level Zero
+	// lists this GPU last.
 	integratedIntel = "0000:00:02.0"
 )
 
-// acceleratorClasses begin the PCI classes of 3D controllers, display controllers without a screen
-// and processing accelerators. Instinct and Max GPUs have one of the last two.
+// acceleratorClasses are the prefixes of the PCI classes of 3D controllers, display controllers
+// without a screen and processing accelerators. Instinct and Max GPUs have one of the last two.
 var acceleratorClasses = []string{"0x0302", "0x0380", "0x1200"}
 
-// Others returns the GPUs of AMD and Intel that the kernel exports below root, in the order in
-// which ROCR and Level Zero number those that this process may use.
+// Others returns the GPUs of AMD and Intel that the kernel lists below root. Those that this
+// process may use are in the order in which ROCR and Level Zero number them.
 func Others(root string) []Other {
 	sys := sysfs{os.DirFS(root)}
 	others := slices.Concat(sys.amd(root), sys.intel(root))
@@ -90,16 +91,17 @@ func Others(root string) []Other {
 	return others
 }
 
-// Unmanaged returns the facts of a node on which nothing shows NVIDIA.
+// Unmanaged returns the facts of a node without any sign of NVIDIA.
 func Unmanaged(root string) Facts {
 	return Facts{Version: FactsVersion, Init: LibraryNotFound, Others: Others(root)}
 }
 
+// isAccelerator reports whether a PCI class, as in sysfs, is one of acceleratorClasses.
 func isAccelerator(class string) bool {
 	return slices.ContainsFunc(acceleratorClasses, func(begin string) bool { return strings.HasPrefix(class, begin) })
 }
 
-// other returns what the PCI bus tells about a GPU.
+// other returns a GPU with what the PCI bus provides about it.
 func (s sysfs) other(vendor Vendor, bus string) Other {
 	device := path.Join(pciDevices, bus)
 	number := strings.TrimPrefix(s.text(path.Join(device, "vendor")), "0x") + ":" + strings.TrimPrefix(s.text(path.Join(device, "device")), "0x")
@@ -110,14 +112,14 @@ func (s sysfs) other(vendor Vendor, bus string) Other {
 	return o
 }
 
-// amd returns the GPUs that AMD's compute driver (KFD) has, in the order of its nodes. A node whose
-// GPU a cgroup withholds cannot be read, and ROCR does not count it. A GPU that is partitioned is
-// several nodes.
+// amd returns the GPUs that AMD's compute driver (KFD) lists, in the order of its topology nodes.
+// If a cgroup denies access to a GPU, its node cannot be read, and ROCR does not count it. A
+// partitioned GPU has several nodes.
 func (s sysfs) amd(root string) (gpus []Other) {
 	nodes := s.names(kfdNodes)
 	slices.SortFunc(nodes, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	for _, node := range nodes {
-		if id := s.text(path.Join(kfdNodes, node, "gpu_id")); id == "" || id == "0" { // withheld, or a processor
+		if id := s.text(path.Join(kfdNodes, node, "gpu_id")); id == "" || id == "0" { // not accessible, or a processor
 			continue
 		}
 		properties := s.properties(path.Join(kfdNodes, node, "properties"))
@@ -142,7 +144,7 @@ func (s sysfs) hidesNodes() bool {
 	})
 }
 
-// properties reads a file of KFD's: a name and a number per line.
+// properties parses a file of KFD with a name and a number per line.
 func (s sysfs) properties(file string) map[string]uint64 {
 	properties := make(map[string]uint64)
 	for line := range strings.Lines(s.text(file)) {
@@ -152,7 +154,7 @@ func (s sysfs) properties(file string) map[string]uint64 {
 	return properties
 }
 
-// intel returns the discrete GPUs that Intel's drivers (xe, i915) have, by PCI address.
+// intel returns the discrete GPUs that Intel's drivers (xe, i915) list, by PCI address.
 func (s sysfs) intel(root string) (gpus []Other) {
 	for _, name := range s.names(renderNodes) {
 		device := path.Join(renderNodes, name, "device")
@@ -175,8 +177,8 @@ func (s sysfs) intel(root string) (gpus []Other) {
 	return gpus
 }
 
-// tiles returns how many tiles an Intel GPU has if there are several: xe has a folder for each, and
-// i915 a folder for the GT of each.
+// tiles returns the number of tiles of an Intel GPU, or 0 if it has only one. xe has a directory
+// for each tile, and i915 one for the GT of each.
 func (s sysfs) tiles(bus string) int {
 	for _, pattern := range []string{"tile[0-9]*", "drm/card[0-9]*/gt/gt[0-9]*"} {
 		if found, _ := fs.Glob(s.FS, path.Join(pciDevices, bus, pattern)); len(found) > 1 {
@@ -195,7 +197,7 @@ func mayUse(root string, files ...string) bool {
 	})
 }
 
-// localities returns where the GPUs sit.
+// localities returns the locations of GPUs of other vendors.
 func (s sysfs) localities(others []Other, cards []card) []Locality {
 	gpus := make([]Locality, 0, len(others))
 	for i, o := range others {
@@ -208,7 +210,7 @@ func (s sysfs) localities(others []Other, cards []card) []Locality {
 	return gpus
 }
 
-// vendor returns the vendor of the node's GPUs: that of the first.
+// vendor returns the vendor of the node's GPUs, which is that of the first one.
 func (t Topology) vendor() Vendor {
 	if len(t.GPUs) == 0 {
 		return ""
@@ -216,12 +218,12 @@ func (t Topology) vendor() Vendor {
 	return t.GPUs[0].Vendor
 }
 
-// others returns what this process may use of GPUs that are not NVIDIA's. ROCR and Level Zero
-// number only those that can be opened.
+// others returns the units that this process may use of AMD or Intel GPUs. ROCR and Level Zero
+// number only the GPUs that can be opened. lookup returns the values of environment variables.
 func (t Topology) others(lookup func(name string) (value string, set bool)) ([]Unit, error) {
 	vendor := t.vendor()
 	names := []string{vendor.Variable()}
-	if vendor == AMD { // HIP shows a part of what ROCR shows, and reads both names
+	if vendor == AMD { // HIP shows a part of what ROCR shows, and reads both variables below
 		names = append(names, HIPVariable, VisibleVariable)
 	}
 	hierarchy, _ := lookup("ZE_FLAT_DEVICE_HIERARCHY")
@@ -234,14 +236,15 @@ func (t Topology) others(lookup func(name string) (value string, set bool)) ([]U
 	return whole(all), nil
 }
 
-// whole returns the units without the tiles of GPUs that are among them.
+// whole returns the units that are whole GPUs, or tiles with an index of their own; tiles of listed
+// GPUs are left out.
 func whole(units []Unit) []Unit {
 	return slices.DeleteFunc(units, func(u Unit) bool { return strings.Contains(u.Name, ".") })
 }
 
-// unitsOf returns the GPUs of a vendor that this process may use, by the names that programs give
-// them. Level Zero shows each tile of a GPU as a device of its own if the hierarchy is flat, which
-// is its default; otherwise a tile can be named besides the GPU that it is part of.
+// unitsOf returns the units of a vendor's GPUs that this process may use, with the names that
+// programs use. If the hierarchy is flat, which is the default, Level Zero shows each tile of a GPU
+// as a device. Otherwise it shows the GPU, and a tile can be selected as GPU.TILE.
 func (t Topology) unitsOf(vendor Vendor, flat bool) (units []Unit) {
 	index := 0
 	for _, g := range t.GPUs {
@@ -264,12 +267,13 @@ func (t Topology) unitsOf(vendor Vendor, flat bool) (units []Unit) {
 	return units
 }
 
-// chosen returns the units that the value of a variable lists.
+// chosen returns the units that the value of an environment variable selects. It returns an error
+// if one of them does not exist.
 func chosen(all []Unit, variable, value string) (units []Unit, err error) {
 	if value = strings.TrimSpace(value); value == noDevices || value == "" && variable != Intel.Variable() {
 		return nil, nil
 	}
-	if value == "" { // an empty mask masks nothing
+	if value == "" { // an empty mask selects all devices
 		return whole(all), nil
 	}
 	for entry := range strings.SplitSeq(value, ",") {

@@ -1,21 +1,23 @@
 package gpu
 
-// Recovery is an action that a GPU asks for.
+// Recovery describes an action that a GPU requests.
 type Recovery struct {
-	Observed, Hint  string // of the check before a job starts
-	Meaning, Action string // while one runs
-	Now             Effect // on that
+	Observed, Hint  string // texts of the check before a job starts
+	Meaning, Action string // texts for a running job
+	Now             Effect // the effect on a running job
 }
 
-// Recoveries are the values of nvmlDeviceGpuRecoveryAction_t except 0 (none): the words of the check before the job
-// starts, and what they are while it runs. No new job is to start with any of them.
+// Recoveries maps the values of nvmlDeviceGpuRecoveryAction_t, except 0 (none), to their
+// descriptions. No new job may start on a GPU that requests any of them.
 //
-// Which can wait for the end of the job is by NVIDIA's words (nvidia-smi's manual, "GPU Recovery Action"): with 1 all
-// processes are to be terminated, and after 2 no application can start again; with 3 applications are to be stopped
-// "when convenient", where DCGM only warns too, and with 4 existing work that was not affected is safe to continue. With
-// 5 the driver refuses new memory of the fabric, and ends by itself who has imported some (open-gpu-kernel-modules,
-// imex_session_api.c). DCGM's range check drops 5, which drivers from 575 on have; 6 and 7, which come with NVML 615,
-// have no words but their names, and are taken for 1 and 2.
+// Which actions can wait for the end of the job follows from NVIDIA's documentation (nvidia-smi's
+// manual, "GPU Recovery Action"). With 1 all processes must be terminated, and with 2 no
+// application can be started again. With 3 applications should be stopped "when convenient"; DCGM
+// also only warns. With 4 existing work that was not affected may continue. With 5 the driver
+// refuses new memory of the fabric, and itself ends the processes that have imported some
+// (open-gpu-kernel-modules, imex_session_api.c). Drivers have 5 since version 575, but DCGM's range
+// check drops it. 6 and 7 come with NVML 615 and are documented by their names only; they are
+// handled like 1 and 2.
 var Recoveries = map[int]Recovery{
 	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
 		"the GPU asks to be reset", "drain the node, and reset the GPU", EffectFatal},

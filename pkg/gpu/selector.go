@@ -11,11 +11,11 @@ import (
 
 // Selector is one entry of CUDA_VISIBLE_DEVICES.
 type Selector struct {
-	Index int    // -1 where it's named by its UUID
-	UUID  string // GPU-… or MIG-…; the beginning of one is enough
+	Index int    // -1 if the entry is a UUID
+	UUID  string // GPU-… or MIG-…; a prefix is sufficient
 }
 
-// String returns the entry as CUDA reads it.
+// String returns the entry in CUDA's format.
 func (s Selector) String() string {
 	if s.UUID != "" {
 		return s.UUID
@@ -23,15 +23,16 @@ func (s Selector) String() string {
 	return strconv.Itoa(s.Index)
 }
 
-// VisibleVariable lists the GPUs that CUDA shows.
+// VisibleVariable is the environment variable that lists the GPUs that CUDA shows.
 const VisibleVariable = "CUDA_VISIBLE_DEVICES"
 
-// noDevices is what Slurm sets where a task has no GPU.
+// noDevices is the value that Slurm sets for a task without GPUs.
 const noDevices = "NoDevFiles"
 
-// ParseVisible reads CUDA_VISIBLE_DEVICES, where it is set. It returns nil with an error only: an empty list is that
-// there is to be no GPU. CUDA itself is silent about
-// what it can't read, and leaves out that GPU and all after it; so is a -1 meant, which ends the list.
+// ParseVisible parses the value of CUDA_VISIBLE_DEVICES. It must not be called if the variable is
+// not set. The result is nil only if there is an error; an empty list means that the process must
+// not use any GPU. An entry -1 ends the list. CUDA itself does not report an invalid entry, but
+// ignores it and all entries after it.
 func ParseVisible(value string) ([]Selector, error) {
 	visible := []Selector{}
 	value = strings.TrimSpace(value)
@@ -73,10 +74,11 @@ func parseSelector(entry string) (Selector, error) {
 	}
 }
 
-// shown is how many characters are shown of what somebody else has written.
+// shown is the maximum number of characters of a text from another program in a message.
 const shown = 80
 
-// Begins tells whether a UUID begins with what the entry has of one, in whatever case.
+// Begins reports whether a UUID begins with the UUID of the entry, which may be a prefix, ignoring
+// case.
 func (s Selector) Begins(uuid string) bool {
 	return len(uuid) >= len(s.UUID) && strings.EqualFold(uuid[:len(s.UUID)], s.UUID)
 }

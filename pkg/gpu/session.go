@@ -13,29 +13,28 @@ import (
 )
 
 const (
-	// A watch that has died is begun anew after these pauses, and no more once it fails to begin so often in a row.
+	// A watch that has died is restarted after a pause, which doubles from firstAgain to lastAgain. It
+	// is not restarted after mostFails consecutive failures to start.
 	firstAgain = time.Second
 	lastAgain  = time.Minute
 	mostFails  = 5
 )
 
-// Session is one child that is kept from the first question to Close. NVML stays open in it, and so a driver without
-// persistence mode keeps the GPUs attached: that takes half a minute each time, and forgets what they have counted. A
-// child that dies is replaced at the next question.
-//
-// A Session may be used by several goroutines.
+// Session is one child that is kept from the first request until Close. NVML stays open in it, so
+// that a driver without persistence mode keeps the GPUs initialised. Initialising them takes half a
+// minute each time, and resets their counters. If the child dies, the next request starts another.
 type Session struct {
 	child Child
 
 	mu sync.Mutex
-	// running is nil where none is; guarded by mu.
+	// running is the child, or nil if there is none; guarded by mu.
 	running *dialog
 	closed  bool // guarded by mu
 }
 
 var errClosed = errors.New("it is no longer needed")
 
-// open returns the child that runs, or starts one.
+// open returns the running child, or starts one. It returns errClosed after Close.
 func (s *Session) open(ctx context.Context) (*dialog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +49,9 @@ func (s *Session) open(ctx context.Context) (*dialog, error) {
 	return d, err
 }
 
-// Probe takes one look at the GPUs, and tells how far the driver has got, each time that one has come. Whatever becomes of the
-// child is in Facts.Init; the error is the cause of the context's end, which does not end the look.
+// Probe inspects all GPUs, and reports the driver's progress whenever a GPU has been initialised.
+// If the child fails, Facts.Init contains the reason. Probe returns an error only if the context
+// has ended: its cause. The child continues its inspection then.
 func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error) {
 	d, err := s.open(ctx)
 	facts := died("%v", err)
@@ -64,7 +64,7 @@ func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error)
 	return facts, nil
 }
 
-// look asks a child, and kills one that does not answer.
+// look requests the facts from a child, and kills the child if it does not answer.
 func (s *Session) look(ctx context.Context, d *dialog, tell func(Progress)) Facts {
 	facts, err := d.look(ctx, s.child.deadline(), tell)
 	if err == nil {
@@ -77,15 +77,17 @@ func (s *Session) look(ctx context.Context, d *dialog, tell func(Progress)) Fact
 	return Facts{Version: FactsVersion, Init: why, Detail: detail}
 }
 
-// died returns the facts about a child that has sent none.
+// died returns the facts for a child that could not be started, with an explanation.
 func died(format string, args ...any) Facts {
 	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when the driver reports all
-// further events of n GPUs, event for each event, except for frequent repeats, and tally now and then with what was
-// counted of all GPUs. All are called in the goroutine that called Watch. A watch that dies is begun anew, which is told
-// as an event of KindAgain. The error says why nothing is watched any more, which is no reason to end a job.
+// Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when
+// the driver has begun to report the events of n GPUs. It calls event for each event, except for
+// frequent repetitions, and tally from time to time with the counters of all GPUs. All three are
+// called in the goroutine that called Watch. A watch that dies is restarted, which is reported as
+// an event of KindAgain. Watch returns an error if the GPUs cannot be watched any more; that should
+// not end a job.
 func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event), tally func([]Tally)) error {
 	l := &listener{silence: cmp.Or(s.child.Silence, watchSilence), start: s.child.deadline(), ready: ready, event: event, tally: tally}
 	wait, fails := firstAgain, 0
@@ -112,7 +114,7 @@ func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event
 	}
 }
 
-// listener handles the lines of a child that watches.
+// listener handles the output of a watching child.
 type listener struct {
 	start, silence time.Duration
 	ready          func(int)
@@ -120,11 +122,12 @@ type listener struct {
 	tally          func([]Tally)
 
 	repeats  Repeats
-	begun    bool // some child has begun to watch
-	watching bool // this one has
+	begun    bool // a child has started to watch
+	watching bool // the current child has started to watch
 }
 
-// listen returns when the context ends, or with what is wrong.
+// listen requests a watch, and handles its lines until the context ends or the child fails. It
+// returns the reason.
 func (l *listener) listen(ctx context.Context, d *dialog, what question) error {
 	a := d.ask(what)
 	defer a.forget()
@@ -136,7 +139,7 @@ func (l *listener) listen(ctx context.Context, d *dialog, what question) error {
 		case errors.Is(err, errLate) && !l.watching:
 			d.abandon()
 			return fmt.Errorf("%w%s: it may hang", err, d.after(": "))
-		case errors.Is(err, errLate): // told once, until it says something again
+		case errors.Is(err, errLate): // reported once, until the child prints something again
 			l.tell(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silence)})
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the child %s", d.fate())
@@ -169,6 +172,7 @@ func (l *listener) take(line line) {
 	}
 }
 
+// tell passes an event on, unless it is a frequent repetition.
 func (l *listener) tell(e Event) {
 	now := time.Now()
 	if e.At.IsZero() {
@@ -179,8 +183,9 @@ func (l *listener) tell(e Event) {
 	}
 }
 
-// Close ends the child, if there is one, and waits for its end, at the latest until ctx ends. A child in which the driver
-// may still attach GPUs is not killed: it ends by itself. It returns nil.
+// Close ends the child, if there is one, and waits for its end, or until ctx ends. A child in which
+// the driver may be initialising GPUs is not killed: it ends by itself. Further requests fail.
+// Close returns nil.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	d := s.running

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// What Present may find.
+// The kinds of signs that Present returns.
 const (
 	signDevice = "device file"
 	signDriver = "kernel module"
 	signBus    = "PCI device"
 )
 
-// Present returns the signs of an NVIDIA GPU, or of its driver, that this machine shows without NVML being asked; none
-// where there is none. Root is "/", or what stands for it. It takes no process and no driver: it may be called on any
-// machine.
+// Present returns the signs of an NVIDIA GPU, or of its driver, on this machine: device files, the
+// kernel module and PCI devices. It returns nil if there are none. root is "/", or a directory that
+// replaces it. It neither uses NVML nor starts a process, so it may be called on any machine.
 func Present(root string) (signs []string) {
 	sys := sysfs{os.DirFS(root)}
 	for _, name := range sys.deviceFiles() {
@@ -36,13 +36,13 @@ func Present(root string) (signs []string) {
 	return signs
 }
 
-// OnlyOnBus tells of what Present has found whether there is a GPU on the bus, and neither a driver nor a device
-// file for it.
+// OnlyOnBus reports whether the signs, which Present has returned, are only PCI devices: there is a
+// GPU, but neither a driver nor a device file for it.
 func OnlyOnBus(signs []string) bool {
 	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
 
-// deviceFiles returns those of GPUs and of the driver: nvidia0, nvidiactl.
+// deviceFiles returns the device files of GPUs and of the driver: nvidia0, nvidiactl.
 func (s sysfs) deviceFiles() (names []string) {
 	for _, name := range s.names("dev") {
 		number, ours := strings.CutPrefix(name, "nvidia")
@@ -53,9 +53,10 @@ func (s sysfs) deviceFiles() (names []string) {
 	return names
 }
 
-// driverVersion returns the version of the kernel module that is loaded.
+// driverVersion returns the version of the loaded kernel module, "unknown" if it cannot be parsed,
+// or an empty string if no module is loaded.
 func (s sysfs) driverVersion() string {
-	// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …"
+	// For example "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
 	line, _, _ := strings.Cut(s.text("proc/driver/nvidia/version"), "\n")
 	for word := range strings.FieldsSeq(line) {
 		if strings.Trim(word, "0123456789.") == "" && strings.Contains(word, ".") {
@@ -70,11 +71,11 @@ func (s sysfs) driverVersion() string {
 
 const (
 	nvidiaVendor = "0x10de"
-	gpuClasses   = "0x030[02]*" // display controllers, with a display and without
+	gpuClasses   = "0x030[02]*" // display controllers, with and without a display
 )
 
-// gpuBuses returns the PCI addresses of NVIDIA's GPUs, in their order, which is NVML's too: 0000:3b:00.0. A GPU that
-// has fallen off the bus is among them until somebody removes it.
+// gpuBuses returns the PCI addresses of NVIDIA's GPUs (0000:3b:00.0), sorted. NVML has the same
+// order. A GPU that has fallen off the bus is in the list until an administrator removes it.
 func (s sysfs) gpuBuses() []string {
 	return slices.DeleteFunc(s.names(pciDevices), func(bus string) bool {
 		device := path.Join(pciDevices, bus)
@@ -82,8 +83,8 @@ func (s sysfs) gpuBuses() []string {
 	})
 }
 
-// slots are the GPUs on the bus, and what they answer. The first bytes of a device's configuration space may be read by
-// anybody, in a container too.
+// slots returns NVIDIA's GPUs on the bus, with the first bytes of their configuration space. All
+// users may read these bytes, even in a container.
 func (s sysfs) slots() (slots []Slot) {
 	for _, bus := range s.gpuBuses() {
 		slots = append(slots, Slot{Bus: bus, ID: s.slotID(bus)})
@@ -91,7 +92,8 @@ func (s sysfs) slots() (slots []Slot) {
 	return slots
 }
 
-// slotID returns what a device on the PCI bus answers, as Slot.ID.
+// slotID returns the vendor and device ID of a PCI device, in the format of Slot.ID, or an empty
+// string if they cannot be read.
 func (s sysfs) slotID(bus string) string {
 	file, err := s.Open(path.Join(pciDevices, bus, "config"))
 	if err != nil {
@@ -102,7 +104,7 @@ func (s sysfs) slotID(bus string) string {
 	if _, err := io.ReadFull(file, id[:]); err != nil {
 		return ""
 	}
-	return fmt.Sprintf("%02x%02x:%02x%02x", id[1], id[0], id[3], id[2]) // both are little-endian
+	return fmt.Sprintf("%02x%02x:%02x%02x", id[1], id[0], id[3], id[2]) // both IDs are little-endian
 }
 
 // The directories of sysfs that are read.
@@ -112,21 +114,22 @@ const (
 	interfaces  = "sys/class/net"
 )
 
-// slot is a PCI device's place in the tree of buses.
+// slot is a PCI device's position in the tree of buses.
 type slot struct {
-	bus  string   // its own address; empty: it is no PCI device
+	bus  string   // its own address; empty: not a PCI device
 	root string   // the host bridge: pci0000:50
-	way  []string // the addresses from there, its own the last
+	way  []string // the addresses on the path from there to the device, its own last
 	numa int      // -1: none
 }
 
-// card is a network card in its slot.
+// card is a network card with its position.
 type card struct {
 	name string
 	slot slot
 }
 
-// nearest are the cards at the least distance; none where nobody knows the slot.
+// nearest returns the network cards with the smallest distance from a device. The list is empty if
+// there is no card, or if the position of the device is unknown.
 func nearest(from slot, cards []card) []NIC {
 	at := map[Distance][]NIC{}
 	for _, c := range cards {
@@ -141,7 +144,7 @@ func nearest(from slot, cards []card) []NIC {
 	return []NIC{}
 }
 
-// distance tells how far two devices are apart.
+// distance returns how far two devices are apart.
 func distance(a, b slot) Distance {
 	common, shorter := 0, min(len(a.way), len(b.way))
 	for common < shorter && a.way[common] == b.way[common] {
@@ -154,18 +157,18 @@ func distance(a, b slot) Distance {
 		return BetweenNUMAs
 	case common == 0:
 		return HostBridge
-	// Below what they share there are only a port of the same switch, and they.
+	// Below the common part of their paths there are only a port of the same switch, and the device.
 	case max(len(a.way), len(b.way))-common <= 2:
 		return OneSwitch
 	}
 	return Switches
 }
 
-// sysfs reads the kernel's view of devices.
+// sysfs reads files of the kernel about devices, in /sys, /proc and /dev.
 type sysfs struct{ fs.FS }
 
-// cards are the network cards: the RDMA devices, as NCCL sees them, or, on a node without any, the network interfaces
-// that PCI devices have.
+// cards returns the network cards: the RDMA devices, as NCCL sees them, or, on a node without any,
+// the network interfaces of PCI devices.
 func (s sysfs) cards() []card {
 	cards := s.cardsOf(rdmaDevices)
 	if len(cards) == 0 {
@@ -174,6 +177,7 @@ func (s sysfs) cards() []card {
 	return cards
 }
 
+// cardsOf returns the PCI devices of a device class, by PCI address.
 func (s sysfs) cardsOf(class string) []card {
 	var cards []card
 	for _, name := range s.names(class) {
@@ -187,17 +191,17 @@ func (s sysfs) cardsOf(class string) []card {
 	return cards
 }
 
-// Card is an RDMA device of the node.
+// Card is an RDMA device.
 type Card struct {
-	Name string `json:"name"` // mlx5_0
+	Name string `json:"name"` // for example mlx5_0
 	Bus  string `json:"bus"`
-	NUMA int    `json:"numa"` // -1: none, or not known
-	// Ports are those with a link; all of them are down where there are none.
+	NUMA int    `json:"numa"` // -1: none, or unknown
+	// Ports are the numbers of the ports with a link. It is empty if all ports are down.
 	Ports []int `json:"ports"`
 }
 
-// Cards returns the RDMA devices of the node, by their PCI address; none on a node without any. Root is "/", or what
-// stands for it.
+// Cards returns the RDMA devices of the node, by PCI address. root is "/", or a directory that
+// replaces it.
 func Cards(root string) (all []Card) {
 	sys := sysfs{os.DirFS(root)}
 	for _, c := range sys.cardsOf(rdmaDevices) {
@@ -206,7 +210,8 @@ func Cards(root string) (all []Card) {
 	return all
 }
 
-// ports are those of an RDMA device that have a link. One that does not tell of its ports has its first.
+// ports returns the numbers of the ports of an RDMA device that have a link. If the device lists no
+// ports, it is assumed to have port 1.
 func (s sysfs) ports(card string) []int {
 	folder := path.Join(rdmaDevices, card, "ports")
 	names := s.names(folder)
@@ -216,7 +221,7 @@ func (s sysfs) ports(card string) []int {
 	linked := []int{}
 	for _, name := range names {
 		number, err := strconv.Atoi(name)
-		// "4: ACTIVE"
+		// For example "4: ACTIVE".
 		if state, _, _ := strings.Cut(s.text(path.Join(folder, name, "state")), ":"); err == nil && state == "4" {
 			linked = append(linked, number)
 		}
@@ -224,8 +229,9 @@ func (s sysfs) ports(card string) []int {
 	return linked
 }
 
-// slot reads where a device of sysfs sits: its link leads through the buses above it. A network interface's goes on
-// below its PCI device.
+// slot returns the position of the device with this name in sysfs. The name is a symbolic link to a
+// path through the buses above the device; the path of a network interface continues below its PCI
+// device.
 func (s sysfs) slot(name string) slot {
 	at := slot{numa: -1}
 	link, _ := fs.ReadLink(s.FS, name)
@@ -247,12 +253,14 @@ func (s sysfs) slot(name string) slot {
 	return at
 }
 
+// matches reports whether text matches a pattern of path.Match.
 func matches(pattern, text string) bool {
 	is, _ := path.Match(pattern, text)
 	return is
 }
 
-// cpus are the CPUs near a device: its own list or, where the firmware gives it none, that of its NUMA node.
+// cpus returns the list of the CPUs near a device, in the kernel's format: the device's own list
+// or, if the firmware provides none, that of its NUMA node.
 func (s sysfs) cpus(at slot) string {
 	if at.bus == "" {
 		return ""
@@ -264,7 +272,7 @@ func (s sysfs) cpus(at slot) string {
 	return list
 }
 
-// names are those of what is in a folder, in their order.
+// names returns the sorted names of the entries of a directory, or nil if it cannot be read.
 func (s sysfs) names(folder string) (names []string) {
 	entries, _ := fs.ReadDir(s.FS, folder)
 	for _, entry := range entries {
@@ -273,7 +281,8 @@ func (s sysfs) names(folder string) (names []string) {
 	return names
 }
 
-// text is what a file holds; empty where it can't be read.
+// text returns the content of a file without surrounding white space, or an empty string if it
+// cannot be read.
 func (s sysfs) text(name string) string {
 	text, _ := fs.ReadFile(s.FS, name)
 	return strings.TrimSpace(string(text))

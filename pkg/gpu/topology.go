@@ -9,57 +9,63 @@ import (
 	"strings"
 )
 
-// TopologyVersion is the version of the form that a Topology has as JSON. New fields may come under the same number;
-// one that goes, or means something else, has a new number.
+// TopologyVersion is the version of the JSON format of a Topology. New fields may be added to the
+// same version; the version changes if a field disappears or changes its meaning.
 const TopologyVersion = 1
 
-// Topology is where the GPUs of a node sit: what frameworks need to place processes near them.
+// Topology describes the locations of a node's GPUs. Frameworks need it to place processes near the
+// GPUs.
 type Topology struct {
 	Version int `json:"version"`
-	// GPUs are all that NVML shows or, on a node without NVIDIA's, all of AMD's and Intel's. Those of NVML are in its order, which is that of the PCI bus and of nvidia-smi: CUDA_VISIBLE_DEVICES
-	// hides none here. Nil (null) is that nobody could look, which is not the same as none.
+	// GPUs are all GPUs that NVML shows, or, on a node without NVIDIA's GPUs, all of AMD's and
+	// Intel's. Those of NVML are in its order, which is that of the PCI bus and of nvidia-smi;
+	// CUDA_VISIBLE_DEVICES has no influence. Nil (null in JSON) means that they are unknown, which is
+	// different from none.
 	GPUs []Locality `json:"gpus"`
-	// Domain is the NVLink domain of the node: that of its GPUs, where all are in the same; null otherwise.
+	// Domain is the NVLink domain of all GPUs, or nil (null in JSON) if they are not all in the same
+	// one.
 	Domain *Domain `json:"nvlink_domain"`
 }
 
-// Locality is where one GPU sits. One that can't be had has its place in the list all the same, so that the places are
-// the indices.
+// Locality is the location of one GPU. A GPU that cannot be used is also in the list, so that the
+// positions in the list are the indices.
 type Locality struct {
 	Index  int    `json:"index"`
 	Vendor Vendor `json:"vendor,omitempty"` // empty: NVIDIA
 	UUID   string `json:"uuid"`
-	// Why is the answer of a GPU that can't be had, as NO_PERMISSION; empty: it can be.
+	// Why is the reason why the GPU cannot be used, for example NO_PERMISSION. It is empty if it can
+	// be used.
 	Why   Return `json:"why,omitempty"`
 	Model string `json:"model,omitempty"`
-	// Instances are the UUIDs of those that the GPU is cut into (MIG). Nil is that it is whole, which is not the same as
-	// none: a GPU that is to be cut is of no use to a program.
+	// Instances are the UUIDs of the instances of a partitioned GPU (MIG). Nil means that the GPU is
+	// not partitioned, which is different from empty: a GPU in MIG mode without instances cannot be
+	// used by programs.
 	Instances []string `json:"instances,omitzero"`
-	// Tiles is how many tiles an Intel GPU has if there are several.
+	// Tiles is the number of tiles of an Intel GPU, if it has several.
 	Tiles int `json:"tiles,omitempty"`
 
 	Bus  string `json:"bus"`  // PCI address: 0000:3b:00.0
-	NUMA int    `json:"numa"` // the node whose CPUs are near; -1: none, or not known
-	CPUs string `json:"cpus"` // those that are near, as the kernel lists them: 0-47,96-143
-	// NICs are the nearest network cards: all at the same distance, by PCI address.
+	NUMA int    `json:"numa"` // the NUMA node with the nearest CPUs; -1: none, or unknown
+	CPUs string `json:"cpus"` // the CPUs near it, in the kernel's list format: 0-47,96-143
+	// NICs are the nearest network cards, which all have the same distance, by PCI address.
 	NICs   []NIC   `json:"nics"`
 	Domain *Domain `json:"nvlink_domain"`
 }
 
-// NIC is a network card as near as any other to a GPU. Whether it has a link is not looked at here.
+// NIC is one of the network cards nearest to a GPU. It may be without a link.
 type NIC struct {
-	Name     string   `json:"name"` // mlx5_0; eth0 on a node without RDMA devices
+	Name     string   `json:"name"` // for example mlx5_0, or eth0 on a node without RDMA devices
 	Bus      string   `json:"bus"`
 	Distance Distance `json:"distance"`
 }
 
-// Distance is the way between two PCI devices, in the words of nvidia-smi topo.
+// Distance is the type of the path between two PCI devices, as in nvidia-smi topo.
 type Distance string
 
 // The distances, from near to far.
 const (
 	OneSwitch    Distance = "PIX"  // at most one PCIe switch
-	Switches     Distance = "PXB"  // several, and no host bridge
+	Switches     Distance = "PXB"  // several switches, but no host bridge
 	HostBridge   Distance = "PHB"  // a host bridge: through the CPU
 	SameNUMA     Distance = "NODE" // several host bridges of one NUMA node
 	BetweenNUMAs Distance = "SYS"  // from one NUMA node to another
@@ -67,20 +73,20 @@ const (
 
 var distances = []Distance{OneSwitch, Switches, HostBridge, SameNUMA, BetweenNUMAs}
 
-// Domain is a set of GPUs, on one node or several, that reach each other over NVLink.
+// Domain identifies a set of GPUs, on one or several nodes, that are connected by NVLink.
 type Domain struct {
 	Cluster string `json:"cluster"` // UUID of the fabric
-	Clique  uint32 `json:"clique"`  // the part of it
+	Clique  uint32 `json:"clique"`  // the part of the fabric
 }
 
 // String returns "<cluster>.<clique>", as in NVIDIA's node label nvidia.com/gpu.clique.
 func (d Domain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Clique) }
 
-// Topologize finds out where the GPUs of some facts sit, by the sysfs below root: "/" but for tests. What can't be read
-// is left open; there are no errors.
+// Topologize returns the topology of the GPUs in the facts, using the files of the kernel below
+// root, which is "/" except in tests. Values that cannot be read are left empty.
 //
-// The NUMA node is the kernel's, not that of the facts: NVML's is the one that a GPU's own memory makes up, where it
-// does.
+// NUMA nodes are the kernel's, not those in the facts: NVML returns the NUMA node that a GPU's own
+// memory forms, if it does.
 func Topologize(root string, f Facts) Topology {
 	t := Topology{Version: TopologyVersion}
 	sys := sysfs{os.DirFS(root)}
@@ -108,7 +114,7 @@ func Topologize(root string, f Facts) Topology {
 	return t
 }
 
-// instances are the UUIDs of a GPU's instances; nil where it is not cut up.
+// instances returns the UUIDs of a GPU's instances, or nil if it is not partitioned.
 func instances(g GPU) []string {
 	if !g.MIG.OrZero().Current {
 		return nil
@@ -120,8 +126,8 @@ func instances(g GPU) []string {
 	return uuids
 }
 
-// domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The fabric of a single node (an HGX board)
-// has no UUID, but zeros.
+// domainOf returns the NVLink domain that a GPU has joined, or nil. The fabric of a single node (an
+// HGX board) does not count; its UUID consists of zeros.
 func domainOf(g GPU) *Domain {
 	fabric := g.Fabric.OrZero()
 	if !fabric.Joined() || fabric.Single() {
@@ -130,7 +136,7 @@ func domainOf(g GPU) *Domain {
 	return &Domain{Cluster: fabric.Cluster, Clique: fabric.Clique}
 }
 
-// commonDomain is the domain of all; nil where there is no such.
+// commonDomain returns the NVLink domain that all GPUs are in, or nil if there is none.
 func commonDomain(gpus []Locality) *Domain {
 	if len(gpus) == 0 || slices.ContainsFunc(gpus, func(g Locality) bool {
 		return g.Domain == nil || *g.Domain != *gpus[0].Domain
@@ -140,11 +146,13 @@ func commonDomain(gpus []Locality) *Domain {
 	return gpus[0].Domain
 }
 
-// TopologyFile is the variable that names the file with a Topology as JSON.
+// TopologyFile is the environment variable with the path of a file that contains the Topology as
+// JSON.
 const TopologyFile = "BRINGUPD_TOPOLOGY"
 
-// Env is the topology as variables, those that would be empty too, so that nobody takes another's for ours. GPUs are
-// told apart by commas, or by semicolons where the value of one has commas itself; the place in the list is the index.
+// Env returns the topology as environment variables. Unknown values are set to the empty string, so
+// that inherited values are not mistaken for ours. The values of GPUs are separated by commas, or
+// by semicolons if they contain commas; the position in the list is the index.
 func (t Topology) Env() map[string]string {
 	env := map[string]string{
 		"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": "",
@@ -162,11 +170,13 @@ func (t Topology) Env() map[string]string {
 	return env
 }
 
+// nicNames returns the names of the nearest network cards, separated by commas.
 func (l Locality) nicNames() string {
 	return joinEach(l.NICs, ",", func(nic NIC) string { return nic.Name })
 }
 
-// joinEach joins what is said of each of a list.
+// joinEach returns the results of calling of for all elements of the list, with between as
+// separator.
 func joinEach[T any](list []T, between string, of func(T) string) string {
 	texts := make([]string, len(list))
 	for i, one := range list {

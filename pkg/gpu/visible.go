@@ -9,19 +9,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Unit is what a rank can have for its own: a GPU, or one of the instances that a GPU is cut into.
+// Unit is a GPU, or an instance or a tile of one, that can be assigned to one rank alone.
 type Unit struct {
-	Locality // of the GPU
-	// Name is what it is called in its vendor's variable, CUDA_VISIBLE_DEVICES for NVIDIA: CUDA's index, or a UUID where an index would mislead, as a
-	// program that counts by NVML would take it for another GPU.
+	Locality // location of the GPU
+	// Name identifies the unit in the environment variable of its vendor, which is
+	// CUDA_VISIBLE_DEVICES for NVIDIA. It is CUDA's index, or a UUID if the index could be
+	// misunderstood, because a program that counts like NVML would take it for another GPU's.
 	Name string
 }
 
-// Visible returns what this process may use, in the order that CUDA shows it in: lookup finds CUDA_VISIBLE_DEVICES, and
-// CUDA_DEVICE_ORDER. GPUs that do not answer are left out. Where nobody could look, those that are listed are returned
-// all the same, without a place. The error is of a list that can't be read, or that names what is not there.
+// Visible returns the units that this process may use, in CUDA's order. lookup returns the values
+// of environment variables: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. GPUs that do not answer are
+// left out. If the GPUs are unknown, the listed ones are returned, without a location. Visible
+// returns an error if the list is invalid, or if a listed GPU is missing.
 //
-// GPUs of other vendors are selected by their vendor's variable.
+// GPUs of other vendors are selected by the variable of their vendor.
 func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]Unit, error) {
 	if t.vendor() != "" {
 		return t.others(lookup)
@@ -46,12 +48,13 @@ func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]
 	return units, once(units, value)
 }
 
-// once refuses a list that names the same twice, in whatever ways.
+// once returns an error if the units, which are listed in value, contain a unit twice, even if its
+// names differ.
 func once(units []Unit, value string) error {
 	seen := map[string]bool{}
 	for _, unit := range units {
 		key := unit.Name
-		if unit.UUID != "" && unit.Instances == nil && !strings.Contains(unit.Name, "/") { // a whole GPU
+		if unit.UUID != "" && unit.Instances == nil && !strings.Contains(unit.Name, "/") { // a whole GPU, not an instance
 			key = unit.UUID
 		}
 		if seen[key] {
@@ -63,8 +66,8 @@ func once(units []Unit, value string) error {
 	return nil
 }
 
-// every returns all that this process may use. Among GPUs of several models CUDA's order is another than NVML's, unless
-// it is told to be that of the bus.
+// every returns all units that this process may use. If there are several models, CUDA's order is
+// another than NVML's, unless byBus is set; the GPUs are then identified by UUID.
 func (t Topology) every(byBus bool) (units []Unit) {
 	models := map[string]bool{}
 	for _, g := range t.counted() {
@@ -76,12 +79,14 @@ func (t Topology) every(byBus bool) (units []Unit) {
 	return units
 }
 
-// counted are the GPUs that CUDA's indices count: those that this process has the permission for.
+// counted returns the GPUs to which CUDA assigns indices: those that this process has permission to
+// access.
 func (t Topology) counted() []Locality {
 	return slices.DeleteFunc(slices.Clone(t.GPUs), func(g Locality) bool { return g.Why == NoPermission })
 }
 
-// units are what a rank can have of a GPU with that index of CUDA's.
+// units returns the units of a GPU with the given index in CUDA: its instances, or the GPU itself.
+// The GPU is identified by its UUID if byUUID is set, or if NVML has another index for it.
 func (l Locality) units(index int, byUUID bool) (units []Unit) {
 	if l.Why != "" {
 		return nil
@@ -98,7 +103,7 @@ func (l Locality) units(index int, byUUID bool) (units []Unit) {
 	return []Unit{{l, strconv.Itoa(index)}}
 }
 
-// named returns what an entry of CUDA_VISIBLE_DEVICES means.
+// named returns the units that one entry of CUDA_VISIBLE_DEVICES selects.
 func (t Topology) named(s Selector) ([]Unit, error) {
 	counted := t.counted()
 	switch {
@@ -124,9 +129,10 @@ func (t Topology) named(s Selector) ([]Unit, error) {
 	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, prose.Cut(s.UUID, shown))
 }
 
-// called returns the units of a GPU that a UUID, or its beginning, names, and how many it names.
+// called returns the units of a GPU that the UUID in an entry, or its prefix, selects, and the
+// number of matches.
 func (l Locality) called(s Selector, index int) (units []Unit, named int) {
-	// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name an instance.
+	// Drivers before 470 call an instance MIG-GPU-<uuid>/<instance>/<instance>.
 	if old, _, isOld := strings.Cut(s.UUID, "/"); isOld && l.UUID != "" && strings.EqualFold("MIG-"+l.UUID, old) {
 		return []Unit{{l, s.UUID}}, 1
 	}

@@ -18,30 +18,32 @@ import (
 )
 
 const (
-	eventWait   = 500 * time.Millisecond // so the end is seen soon
-	eagerTime   = 5 * time.Second        // after an event a GPU is looked at more often: the action is settled later
-	failPause   = 100 * time.Millisecond // after a wait that failed; doubled each time
+	eventWait   = 500 * time.Millisecond // timeout of each wait for an event, so that the end of the context is detected soon
+	eagerTime   = 5 * time.Second        // duration of more frequent polls after an event, because the driver decides on the recovery action later
+	failPause   = 100 * time.Millisecond // pause after a failed wait for events; doubled each time
 	failMost    = 10 * time.Second
-	failedWaits = 12 // in a row: then no event is to be hoped for. It takes 43 s
-	// hangTold is how long a call may take before its GPU is told of: what asks a GPU's own processor (GSP) in vain
-	// returns after 45 s, with an error that says more.
+	failedWaits = 12 // consecutive failed waits after which no event can be expected; reached after 43 s
+	// hangTold is the time after which a call is reported as hanging. A call to a GPU's own processor
+	// (GSP) that gets no answer returns after 45 s, with a more informative error.
 	hangTold = 50 * time.Second
 )
 
-// Two of nvmlEventType*. The second came with drivers that have field 230.
+// The types of events that are watched, from nvmlEventType*. Drivers have the second since they
+// have field 230.
 const (
 	xidEvents      uint64 = nvml.EventTypeXidCriticalError
 	recoveryEvents uint64 = nvml.EventTypeGpuRecoveryAction
 )
 
-// eventFunctions are all that the watch can't do without.
+// eventFunctions are the functions of NVML that the watch cannot do without.
 var eventFunctions = []string{
 	"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo",
 	"nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlDeviceGetFieldValues",
 	"nvmlEventSetCreate", "nvmlEventSetWait", "nvmlEventSetFree",
 }
 
-// missing names the functions that the watch calls and the library lacks: a call of one of them would end the process.
+// missing returns the names of the functions that the watch calls and the library lacks. A call of
+// a missing function would end the process.
 func missing(lib nvml.Interface) (missing []string) {
 	for _, function := range eventFunctions {
 		if name, found := symbol(lib, function); !found {
@@ -51,34 +53,35 @@ func missing(lib nvml.Interface) (missing []string) {
 	return missing
 }
 
-// watcher tells of what befalls the GPUs, one line each. Every GPU has a goroutine and events of its own: one that hangs
-// keeps nobody from hearing of the others.
+// watcher reports the events of all GPUs, one per line. Every GPU has a goroutine and an event set
+// of its own, so that a GPU that hangs does not delay the events of the others.
 type watcher struct {
 	*collector
 	gpus []*watchedGPU
 	tell func(line)
-	// resumed says that what the GPUs ask for by now is to be told as well.
+	// resumed is set if recovery actions that GPUs already request must be reported, too.
 	resumed bool
 }
 
-// watchedGPU is one that is watched. But for the tally its fields are used by its own goroutine.
+// watchedGPU is a GPU that is watched. All fields except the tally are used only by the GPU's own
+// goroutine.
 type watchedGPU struct {
 	inspector
 	tell       func(line)
 	set        nvml.EventSet
-	registered Return // SUCCESS, or why its events are not told
-	action     int    // that was asked for when we last looked
-	links      []int  // NVLinks that were active when we last looked
-	c2c        int    // links to the CPU that were
+	registered Return // SUCCESS, or the reason why its events are not reported
+	action     int    // recovery action at the last poll
+	links      []int  // NVLinks that were active at the last poll
+	c2c        int    // active links to the CPU at the last poll
 	polled     time.Time
-	eager      time.Time // until when it is looked at in each round
+	eager      time.Time // until this time it is polled after each wait
 
 	counting sync.Mutex
 	tally    Tally // guarded by counting
 }
 
-// watch registers for the events of all GPUs, says so, and tells of them until the context ends. The error says why it
-// can't go on.
+// watch registers for the events of all GPUs, reports how many GPUs are watched, and reports events
+// until the context ends. It returns an error if it cannot continue.
 func watch(ctx context.Context, c *collector, what question, tell func(line)) error {
 	if missing := missing(c.lib); len(missing) > 0 {
 		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
@@ -94,7 +97,7 @@ func watch(ctx context.Context, c *collector, what question, tell func(line)) er
 	return w.run(ctx)
 }
 
-// run has all GPUs watched until the context ends, or until none is left.
+// run watches all GPUs until the context ends, or until all GPUs are lost, which is an error.
 func (w *watcher) run(ctx context.Context) error {
 	registered, ended := make(chan *watchedGPU, len(w.gpus)), make(chan bool, len(w.gpus))
 	for _, g := range w.gpus {
@@ -105,6 +108,7 @@ func (w *watcher) run(ctx context.Context) error {
 			ended <- true
 		}()
 	}
+	// Report the start of the watch, and then heartbeats and hanging calls at intervals.
 	w.tellWatching(ctx, registered)
 	beats := time.NewTicker(pollPause)
 	defer beats.Stop()
@@ -112,6 +116,7 @@ func (w *watcher) run(ctx context.Context) error {
 	for left := len(w.gpus); ; {
 		select {
 		case <-ctx.Done():
+			// Wait until the goroutines of all GPUs have ended.
 			for ; left > 0; left-- {
 				<-ended
 			}
@@ -127,7 +132,9 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// tellWatching says how many GPUs are watched once all are, or once the rest has not come for long.
+// tellWatching reports how many GPUs are watched. It waits until all GPUs have registered, or until
+// there was no progress for the collector's patience. GPUs that are not watched are then reported
+// as events of KindUnwatched.
 func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGPU) {
 	watching := 0
 	waited := map[*watchedGPU]bool{}
@@ -136,6 +143,7 @@ func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGP
 	}
 	late := time.NewTimer(w.patience)
 	defer late.Stop()
+	// Collect the results of the registrations, and report each one as progress.
 	var unwatched []Event
 	for over := false; len(waited) > 0 && !over; {
 		select {
@@ -154,6 +162,7 @@ func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGP
 			return
 		}
 	}
+	// The GPUs that have not registered in time are not watched either.
 	for g := range waited {
 		unwatched = append(unwatched, Event{Kind: KindUnwatched, GPU: g.slot, Detail: string(DriverUnresponsive)})
 	}
@@ -164,7 +173,8 @@ func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGP
 	}
 }
 
-// tellHanging tells, once, of calls that do not return, and returns those that it has told of.
+// tellHanging reports the calls that have not returned for hangTold, except those in its argument,
+// which were reported earlier. It returns all of them, as the argument of the next call.
 func (w *watcher) tellHanging(told map[*wait]bool) map[*wait]bool {
 	w.mu.Lock()
 	late := w.overdue(hangTold)
@@ -178,7 +188,7 @@ func (w *watcher) tellHanging(told map[*wait]bool) map[*wait]bool {
 	return hanging
 }
 
-// beat says that the watch goes on.
+// beat sends a heartbeat with the counters of all GPUs.
 func (w *watcher) beat() {
 	b := &beat{}
 	for _, g := range w.gpus {
@@ -191,27 +201,29 @@ func (w *watcher) beat() {
 	w.tell(line{Beat: b})
 }
 
-// report tells of an event.
+// report sends an event, with the present time.
 func report(tell func(line), e Event) {
 	e.At = time.Now()
 	tell(line{Event: &e})
 }
 
-// begin asks a GPU who it is, and the driver for its events. A lost one may not know.
+// begin queries the identity and the links of a GPU, and registers for its events. resumed means
+// that a recovery action that it already requests must be reported.
 func (g *watchedGPU) begin(resumed bool) {
 	if g.open(); g.device == nil {
 		g.registered = g.gpu.Handle
 		return
 	}
 	g.name()
-	if !resumed { // what it asks for already is the checks' affair, before the driver starts
+	if !resumed { // an action that is requested now was reported by the checks before the job
 		g.action, _ = g.recovery().Get()
 	}
 	g.links, g.c2c = g.active(), g.inspector.c2c().OrZero().Active
 	g.registered = g.register()
 }
 
-// register asks the driver for the events of a GPU.
+// register registers for the events of the GPU. It returns SUCCESS or the reason why that failed.
+// It requires support for Xids only, not for recovery actions.
 func (g *watchedGPU) register() Return {
 	defer g.asking(g.slot, "nvmlDeviceRegisterEvents")()
 	set, ret := g.lib.EventSetCreate()
@@ -237,7 +249,7 @@ func (g *watchedGPU) register() Return {
 	return Success
 }
 
-// active are the NVLinks that are.
+// active returns the numbers of the active NVLinks.
 func (g *watchedGPU) active() (links []int) {
 	for _, link := range g.nvlinks() {
 		if link.Active.OrZero() {
@@ -247,12 +259,13 @@ func (g *watchedGPU) active() (links []int) {
 	return links
 }
 
+// event returns an event of this GPU.
 func (g *watchedGPU) event(kind Kind, detail string) Event {
 	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.OrZero(), Bus: g.gpu.Bus.OrZero(), Detail: detail}
 }
 
-// run waits for events and looks at the GPU, in turn, until the context ends or the GPU is lost. One whose events the
-// driver does not tell is looked at all the same.
+// run waits for an event and polls the GPU, in turn, until the context ends or the GPU is lost. If
+// the events of the GPU cannot be received, it is only polled.
 func (g *watchedGPU) run(ctx context.Context) {
 	defer g.unregister()
 	g.polled = time.Now()
@@ -265,7 +278,7 @@ func (g *watchedGPU) run(ctx context.Context) {
 		case nvml.ERROR_TIMEOUT:
 			failed = 0
 		default:
-			g.eager = time.Now().Add(eagerTime) // if it is lost, the look at it tells
+			g.eager = time.Now().Add(eagerTime) // poll the GPU at once, to find out whether it is lost
 			if failed++; failed < failedWaits {
 				pause.For(ctx, min(failPause<<(failed-1), failMost))
 			} else {
@@ -279,6 +292,7 @@ func (g *watchedGPU) run(ctx context.Context) {
 	}
 }
 
+// unregister ends the registration for events.
 func (g *watchedGPU) unregister() {
 	if g.set != nil {
 		_ = g.set.Free()
@@ -286,7 +300,8 @@ func (g *watchedGPU) unregister() {
 	}
 }
 
-// wait waits for an event of the GPU.
+// wait waits for an event of the GPU, for at most eventWait. It returns ERROR_TIMEOUT if there was
+// none.
 func (g *watchedGPU) wait(ctx context.Context) (nvml.EventData, nvml.Return) {
 	if g.set == nil {
 		pause.For(ctx, eventWait)
@@ -296,20 +311,22 @@ func (g *watchedGPU) wait(ctx context.Context) (nvml.EventData, nvml.Return) {
 	return g.set.Wait(uint32(eventWait.Milliseconds()))
 }
 
-// take tells of an event of the driver at once, before the GPU is asked anything: a driver in trouble may hang, and
-// then this is its last word.
+// take reports an event of the driver at once, before any other query: a driver with problems may
+// hang in that query, and the event would be lost.
 func (g *watchedGPU) take(d nvml.EventData) {
 	g.eager = time.Now().Add(eagerTime)
 	if d.EventType&xidEvents == 0 {
-		return // a recovery event says only that we are to look
+		return // a recovery event only means that the GPU must be polled
 	}
 	e := g.event(KindXid, "")
 	e.Xid = int(min(d.EventData, mostXid))
 	report(g.tell, e)
 }
 
-// look asks the GPU whether it is there and what it asks for, now and then, and more often after an event: NVML tells of
-// an Xid, and not of what the GPU needs after it, nor of which links are lost. It tells of a change, once.
+// look polls whether the GPU answers, and which recovery action it requests: every pollPause, but
+// every eventWait for eagerTime after an event. NVML reports an Xid, but neither the action that it
+// requires, nor which links are down. A change is reported once. look returns whether the GPU is
+// lost.
 func (g *watchedGPU) look() (lost bool) {
 	now := time.Now()
 	eager := now.Before(g.eager)
@@ -317,7 +334,7 @@ func (g *watchedGPU) look() (lost bool) {
 		return false
 	}
 	g.polled = now
-	handle := g.handle() // fails for a GPU that is lost
+	handle := g.handle() // fails for a lost GPU
 	action := unread[int](handle.Why)
 	if handle.Value != nil {
 		g.device = *handle.Value
@@ -345,7 +362,8 @@ func (g *watchedGPU) look() (lost bool) {
 	return false
 }
 
-// lookAtLinks tells of links that are down and were not. A job that uses one would wait for ever.
+// lookAtLinks reports links that have gone down since the last poll. A job that uses such a link
+// would wait forever.
 func (g *watchedGPU) lookAtLinks() {
 	now := g.active()
 	down := slices.DeleteFunc(slices.Clone(g.links), func(link int) bool { return slices.Contains(now, link) })
@@ -363,11 +381,11 @@ func (g *watchedGPU) lookAtLinks() {
 	}
 }
 
-// slowing are the reasons for slower clocks that are nobody's wish: bits of nvmlClocksEventReasons for heat (0x20, 0x40)
-// and the power brake (0x80).
+// slowing is a mask of the unwanted reasons for slower clocks, out of nvmlClocksEventReasons: heat
+// (0x20, 0x40) and the power brake (0x80).
 const slowing = 0x20 | 0x40 | 0x80
 
-// count adds to the tally.
+// count updates the counters in the tally.
 func (g *watchedGPU) count() {
 	reasons, ok := g.reasons().Get()
 	field := func(id uint32) Reading[int] {

@@ -13,42 +13,42 @@ import (
 	"unicode/utf8"
 )
 
-// xidCatalogue is where NVIDIA says what each Xid is.
+// xidCatalogue is the URL of NVIDIA's description of all Xids.
 const xidCatalogue = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
-// Effect is what something that befell a GPU is for the job.
+// Effect is the effect of an event on the running job.
 type Effect string
 
 // The effects.
 const (
-	EffectFatal  Effect = "fatal"  // the job ends: the GPU is of no use to it any more
-	EffectAsk    Effect = "ask"    // the severity, the GPU's recovery action or the state of its links decides
-	EffectApp    Effect = "app"    // the driver's end decides, and is told with this
-	EffectWarn   Effect = "warn"   // told, and the job goes on
-	EffectIgnore Effect = "ignore" // not told
+	EffectFatal  Effect = "fatal"  // the job ends, because it cannot use the GPU any more
+	EffectAsk    Effect = "ask"    // depends on the severity, the GPU's recovery action or the state of its links
+	EffectApp    Effect = "app"    // probably an error of the user's program: its outcome decides, and the Xid is reported with it
+	EffectWarn   Effect = "warn"   // reported, and the job continues
+	EffectIgnore Effect = "ignore" // not reported
 )
 
-// Next is what something that befell a GPU is for the job after this one.
+// Next is whether the GPU may be used by the next job.
 type Next string
 
-// What comes next.
+// The values of Next.
 const (
-	NextFit   Next = "fit"   // the GPU may be given to another job
-	NextUnfit Next = "unfit" // not before somebody acts
+	NextFit   Next = "fit"   // the GPU may be used by another job
+	NextUnfit Next = "unfit" // not until an administrator acts
 )
 
-// XidVerdict is what is thought of an Xid.
+// XidVerdict is the classification of an Xid, or of another event.
 type XidVerdict struct {
 	Effect  Effect `json:"effect"`
 	Next    Next   `json:"next,omitempty"`
-	Action  string `json:"action,omitempty"`  // what an operator does about it
-	Meaning string `json:"meaning,omitempty"` // what it is
+	Action  string `json:"action,omitempty"`  // the action that an operator must take
+	Meaning string `json:"meaning,omitempty"` // a description of the event
 }
 
-// XidTable is what is thought of each Xid. The zero table knows none. It never changes.
+// XidTable maps Xids to their classification. The zero table is empty. A table is immutable.
 type XidTable struct{ rows map[int]XidVerdict }
 
-// The severities that the driver names some Xids with.
+// The severities that the driver reports with some Xids.
 const (
 	severityFatal    = "Fatal"
 	severityNonfatal = "Nonfatal"
@@ -57,17 +57,17 @@ const (
 //go:embed xid.tsv
 var builtinXids []byte
 
-// Xids is the table that bringupd comes with.
+// Xids returns the table that is part of bringupd.
 var Xids = sync.OnceValue(func() XidTable {
 	table, err := XidTable{}.Overlay(builtinXids)
 	if err != nil {
-		panic("internal error: " + err.Error()) // a test reads it
+		panic("internal error: " + err.Error()) // a test makes sure that it can be parsed
 	}
 	return table
 })
 
-// verdict returns what is thought of an Xid that the driver has named with that severity, if any. A number that nobody
-// knows is told of and ends no job.
+// verdict returns the classification of an Xid. If the table has EffectAsk, the severity decides,
+// unless it is empty. An Xid that is not in the table is a warning.
 func (t XidTable) verdict(xid int, severity string) XidVerdict {
 	verdict, known := t.rows[xid]
 	if !known {
@@ -79,7 +79,7 @@ func (t XidTable) verdict(xid int, severity string) XidVerdict {
 		}
 	}
 	if verdict.Effect == EffectAsk {
-		// The kernel's log has "Nonfatal", the catalogue "Non-fatal".
+		// The kernel log has "Nonfatal", the catalogue "Non-fatal".
 		switch word := strings.ReplaceAll(severity, "-", ""); {
 		case strings.EqualFold(word, severityFatal):
 			verdict.Effect, verdict.Next = EffectFatal, NextUnfit
@@ -90,13 +90,14 @@ func (t XidTable) verdict(xid int, severity string) XidVerdict {
 	return verdict
 }
 
-// Overlay returns the table with the lines of a file in the form of xid.tsv in it.
+// Overlay returns a copy of the table, with the lines of data added or replaced. The format is that
+// of xid.tsv.
 func (t XidTable) Overlay(data []byte) (XidTable, error) {
 	rows := maps.Clone(t.rows)
 	if rows == nil {
 		rows = map[int]XidVerdict{}
 	}
-	first := map[int]int{} // the line that has the number
+	first := map[int]int{} // the line number of each Xid in data
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++
@@ -116,11 +117,12 @@ func (t XidTable) Overlay(data []byte) (XidTable, error) {
 	return XidTable{rows}, nil
 }
 
-const mostXid = 65535 // today's end below 200; 999 stands for what the driver can't name
+const mostXid = 65535 // maximum Xid; the known ones are below 200, and 999 stands for an error that the driver cannot name
 
 var errXidForm = errors.New("give a number, a verdict, fit or unfit and, if you like, an action and a meaning, with tabs between")
 
-// parseXid reads one line. What it leaves out is as it was.
+// parseXid parses one line of a table. Action and meaning are optional; if they are missing, those
+// in was are kept.
 func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict, err error) {
 	if !utf8.ValidString(text) {
 		return 0, verdict, errors.New("give UTF-8 text")
@@ -135,6 +137,7 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 			return 0, verdict, fmt.Errorf("%.40q has characters that can't be shown: give plain text", fields[i])
 		}
 	}
+	// The first three fields are required: number, effect and fitness.
 	xid, err = strconv.Atoi(fields[0])
 	if err != nil || xid < 1 || xid > mostXid || strconv.Itoa(xid) != fields[0] {
 		return 0, verdict, fmt.Errorf("%.40q is no Xid: give a whole number of 1 to %d", fields[0], mostXid)

@@ -12,56 +12,57 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// part is a number of checks that look together.
+// part is a group of checks that run together.
 type part interface {
-	// Look takes one look. It heeds ctx, and a check that does not work is a finding. Where it takes long it tells soFar,
-	// if it can, what it waits for.
+	// Look runs the checks once. It stops early if ctx ends. A check that does not work yields a
+	// finding. If the checks take long, it may call soFar with findings that say what it waits for.
 	Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding
-	// Traits are what was seen at the last look that nodes are compared by.
+	// Traits returns the attributes by which nodes are compared, as of the last call of [part.Look].
 	Traits() []check.Trait
 }
 
-// Checks are all checks of a node, and what they mean by the policy in force.
+// Checks holds all checks of a node and the policy for their findings.
 type Checks struct {
 	Config
 	parts []part
-	// active are the checks that put the node to work; nil: none. They are run
-	// once, where nothing has failed before, and told whether that is so.
+	// active runs the active checks, which put the node to work; nil: there are none. It is called
+	// once, at the end. fit reports whether no other check has failed.
 	active func(ctx context.Context, fit bool) []check.Finding
-	past   *past // nil: not looked at
-	budget time.Duration
-	gpus   *GPUs // nil where none is to be looked at
+	past   *past         // nil: the device history is not checked
+	budget time.Duration // maximum duration of [Checks.Await]
+	gpus   *GPUs         // nil if GPUs are not checked
 }
 
-// Judge returns what findings mean by the policy in force.
+// Judge returns the findings with the verdicts that the policy assigns.
 func (c *Checks) Judge(findings []check.Finding) []check.Finding { return c.Policy.Judge(findings) }
 
-// Longest is how long Await may take.
+// Longest returns the maximum duration of [Checks.Await].
 func (c *Checks) Longest() time.Duration { return c.budget }
 
-// GPUs are those of the node; nil where none is to be looked at.
+// GPUs returns the node's GPUs, or nil if GPUs are not checked.
 func (c *Checks) GPUs() *GPUs { return c.gpus }
 
-// The pauses between two looks at what is waited for double, up to the last.
+// The pauses between two rounds of checks, which double from firstPause to lastPause.
 const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
 
-// Await looks at the node until there is nothing to wait for any more, and returns what the last looks have shown. Each
-// time that something is waited for, progress is told what there is; it may be nil. Where ctx ends, what was waited for
-// is still a Wait.
+// Await repeats the checks until none of them returns a Wait, and returns the report of the last
+// results. It calls progress, unless that is nil, with an intermediate report each time that
+// something is not ready. If ctx ends first, the report still contains the Wait findings.
 func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
 	began := time.Now()
 	if progress == nil {
 		progress = func(check.Report) {}
 	}
 	seen := make([][]check.Finding, len(c.parts))
+	// look runs the chosen parts and reports intermediate findings.
 	look := func(chosen func([]check.Finding) bool) {
 		c.look(ctx, seen, chosen, func() { progress(c.report(began, c.Policy.Judge(slices.Concat(seen...)))) })
 	}
 	look(func([]check.Finding) bool { return true })
-	// A look may take minutes, in which nothing is waited for but its answer.
+	// The first round itself may take minutes. The timeout for Wait findings starts after it.
 	first := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		waited := time.Since(first)
@@ -77,8 +78,9 @@ func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.R
 	}
 }
 
-// look has those parts look, side by side, whose last findings are chosen. It says when one of them has told what it
-// waits for.
+// look runs those parts concurrently for which chosen returns true on their last findings. It
+// stores the new findings in seen, also the intermediate ones of a part that is still running;
+// after each of these it calls the callback. The calls are serialised.
 func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool, told func()) {
 	var mu sync.Mutex // guards seen
 	var looks sync.WaitGroup
@@ -101,12 +103,13 @@ func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([
 	looks.Wait()
 }
 
-// waitedFor tells whether another look may show more.
+// waitedFor reports whether a finding is a Wait, so that running the check again may change it.
 func waitedFor(findings []check.Finding) bool {
 	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Verdict == check.Wait })
 }
 
-// overdue returns the findings with a Fail in place of each Wait whose patience is over.
+// overdue turns each Wait that has reached its time limit into a Fail. waited is the time since the
+// first round, and within is the overall limit. It modifies and returns findings.
 func overdue(findings []check.Finding, waited, within time.Duration) []check.Finding {
 	for i, f := range findings {
 		patience := within
@@ -121,7 +124,8 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 	return findings
 }
 
-// putToWork adds what the past says, and the active checks. They are for a node that is well so far.
+// putToWork adds the check of the device history and the active checks to a report. Active checks
+// run only on a node that has not failed another check.
 func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
 	add := func(found []check.Finding) {
 		report = c.report(began, append(report.Findings, c.Policy.Judge(found)...))
@@ -135,6 +139,7 @@ func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Re
 	return report
 }
 
+// report builds the report of the findings, with the attributes of all parts.
 func (c *Checks) report(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
 		Version: check.ReportVersion, Host: c.Host, Rank: c.Rank, At: time.Now(), Took: time.Since(began),

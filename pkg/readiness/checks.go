@@ -22,29 +22,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Config is what the checks of a node are made of.
+// Config defines the checks of a node.
 type Config struct {
 	check.Config
 	Host string
-	Rank int // -1 where there is no run
-	// Granted is how many GPUs the job has on this node, -1 where nobody tells;
-	// GrantedBy is the flag or the variable that does.
+	Rank int // -1 outside of a run
+	// Granted is the number of GPUs that the job has on this node, or -1 if unknown. GrantedBy is the
+	// flag or the variable that says so.
 	Granted   int
 	GrantedBy string
-	Environ   []string // that the driver is to have
-	Nodes     int      // of the job; 0: not known
+	Environ   []string // environment of the driver
+	Nodes     int      // number of nodes of the job; 0: unknown
 	TempDir   string
-	// ObjectStore is how many bytes a service is to keep in /dev/shm; 0: not told.
+	// ObjectStore is the number of bytes that a service will keep in /dev/shm; 0: unknown.
 	ObjectStore int64
-	// Tasks is how many processes and threads the services need; 0: not told.
+	// Tasks is the number of processes and threads that the services need; 0: unknown.
 	Tasks   uint64
-	LogDir  string // to be looked at without a job; empty: a daemon knows its own
-	Program string // version of this bringupd
-	Root    string // where /dev, /proc and /sys are; empty: /
+	LogDir  string // log directory to check outside of a job; empty in a daemon, which checks its own
+	Program string // version of this program
+	Root    string // directory that contains /dev, /proc and /sys; empty: /
 }
 
-// New returns the checks of this node. The errors are of what the user has told:
-// a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
+// New returns the checks of this node. It returns an error if the user's settings are wrong: if the
+// table of Xids cannot be read or CUDA_VISIBLE_DEVICES is malformed.
 func New(cfg Config) (*Checks, error) {
 	cfg.Root = cmp.Or(cfg.Root, "/")
 	c := &Checks{Config: cfg, budget: cfg.Timeout + passive}
@@ -52,6 +52,7 @@ func New(cfg Config) (*Checks, error) {
 	if err != nil && cfg.Policy.Mode != check.ModeOff {
 		return nil, err
 	}
+	// GPUs: the checks by NVML and CUDA, and the check of the kernel log.
 	if cfg.Policy.Mode != check.ModeOff {
 		table, err := xids(cfg.XidPolicy)
 		if err != nil {
@@ -62,15 +63,17 @@ func New(cfg Config) (*Checks, error) {
 			Driver: gpu.Child{Library: cfg.NVML}.Session(), CUDA: cfg.cuda(), Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
 		}
 		c.parts = append(c.parts, c.gpus)
-		c.budget += 2 * gpu.ProbeDeadline // the last look may find that a driver hangs: NVML's, or else CUDA's
+		c.budget += 2 * gpu.ProbeDeadline // the last round may wait for NVML's driver, and then for CUDA's
 		if len(gpu.Present(cfg.Root)) > 0 {
 			c.parts = append(c.parts, &kmsg.Part{Root: cfg.Root, Judge: judge(table)})
 		}
 	}
+	// The host itself.
 	c.parts = append(c.parts, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
 	})
+	// The shared file system, and the history that earlier runs have stored there.
 	if cfg.LogDir != "" {
 		c.parts = append(c.parts, newShare(cfg.LogDir))
 		if c.gpus != nil && !cfg.Policy.Off(history.ID) {
@@ -78,6 +81,7 @@ func New(cfg Config) (*Checks, error) {
 			c.budget += shareAnswer
 		}
 	}
+	// The site's own commands, which run last.
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
 		c.active = c.runActive
@@ -85,7 +89,8 @@ func New(cfg Config) (*Checks, error) {
 	return c, nil
 }
 
-// Record is what the last looks have seen, of which that is the report, for somebody who was not there.
+// Record returns a recording of the last results for a bug report. report must be the report of the
+// same results.
 func (c *Checks) Record(report check.Report) recording.Recording {
 	var seen recording.GPUs
 	if c.gpus != nil {
@@ -95,13 +100,14 @@ func (c *Checks) Record(report check.Report) recording.Recording {
 }
 
 const (
-	// passive is how long the looks may take that wait for nothing.
+	// passive is the maximum duration of checks that wait for nothing.
 	passive = 10 * time.Second
-	// activeEnd is how long it may take to end an active check that hangs.
+	// activeEnd is the maximum time for killing an active check that hangs.
 	activeEnd = 5 * time.Second
 )
 
-// cuda asks CUDA's driver as a program of the job would; nil where nobody minds what it says.
+// cuda returns the function that queries the CUDA driver in the environment of the job's programs.
+// It returns nil if the policy turns off all checks that use the result.
 func (cfg Config) cuda() func(context.Context) (cuda.Facts, error) {
 	if !slices.ContainsFunc(cuda.IDs(), func(id string) bool { return !cfg.Policy.Off(id) }) {
 		return nil
@@ -109,10 +115,10 @@ func (cfg Config) cuda() func(context.Context) (cuda.Facts, error) {
 	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.CUDA
 }
 
-// mostTable bounds the size in bytes of a site's table of Xids.
+// mostTable is the maximum size of a site's table of Xids, in bytes.
 const mostTable = 1 << 20
 
-// xids is the table that is built in, and what a site has changed of it.
+// xids returns the built-in table of Xids, merged with the site's table at path. path may be empty.
 func xids(path string) (gpu.XidTable, error) {
 	table := gpu.Xids()
 	if path == "" {
@@ -131,7 +137,8 @@ func xids(path string) (gpu.XidTable, error) {
 	return table, nil
 }
 
-// judge is what the table says of an Xid that the kernel's log has.
+// judge returns a function that looks up an Xid of the kernel log in the table. bad reports whether
+// the Xid is fatal.
 func judge(table gpu.XidTable) func(xid int, severity string) (meaning, action string, bad bool) {
 	return func(xid int, severity string) (string, string, bool) {
 		judged := table.Judge(gpu.Event{Kind: gpu.KindXid, Xid: xid, Severity: severity})
@@ -141,7 +148,7 @@ func judge(table gpu.XidTable) func(xid int, severity string) (meaning, action s
 
 var errChecked = errors.New("the active checks are over")
 
-// runActive runs a site's own commands, with a guard of their own.
+// runActive runs the site's own commands with a supervisor of their own.
 func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
@@ -150,12 +157,12 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 	defer func() {
 		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), activeEnd, errChecked)
 		defer cancel()
-		_ = super.Close(ending) // its commands have ended, or have been told of
+		_ = super.Close(ending) // its commands have ended or have been reported
 	}()
 	return check.Active{Starter: super, Config: c.Config.Config, Env: c.Environ}.Run(ctx, fit)
 }
 
-// IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
+// IDs returns the sorted ids of all checks: the built-in ones and those of the site's own commands.
 func IDs(active []string) []string {
 	ids := slices.Concat(fitness.IDs(), cuda.IDs(), check.IDs(active), []string{kmsg.ID, history.ID})
 	slices.Sort(ids)

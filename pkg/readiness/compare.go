@@ -16,27 +16,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Comparison sets the nodes of a job side by side.
+// Comparison compares the nodes of a job.
 type Comparison struct {
-	Own     check.Report                          // of the head itself, which need not be read
-	Policy  func([]check.Finding) []check.Finding // what findings mean by the policy in force
-	HostsOf func(ranks []int) string              // in messages
-	// Read returns what a node of some kind has told of its checks. Its error says of which.
+	Own     check.Report                          // report of the head itself, which is not read from a record
+	Policy  func([]check.Finding) []check.Finding // applies the policy in force to findings
+	HostsOf func(ranks []int) string              // formats node indices as host names for messages
+	// Read returns the report of a node of the given kind. Its error names the node.
 	Read  func(ctx context.Context, rank int, kind int64) (check.Report, error)
-	Trail *trail.Trail
+	Trail *trail.Trail // receives an event for each difference
 	Log   *zap.Logger
 }
 
-// kindsRead bounds how many kinds are read, and readAtOnce how many side by
-// side. A job whose nodes are all of different kinds needs no more to be told so.
+// kindsRead is the maximum number of kinds that are compared, and readAtOnce the number of records
+// that are read concurrently. If all nodes of a job are of different kinds, comparing more of them
+// would not help.
 const (
 	kindsRead  = 512
 	readAtOnce = 8
 )
 
-// Compare sets side by side what nodes are, by their kind, and tells of the odd
-// ones. It returns a difference that no driver is started on, or nil, and whether
-// any node has GPUs. Its error is the cause that ctx has ended by.
+// Compare compares the nodes, grouped by their kind, and reports warnings and differences. It
+// returns a failure if a difference must prevent the start of the driver, and whether any node has
+// GPUs. If ctx ends, it returns its cause.
 func (c *Comparison) Compare(ctx context.Context, kinds map[int64][]int) (differ *health.Failure, gpus bool, err error) {
 	groups, err := c.groups(ctx, kinds)
 	if err != nil {
@@ -55,13 +56,14 @@ func (c *Comparison) Compare(ctx context.Context, kinds map[int64][]int) (differ
 	return differing(check.Of(found, check.Fail)), gpus, nil
 }
 
-// hasGPUs tells whether a node has told of any.
+// hasGPUs reports whether the node has any GPUs.
 func hasGPUs(report check.Report) bool {
 	count := report.Trait(check.GPUCount)
 	return count != "0" && count != ""
 }
 
-// differing is the failure that nodes differ which must not, or nil.
+// differing returns the failure for differences between nodes that are not allowed, or nil if there
+// are none.
 func differing(fails []check.Finding) *health.Failure {
 	if len(fails) == 0 {
 		return nil
@@ -80,7 +82,7 @@ func differing(fails []check.Finding) *health.Failure {
 	return f
 }
 
-// groups reads one record of each kind of node, the kind of the lowest rank first.
+// groups reads one report for each kind of node. It orders the groups by their lowest node index.
 func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]check.Group, error) {
 	order := slices.SortedFunc(maps.Keys(kinds), func(a, b int64) int { return cmp.Compare(kinds[a][0], kinds[b][0]) })
 	if len(order) > kindsRead {
@@ -89,6 +91,7 @@ func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]check
 	}
 	groups := make([]check.Group, len(order))
 	own := c.Own.Kind()
+	// Read the reports with limited concurrency. The head's own report is known already.
 	var reads errgroup.Group
 	reads.SetLimit(readAtOnce)
 	for i, kind := range order {
@@ -102,7 +105,7 @@ func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]check
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err != nil { // those nodes are fit by their own word, and not compared
+			if err != nil { // the nodes have passed their own checks, but cannot be compared
 				c.Log.Warn("cannot compare nodes with the others", zap.String("nodes", c.HostsOf(kinds[kind])), zap.Error(err))
 			}
 			return nil
@@ -111,7 +114,8 @@ func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]check
 	return groups, reads.Wait()
 }
 
-// tellWarnings tells what the checks have found that stops nobody: each check once, with the nodes that it is about.
+// tellWarnings logs the warnings of all nodes: one message per check, with the nodes that it
+// concerns.
 func (c *Comparison) tellWarnings(groups []check.Group) {
 	told := make(map[string]check.Finding)
 	for _, g := range groups {

@@ -1,4 +1,4 @@
-// Package readiness looks at one node with all checks there are, those of its GPUs, those of pkg/check and a site's
-// own, and waits for what is not ready yet. It is what the daemon does before the gate and what "bringupd check" does
-// by hand.
+// Package readiness runs all checks of one node: the checks of its GPUs, the checks of pkg/check
+// and the site's own commands. It repeats them until everything is ready or a timeout expires. The
+// daemon uses it before the gate opens, and the command "bringupd check" runs the same checks.
 package readiness

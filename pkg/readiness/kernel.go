@@ -10,8 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/kmsg"
 )
 
-// kernelEvent is what the kernel's log says, as an event of one of those GPUs, or of an NVSwitch. is is false for what
-// is none: what befalls another job's GPU, and errors of PCIe that the driver has no word about.
+// kernelEvent converts an event of the kernel log to an event of one of the GPUs or of an NVSwitch.
+// The second result is false for all others: events of another job's GPU, and PCIe errors for which
+// the driver has no event.
 func kernelEvent(e kmsg.Event, gpus []gpu.GPU) (event gpu.Event, is bool) {
 	event = gpu.Event{GPU: -1, Bus: e.Bus, Severity: e.Severity, Detail: e.Detail}
 	if e.Kind == kmsg.KindSXid {
@@ -34,32 +35,35 @@ func kernelEvent(e kmsg.Event, gpus []gpu.GPU) (event gpu.Event, is bool) {
 	return event, true
 }
 
-// hearsay is what the driver (by NVML) and the kernel's log say of the same things: each is told once, and again where
-// the second word is worse. The kernel names the severity of an Xid, which NVML does not, and it may be read by few.
+// hearsay merges the events of two sources, the driver (through NVML) and the kernel log. It passes
+// each event on once, and again if the second source reports a worse effect. The kernel log
+// includes the severity of an Xid, which NVML does not, but it is not always readable.
 type hearsay struct {
-	mu   sync.Mutex // held while it is told: one at a time
-	told map[matter]word
-	tell func(gpu.Judged)
+	mu   sync.Mutex       // held while an event is passed on, so that calls are serialised
+	told map[matter]word  // last report of each event
+	tell func(gpu.Judged) // receives the events
 }
 
-// matter is what an event is about.
+// matter identifies an event, independently of the source.
 type matter struct {
 	kind gpu.Kind
 	bus  string
 	xid  int
 }
 
-// word is what was last said about a matter.
+// word is the last report of an event.
 type word struct {
-	kernel bool // by whom
+	kernel bool // true if the kernel log has reported it
 	effect gpu.Effect
 	at     time.Time
 }
 
-// sameWithin is within which time two words are about the same: the driver writes its line and tells NVML at once.
+// sameWithin is the maximum time between two reports of the same event. The driver writes its log
+// line and notifies NVML at the same time.
 const sameWithin = 5 * time.Second
 
-// hear tells an event unless the other side has told it.
+// hear passes an event on, unless the other source has just reported it with an effect that is not
+// less severe. kernel says that the event is from the kernel log.
 func (h *hearsay) hear(e gpu.Judged, kernel bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +76,8 @@ func (h *hearsay) hear(e gpu.Judged, kernel bool) {
 	h.tell(e)
 }
 
-// followKernel tells what the kernel's log says from now on, until ctx ends, where it may be read. Whether it may is
-// told by the check of the log.
+// followKernel passes on each new event in the kernel log until ctx ends. It does nothing if the
+// log is not readable; the check of the log reports that.
 func (g *GPUs) followKernel(ctx context.Context, gpus []gpu.GPU, tell func(gpu.Event)) {
 	var repeats gpu.Repeats
 	_ = kmsg.Follow(ctx, g.Root, func(said kmsg.Event) {

@@ -12,22 +12,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// count takes in what the watch has counted by now.
+// count adds the counters that the watch has collected.
 func (g *GPUs) count(tallies []gpu.Tally) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.courses.Take(tallies, time.Now())
 }
 
-// Devices are the GPUs as they were last seen, with what was counted of them since, and the network cards, by what tells
-// them from all others; and the addresses of all GPUs on the node's bus. Without GPUs there are none.
+// Devices returns the GPUs as of the last query, with the counters since then, and the network
+// cards. Each device has a unique id. slots are the PCI addresses of all GPUs on the node's bus. If
+// there are no GPUs, both results are nil.
 func (g *GPUs) Devices() (devices []history.Device, slots []string) {
 	facts := g.seen()
+	// Collect the GPUs that can be identified.
 	for _, is := range facts.GPUs {
 		uuid, named := is.UUID.Get()
 		bus, placed := is.Bus.Get()
 		if !named || !placed {
-			continue // it is lost
+			continue // the GPU is lost
 		}
 		d := history.Device{ID: uuid, Index: is.Index, Bus: bus, Model: is.Name.OrZero(), Rows: gpu.Reading[int]{Why: is.Remapped.Why}}
 		if rows, ok := is.Remapped.Get(); ok {
@@ -38,6 +40,7 @@ func (g *GPUs) Devices() (devices []history.Device, slots []string) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
+	// Add the network cards, and the addresses of all GPUs on the bus.
 	cards := check.Cards(g.Root)
 	for _, card := range cards {
 		devices = append(devices, history.Device{ID: card.GUID, Name: card.Name, Index: -1, Bus: card.Bus})
@@ -47,17 +50,19 @@ func (g *GPUs) Devices() (devices []history.Device, slots []string) {
 			slots = append(slots, slot.Bus)
 		}
 	}
+	// Add the counters.
 	g.countLinks(cards)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return history.WithCourses(devices, g.courses.Counted()), slots
 }
 
-// linksAnswer is for how long the cards' counts are waited for, as the checks of the host wait for a card.
+// linksAnswer is how long countLinks waits for the counters of all cards. The checks of the host
+// wait as long for a card.
 const linksAnswer = 2 * time.Second
 
-// countLinks takes in what the links of the cards have counted by now. The firmware of a dead card may never answer: then
-// none is asked again, for each asking would leave a thread behind.
+// countLinks adds the current link counters of the network cards. The firmware of a dead card may
+// never answer. Then no card is queried again, because each query would leave a thread behind.
 func (g *GPUs) countLinks(cards []check.Card) {
 	g.mu.Lock()
 	silent := g.silent
@@ -83,15 +88,17 @@ func (g *GPUs) countLinks(cards []check.Card) {
 	}
 }
 
-// past is what jobs with this log directory have seen of the node's devices, for who looks without a job. In one it is
-// read beside the checks, and told as what befalls the node: pkg/cards.
+// past checks the node's devices against the history that earlier jobs with this log directory have
+// recorded. It is used outside of a job. A daemon reads the history itself, in parallel with the
+// checks, and reports changes as events (pkg/cards).
 type past struct {
 	signal.Past
 	gpus *GPUs
 }
 
-// look compares the devices as they were last seen, and what was found of them, with what earlier runs have left. It
-// leaves nothing itself. Nobody's node is worse for a history that can't be read.
+// look compares the devices of the last query and their findings with the records of earlier runs.
+// It writes no record. If the history cannot be read, the check is skipped, because that is no
+// fault of the node.
 func (p past) look(ctx context.Context, found []check.Finding) []check.Finding {
 	devices, slots := p.gpus.Devices()
 	if len(devices) == 0 {
@@ -100,6 +107,7 @@ func (p past) look(ctx context.Context, found []check.Finding) []check.Finding {
 	finding := check.Finding{ID: history.ID, Verdict: check.Skip, Source: signal.History}
 	ctx, cancel := context.WithTimeoutCause(ctx, shareAnswer, fmt.Errorf("it does not answer within %v", shareAnswer))
 	defer cancel()
+	// Read the records of earlier runs. Without any, the check is skipped.
 	texts, err := p.Recall(ctx, history.Records)
 	before := history.Read(texts)
 	switch {
@@ -110,6 +118,7 @@ func (p past) look(ctx context.Context, found []check.Finding) []check.Finding {
 		finding.Observed = "no run with GPUs has left anything about this node"
 		return []check.Finding{finding}
 	}
+	// Report changes of the devices, and devices with repeated problems.
 	var told []check.Finding
 	tell := func(news history.News, hint string) {
 		f := finding

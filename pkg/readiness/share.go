@@ -14,21 +14,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// share is the directory that all nodes of a job share, as one node sees it without a job: a part. A daemon learns the
-// same of its run directory.
+// share is the check of the log directory outside of a job, as seen by this node. It implements
+// [part]. A daemon checks its run directory instead.
 type share struct {
 	dir    string
-	answer time.Duration // how long it may take to answer
-	ask    func(dir string) check.Share
+	answer time.Duration                // time limit for the check
+	ask    func(dir string) check.Share // reads the facts about the directory
 }
 
+// newShare returns the check of the log directory dir.
 func newShare(dir string) share { return share{dir: dir, answer: shareAnswer, ask: askShare} }
 
-// shareAnswer is more than a share takes that is any good.
+// shareAnswer is the time limit for the check. A healthy shared file system is faster.
 const shareAnswer = 5 * time.Second
 
-// Look asks for the room there, and makes a file that tells the share's time, which it removes. A share may hang: then
-// the asking is left behind.
+// Look checks the free space, and reads the server's clock from a temporary file, which it removes.
+// If the file system is unresponsive, the goroutine is left behind.
 func (s share) Look(ctx context.Context, _ func([]check.Finding)) []check.Finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.answer, fmt.Errorf("it does not answer within %v", s.answer))
 	defer cancel()
@@ -39,10 +40,11 @@ func (s share) Look(ctx context.Context, _ func([]check.Finding)) []check.Findin
 	return check.JudgeShare(told)
 }
 
-// Traits are none: whether all nodes see the same is proven by a run.
+// Traits returns nil. Only a run can prove that all nodes see the same directory.
 func (share) Traits() []check.Trait { return nil }
 
-// askShare looks at the directory, or at what there is of its path: a run makes the rest.
+// askShare collects the facts about the directory, or about its nearest parent that exists: a run
+// creates the rest.
 func askShare(dir string) check.Share {
 	for {
 		_, err := os.Stat(dir)
@@ -60,7 +62,8 @@ func askShare(dir string) check.Share {
 	return check.Share{Path: dir, Space: &space, SpaceErr: err, Offset: offset, Exposure: signal.ExposureOf(dir)}
 }
 
-// askClock returns by how much the share's clock is ahead of ours: a new file has the server's time.
+// askClock returns how far the server's clock is ahead of the local one. It compares the
+// modification time of a new file, which the server sets, with the local time.
 func askClock(dir string) (*time.Duration, error) {
 	before := time.Now()
 	file, err := os.CreateTemp(dir, ".bringupd-check-*")

@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// TellWaits returns what tells people, of each report in turn, what the node's
-// checks wait for: each time that this is something else.
+// TellWaits returns a function that logs what the node's checks wait for. The caller passes each
+// report in turn; the function logs only changes.
 func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
 	var told string
 	return func(report check.Report) {
@@ -21,7 +21,7 @@ func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
 		if waits == told {
 			return
 		}
-		level := zapcore.DebugLevel // a number in it changes each time
+		level := zapcore.DebugLevel // later changes are often only a number
 		if told == "" {
 			level = zapcore.InfoLevel
 		}
@@ -31,8 +31,8 @@ func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
 	}
 }
 
-// Note leaves a trace of each check that has something to tell. Those that
-// pass are counted: what they saw is in the record.
+// Note records an event for each finding that needs attention, and one with the verdict and the
+// number of findings that do not. The details of these are in the node's record.
 func Note(events *trail.Trail, report check.Report) {
 	passed := 0
 	for _, found := range report.Findings {
@@ -45,8 +45,8 @@ func Note(events *trail.Trail, report check.Report) {
 	events.Event(trail.Checked, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
 }
 
-// Unfit is the failure that a node, as messages name it, does not pass its checks. It counts
-// against the node if one of them is evidence of that.
+// Unfit returns the failure of a node that has not passed its checks. node is its name in messages.
+// The failure counts against the node if the class of a failed check is [check.Node].
 func Unfit(report check.Report, node string) *health.Failure {
 	kind, fails := health.CheckUser, check.Of(report.Findings, check.Fail)
 	for _, f := range fails {

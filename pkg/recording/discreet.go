@@ -13,16 +13,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What stands for what is not told.
+// Placeholders for information that is left out.
 const (
 	host    = "node"
 	left    = "(left out)"
 	program = "a process"
 )
 
-// anonymous returns the facts without what names a card's owner or whoever uses it: serial numbers, by which a vendor
-// knows the buyer, and the names and numbers of processes. UUIDs stay: findings speak of GPUs by them, and they are no
-// person's.
+// anonymous returns a copy of the facts without information that identifies the owner or the users
+// of a GPU: serial numbers, by which a vendor knows the buyer, and the names and ids of processes.
+// It keeps UUIDs, which findings refer to and which identify no person.
 func anonymous(facts gpu.Facts) gpu.Facts {
 	facts.GPUs = slices.Clone(facts.GPUs)
 	for i := range facts.GPUs {
@@ -39,11 +39,12 @@ func anonymous(facts gpu.Facts) gpu.Facts {
 	return facts
 }
 
-// sharing is how the names begin of the programs that let others use a GPU (MPS). They are the system's own, and a GPU
-// with them is judged otherwise.
+// sharing is the prefix of the names of the MPS programs, which share a GPU between processes.
+// Their names are kept, because they belong to the system and change the verdict on a GPU.
 const sharing = "nvidia-cuda-mps"
 
-// unnamed leaves of processes how many there are, with how much memory, and whether /proc knows them.
+// unnamed removes the names and ids of processes. It keeps their number, their memory, and whether
+// /proc lists them.
 func unnamed(told gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.Process] {
 	all, ok := told.Get()
 	if !ok {
@@ -63,8 +64,9 @@ func unnamed(told gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.Process] {
 	return gpu.Reading[[]gpu.Process]{Value: &without}
 }
 
-// discreet returns the report without the node's name, processes, values of variables, and what a site's own commands
-// have said. The facts are those of the recording.
+// discreet returns a copy of the report without the node's name, process names, values of
+// variables, and the output of the site's own commands. facts are the facts of the recording; they
+// may be nil.
 func discreet(report check.Report, facts *gpu.Facts) check.Report {
 	report.Host = host
 	report.Findings = slices.Clone(report.Findings)
@@ -82,10 +84,11 @@ func discreet(report check.Report, facts *gpu.Facts) check.Report {
 	return report
 }
 
-// valued is where NAME=VALUE begins in a list. A value may have commas, too.
+// valued matches the start of each NAME=VALUE in a list. A value may contain commas.
 var valued = regexp.MustCompile(`(?:^|, )([A-Z][A-Z0-9_]*)=`)
 
-// names are those of the variables in such a list; of one that has none, as it says that all is well, it is the list.
+// names returns the names of the variables in a list of NAME=VALUE entries. It returns the text
+// unchanged if there are no entries, as in a message that all is well.
 func names(list string) string {
 	var names []string
 	for _, match := range valued.FindAllStringSubmatch(list, -1) {
@@ -94,7 +97,8 @@ func names(list string) string {
 	return cmp.Or(strings.Join(names, ", "), list)
 }
 
-// inUse says of how many processes a finding was, where it was of any.
+// inUse describes how many processes use a GPU and how much memory they use. It returns observed if
+// there are no processes, and a placeholder if the GPU is unknown.
 func inUse(facts *gpu.Facts, index int, observed string) string {
 	if facts == nil {
 		return left

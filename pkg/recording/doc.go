@@ -1,3 +1,3 @@
-// Package recording is what "bringupd check --record" leaves for a bug report: what the checks of a node have seen, what
-// they expected, and what they made of it. What is nobody else's affair is not in it.
+// Package recording builds the bug report of "bringupd check --record": the state that the checks
+// of a node have read, their expectations and their findings. It leaves out private information.
 package recording

@@ -8,43 +8,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// Version is the version of the form that a Recording has as JSON.
+// Version is the version of a [Recording]'s JSON format.
 const Version = 1
 
-// Recording is what one call of the checks has seen and said. New makes one, which has nothing that must not be told.
+// Recording holds the data and the results of one run of the checks. New returns one without
+// private information.
 type Recording struct {
 	Version  int    `json:"version"`
-	Bringupd string `json:"bringupd"` // version of the program
-	Platform string `json:"platform"` // linux/amd64
-	// Facts are what was seen of the GPUs at the last look, and Expected what should have been seen; absent where none
-	// was to be looked at.
+	Bringupd string `json:"bringupd"` // version of this program
+	Platform string `json:"platform"` // operating system and architecture: linux/amd64
+	// Facts is the state of the GPUs at the last query, and Expected the state that was required. Both
+	// are absent if GPUs were not checked.
 	Facts    *gpu.Facts `json:"facts,omitempty"`
 	Expected *Expected  `json:"expected,omitempty"`
-	// CUDA is what CUDA's driver has shown; absent where it was not asked.
+	// CUDA is the result of the CUDA driver; absent if it was not queried.
 	CUDA *cuda.Facts `json:"cuda,omitempty"`
-	// Report has what was found, and in its traits what was seen of the host.
+	// Report contains the findings. Its attributes describe the host.
 	Report check.Report `json:"report"`
 }
 
-// Expected is what there should be of GPUs: a fitness.Expect without the environment.
+// Expected is the required state of the GPUs: a fitness.Expect without the environment.
 type Expected struct {
-	Count     int        `json:"count"` // -1 where nobody says
+	Count     int        `json:"count"` // -1 if unknown
 	CountFrom string     `json:"count_from,omitempty"`
-	Visible   []string   `json:"visible"` // entries of CUDA_VISIBLE_DEVICES; null: all, empty: none
+	Visible   []string   `json:"visible"` // entries of CUDA_VISIBLE_DEVICES; null: all GPUs, empty: none
 	PCIOrder  bool       `json:"pci_order,omitempty"`
 	Mode      check.Mode `json:"mode"`
-	Signs     []string   `json:"signs,omitempty"` // those that gpu.Present has found
-	Named     bool       `json:"named,omitempty"` // whether the user has named the library
+	Signs     []string   `json:"signs,omitempty"` // signs of GPUs that gpu.Present has found
+	Named     bool       `json:"named,omitempty"` // the user has set the path of the NVML library
 }
 
-// GPUs are what was seen of them, and what should have been.
+// GPUs holds the state of the GPUs that was read, and the state that was required.
 type GPUs struct {
 	Facts    *gpu.Facts
 	Expected *Expected
 	CUDA     *cuda.Facts
 }
 
-// New returns a recording of what this version of the program has seen. It leaves what it is given as it is.
+// New returns a recording of the results of this version of the program. It does not modify its
+// arguments.
 func New(bringupd string, seen GPUs, report check.Report) Recording {
 	r := Recording{
 		Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: seen.Expected, CUDA: seen.CUDA,

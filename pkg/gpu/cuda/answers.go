@@ -7,14 +7,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// meaning is what it says of a node that cuInit has returned that.
+// meaning is the interpretation of a result of cuInit.
 type meaning struct {
-	name     string // in cuda.h, without CUDA_ERROR_
+	name     string // the name in cuda.h, without the prefix CUDA_ERROR_
 	verdict  check.Verdict
 	class    check.Class
 	observed string
 	hint     string
-	more     func(*check.Finding, Facts, Want) // what else was seen may say more, and mend it otherwise
+	more     func(*check.Finding, Facts, Want) // refines the finding and its hint by other facts; may be nil
 }
 
 const (
@@ -25,9 +25,10 @@ const (
 		"nvidia_uvm), as is needed after a suspend, or reboot; where dmesg has \"request_free_mem_region() err -34\", set options nvidia_uvm uvm_disable_hmm=1"
 )
 
-// answers are what is known of cuInit. Numbers and names are cuda.h's, of CUDA 11.4 to 13.1, and so is what is said
-// without another source; those that no cuInit returns (of launches, modules, streams) are left out. 35 is not there:
-// INSUFFICIENT_DRIVER is the runtime's (cudaError_t) and never the driver's.
+// answers maps the known results of cuInit to their interpretation. Numbers, names and meanings are
+// those in cuda.h of CUDA 11.4 to 13.1, unless another source is given. Results that cuInit never
+// returns (of launches, modules, streams) are left out. 35 is missing on purpose:
+// INSUFFICIENT_DRIVER is a result of the runtime (cudaError_t) and never of the driver.
 var answers = map[Code]meaning{
 	LibraryNotFound: {"LIBRARY_NOT_FOUND", check.Fail, check.Environment, "CUDA's libcuda.so.1 can't be loaded, though NVML's library can",
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility (with utility alone there is nvidia-smi, and no CUDA), or run it with --nv; " +
@@ -40,8 +41,9 @@ var answers = map[Code]meaning{
 		"run a small CUDA program on the node (nvidia-smi asks NVML only): if it dies too, the driver or its libraries are broken", byLibrary},
 	0: {name: "SUCCESS"},
 
-	// "Memory or other resources": CUDA keeps as many addresses as all GPUs and the host have memory, so that a limit of
-	// addresses is enough (NVIDIA/cuda-python pull request 2458 has the measure).
+	// cuda.h describes it as "memory or other resources". CUDA reserves as many addresses as all GPUs
+	// and the host have memory, so a limit of the address space is sufficient to cause it
+	// (NVIDIA/cuda-python pull request 2458 has measurements).
 	2: {"OUT_OF_MEMORY", check.Fail, check.Environment, "cuInit gets no memory",
 		"lift the limit of addresses (ulimit -v unlimited), and see how much memory the job's cgroup has left: it is the host's that is short, not a GPU's", nil},
 	3: {"NOT_INITIALIZED", check.Fail, check.Environment, "CUDA's driver can't begin", hintReload, byDevice},
@@ -59,21 +61,24 @@ var answers = map[Code]meaning{
 		"see nvidia-smi -q for its license, and the service nvidia-gridd", nil},
 	214: {"ECC_UNCORRECTABLE", check.Fail, check.Node, "a GPU has met an uncorrectable memory error", hintReset, nil},
 	220: {"NVLINK_UNCORRECTABLE", check.Fail, check.Node, "a GPU has met an uncorrectable NVLink error", hintReset, nil},
-	// Also where a container's seccomp profile refuses a call (abetlen/llama-cpp-python issue 645).
+	// A seccomp profile of a container that refuses a system call also causes it
+	// (abetlen/llama-cpp-python issue 645).
 	304: {"OPERATING_SYSTEM", check.Fail, check.Environment, "the operating system refuses CUDA's driver a call",
 		"in a container, see its seccomp profile and its capabilities; look into dmesg, and at the limits of the job (ulimit -a)", byDevice},
-	// As in a container that has lost its devices when systemd was reloaded (ollama/ollama issue 11373).
+	// A container that has lost its devices when systemd was reloaded causes it, for example
+	// (ollama/ollama issue 11373).
 	800: {"NOT_PERMITTED", check.Fail, check.Environment, "CUDA's driver is not permitted to use the GPUs",
 		"see whether the job's cgroup or container still has the /dev/nvidia* devices, and start it again: a reload of systemd may take them away", byDevice},
 	801: {"NOT_SUPPORTED", check.Fail, check.Environment, "CUDA's driver does not support this system, or its GPUs",
 		"see in dmesg whether the driver supports these GPUs: newer ones need its open kernel modules; a virtual GPU needs a profile for compute", nil},
-	// jax-ml/jax pull request 34113, pytorch/pytorch issue 35710; huggingface/huggingface_hub issue 4134 has a node
-	// that waits for ever, while nvidia-smi works.
+	// Sources: jax-ml/jax pull request 34113 and pytorch/pytorch issue 35710. In
+	// huggingface/huggingface_hub issue 4134 a node waits forever while nvidia-smi works.
 	802: {"SYSTEM_NOT_READY", check.Wait, check.Environment, "the node's NVSwitches are not set up, and CUDA waits for that",
 		"see that nvidia-fabricmanager runs, in the driver's own version (systemctl status nvidia-fabricmanager; nvidia-smi -q shows the state as Fabric)", nil},
 	803: {"SYSTEM_DRIVER_MISMATCH", check.Fail, check.Environment, "libcuda is of another version than the driver that is loaded, and does not fit it",
 		hintOwn + "; after an update of the driver, reboot the node", byLibrary},
-	// NVIDIA's guide to CUDA compatibility: the package is for data center GPUs, and a few others.
+	// According to NVIDIA's guide to CUDA compatibility, the package is for data center GPUs and a few
+	// others.
 	804: {"COMPAT_NOT_SUPPORTED_ON_DEVICE", check.Fail, check.Environment, "the libcuda that is loaded is of a forward compatibility package, which these GPUs don't support",
 		hintOwn + "; or have the node's driver updated", byLibrary},
 	805: {"MPS_CONNECTION_FAILED", check.Fail, check.Environment, "MPS is asked for, and its daemon can't be reached", hintMPS, nil},
@@ -85,11 +90,11 @@ var answers = map[Code]meaning{
 	999: {"UNKNOWN", check.Fail, check.Environment, "CUDA's driver can't begin, and does not know why", hintReload, byDevice},
 }
 
-// hintOwn is for a libcuda that is not the driver's own.
+// hintOwn is the hint for a libcuda that does not belong to the loaded driver.
 const hintOwn = "use the libcuda.so.1 of the driver that is loaded: take what has another one (a compat folder, as /usr/local/cuda/compat) out of " +
 	"LD_LIBRARY_PATH and /etc/ld.so.conf.d, and let the container's runtime bring it in"
 
-// ours returns an answer with our own name for it.
+// ours returns an Answer with this package's name for the code, or CODE_<number> if it is unknown.
 func ours(code Code) Answer {
 	if m, known := answers[code]; known {
 		return Answer{code, m.name}
@@ -97,7 +102,8 @@ func ours(code Code) Answer {
 	return Answer{code, fmt.Sprintf("CODE_%d", code)}
 }
 
-// byLibrary names the file, and the driver that it should fit.
+// byLibrary adds the path of the loaded library to the finding, and the version of the driver that
+// it should match.
 func byLibrary(f *check.Finding, facts Facts, want Want) {
 	if facts.Loaded != "" {
 		f.Observed += "; it is " + facts.Loaded
@@ -107,7 +113,8 @@ func byLibrary(f *check.Finding, facts Facts, want Want) {
 	}
 }
 
-// byVisible tells whether there may be no GPU because of what the job itself says, and of files otherwise.
+// byVisible adds why CUDA shows no GPU: the job's own CUDA_VISIBLE_DEVICES, which makes it a user's
+// mistake, or device files of MIG instances or of the driver that cannot be opened.
 func byVisible(f *check.Finding, facts Facts, want Want) {
 	if facts.Visible != nil {
 		f.Class = check.User
@@ -123,8 +130,9 @@ func byVisible(f *check.Finding, facts Facts, want Want) {
 	byDevice(f, facts, want)
 }
 
-// byDevice says what is wrong with /dev/nvidia-uvm, without which there is no CUDA, if something is: NVML does not need
-// it. In pytorch/pytorch issue 49081 and ollama/ollama issue 8638 it is missing, or stale after a suspend.
+// byDevice adds what is wrong with /dev/nvidia-uvm, if anything is. CUDA needs this file, and NVML
+// does not. In pytorch/pytorch issue 49081 and ollama/ollama issue 8638 it is missing, or stale
+// after a suspend.
 func byDevice(f *check.Finding, facts Facts, _ Want) {
 	file := facts.file(uvm)
 	switch {

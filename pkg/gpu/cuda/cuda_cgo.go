@@ -41,27 +41,31 @@ import (
 )
 
 const (
-	// libraryName is what the loader looks for where no file is named.
+	// libraryName is the library that the loader searches if no file is named.
 	libraryName = "libcuda.so.1"
-	// waitTold is how long a call may take before it is named on standard error: who kills a process that does not
-	// answer finds it in its last words.
+	// waitTold is the time after which a slow call is named on standard error: a parent that kills
+	// this process finds the name in its last lines.
 	waitTold = time.Second
-	// mostDevices is how many are looked at; no node has as many, but a broken library may say so.
+	// mostDevices is the maximum number of devices that are inspected; no node has as many, but a
+	// broken library may report more.
 	mostDevices = 64
 )
 
-// library is a libcuda that is loaded. It stays so until the process ends: its threads may run on.
+// library is a loaded libcuda. It stays loaded until the process ends, because its threads may
+// continue to run.
 //
-// It is called by C of our own. purego, which needs none, would link the program without cgo to the loader too, and
-// that one is to run everywhere; go-nvml's loader does not tell where a function is.
+// The functions are called through our own C code. purego, which needs no C, would link the program
+// that is built without cgo with the dynamic loader, too, but that program must run everywhere. The
+// loader of go-nvml does not return the address of a function.
 type library struct{ handle unsafe.Pointer }
 
-// load loads the library. What can't be resolved is told of here, in the loader's words, and does not end the process
-// within a call.
+// load loads the library at path, or the one that the loader finds if path is empty. All symbols
+// are resolved now (RTLD_NOW): if one is missing, load returns the loader's message, whereas
+// resolving it later would end the process during a call.
 func load(path string) (library, error) {
 	name := C.CString(cmp.Or(path, libraryName))
 	defer C.free(unsafe.Pointer(name))
-	runtime.LockOSThread() // the loader keeps its words for each thread
+	runtime.LockOSThread() // dlerror returns the last message of the calling thread
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
@@ -70,14 +74,15 @@ func load(path string) (library, error) {
 	return library{handle}, nil
 }
 
-// lookup returns where a function is; nil where the library lacks it.
+// lookup returns the address of a function, or nil if the library lacks it.
 func (l library) lookup(function string) unsafe.Pointer {
 	name := C.CString(function)
 	defer C.free(unsafe.Pointer(name))
 	return C.dlsym(l.handle, name)
 }
 
-// file is the one that was loaded, without links: the name of the real one has the driver's version.
+// file returns the path of the loaded library with symbolic links resolved: the real file name
+// contains the driver's version. It returns the empty string if the library lacks cuInit.
 func (l library) file() string {
 	symbol := l.lookup("cuInit")
 	if symbol == nil {
@@ -90,7 +95,8 @@ func (l library) file() string {
 	return prose.Line(name, shown)
 }
 
-// call calls a function, if the library has it, and names what it returns.
+// call calls a function of the library and returns its result with its name. It returns
+// FunctionNotFound if the library lacks the function.
 func (l library) call(function string, call func(f unsafe.Pointer) C.int) Answer {
 	f := l.lookup(function)
 	if f == nil {
@@ -101,7 +107,8 @@ func (l library) call(function string, call func(f unsafe.Pointer) C.int) Answer
 	return l.named(call(f))
 }
 
-// named returns a code with its name: the library's own, or ours where that is too old to have any.
+// named returns a result code with the library's name for it, or with our own name if the library
+// is too old to have names.
 func (l library) named(code C.int) Answer {
 	answer := ours(Code(code))
 	f := l.lookup("cuGetErrorName")
@@ -113,7 +120,7 @@ func (l library) named(code C.int) Answer {
 	return answer
 }
 
-// ask fills in what the library says.
+// ask loads the library f.Library and sets the fields of f that the library provides.
 func ask(f *Facts) {
 	l, err := load(f.Library)
 	if err != nil {
@@ -123,12 +130,14 @@ func ask(f *Facts) {
 	f.Loaded = l.file()
 	f.Init = l.call("cuInit", func(fn unsafe.Pointer) C.int { return C.call_flags(fn, 0) })
 	f.Driver = l.number("cuDriverGetVersion")
+	// Without cuInit there are no devices.
 	if f.Init.Code != 0 {
 		return
 	}
 	f.Count = l.number("cuDeviceGetCount")
 	count, _ := f.Count.Get()
 	var handles []C.int
+	// Query each device, and then all pairs of them.
 	for ordinal := range min(count, mostDevices) {
 		device, handle := l.device(ordinal)
 		f.Devices, handles = append(f.Devices, device), append(handles, handle)
@@ -136,17 +145,17 @@ func ask(f *Facts) {
 	f.Apart = l.apart(handles)
 }
 
-// number asks for one that is the library's, or the node's.
+// number calls a function that returns one number about the library or the node.
 func (l library) number(function string) Reading[int] {
 	var value C.int
 	answer := l.call(function, func(f unsafe.Pointer) C.int { return C.call_get(f, &value) })
 	return reading(answer, int(value))
 }
 
-// noHandle is that of a device that can't be asked.
+// noHandle is the handle of a device that could not be opened.
 const noHandle = -1
 
-// device asks for one, and returns what it is called by in other calls.
+// device queries one device. It also returns its handle for other calls, or noHandle.
 func (l library) device(ordinal int) (Device, C.int) {
 	d := Device{Ordinal: ordinal}
 	handle := C.int(noHandle)
@@ -154,7 +163,7 @@ func (l library) device(ordinal int) (Device, C.int) {
 		d.UUID.Why, d.Name.Why = had, had
 		return d, noHandle
 	}
-	var name [256]byte // NVIDIA's own samples have as many
+	var name [256]byte // the size in NVIDIA's own samples
 	answer := l.call("cuDeviceGetName", func(f unsafe.Pointer) C.int {
 		return C.call_text(f, (*C.char)(unsafe.Pointer(&name[0])), C.int(len(name)), handle)
 	})
@@ -163,7 +172,8 @@ func (l library) device(ordinal int) (Device, C.int) {
 	return d, handle
 }
 
-// uuid asks for that of an instance under MIG, as drivers do since CUDA 11.4, and else for the GPU's.
+// uuid queries the UUID of a device. Under MIG it is the UUID of the instance if the driver has
+// cuDeviceGetUuid_v2 (since CUDA 11.4), and otherwise that of the GPU.
 func (l library) uuid(handle C.int) Reading[string] {
 	function := "cuDeviceGetUuid_v2"
 	if l.lookup(function) == nil {
@@ -174,7 +184,8 @@ func (l library) uuid(handle C.int) Reading[string] {
 	return reading(answer, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
 }
 
-// apart asks of each device whether it reaches each of the others, and returns those that don't.
+// apart queries for each ordered pair of devices whether the first can access the memory of the
+// second. It returns the pairs that cannot, or for which the query failed.
 func (l library) apart(handles []C.int) (pairs []Pair) {
 	for a, from := range handles {
 		for b, to := range handles {

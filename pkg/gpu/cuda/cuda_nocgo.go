@@ -2,5 +2,5 @@
 
 package cuda
 
-// ask needs cgo to call a library.
+// ask sets f.Init to NO_CGO, because a library cannot be called without cgo.
 func ask(f *Facts) { f.Init = ours(NoCgo) }

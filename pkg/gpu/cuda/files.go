@@ -11,7 +11,7 @@ import (
 // File is a device file of NVIDIA's driver.
 type File struct {
 	Path string `json:"path"`          // without the root
-	Why  string `json:"why,omitempty"` // it could not be opened, as ENOENT or EPERM; empty: it could
+	Why  string `json:"why,omitempty"` // why it could not be opened, for example ENOENT or EPERM; empty if it could
 }
 
 const (
@@ -20,8 +20,9 @@ const (
 	channels = "/dev/nvidia-caps-imex-channels"
 )
 
-// files opens the device files that CUDA needs besides those of the GPUs, and closes them at once. NVIDIA's guides to
-// MIG and to IMEX have their modes: the capabilities of MIG can only be read.
+// files opens and closes the device files that CUDA needs in addition to those of the GPUs. The
+// open modes are those in NVIDIA's guides to MIG and to IMEX: the files of MIG capabilities can
+// only be opened for reading.
 func files(root string) []File {
 	all := []File{try(root, uvm, unix.O_RDWR), try(root, uvm+"-tools", unix.O_RDWR)}
 	for _, folder := range []struct {
@@ -36,6 +37,7 @@ func files(root string) []File {
 	return all
 }
 
+// try opens and closes one file, and records why that failed.
 func try(root, path string, mode int) File {
 	fd, err := unix.Open(filepath.Join(root, path), mode|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -46,7 +48,7 @@ func try(root, path string, mode int) File {
 	return File{Path: path}
 }
 
-// module tells whether the kernel has nvidia_uvm; nil where it does not say.
+// module reports whether the kernel has nvidia_uvm, or nil if that is unknown.
 func module(root string) *bool {
 	_, err := os.Stat(filepath.Join(root, "/proc/driver/nvidia-uvm"))
 	loaded := err == nil
@@ -60,7 +62,8 @@ func module(root string) *bool {
 	return &loaded
 }
 
-// file returns what is known of a device file; nothing is if its path is empty.
+// file returns the inspected file with the given path, or a File without a path if it was not
+// inspected.
 func (f Facts) file(path string) File {
 	for _, one := range f.Files {
 		if one.Path == path {
@@ -70,7 +73,7 @@ func (f Facts) file(path string) File {
 	return File{}
 }
 
-// opened counts the files of a folder, and those of them that could be opened.
+// opened returns how many files of a directory could be opened, and how many there are.
 func (f Facts) opened(folder string) (opened, all int) {
 	for _, one := range f.Files {
 		if filepath.Dir(one.Path) != folder {

@@ -9,28 +9,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Want is what CUDA should show, by what NVML and the job say.
+// Want is what CUDA should show a job, according to NVML and the job's options.
 type Want struct {
-	Needed bool           // the job can't do without GPUs
-	GPUs   []check.Device // NVML's, that the job is to use; one without a UUID is only counted
-	Joined [][2]string    // UUIDs of pairs of them that reach each other over NVLink, by NVML
-	Driver string         // version of the driver that is loaded: 570.86.15
-	MIG    bool           // at least one of the GPUs is cut up
+	Needed bool           // the job needs GPUs
+	GPUs   []check.Device // the job's GPUs according to NVML; one without a UUID is only counted
+	Joined [][2]string    // UUIDs of pairs that are connected by NVLink, according to NVML
+	Driver string         // version of the loaded driver: 570.86.15
+	MIG    bool           // at least one of the GPUs is partitioned
 	Fabric bool           // the GPUs have joined an NVLink fabric of several nodes
 }
 
-// The ids of the checks.
+// The IDs of the checks.
 const (
 	idInit    = "cuda.init"
 	idDevices = "cuda.devices"
 	idPeers   = "cuda.peers"
 )
 
-// IDs are those of all checks that Judge makes.
+// IDs returns the IDs of all checks that Judge makes.
 func IDs() []string { return []string{idInit, idDevices, idPeers} }
 
-// Judge returns what the facts mean for a job that wants that. Where cuInit fails there is nothing else to say. What no
-// job needs is never worse than a Warn.
+// Judge compares the facts with what the job expects, and returns the findings. If cuInit has
+// failed, it is the only finding. If the job needs no GPUs, the worst verdict is Warn.
 func Judge(f Facts, want Want) []check.Finding {
 	if !want.Needed && len(want.GPUs) == 0 {
 		return []check.Finding{{ID: idInit, Verdict: check.Skip, Observed: "NVML shows no GPU that CUDA could use", Source: "NVML"}}
@@ -47,7 +47,7 @@ func Judge(f Facts, want Want) []check.Finding {
 	return findings
 }
 
-// begin judges cuInit.
+// begin returns the finding about cuInit.
 func begin(f Facts, want Want) check.Finding {
 	finding := check.Finding{ID: idInit, Source: "cuInit"}
 	if f.Init.Code == 0 {
@@ -73,7 +73,7 @@ func begin(f Facts, want Want) check.Finding {
 	return finding
 }
 
-// version is 12.8 for 12080.
+// version formats 12080 as 12.8.
 func version(r Reading[int]) string {
 	number, ok := r.Get()
 	if !ok {
@@ -82,15 +82,16 @@ func version(r Reading[int]) string {
 	return fmt.Sprintf("%d.%d", number/1000, number%1000/10)
 }
 
-// exam is one check of a look.
+// exam collects the findings of one check.
 type exam struct {
 	check.Sheet
 	facts Facts
 	want  Want
 }
 
-// devices finds the GPUs that NVML shows and CUDA doesn't. NVIDIA's guide to MIG says that CUDA shows a process one
-// instance at most, and then no whole GPU: which one depends on what is visible, so nothing is missing then.
+// devices reports GPUs that NVML shows but CUDA does not. According to NVIDIA's guide to MIG, CUDA
+// shows a process at most one instance, and then no whole GPU. Which one depends on
+// CUDA_VISIBLE_DEVICES, so under MIG one device is enough.
 func devices(f Facts, want Want) []check.Finding {
 	e := exam{check.Sheet{Each: check.Finding{ID: idDevices, Source: "cuDeviceGetCount, cuDeviceGetUuid"}}, f, want}
 	count, counted := f.Count.Get()
@@ -118,7 +119,8 @@ func devices(f Facts, want Want) []check.Finding {
 	return e.Found
 }
 
-// lacks tells of GPUs that CUDA does not show.
+// lacks adds a finding about GPUs that CUDA does not show, and returns it. If CUDA_VISIBLE_DEVICES
+// is set it is the user's mistake, and otherwise one of the environment.
 func (e *exam) lacks(observed string) *check.Finding {
 	if visible := e.facts.Visible; visible != nil {
 		return e.Fail(check.User, fmt.Sprintf("%s; CUDA_VISIBLE_DEVICES is %q", observed, prose.Cut(*visible, 80)), "",
@@ -128,14 +130,16 @@ func (e *exam) lacks(observed string) *check.Finding {
 		"see that the job's cgroup or container has the /dev/nvidia* of this GPU, and run nvidia-smi -q for whether it needs a reset; look into dmesg for NVRM lines")
 }
 
-// peers finds GPUs that NVLink joins, by NVML, and of which one can't use the memory of the other nevertheless: NCCL
-// goes through the host's memory then, without a word. GPUs that only PCIe joins often can't, and nothing is wrong.
+// peers reports GPUs that are connected by NVLink, according to NVML, but cannot access each
+// other's memory: NCCL then silently uses the host's memory. Many GPUs that are connected only by
+// PCIe cannot either; that is not a fault.
 func peers(f Facts, want Want) []check.Finding {
 	e := exam{check.Sheet{Each: check.Finding{ID: idPeers, Source: "cuDeviceCanAccessPeer"}}, f, want}
 	e.channels()
 	var apart, unread []string
 	asked := 0
 	at, _ := f.byUUID()
+	// Sort the pairs that CUDA shows into those without access and those that could not be queried.
 	for _, pair := range want.Joined {
 		a, shownA := at[bare(pair[0])]
 		b, shownB := at[bare(pair[1])]
@@ -150,6 +154,7 @@ func peers(f Facts, want Want) []check.Finding {
 			apart = append(apart, names)
 		}
 	}
+	// Report both lists. A pair without access is only a warning, unless the checks are strict.
 	if len(apart) > 0 {
 		e.Warn(check.Node, "joined by NVLink, and can't use each other's memory: "+prose.List(apart, mostShown, "; "), "all pairs that NVLink joins",
 			"compare nvidia-smi topo -p2p rw, and restart nvidia-fabricmanager or reboot; in a virtual machine, see that it has whole NVLink partitions: NCCL would go through the host's memory without a word").Strict = true
@@ -167,8 +172,9 @@ func peers(f Facts, want Want) []check.Finding {
 	return e.Found
 }
 
-// channels looks for the file that lets GPUs of several nodes use each other's memory. NVIDIA's guide to IMEX: the
-// calls that need a channel fail without, and nobody but the operator makes one.
+// channels reports that no IMEX channel can be opened. A channel is the device file by which GPUs
+// access the memory of GPUs on other nodes. According to NVIDIA's guide to IMEX, calls that need a
+// channel fail without one, and only an administrator can make it.
 func (e *exam) channels() {
 	opened, all := e.facts.opened(channels)
 	if !e.want.Fabric || opened > 0 {
@@ -182,10 +188,10 @@ func (e *exam) channels() {
 		"make a channel on each node (NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex), bring it into the container, and see that nvidia-imex runs: NCCL would go over the network").Strict = true
 }
 
-// mostShown is how many pairs, or devices, are named.
+// mostShown is the maximum number of pairs or devices that a finding names.
 const mostShown = 4
 
-// name is what people call a GPU.
+// name returns the display name of the GPU with this UUID, or the UUID if the GPU is unknown.
 func (w Want) name(uuid string) string {
 	for _, gpu := range w.GPUs {
 		if gpu.UUID == uuid {
@@ -195,7 +201,8 @@ func (w Want) name(uuid string) string {
 	return uuid
 }
 
-// byUUID returns the ordinals of the devices, and which of them don't say who they are.
+// byUUID returns the ordinals of the devices by UUID, and a description of each device without a
+// readable UUID.
 func (f Facts) byUUID() (at map[string]int, unread []string) {
 	at = make(map[string]int)
 	for _, d := range f.Devices {
@@ -208,7 +215,8 @@ func (f Facts) byUUID() (at map[string]int, unread []string) {
 	return at, unread
 }
 
-// reach is whether two devices reach each other: the first answer, of both ways, that isn't yes.
+// reach returns whether two devices can access each other's memory. If they are in f.Apart, it
+// returns the first entry for either direction.
 func (f Facts) reach(a, b int) Reading[bool] {
 	for _, p := range f.Apart {
 		if p.A == a && p.B == b || p.A == b && p.B == a {
@@ -218,7 +226,7 @@ func (f Facts) reach(a, b int) Reading[bool] {
 	return reading(Answer{}, true)
 }
 
-// bare is a UUID as CUDA has it, of one as NVML writes it.
+// bare converts a UUID of NVML to CUDA's format: without the prefix GPU- or MIG-, in lower case.
 func bare(uuid string) string {
 	if _, rest, found := strings.Cut(uuid, "-"); found && len(uuid) > 36 {
 		uuid = rest

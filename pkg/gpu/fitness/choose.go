@@ -12,25 +12,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// choice is the part of a node's GPUs that the job uses.
+// choice is the selection of a node's GPUs that belong to the job.
 type choice struct {
-	gpus  []gpu.GPU // in the order of their indices, also those that do not answer
-	units int       // GPUs, or instances of them, that answer and that the job can use
-	seen  int       // the same, of all GPUs that this process may use
-	lost  int       // of gpus: those that do not answer
-	// hidden is how many GPUs this process may not use.
+	gpus  []gpu.GPU // by index, including those that do not answer
+	units int       // GPUs or MIG instances that answer and that the job can use
+	seen  int       // same as units, but counted over all GPUs that this process may use
+	lost  int       // number of GPUs in gpus that do not answer
+	// hidden is the number of GPUs that this process may not use.
 	hidden int
 
-	missing []gpu.Selector // entries of CUDA_VISIBLE_DEVICES that name no GPU
-	// unsure is set where the indices may mean other GPUs than NVML's of that index: then all are looked at.
+	missing []gpu.Selector // entries of CUDA_VISIBLE_DEVICES that match no GPU
+	// unsure says that an index in CUDA_VISIBLE_DEVICES may mean another GPU than NVML's index does.
+	// All GPUs are then checked.
 	unsure bool
-	// nameless is set where a GPU's UUID could not be read, so that a missing one may be there after all.
+	// nameless says that the UUID of a GPU could not be read, so a missing GPU may be present after
+	// all.
 	nameless bool
 }
 
-// choose picks the GPUs of the job. CUDA's indices count what this process may use, so a GPU that it has no permission
-// for has none. They are in NVML's order, which is the PCI bus's, only where CUDA is told so; on GPUs of one model
-// CUDA's own order ("fastest first") comes to the same.
+// choose selects the job's GPUs. CUDA's indices count only the GPUs that this process may use, so a
+// GPU without permission has no index. CUDA uses NVML's order, which is the order on the PCI bus,
+// only if CUDA_DEVICE_ORDER says so. If all GPUs are of the same model, CUDA's default order
+// ("fastest first") is the same.
 func choose(f gpu.Facts, want Expect) choice {
 	allowed := slices.DeleteFunc(slices.Clone(f.GPUs), func(g gpu.GPU) bool { return g.Handle == gpu.NoPermission })
 	c := choice{gpus: allowed, hidden: len(f.GPUs) - len(allowed), nameless: slices.ContainsFunc(allowed, func(g gpu.GPU) bool { return g.UUID.Value == nil })}
@@ -44,13 +47,14 @@ func choose(f gpu.Facts, want Expect) choice {
 	return c
 }
 
-// usable returns those of the job's GPUs that answer.
+// usable returns the job's GPUs that answer.
 func (c choice) usable() []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(c.gpus), func(g gpu.GPU) bool { return !g.Answers() })
 }
 
-// Concerns tells whether an event is of a GPU that the job uses, by what was seen before the job began: not of another
-// job's GPU, nor of one that was lost before. An event of an unknown GPU concerns the job.
+// Concerns reports whether an event is about a GPU that the job uses, according to the facts read
+// before the job started. Events of other jobs' GPUs, and of GPUs that were lost before, do not
+// concern the job. An event without a GPU does.
 func Concerns(f gpu.Facts, want Expect, e gpu.Event) bool {
 	if want.Forgone() {
 		return false
@@ -63,6 +67,7 @@ func Concerns(f gpu.Facts, want Expect, e gpu.Event) bool {
 	})
 }
 
+// pick restricts the choice to the GPUs that CUDA_VISIBLE_DEVICES lists.
 func (c *choice) pick(allowed []gpu.GPU, want Expect) {
 	chosen := make([]bool, len(allowed))
 	byIndex := false
@@ -81,22 +86,23 @@ func (c *choice) pick(allowed []gpu.GPU, want Expect) {
 	c.unsure = byIndex && !want.PCIOrder && slices.Contains(chosen, false) && len(models(allowed)) > 1
 	c.gpus = nil
 	for i, g := range allowed {
-		// A GPU that is lost and has no name may be the one that is missing.
+		// A GPU that is lost and has no known UUID may be the missing one.
 		if chosen[i] || c.unsure || !g.Answers() && g.UUID.Value == nil && len(c.missing) > 0 {
 			c.gpus = append(c.gpus, g)
 		}
 	}
 }
 
-// instances are those of a GPU with MIG that the job has: those that are listed by name, or all where none is listed. Of
-// an entry that names the GPU alone CUDA says only that it takes one.
+// instances returns the MIG instances of g that the job uses: those listed by UUID, or all if there
+// is no list. If an entry names only the GPU, CUDA uses one of its instances, but it is not
+// documented which one.
 func (s scene) instances(g gpu.GPU) []gpu.MIG {
 	return slices.DeleteFunc(slices.Clone(g.MIGs), func(m gpu.MIG) bool {
 		return s.want.Visible != nil && !slices.ContainsFunc(s.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.Begins(m.UUID) })
 	})
 }
 
-// find returns the place in gpus of the GPU that s names; -1 if there is none.
+// find returns the index in gpus of the GPU that s selects, or -1 if there is none.
 func find(gpus []gpu.GPU, s gpu.Selector) int {
 	if s.UUID == "" {
 		if s.Index < 0 || s.Index >= len(gpus) {
@@ -106,14 +112,15 @@ func find(gpus []gpu.GPU, s gpu.Selector) int {
 	}
 	return slices.IndexFunc(gpus, func(g gpu.GPU) bool {
 		uuid := g.UUID.OrZero()
-		// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name an instance.
+		// Drivers before 470 name an instance MIG-GPU-<uuid>/<instance>/<instance>.
 		old, _, isOld := strings.Cut(s.UUID, "/")
 		return s.Begins(uuid) || isOld && uuid != "" && strings.EqualFold("MIG-"+uuid, old) ||
 			slices.ContainsFunc(g.MIGs, func(m gpu.MIG) bool { return s.Begins(m.UUID) })
 	})
 }
 
-// units is what a job can use of a GPU: itself, or its instances.
+// units returns how many devices a job can use of a GPU: its MIG instances if MIG is on, otherwise
+// 1, and 0 if the GPU does not answer.
 func units(g gpu.GPU) int {
 	switch {
 	case !g.Answers():
@@ -125,12 +132,12 @@ func units(g gpu.GPU) int {
 	}
 }
 
-// models returns the names of the GPUs, each once and in order.
+// models returns the sorted model names of the GPUs, without duplicates.
 func models(gpus []gpu.GPU) []string {
 	return distinct(gpus, func(g gpu.GPU) string { return g.Name.OrZero() })
 }
 
-// distinct returns the values that GPUs have, each once and in order.
+// distinct returns the sorted values of the GPUs, without duplicates and empty values.
 func distinct[T any](gpus []T, value func(T) string) []string {
 	values := make(map[string]bool)
 	for _, g := range gpus {
@@ -140,19 +147,21 @@ func distinct[T any](gpus []T, value func(T) string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// Traits are what the nodes of a job are compared by: nodes that are alike for the job have the same traits, in
-// whatever order their GPUs come. Left out are what could not be read, and GPUs that are not the job's.
+// Traits returns the attributes by which the nodes of a job are compared. Nodes that are equal for
+// the job have equal attributes, in whatever order their GPUs are listed. Attributes that could not
+// be read are omitted. GPUs that do not belong to the job are ignored.
 func Traits(f gpu.Facts, want Expect) []check.Trait {
 	switch {
 	case want.Forgone():
 		return nil
 	case len(f.Others) > 0:
 		return otherGPUsOf(f, want.Environ).traits(want)
-	case f.Init == gpu.LibraryNotFound && want.Count > 0: // nothing shows a GPU here, and others may have some
+	case f.Init == gpu.LibraryNotFound && want.Count > 0: // no sign of a GPU on this node, but other nodes may have some
 		return []check.Trait{{ID: check.GPUCount, Value: "0"}}
 	case f.Init != gpu.Success:
 		return nil
 	}
+	// Compare the GPUs that answer. An attribute has one value for each different value of a GPU.
 	well := choose(f, want).usable()
 	of := func(value func(gpu.GPU) string) string { return strings.Join(distinct(well, value), ", ") }
 	return slices.DeleteFunc([]check.Trait{
@@ -175,8 +184,8 @@ func Traits(f gpu.Facts, want Expect) []check.Trait {
 	}, func(t check.Trait) bool { return t.Value == "" })
 }
 
-// countFor is how many of the GPUs the job uses. A node may have more than the job asks for, and each node another
-// number of them.
+// countFor returns how many of the GPUs the job uses. Each node may have more GPUs than the job
+// requests, in different numbers.
 func countFor(well []gpu.GPU, want Expect) int {
 	if want.Count > 0 {
 		return min(len(well), want.Count)
@@ -184,7 +193,8 @@ func countFor(well []gpu.GPU, want Expect) int {
 	return len(well)
 }
 
-// memoryTrait is the size of a GPU's memory: some MiB more or less are the driver's.
+// memoryTrait returns the size of a GPU's memory, rounded to GiB because the driver reserves some
+// MiB.
 func memoryTrait(g gpu.GPU) string {
 	memory, ok := g.Memory.Get()
 	if !ok {
@@ -193,7 +203,7 @@ func memoryTrait(g gpu.GPU) string {
 	return fmt.Sprintf("%d GiB", (memory.Total+1<<29)>>30)
 }
 
-// fabricTrait names the NVLink domain and clique of a GPU that is in one.
+// fabricTrait returns the NVLink domain and clique of a GPU, or "" if it is in none.
 func fabricTrait(g gpu.GPU) string {
 	f := g.Fabric.OrZero()
 	if f.State != gpu.FabricComplete || f.Single() {
@@ -202,7 +212,8 @@ func fabricTrait(g gpu.GPU) string {
 	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique)
 }
 
-// linksTrait is how many NVLinks of a GPU are active. Under MIG all are reported as down.
+// linksTrait returns the number of active NVLinks of a GPU. With MIG, NVML reports all links as
+// down, so the result is "".
 func linksTrait(g gpu.GPU) string {
 	active, _, known := activeLinks(g)
 	if len(g.Links) == 0 || !known || g.MIG.OrZero().Current {
@@ -211,8 +222,9 @@ func linksTrait(g gpu.GPU) string {
 	return strconv.Itoa(active)
 }
 
-// pcieTrait is the most that a GPU's link could be, and how many lanes of it there are where the GPU is in its fastest
-// state: at rest it may have fewer, and a slower one.
+// pcieTrait returns the maximum width and generation of a GPU's PCIe link. If the GPU is in its
+// fastest performance state, the current width is included when it is smaller. An idle GPU may have
+// a narrower and slower link.
 func pcieTrait(g gpu.GPU) string {
 	link := g.PCIe.OrZero()
 	if !trained(link) {
@@ -225,6 +237,7 @@ func pcieTrait(g gpu.GPU) string {
 	return text
 }
 
+// powerTrait returns the power limit of a GPU in W.
 func powerTrait(g gpu.GPU) string {
 	limit := g.Power.OrZero().Limit
 	if limit <= 0 {
@@ -233,6 +246,7 @@ func powerTrait(g gpu.GPU) string {
 	return fmt.Sprintf("%d W", (limit+500)/1000)
 }
 
+// clocksTrait returns the application clocks of a GPU: graphics/memory.
 func clocksTrait(g gpu.GPU) string {
 	clocks := g.Clocks.OrZero()
 	if clocks.Graphics <= 0 {
@@ -241,6 +255,7 @@ func clocksTrait(g gpu.GPU) string {
 	return fmt.Sprintf("%d/%d MHz", clocks.Graphics, clocks.Memory)
 }
 
+// onOff returns "on" or "off", or "" if the mode is not known.
 func onOff(on, known bool) string {
 	switch {
 	case !known:
@@ -251,18 +266,21 @@ func onOff(on, known bool) string {
 	return "off"
 }
 
+// switchTrait returns the current state of a mode: "on", "off", or "" if unknown.
 func switchTrait(r gpu.Reading[gpu.Switch]) string { return onOff(r.OrZero().Current, r.Value != nil) }
 
-// When an idle GPU is out of the ordinary. The limits are ours: of the idle machines in testdata/facts the warmest GPU,
-// an air-cooled B200, has 53 °C, and an A100 slows itself down at 89; the thirstiest of 200 W and more, again the B200,
-// draws 21 % of its limit. Smaller cards rest at up to half of theirs (a T4 at 34 of 70 W).
+// Limits above which an idle GPU is unusual. They are our own choice. On the idle machines in
+// testdata/facts, the warmest GPU, an air-cooled B200, has 53 °C; an A100 throttles at 89 °C.
+// Among GPUs with a limit of 200 W and more, the highest draw is 21 % of the limit, again of the B200.
+// Smaller cards draw up to half of their limit when idle (a T4: 34 of 70 W), so power is compared
+// only for GPUs with a default limit of at least idleFrom (in mW).
 const (
 	idleHot  = 70 // °C
 	idleDraw = 40 // % of the default limit
 	idleFrom = 200_000
 )
 
-// idleTrait is empty for most GPUs.
+// idleTrait returns how an idle GPU is unusual; "" for most GPUs, and for busy ones.
 func idleTrait(g gpu.GPU) string {
 	load, known := g.Load.Get()
 	procs, told := g.Procs.Get()

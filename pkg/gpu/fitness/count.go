@@ -16,7 +16,7 @@ const (
 	sourceSlots  = "/sys/bus/pci/devices"
 )
 
-// lostHints are what to do about a GPU that gives no handle, or goes while it is asked.
+// lostHints are the hints for a GPU without a handle, or one that is lost during the inspection.
 var lostHints = map[gpu.Return]string{
 	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
 	gpu.ResetRequired:      hintReset,
@@ -27,7 +27,7 @@ var lostHints = map[gpu.Return]string{
 	"CORRUPTED_INFOROM":    "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
 }
 
-// count says whether the job has the GPUs that it should have.
+// count returns the findings on whether the job has all GPUs that it should have.
 func (s scene) count() []check.Finding {
 	e := exam{scene: s, Sheet: rule{id: "gpu.count", source: sourceCount}.sheet()}
 	e.judgeCount()
@@ -37,6 +37,7 @@ func (s scene) count() []check.Finding {
 	return e.Found
 }
 
+// judgeCount adds findings for GPUs that are lost, missing or too few. It adds none if all is well.
 func (e *exam) judgeCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
@@ -54,10 +55,10 @@ func (e *exam) judgeCount() {
 		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", expecting("CUDA_DEVICE_ORDER=PCI_BUS_ID"), ofTheList)
 }
 
-// ofTheList blames the job's own list of GPUs.
+// ofTheList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
 func ofTheList(f *check.Finding) { f.Source, f.Class = gpu.VisibleVariable, check.User }
 
-// judgeEnough tells of GPUs of which none is missing.
+// judgeEnough adds the finding that no GPU is missing.
 func (e *exam) judgeEnough() {
 	switch want := e.want.Count; {
 	case want > 0:
@@ -72,7 +73,7 @@ func (e *exam) judgeEnough() {
 	}
 }
 
-// judgeLost tells of GPUs that do not answer.
+// judgeLost adds a finding for each GPU that does not answer.
 func (e *exam) judgeLost() {
 	for _, g := range e.gpus {
 		why, lost := g.Lost()
@@ -86,14 +87,14 @@ func (e *exam) judgeLost() {
 		f := e.say(check.Fail, observed, lostHints[why])
 		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
 		if why == gpu.Uninitialized || why.Unasked() {
-			f.Verdict = check.Unknown // this says nothing about the GPU
+			f.Verdict = check.Unknown // the result shows nothing about the GPU
 		}
 		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
 	}
 }
 
-// judgeFallen tells of GPUs that are on the bus for the kernel and answer it no longer. NVML shows one as
-// lost, and not at all once the driver was loaded anew.
+// judgeFallen adds a finding for each GPU that the kernel lists on the PCI bus, but that does not
+// answer there any more. NVML shows such a GPU as lost, or not at all if the driver was reloaded.
 func (e *exam) judgeFallen() {
 	needed := e.short()
 	for _, bus := range e.fallen() {
@@ -106,7 +107,8 @@ func (e *exam) judgeFallen() {
 	}
 }
 
-// fallen are the addresses of GPUs that have fallen off the bus, but for those that NVML shows.
+// fallen returns the PCI addresses of GPUs that have fallen off the bus, except those that NVML
+// shows and that are reported elsewhere.
 func (s scene) fallen() (addresses []string) {
 	for _, slot := range s.facts.Slots {
 		told := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
@@ -119,8 +121,9 @@ func (s scene) fallen() (addresses []string) {
 	return addresses
 }
 
-// short tells whether the job would use a GPU that has fallen off the bus. Where nobody says how many it has, it has all
-// that are there, unless it is kept from some of those that answer.
+// short reports whether the job would use a GPU that has fallen off the bus. If the job's number of
+// GPUs is unknown, it is assumed to use all of the node's, unless some that answer on the bus are
+// withheld from it.
 func (s scene) short() bool {
 	if s.want.Count >= 0 {
 		return s.units+s.lost < s.least()
@@ -128,7 +131,7 @@ func (s scene) short() bool {
 	return s.want.Visible == nil && s.onBus() <= len(s.facts.GPUs)
 }
 
-// least is how many GPUs the job needs.
+// least returns the minimum number of GPUs that the job needs.
 func (s scene) least() int {
 	if s.want.Needed() {
 		return max(s.want.Count, 1)
@@ -136,8 +139,9 @@ func (s scene) least() int {
 	return max(s.want.Count, 0)
 }
 
-// onBus is how many GPUs answer on the bus, whoever may use them. Where NVML shows some, others than those models don't
-// count, as a display's: the driver may be too new for them.
+// onBus returns how many GPUs answer on the PCI bus, including those that this process may not use.
+// If NVML shows any GPU, only GPUs with the same PCI IDs count: the driver may be too new for
+// another model, for example one that drives a display.
 func (s scene) onBus() (n int) {
 	shown := make(map[string]bool)
 	for _, slot := range s.facts.Slots {
@@ -153,7 +157,7 @@ func (s scene) onBus() (n int) {
 	return n
 }
 
-// judgeMissing tells of GPUs that are listed and not there.
+// judgeMissing adds a finding for each GPU that CUDA_VISIBLE_DEVICES lists and NVML does not show.
 func (e *exam) judgeMissing() {
 	for _, selector := range e.missing {
 		lists := fmt.Sprintf("%s lists %s", gpu.VisibleVariable, prose.Cut(selector.String(), shown))
@@ -164,13 +168,15 @@ func (e *exam) judgeMissing() {
 		case selector.UUID != "" && e.nameless:
 			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
 		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != gpu.VisibleVariable:
-			f.Class = check.User // as many are there as were granted
+			f.Class = check.User // the job has as many GPUs as it was granted, so its own list is wrong
 		}
 	}
 }
 
-// judgeTooFew tells of GPUs that are short of the number expected, beyond those that are known to be lost.
+// judgeTooFew adds a finding if there are fewer GPUs than expected, not counting those that are
+// known to be lost.
 func (e *exam) judgeTooFew() {
+	// Lost and missing GPUs have findings of their own. Do not report them twice.
 	least := e.least()
 	have := e.units + e.lost + len(e.missing)
 	if e.short() {
@@ -179,12 +185,14 @@ func (e *exam) judgeTooFew() {
 	if have >= least || e.unsure && e.seen >= least {
 		return
 	}
+	// Report the shortage. If no number was granted, the user's request is at fault.
 	f := e.Fail(check.Environment, fmt.Sprintf("%d of %d", e.units, least), fmt.Sprintf("%d (%s)", least, e.want.from()),
 		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.User
 		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"
 	}
+	// Give a better hint if the cause is known.
 	switch {
 	case e.want.Visible != nil && e.seen >= least:
 		ofTheList(f)

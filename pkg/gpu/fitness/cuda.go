@@ -7,8 +7,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// CUDA is what CUDA's driver should show to a job that expects that, by what NVML has told. asked is false where there
-// is nothing to ask it for: NVML shows the job no GPU that answers, or one hangs that CUDA would hang in, too.
+// CUDA returns what the CUDA driver should show to the job, according to NVML's facts. asked is
+// false if the CUDA driver must not be queried: NVML shows the job no GPU that answers, or the
+// driver hangs for a GPU, and a CUDA call would hang as well.
 func CUDA(f gpu.Facts, want Expect) (should cuda.Want, asked bool) {
 	if f.Init != gpu.Success || want.Forgone() {
 		return cuda.Want{}, false

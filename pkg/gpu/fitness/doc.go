@@ -1,4 +1,4 @@
-// Package fitness says what the facts of a node's GPUs mean for a job: which of
-// them it has, whether they are fit for it, and what nodes are compared by. It
-// is policy over data: nothing here asks a driver or reads a file.
+// Package fitness evaluates the facts of a node's GPUs for a job: which GPUs belong to the job,
+// whether they are fit for use, and by which attributes nodes are compared. It only works on data:
+// it does not call a driver and reads no files.
 package fitness

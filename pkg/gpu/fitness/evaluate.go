@@ -10,10 +10,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Evaluate returns what the facts mean for a job that expects that. Where all is well a check has one finding for the
-// node, and otherwise one for each GPU and each thing that is wrong. What could not be asked is a Skip, and what did
-// not work when asked is Unknown: neither is ever a Pass.
+// Evaluate evaluates the facts for a job with the given expectations. A check that passes has one
+// finding for the node; otherwise it has one for each GPU and problem. A query that was not
+// possible results in a Skip, a failed one in Unknown; neither ever results in a Pass.
 func Evaluate(f gpu.Facts, want Expect) []check.Finding {
+	// Without NVML there is no more to check.
 	switch {
 	case f.Init == gpu.Success:
 	case want.foreign(f):
@@ -21,6 +22,7 @@ func Evaluate(f gpu.Facts, want Expect) []check.Finding {
 	default:
 		return []check.Finding{noNVML(f, want)}
 	}
+	// NVML works. Stop here if the job uses no GPU.
 	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions(f), Source: sourceInit}}
 	if want.Forgone() {
 		return append(findings, check.Finding{
@@ -28,6 +30,7 @@ func Evaluate(f gpu.Facts, want Expect) []check.Finding {
 			Observed: fmt.Sprintf("the job has none of the node's %d (%s)", len(f.GPUs), want.from()),
 		})
 	}
+	// Check the number of GPUs, then each GPU, then the environment.
 	s := scene{facts: f, want: want, choice: choose(f, want)}
 	findings = append(findings, s.count()...)
 	for _, r := range rules {
@@ -36,27 +39,27 @@ func Evaluate(f gpu.Facts, want Expect) []check.Finding {
 	return append(findings, environment(want.Environ)...)
 }
 
-// scene is what a check may look at.
+// scene is the input of all checks.
 type scene struct {
 	facts gpu.Facts
 	want  Expect
 	choice
 }
 
-// rule is a check of one GPU after the other.
+// rule is a check that is applied to each GPU separately.
 type rule struct {
 	id     string
-	source string // what was asked
-	expect string // what passes
+	source string // queried functions of NVML
+	expect string // expected state
 	judge  func(*exam)
 }
 
-// sheet is one for the findings of the rule.
+// sheet returns an empty Sheet for the findings of the rule.
 func (r rule) sheet() check.Sheet {
 	return check.Sheet{Each: check.Finding{ID: r.id, Source: r.source}}
 }
 
-// rules are all of them, in the order of their findings.
+// rules are all rules, in the order of their findings.
 var rules = []rule{
 	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", judgeRecovery},
 	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "not slowed down by its hardware", judgeClocks},
@@ -77,7 +80,7 @@ var rules = []rule{
 	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", judgeBusy},
 }
 
-// IDs are those of all checks that Evaluate makes.
+// IDs returns the IDs of all checks that Evaluate makes.
 func IDs() []string {
 	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
 	for _, r := range rules {
@@ -86,42 +89,45 @@ func IDs() []string {
 	return ids
 }
 
-// exam is one rule applied to one GPU of a scene. Nothing wrong and nothing unread means that all is well.
+// exam is one rule applied to one GPU. The check has passed if there are neither findings nor
+// unread values.
 type exam struct {
 	scene
 	check.Sheet
-	expect string // what passes
+	expect string // expected state
 	gpu    gpu.GPU
-	unread []hole // parts of the question that have no answer
+	unread []hole // values that could not be read
 }
 
-// hole is something that could not be read.
+// hole is a value that could not be read.
 type hole struct {
-	what string     // SRAM errors
-	why  gpu.Return // empty: nobody asked
-	moot bool       // an answer would not tell anything, or is not for this user to have: what says it all
+	what string     // name of the value: SRAM errors
+	why  gpu.Return // empty if it was not queried
+	moot bool       // the value would be meaningless, or this user may not read it; the text in what gives the reason
 }
 
-// cannot notes, once, what could not be read.
+// cannot adds an unread value, with the reason. Duplicates are ignored.
 func (e *exam) cannot(what string, why gpu.Return) {
 	e.note(hole{what: what, why: why})
 }
 
-// moot notes why there is nothing to be learned here, and that this is nobody's fault.
+// moot adds a reason why the check does not apply to this GPU. This is no fault.
 func (e *exam) moot(why string) { e.note(hole{what: why, moot: true}) }
 
+// note adds an unread value, unless it was added before.
 func (e *exam) note(u hole) {
 	if !slices.Contains(e.unread, u) {
 		e.unread = append(e.unread, u)
 	}
 }
 
-// say adds a finding, which the operator of the node can mend. The caller may change it until it adds the next.
+// say adds a finding that the operator of the node can fix. The caller may change the finding until
+// the next one is added.
 func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding {
 	return e.Say(verdict, check.Node, observed, e.expect, hint)
 }
 
-// when adds a finding if the condition holds.
+// when adds a finding if the condition holds. more modifies it.
 func (e *exam) when(is bool, verdict check.Verdict, observed, hint string, more ...detail) {
 	if is {
 		f := e.say(verdict, observed, hint)
@@ -131,22 +137,23 @@ func (e *exam) when(is bool, verdict check.Verdict, observed, hint string, more 
 	}
 }
 
-// detail sets what only some findings have.
+// detail modifies a finding.
 type detail func(*check.Finding)
 
 // strictly marks a Warn that becomes a Fail in strict mode.
 func strictly(f *check.Finding) { f.Strict = true }
 
-// expecting sets what would pass, where the rule's own words are too wide.
+// expecting sets the expected state, if it is more specific than the rule's.
 func expecting(text string) detail { return func(f *check.Finding) { f.Expected = text } }
 
-// Hints that several rules have.
+// Hints that several rules use.
 const (
 	hintReset      = "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot"
 	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot once the job is over"
 )
 
-// get returns the value of a reading; if it has none it returns zero, and notes why.
+// get returns the value of a reading. If there is none, it returns zero and false, and adds an
+// unread value to the check.
 func get[T any](e *exam, what string, r gpu.Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
@@ -155,11 +162,12 @@ func get[T any](e *exam, what string, r gpu.Reading[T]) (T, bool) {
 	return value, ok
 }
 
-// apply applies a rule to all GPUs.
+// apply applies a rule to all GPUs of the job and returns the findings.
 func (s scene) apply(r rule) []check.Finding {
 	var findings []check.Finding
 	var gaps gaps
 	well := 0
+	// A GPU that does not answer has a finding of gpu.count. Here it is only skipped.
 	for _, g := range s.gpus {
 		if why, lost := g.Lost(); lost {
 			gaps.add("does not answer ("+why.Said()+")", g.Index)
@@ -168,6 +176,7 @@ func (s scene) apply(r rule) []check.Finding {
 		e := exam{scene: s, Sheet: r.sheet(), expect: r.expect, gpu: g}
 		e.Each.Device = deviceOf(g)
 		r.judge(&e)
+		// Classify the values that could not be read: skipped ones are summarised, errors are findings.
 		if len(e.Found)+len(e.unread) == 0 {
 			well++
 		}
@@ -186,7 +195,8 @@ func (s scene) apply(r rule) []check.Finding {
 	return append(findings, s.rest(r, well, gaps)...)
 }
 
-// rest returns the one finding about the GPUs that have no fault: a Skip if some answers are missing.
+// rest returns the summary of all GPUs without a problem: a Pass, or a Skip if values are missing.
+// It returns nil if there is nothing to add to the findings of single GPUs.
 func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
 	all := len(s.gpus)
 	verdict, observed := check.Skip, gaps.of(all)
@@ -205,12 +215,12 @@ func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
 	return sheet.Found
 }
 
-// deviceOf is the GPU as findings name it.
+// deviceOf returns the identity of a GPU for findings.
 func deviceOf(g gpu.GPU) *check.Device {
 	return &check.Device{Index: g.Index, UUID: g.UUID.OrZero(), Bus: g.Bus.OrZero()}
 }
 
-// sayUnread tells of an error where an answer should be.
+// sayUnread adds a finding for a query that has failed.
 func (e *exam) sayUnread(u hole) {
 	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
 	if u.why == gpu.NoPermission {
@@ -219,14 +229,17 @@ func (e *exam) sayUnread(u hole) {
 	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, u.why.Said()), hint)
 }
 
-// gaps list what is not known, in the order in which it came up, and of which GPUs.
+// gaps are the reasons why a check was skipped, in the order in which they were added, each with
+// its GPUs.
 type gaps []gap
 
+// gap is one reason and the indices of the GPUs that it applies to.
 type gap struct {
 	what string
 	gpus []int
 }
 
+// add adds a GPU to a reason. A new reason is appended.
 func (t *gaps) add(what string, gpu int) {
 	at := slices.IndexFunc(*t, func(g gap) bool { return g.what == what })
 	if at < 0 {
@@ -236,7 +249,8 @@ func (t *gaps) add(what string, gpu int) {
 	(*t)[at].gpus = append((*t)[at].gpus, gpu)
 }
 
-// of joins the gaps into one text. It names the GPUs where a gap is not common to all.
+// of returns all reasons as one text. all is the number of the job's GPUs; a reason that does not
+// apply to all of them is followed by the GPUs' indices.
 func (t gaps) of(all int) string {
 	var parts []string
 	for _, g := range t {

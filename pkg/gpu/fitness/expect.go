@@ -8,32 +8,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Expect is what there should be on a node.
+// Expect is the required state of a node's GPUs.
 type Expect struct {
-	// Count is how many GPUs the job should have here; -1 where nobody says. An instance of a GPU that is cut up (MIG)
-	// counts as one, as it does for Slurm.
+	// Count is the number of GPUs that the job should have on this node, or -1 if unknown. As in
+	// Slurm, a MIG instance counts as one GPU.
 	Count     int
-	CountFrom string // the flag or the variable that says so
+	CountFrom string // the flag or environment variable that Count is from
 
-	Visible  []gpu.Selector // by CUDA_VISIBLE_DEVICES; nil: all of them, empty: none
-	PCIOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: the indices are NVML's
+	Visible  []gpu.Selector // from CUDA_VISIBLE_DEVICES; nil: all GPUs, empty: none
+	PCIOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA's indices are the same as NVML's
 
 	Mode    check.Mode
-	Environ []string // that the driver is to have; nil: not known
-	// Signs are those that Present finds on this node.
+	Environ []string // the driver process's environment; nil: unknown
+	// Signs are the signs of NVIDIA GPUs that gpu.Present has found on this node.
 	Signs []string
-	// Named is whether the user has named NVIDIA's library.
+	// Named says that the user has set the path of the NVML library.
 	Named bool
 }
 
-// foreign reports whether nothing on the node shows NVIDIA, although GPUs are there or expected.
+// foreign reports whether the node has no sign of NVIDIA, although it has other GPUs or the job
+// needs GPUs.
 func (e Expect) foreign(f gpu.Facts) bool {
 	absent := f.Init == gpu.LibraryNotFound || f.Init == gpu.DriverNotLoaded || f.Init == gpu.NoCgo
 	return absent && len(e.Signs) == 0 && !e.Named && (len(f.Others) > 0 || e.Needed())
 }
 
-// ParseExpected returns what there should be by the number of GPUs that are granted to this node (-1: not told; from
-// names the flag or the variable), and by the environment. The mode and the signs are the caller's to add.
+// ParseExpected returns the expectations that follow from the number of GPUs granted on this node
+// (-1: unknown) and from the environment. from is the flag or variable that granted is from. The
+// caller must set Mode, Signs and Named.
 func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 	e := Expect{Count: granted, CountFrom: from, Environ: environ}
 	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")
@@ -52,16 +54,16 @@ func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 	return e, nil
 }
 
-// Needed tells whether the job can't do without GPUs, as far as anybody says.
+// Needed reports whether the job is known to need GPUs.
 func (e Expect) Needed() bool {
 	return e.Count > 0 || len(e.Visible) > 0 || e.Mode == check.ModeRequire || e.Mode == check.ModeStrict
 }
 
-// Forgone tells whether somebody says that the job has no GPU.
+// Forgone reports whether the job is known to have no GPUs.
 func (e Expect) Forgone() bool { return e.Count == 0 && !e.Needed() }
 
-// from names who says how many GPUs there should be.
+// from returns the source of the expected number of GPUs, for messages.
 func (e Expect) from() string { return cmp.Or(e.CountFrom, "expected") }
 
-// shown is how many characters are shown of what somebody else has written.
+// shown is the maximum number of characters of a foreign text in a finding.
 const shown = 80

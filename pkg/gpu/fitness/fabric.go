@@ -8,18 +8,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// fabricField is a field of the fabric's health mask, laid out as nvml.h has it in NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_…
-// and …_WIDTH_…. Fields of two bits have 0 for not supported, 1 for true and 2 for false.
+// fabricField is a field of the fabric's health mask, as nvml.h defines it by
+// NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_… and …_WIDTH_…. In fields of two bits 0 is "not supported",
+// 1 is "true" and 2 is "false".
 type fabricField struct {
 	shift   uint
 	width   uint32
 	verdict check.Verdict
-	words   []string // by the values that nvml.h has; empty: all is well
+	words   []string // indexed by the values in nvml.h; an empty text means healthy
 }
 
-// fabricFields are those of driver 580. DCGM fails on each; a recovery that is on its way ends, so it is waited for.
-// NVML_…_PARTITION_ASSIGNED (12, 2 bits) is left out: a node without partitions says false as well, and NO_PARTITION of
-// the configuration tells what is wrong.
+// fabricFields are the fields that driver 580 has. DCGM fails on each of them. A recovery in
+// progress will end, so its verdict is Wait. NVML_…_PARTITION_ASSIGNED (shift 12, 2 bits) is left
+// out: it is false on nodes without partitions as well, and a missing partition shows in the value
+// NO_PARTITION of the configuration field.
 var fabricFields = []fabricField{
 	{0, 0x3, check.Fail, []string{1: "less bandwidth than there should be", 2: ""}},
 	{2, 0x3, check.Wait, []string{1: "its routes are being recovered", 2: ""}},
@@ -34,8 +36,9 @@ var fabricFields = []fabricField{
 
 const fabricHint = "look at nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log), and at the switches"
 
-// judgeFabric: CUDA does not begin (802, system not yet initialized) until the fabric manager is done, the classic race
-// of a boot: so it is waited for.
+// judgeFabric checks whether the GPU has joined its NVLink fabric. CUDA fails with error 802
+// (system not yet initialized) until the fabric manager is ready. This is a common race after
+// booting, so the check waits for it.
 func judgeFabric(e *exam) {
 	fabric, ok := get(e, "fabric", e.gpu.Fabric)
 	if !ok {
@@ -61,7 +64,8 @@ func judgeFabric(e *exam) {
 	}
 }
 
-// judgeFabricHealth: what the GPU says where it has joined. "H100 80GB HBM3" has no summary.
+// judgeFabricHealth checks the health that a GPU in the fabric reports. Some models (H100 80GB
+// HBM3) have no summary.
 func (e *exam) judgeFabricHealth(fabric gpu.Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
@@ -72,7 +76,7 @@ func (e *exam) judgeFabricHealth(fabric gpu.Fabric) {
 		return
 	}
 	switch summary := *fabric.Summary; summary {
-	case 0, 1: // not supported, healthy
+	case 0, 1: // not supported or healthy
 	case 2:
 		e.Fail(check.Node, "unhealthy, without a word why", "healthy", fabricHint)
 	case 3:
@@ -82,6 +86,7 @@ func (e *exam) judgeFabricHealth(fabric gpu.Fabric) {
 	}
 }
 
+// judgeFabricField adds a finding if the field's value in the mask is unknown or not healthy.
 func (e *exam) judgeFabricField(field fabricField, mask uint32) {
 	switch value := mask >> field.shift & field.width; {
 	case int(value) >= len(field.words):
@@ -91,10 +96,11 @@ func (e *exam) judgeFabricField(field fabricField, mask uint32) {
 	}
 }
 
-// judgeClique: GPUs of one node are in one clique. Where a fabric manager cuts a node into partitions they needn't be,
-// and P2P tells what that does.
+// judgeClique adds a warning if the GPU is in another clique than most of the job's GPUs. If a
+// fabric manager partitions the node, this may be intended; the check of P2P shows the effect.
 func (e *exam) judgeClique(fabric gpu.Fabric) {
 	own := clique(fabric)
+	// Count the GPUs in each clique, and look for a larger one. Among equals the first name wins.
 	members := make(map[string]int)
 	for _, other := range e.gpus {
 		if f, ok := other.Fabric.Get(); ok && f.Joined() {
@@ -110,7 +116,7 @@ func (e *exam) judgeClique(fabric gpu.Fabric) {
 	}
 }
 
-// clique names the GPUs that reach each other over NVLink.
+// clique returns a name for the group of GPUs that can reach each other over NVLink.
 func clique(f gpu.Fabric) string {
 	cluster := f.Cluster
 	if f.Single() {

@@ -8,7 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// judgeRecovery: what NVIDIA's driver itself advises, from 570 on.
+// judgeRecovery checks the recovery action that NVIDIA's driver itself recommends, since driver
+// 570.
 func judgeRecovery(e *exam) {
 	action, _ := get(e, "recovery action", e.gpu.Recovery)
 	known, ok := gpu.Recoveries[action]
@@ -17,15 +18,17 @@ func judgeRecovery(e *exam) {
 		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }
 
-// neededLooks is how many readings are needed, all of which must have the reason: nvml.h says of a slowdown that it
-// "may be also reported during PState or clock change". gpud calls a GPU unhealthy at 0.6 a minute over ten minutes,
-// for which no gate has the time; Azure only logs it.
+// neededLooks is the minimum number of readings. A reason counts only if all readings have it:
+// according to nvml.h a slowdown "may be also reported during PState or clock change". gpud calls a
+// GPU unhealthy at 0.6 slowdowns a minute for ten minutes, which is too long before a gate; Azure
+// only logs them.
 const neededLooks = 3
 
-// hwSlowdown is set together with 0x40 and 0x80, or alone if the hardware gives no reason.
+// hwSlowdown is set together with 0x40 or 0x80, or alone if the hardware gives no reason.
 const hwSlowdown = 0x8
 
-// slowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are as it should be.
+// slowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are
+// normal.
 var slowdowns = []struct {
 	bit    uint64
 	word   string
@@ -38,6 +41,7 @@ var slowdowns = []struct {
 	{hwSlowdown, "the hardware gives no reason (HW slowdown)", false, "look at the GPU's temperature and at the node's power supplies"},
 }
 
+// judgeClocks adds a warning if a GPU's clocks are reduced in all readings.
 func judgeClocks(e *exam) {
 	looks, ok := get(e, "clock reasons", e.gpu.Slowed)
 	if ok && len(looks) < neededLooks {
@@ -46,6 +50,7 @@ func judgeClocks(e *exam) {
 	if len(looks) < neededLooks {
 		return
 	}
+	// Find the reasons that all readings have in common.
 	always := ^uint64(0)
 	for _, look := range looks {
 		always &= look
@@ -63,24 +68,26 @@ func judgeClocks(e *exam) {
 	}
 }
 
-// When memory is too worn.
+// Limits of the wear of a GPU's memory.
 const (
-	// remapMost is how many rows DCGM lets be remapped after uncorrectable errors before it warns: all spare rows of a
-	// bank, and 512 in a GPU.
+	// remapMost is DCGM's limit for the rows of a GPU that were remapped after uncorrectable errors.
+	// DCGM also warns if all spare rows of a memory bank are used up.
 	remapMost = 512
-	// retiredMost is how many retired pages DCGM and the vendor's return process bear. Azure fails from 62, GCM warns
-	// from 11.
+	// retiredMost is the maximum number of retired pages for DCGM and for the vendor's return process.
+	// Azure fails from 62, GCM warns from 11.
 	retiredMost = 63
 	// retiredSoon is DCGM's soft limit.
 	retiredSoon = 15
-	// dramCorrectedMost is GCM's limit of corrected errors since the last reset. It is a trend and no gate anywhere.
+	// dramCorrectedMost is GCM's limit of corrected errors since the last reset. It shows a trend; no
+	// fleet rejects a node for it.
 	dramCorrectedMost = 50_000_000
-	// sramCorrectedMost is Azure's; GCM counts them with those of DRAM.
+	// sramCorrectedMost is Azure's limit. GCM adds these errors to those of DRAM.
 	sramCorrectedMost = 10_000
 )
 
-// judgeRemapped: all fleets fail on a failed remapping. GCM, Azure and gpud fail on one that is pending too; nvml.h
-// says that it "won't affect future work", and no job can reset its GPUs, so it is a warning.
+// judgeRemapped checks the remapped memory rows. All fleets fail on a failed remapping. GCM, Azure
+// and gpud also fail on a pending one. Here that is a warning, because according to nvml.h it
+// "won't affect future work", and a job cannot reset its GPUs.
 func judgeRemapped(e *exam) {
 	rows, _ := get(e, "remapped rows", e.gpu.Remapped)
 	e.when(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",
@@ -90,10 +97,12 @@ func judgeRemapped(e *exam) {
 		"have the GPU looked at: its spare rows are running out", expecting(fmt.Sprintf("fewer than %d", remapMost)))
 }
 
-// judgeUncorrected: DCGM and GCM fail on any. In DRAM the row is remapped and gpu.remap decides, so that such an error
-// is a warning, and a failure only in strict mode. So it is with one of SRAM that was contained: it has ended the program
-// that met it (Xid 94, whose action is RESTART_APP in NVIDIA's catalog), and a driver that tells its recovery action asks
-// for none. An older one does not tell the two apart.
+// judgeUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
+// of DRAM is a warning, and fails only in strict mode: its row is remapped, and gpu.remap decides.
+// The same is true of a contained error of SRAM: it has ended only the program that was affected
+// (Xid 94, with the action RESTART_APP in NVIDIA's catalog), and the driver requests no recovery
+// action. Drivers that do not report a recovery action do not show whether an error was contained,
+// so it is a failure.
 func judgeUncorrected(e *exam) {
 	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
 	dram, _ := get(e, "DRAM errors", e.gpu.DRAM)
@@ -111,14 +120,16 @@ func judgeUncorrected(e *exam) {
 	e.forgetful()
 }
 
-// forgetful keeps counters of no errors from passing where they have just begun: nvml.h says of NVML_VOLATILE_ECC that,
-// without persistence mode, they "are reset each time a compute app is run". Here that is our own question.
+// forgetful skips the check if its counters are zero only because they have just been reset:
+// according to nvml.h (NVML_VOLATILE_ECC) they "are reset each time a compute app is run" without
+// persistence mode. Our own query has that effect.
 func (e *exam) forgetful() {
 	if on, ok := e.gpu.Persist.Get(); ok && !on && len(e.Found)+len(e.unread) == 0 {
 		e.moot("without persistence mode its counters begin anew with each use")
 	}
 }
 
+// judgeCorrected checks that ECC is on, and the number of corrected memory errors.
 func judgeCorrected(e *exam) {
 	ecc, ok := get(e, "ECC mode", e.gpu.ECC)
 	off := ok && !ecc.Current
@@ -126,7 +137,7 @@ func judgeCorrected(e *exam) {
 	e.when(off && !ecc.Pending, check.Warn, "ECC is off",
 		"switch ECC on (nvidia-smi -e 1) and reset the GPU: without it errors of memory pass for results", expecting("ECC on"))
 	if off {
-		return // there is nothing to count
+		return // no errors are counted without ECC
 	}
 	many := func(where string, errors, most uint64) {
 		e.when(errors >= most, check.Warn, fmt.Sprintf("corrected errors of %s: %d", where, errors),
@@ -139,7 +150,8 @@ func judgeCorrected(e *exam) {
 	e.forgetful()
 }
 
-// judgeRetired is for GPUs before Ampere: those that followed remap rows instead.
+// judgeRetired checks the retired memory pages of GPUs before Ampere. Later ones remap rows
+// instead.
 func judgeRetired(e *exam) {
 	pages, _ := get(e, "retired pages", e.gpu.Retired)
 	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)

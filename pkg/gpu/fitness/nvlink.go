@@ -11,12 +11,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// judgeNVLink compares a GPU with its siblings, those of the same model on the node: how many links there should be
-// depends on bridges and switches that NVML knows nothing of. NVIDIA's health validation (nvlink_active) and Azure fail on
-// any link that is inactive, on machines where they know that all are in use. It is not so on an H100 NVL, which has 12 of
-// 18 (azurehpc-health-checks#162), nor where a machine has a part of a board: a lone GPU in a VM has none, and an RWTH
-// node with two V100 has two of six. What such a node should have, its likes tell: links are compared among nodes, too.
-// NVML reports the links of a GPU with MIG as down (DCGM says so), so they say nothing.
+// judgeNVLink compares the NVLinks of a GPU with those of its siblings, the GPUs of the same model
+// on the node. The expected number of links depends on bridges and switches that NVML does not
+// know. NVIDIA's health validation (nvlink_active) and Azure fail on any inactive link, on machines
+// that are known to use all links. Not all machines do: an H100 NVL uses 12 of 18
+// (azurehpc-health-checks#162), and a machine may have only a part of a board: a single GPU in a VM
+// has no active link, and an RWTH node with two V100 has two of six. For such nodes the comparison
+// with other nodes of the job helps. With MIG, NVML reports all links of a GPU as down (according
+// to DCGM), so they are ignored.
 func judgeNVLink(e *exam) {
 	g := e.gpu
 	switch {
@@ -27,6 +29,8 @@ func judgeNVLink(e *exam) {
 		e.cannot("NVLinks", gpu.NotSupported)
 		return
 	}
+	// Note the links that could not be read, and compare the number of active links with the
+	// siblings'.
 	for _, link := range g.Links {
 		get(e, "NVLinks", link.Active)
 	}
@@ -35,6 +39,8 @@ func judgeNVLink(e *exam) {
 	most := usual(g, siblings, func(one gpu.GPU) int { n, _, _ := activeLinks(one); return n })
 	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down))
 	const hint = "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word"
+	// A GPU with fewer active links than usual has a fault. If all its siblings have the same number,
+	// the model decides whether inactive links are a fault.
 	switch dead := known && active == 0; {
 	case active < most && (known || len(down) > 0):
 		e.linkFault(switched(g), text, fmt.Sprintf("%d active links", most), hint)
@@ -49,9 +55,10 @@ func judgeNVLink(e *exam) {
 	}
 }
 
-// usual is how much of something the GPUs of one kind have here: as much as the one with the most. In a mesh, of which
-// the machine may have a part, they differ by their places (of half an HGX-1 two have four links and two have five), and
-// only what more than half of them have tells anything.
+// usual returns the usual value of much for GPUs of one model on this node: the maximum. In a mesh
+// the values depend on the GPU's position, and the machine may have a part of it (in half an HGX-1
+// two GPUs have four links, and two have five). For those, the result is the value of more than
+// half of the GPUs, or 0.
 func usual(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
 	having := make(map[int]int)
 	for _, one := range append(siblings, g) {
@@ -65,9 +72,10 @@ func usual(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
 	return most
 }
 
-// linkFault is a Fail where it is sure that something is broken. Where it may be how the machine was built, or the
-// sibling at the other end is another job's, it is only told of: the job will be slow, and no node like this one is
-// better. It is a Wait while the fabric is still being set up: before that switches let nobody through.
+// linkFault adds a finding about links. It is a Fail if sure is set: something is certainly broken.
+// Otherwise the machine may be built so, or the GPU at the other end may belong to another job, and
+// it is a Warn: the job will be slow, but on similar nodes as well. While a GPU still joins the
+// fabric it is a Wait, because switches do not forward anything before.
 func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 	joins := func(g gpu.GPU) bool {
 		state := g.Fabric.OrZero().State
@@ -82,9 +90,10 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 	}
 }
 
-// judgePairs finds a GPU that reaches fewer of its siblings than they reach of each other. Cards that bridges join in
-// pairs, and GPUs that are joined in a mesh, all reach the same few, where all of them are the job's. Links can be
-// active where P2P is not supported (gpud has met that), and NCCL goes over PCIe then.
+// judgePairs adds a finding if a GPU reaches fewer siblings than they reach of each other. Cards
+// that are bridged in pairs, and GPUs in a mesh, all reach the same number of GPUs if all of them
+// belong to the job. Links can be active although P2P is not supported (gpud has observed this);
+// NCCL then uses PCIe.
 func (e *exam) judgePairs() {
 	siblings := e.siblings(e.gpu)
 	own, broken := e.reaches(e.gpu)
@@ -99,7 +108,8 @@ func (e *exam) judgePairs() {
 	}
 }
 
-// reaches is how many siblings a GPU reaches over NVLink, and which it is known not to.
+// reaches returns how many siblings a GPU reaches over NVLink, and descriptions of those that it is
+// known not to reach.
 func (s scene) reaches(g gpu.GPU) (n int, broken []string) {
 	for _, sibling := range s.siblings(g) {
 		switch status, ok := s.p2p(g.Index, sibling.Index).Get(); {
@@ -112,37 +122,40 @@ func (s scene) reaches(g gpu.GPU) (n int, broken []string) {
 	return n, broken
 }
 
-// siblings are the other GPUs of the model on the node that answer, have NVLinks and are whole.
+// siblings returns the node's other GPUs of the same model that answer, have NVLinks and are not
+// partitioned by MIG.
 func (s scene) siblings(g gpu.GPU) []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other gpu.GPU) bool {
 		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() || !other.Answers() || other.MIG.OrZero().Current || len(other.Links) == 0
 	})
 }
 
-// switched tells whether a GPU is of a kind whose links are all in use: on a board with switches, or soldered to its
-// siblings.
+// switched reports whether all links of this kind of GPU are in use, because it is on a board with
+// switches, or on a board where GPUs are connected directly (SXM).
 func switched(g gpu.GPU) bool {
 	return g.Fabric.OrZero().State != gpu.FabricNone || strings.Contains(g.Name.OrZero(), "SXM")
 }
 
-// bridged tells whether a card is of a kind that is mostly joined to another by bridges: half of the boots of an Azure
-// image left two H100 NVL without their links (azhpc-images#443). They are sold and used without a bridge as well
-// (frankdenneman.nl, 2025-09-02), and a VM may have cards of two pairs.
+// bridged reports whether a card is of a kind that is usually connected to another card by bridges.
+// In half of the boots of an Azure image two H100 NVL were without their links (azhpc-images#443).
+// They are also sold and used without a bridge (frankdenneman.nl, 2025-09-02), and a VM may have
+// cards of two different pairs.
 func bridged(g gpu.GPU) bool { return strings.Contains(g.Name.OrZero(), " NVL") }
 
-// board tells whether all links of a GPU lead to switches that are this node's, or its rack's: it has joined their fabric,
-// or all eight of an HGX board are here.
+// board reports whether all links of a GPU lead to switches of this node or rack: the GPU has
+// joined their fabric, or all eight GPUs of an HGX board are present.
 func board(g gpu.GPU, siblings []gpu.GPU) bool {
 	return !meshed(g) && (g.Fabric.OrZero().State == gpu.FabricComplete || switched(g) && len(siblings) >= 7)
 }
 
-// meshed tells whether a GPU is of a kind that may reach only some of those on its board: before there were switches.
+// meshed reports whether a GPU is of a kind from before NVSwitch, which may reach only some GPUs of
+// its board.
 func meshed(g gpu.GPU) bool {
 	return strings.Contains(g.Name.OrZero(), "V100") || strings.Contains(g.Name.OrZero(), "P100")
 }
 
-// activeLinks counts the links that are active, and names those that are down; known is false where one could not be
-// read.
+// activeLinks counts the active links and returns the indices of those that are down. known is
+// false if a link could not be read.
 func activeLinks(g gpu.GPU) (active int, down []int, known bool) {
 	known = true
 	for _, link := range g.Links {
@@ -158,7 +171,7 @@ func activeLinks(g gpu.GPU) (active int, down []int, known bool) {
 	return active, down, known
 }
 
-// p2p is what NVML said of two GPUs.
+// p2p returns the P2P status of two GPUs as NVML has reported it.
 func (s scene) p2p(a, b int) gpu.Reading[int] {
 	for _, p := range s.facts.Pairs {
 		if p.A == a && p.B == b || p.A == b && p.B == a {
@@ -168,14 +181,15 @@ func (s scene) p2p(a, b int) gpu.Reading[int] {
 	return gpu.Reading[int]{}
 }
 
-// p2pOK is nvmlGpuP2PStatus_t's.
+// p2pOK is the value of nvmlGpuP2PStatus_t for a working connection.
 const p2pOK = 0
 
-// p2pWords are what its other values mean.
+// p2pWords are the meanings of the other values.
 var p2pWords = map[int]string{
 	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
 }
 
+// numbers formats the list as "1, 2, 3", or "none" if it is empty.
 func numbers(list []int) string {
 	if len(list) == 0 {
 		return "none"

@@ -12,17 +12,19 @@ import (
 
 const sourceInit = "nvmlInit_v2"
 
-// initAnswer has a verdict for jobs that want GPUs, and one for where nobody has said that it does.
+// initAnswer describes a failure of nvmlInit. It has one verdict for jobs that need GPUs, and one
+// for jobs of which this is not known.
 type initAnswer struct {
 	wanted, idle check.Verdict
 	observed     string
 	hint         string
 }
 
-// initAnswers are what the failures of nvmlInit mean. A node without GPUs often has the library without the driver, and
-// a job without GPUs may be kept from a driver that is there: if nobody wants a GPU, neither is a fault.
+// initAnswers are the meanings of the failures of nvmlInit. A node without GPUs often has the
+// library but no driver, and a job without GPUs may have no access to the driver. Neither is a
+// fault if the job needs no GPU.
 var initAnswers = map[gpu.Return]initAnswer{
-	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // or something else: see noLibrary
+	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // noLibrary may replace this text
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
 			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"},
 	gpu.DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
@@ -43,12 +45,13 @@ var initAnswers = map[gpu.Return]initAnswer{
 		"look into dmesg for NVRM lines and reboot the node"},
 }
 
-// noNVML returns the finding about an NVML that does not start.
+// noNVML returns the finding for a failed nvmlInit.
 func noNVML(f gpu.Facts, want Expect) check.Finding {
 	a, known := initAnswers[f.Init]
 	if !known {
 		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.Said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
+	// Choose the verdict by whether the job needs GPUs.
 	finding := check.Finding{
 		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Environment,
 	}
@@ -56,10 +59,11 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	case want.Needed():
 		finding.Verdict = a.wanted
 	case want.Forgone() && f.Init == gpu.DriverUnresponsive:
-		finding.Verdict = check.Warn // the job does not need it, and somebody must know
+		finding.Verdict = check.Warn // the job does not need the driver, but the operator should know
 	case want.Forgone():
 		finding.Verdict = check.Skip
 	}
+	// Add details for some failures.
 	switch f.Init {
 	case gpu.LibraryNotFound:
 		noLibrary(&finding, f, want)
@@ -74,13 +78,13 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	if f.Detail != "" {
 		finding.Observed += ": " + prose.Cut(f.Detail, shown)
 	}
-	if finding.Verdict == check.Skip { // nobody's concern
+	if finding.Verdict == check.Skip { // the job is not affected
 		finding.Hint, finding.Class = "", ""
 	}
 	return finding
 }
 
-// Attaching is the finding about a look at GPUs that come slowly.
+// Attaching returns the finding for a query that is waiting for the driver to attach the GPUs.
 func Attaching(p gpu.Progress) check.Finding {
 	observed := fmt.Sprintf("%d of %d GPUs have come", p.Came, p.Of)
 	if p.Waits != "" {
@@ -92,7 +96,7 @@ func Attaching(p gpu.Progress) check.Finding {
 	}
 }
 
-// raise turns a Skip into a Warn if there are signs of GPUs nevertheless.
+// raise turns a Skip into a Warn if there are signs of GPUs on the node.
 func raise(f *check.Finding, want Expect) {
 	if len(want.Signs) == 0 || want.Forgone() {
 		return
@@ -103,7 +107,7 @@ func raise(f *check.Finding, want Expect) {
 	f.Observed += ", and there are signs of GPUs: " + prose.Cut(strings.Join(want.Signs, ", "), shown)
 }
 
-// noLibrary says why the library is missing, as far as that can be guessed.
+// noLibrary adds the most likely reason for the missing library to the finding.
 func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
 	if facts.Library != "" {
 		f.Observed = "there is no " + facts.Library
@@ -120,7 +124,7 @@ func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
 	}
 }
 
-// versions names the driver and CUDA.
+// versions returns the versions of the driver and of CUDA as text.
 func versions(f gpu.Facts) string {
 	text := "driver " + cmp.Or(f.Driver.OrZero(), "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {

@@ -13,25 +13,25 @@ import (
 
 const sourceKernel = "/sys/class/kfd, /sys/class/drm, /sys/bus/pci"
 
-// otherGPUs is the GPUs of a node on which nothing shows NVIDIA.
+// otherGPUs are the GPUs of a node without any sign of NVIDIA.
 type otherGPUs struct {
 	all    []gpu.Other
-	usable []gpu.Unit // that the job may use: GPUs, or tiles of them
-	whole  int        // how many GPUs these are
-	wrong  error      // in the variable that selects them
+	usable []gpu.Unit // GPUs, or tiles of GPUs, that the job may use
+	whole  int        // number of GPUs that usable belongs to
+	wrong  error      // error in the environment variable that selects GPUs
 }
 
-// otherGPUsOf returns the GPUs of the facts, of which the job's environment may select some.
+// otherGPUsOf returns the GPUs in the facts. The environment may select some of them for the job.
 func otherGPUsOf(f gpu.Facts, environ []string) (c otherGPUs) {
 	c.all = f.Others
-	// The place of a GPU in the machine does not matter here.
+	// The position of a GPU in the machine's topology does not matter here.
 	c.usable, c.wrong = gpu.Topologize("", f).Visible(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
 	c.whole = len(distinct(c.usable, func(u gpu.Unit) string { return fmt.Sprint(u.Index) }))
 	return c
 }
 
-// withoutNVIDIA returns the findings for a node on which nothing shows NVIDIA. Health can be judged
-// by NVML alone, so that the GPUs of other vendors are counted, and no more.
+// withoutNVIDIA returns the findings for a node without any sign of NVIDIA. The health of GPUs can
+// be checked only by NVML, so GPUs of other vendors are only counted.
 func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
 	s := check.Sheet{Each: check.Finding{ID: "gpu.nvml", Source: sourceKernel}}
 	if len(f.Others) == 0 {
@@ -54,7 +54,7 @@ func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
 	return s.Found
 }
 
-// describe names the models of the GPUs with their number: 8 AMD Instinct MI300X.
+// describe returns the number of GPUs of each model: 8 AMD Instinct MI300X.
 func (c otherGPUs) describe() string {
 	var parts []string
 	for _, model := range distinct(c.all, func(o gpu.Other) string { return o.Model }) {
@@ -69,7 +69,8 @@ func (c otherGPUs) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// has returns how many GPUs the job has: by tiles if it was granted as many.
+// has returns the number of GPUs of the job. Tiles are counted if more were granted than there are
+// GPUs.
 func (c otherGPUs) has(want Expect) int {
 	if want.Count > c.whole {
 		return len(c.usable)
@@ -77,8 +78,8 @@ func (c otherGPUs) has(want Expect) int {
 	return c.whole
 }
 
-// judgeLost reports the GPUs that the kernel had and that do not answer, and those that their
-// driver has not taken.
+// judgeLost adds a finding for each GPU that the kernel lists but that does not answer, and for
+// each one without a driver.
 func (c otherGPUs) judgeLost(s *check.Sheet, want Expect) {
 	missed := want.Count < 0 || c.has(want) < want.Count
 	for i, o := range c.all {
@@ -99,32 +100,34 @@ func (c otherGPUs) judgeLost(s *check.Sheet, want Expect) {
 	}
 }
 
-// judgeCount reports whether the job has as many GPUs as it was granted. What a launcher counts as a
-// GPU is not known (a module, a half of it, a partition, a tile), so that fewer fail only if GPUs
-// are required.
+// judgeCount adds a finding if the job has fewer GPUs than granted. It is a Fail only if GPUs are
+// required, because launchers count differently: a GPU may be a module, a half of it, a partition
+// or a tile.
 func (c otherGPUs) judgeCount(s *check.Sheet, want Expect) {
 	have := c.has(want)
 	observed, expected := strconv.Itoa(have), ""
 	if want.Count >= 0 {
 		observed, expected = fmt.Sprintf("%d of %d", have, want.Count), fmt.Sprintf("%d (%s)", want.Count, want.from())
 	}
+	// Count the GPUs that the job cannot use, by reason.
 	hidden, lost := 0, 0
 	for _, o := range c.all {
 		switch o.Why {
 		case "":
 		case gpu.NoPermission:
 			hidden++
-		default: // judgeLost reports it
+		default: // judgeLost reports these
 			lost++
 		}
 	}
 	short := have+lost < want.Count || have+lost == 0 && want.Needed()
 	if !short && c.wrong == nil {
-		if len(s.Found) == 1 { // nothing is wrong with any of them
+		if len(s.Found) == 1 { // none of the GPUs has a finding
 			s.Say(check.Pass, "", observed, expected, "")
 		}
 		return
 	}
+	// Report the shortage, with a hint that fits its cause.
 	hint := "compare rocm-smi, amd-smi or xpu-smi on the node with what the job has been granted"
 	switch {
 	case c.wrong != nil:
@@ -139,7 +142,7 @@ func (c otherGPUs) judgeCount(s *check.Sheet, want Expect) {
 	}
 }
 
-// traits are what such a node is compared by.
+// traits returns the attributes by which nodes of this kind are compared.
 func (c otherGPUs) traits(want Expect) []check.Trait {
 	count := check.Trait{ID: check.GPUCount, Value: strconv.Itoa(c.has(want))}
 	models := distinct(c.usable, func(u gpu.Unit) string { return u.Model })

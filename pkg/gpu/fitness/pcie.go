@@ -8,10 +8,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// judgePCIe compares a GPU's link with those of its siblings that do no more than it: nvidia-smi's manual says of width
-// and generation that they "may be reduced when the GPU is not in use". Virtual machines report more lanes than there are
-// ("x8 of x16" on a g4dn and a g6e of AWS), so that the most a link could be tells little. Replays are not judged.
-// Only their rate means something (DCGM: 0.15 to 3.84 a minute and lane, by generation), and one look has none.
+// judgePCIe compares a GPU's PCIe link with those of siblings that are not busier, because width
+// and generation "may be reduced when the GPU is not in use" (manual of nvidia-smi). The maximum is
+// not reliable: virtual machines report more lanes than there are ("x8 of x16" on AWS g4dn and
+// g6e). Replays are not checked: only their rate is meaningful (DCGM: 0.15 to 3.84 per minute and
+// lane, by generation), and a single query has no rate.
 func judgePCIe(e *exam) {
 	link, ok := get(e, "PCIe link", e.gpu.PCIe)
 	if !ok {
@@ -23,6 +24,7 @@ func judgePCIe(e *exam) {
 		return
 	}
 	const hint = "have the card, its riser and its slot looked at: the link trains to less than it could"
+	// Without siblings, compare with the maximum, but only under load.
 	like := e.alike()
 	if len(like) == 0 {
 		load := e.work()
@@ -32,6 +34,7 @@ func judgePCIe(e *exam) {
 			hint, expecting(fmt.Sprintf("generation %d", link.MaxGen)), strictly)
 		return
 	}
+	// Compare with the best link of a sibling that is not busier.
 	best := link
 	for _, sibling := range like {
 		if other := sibling.PCIe.OrZero(); noBusier(sibling, e.gpu) {
@@ -45,18 +48,18 @@ func judgePCIe(e *exam) {
 		expecting(fmt.Sprintf("generation %d, as a sibling has", best.Gen)), strictly)
 }
 
-// trained tells whether there can be such a link.
+// trained reports whether the values of a link are possible.
 func trained(l gpu.PCIe) bool { return min(l.Width, l.MaxWidth, l.Gen, l.MaxGen) > 0 }
 
-// alike are the other GPUs of the model whose PCIe link is known.
+// alike returns the node's other GPUs of the same model that have a known PCIe link.
 func (e *exam) alike() []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(e.facts.GPUs), func(other gpu.GPU) bool {
 		return other.Index == e.gpu.Index || other.Name.OrZero() != e.gpu.Name.OrZero() || !other.Answers() || !trained(other.PCIe.OrZero())
 	})
 }
 
-// work is the load of the GPU, if it is one: a driver that has just started scrubs the memory, which nvml.h says looks
-// like load, and without persistence mode it has started for our question.
+// work returns the load of the GPU in percent. Without persistence mode it returns 0: the driver
+// was then started by our own query, and scrubs the memory, which looks like load (nvml.h).
 func (e *exam) work() int {
 	if on, ok := e.gpu.Persist.Get(); ok && !on {
 		return 0
@@ -64,8 +67,9 @@ func (e *exam) work() int {
 	return e.gpu.Load.OrZero()
 }
 
-// noBusier tells whether a GPU is known to do no more than another one: it is in no faster state, or, where states are
-// not told, has no more load than one that works.
+// noBusier reports whether the GPU one is known to be no busier than other. It is not if its
+// performance state is faster. If the states are unknown, other must have some load and one no more
+// than that.
 func noBusier(one, other gpu.GPU) bool {
 	if one.Load.OrZero() > other.Load.OrZero() {
 		return false
@@ -77,8 +81,8 @@ func noBusier(one, other gpu.GPU) bool {
 	return other.Load.OrZero() > 0
 }
 
-// judgeC2C: a GPU whose links to Grace are all down on a machine where none has any has no Grace: the H100 of a PCIe card
-// is the same chip as GH200's.
+// judgeC2C checks that all links to the CPU (Grace) are active. If no GPU of the machine has an
+// active link, it has no Grace CPU: a PCIe H100 has the same chip as a GH200.
 func judgeC2C(e *exam) {
 	links, ok := get(e, "links to the CPU", e.gpu.C2C)
 	inUse := func(g gpu.GPU) bool { return g.C2C.OrZero().Active > 0 || g.Numa.Value != nil }

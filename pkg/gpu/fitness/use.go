@@ -15,25 +15,29 @@ import (
 
 const (
 	idBusy = "gpu.busy"
-	// busyMost is how much memory of an idle GPU is in use at most: the driver itself takes some that it doesn't call
-	// reserved. GCM has 15 MiB, which a profiling service or MPS breaks; no fleet says more. It is ours, and not proven
-	// on hardware.
+	// busyMost is the maximum memory in use on an idle GPU. The driver uses some memory that it does
+	// not report as reserved. GCM's limit is 15 MiB, which a profiling service or MPS exceeds; other
+	// fleets publish no limit. This value is our own, and not verified on hardware.
 	busyMost = 512 << 20
-	// busyPatience is for how long the last job's processes may still be ending. The kernel gives terabytes of pinned
-	// memory back page by page, and nobody has published how long that takes: a minute is what Slurm waits before it calls
-	// a killed process unkillable and drains the node (slurm.conf, UnkillableStepTimeout).
+	// busyPatience is how long processes of the previous job may take to end. The kernel frees
+	// terabytes of pinned memory page by page, and there are no published figures for that. Slurm
+	// waits a minute before it considers a killed process unkillable and drains the node (slurm.conf,
+	// UnkillableStepTimeout).
 	busyPatience = time.Minute
-	// busyShown is how many processes are named.
+	// busyShown is the maximum number of processes in a message.
 	busyShown = 4
 )
 
-// judgePersistence: gpud calls it unhealthy, Azure switches it on or fails.
+// judgePersistence checks the persistence mode. If it is off, gpud calls the GPU unhealthy; Azure
+// switches it on or fails.
 func judgePersistence(e *exam) {
 	on, ok := get(e, "persistence mode", e.gpu.Persist)
 	e.when(ok && !on, check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
 		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", strictly)
 }
 
+// judgeMIG checks that the MIG mode does not change at the next reset, and that there are instances
+// if it is on.
 func judgeMIG(e *exam) {
 	mig, _ := get(e, "MIG mode", e.gpu.MIG)
 	switch {
@@ -46,11 +50,11 @@ func judgeMIG(e *exam) {
 	}
 }
 
-// judgeCompute: by nvmlComputeMode_t.
+// judgeCompute checks the compute mode. The values are those of nvmlComputeMode_t.
 func judgeCompute(e *exam) {
 	const hint = "set it to DEFAULT on the node (nvidia-smi -c 0)"
 	switch mode, _ := get(e, "compute mode", e.gpu.Compute); mode {
-	case 0: // default
+	case 0: // default mode
 	case 1, 3:
 		e.say(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
 	case 2:
@@ -60,10 +64,11 @@ func judgeCompute(e *exam) {
 	}
 }
 
-// sharing is how the names in /proc begin of programs that are there to let others use a GPU.
+// sharing is the prefix of the names of MPS processes, which exist to share a GPU.
 const sharing = "nvidia-cuda-mps"
 
-// judgeBusy looks at what the job has of a GPU: under MIG at its instances, as the whole GPU is other tenants' too.
+// judgeBusy checks that the job's GPU is idle. With MIG it checks the job's instances, because
+// other instances may belong to other jobs.
 func judgeBusy(e *exam) {
 	if !e.gpu.MIG.OrZero().Current {
 		e.judgeUse("", e.gpu.Procs, e.gpu.Memory)
@@ -78,8 +83,9 @@ func judgeBusy(e *exam) {
 	}
 }
 
-// told returns the value of a reading that is not for everybody: nvml.h lets users see what others do on a GPU only "if
-// the caller has appropriate privileges".
+// told returns the value of a reading that may need privileges: according to nvml.h, users see
+// processes of others only "if the caller has appropriate privileges". Missing permission is not a
+// fault.
 func told[T any](e *exam, what string, r gpu.Reading[T]) (value T, ok bool) {
 	if r.Why == gpu.NoPermission {
 		e.moot(what + " are not for this user to see")
@@ -88,16 +94,18 @@ func told[T any](e *exam, what string, r gpu.Reading[T]) (value T, ok bool) {
 	return get(e, what, r)
 }
 
-// judgeUse looks at a GPU, or an instance. Whose begins what it finds.
+// judgeUse checks that a GPU or an instance is idle. The finding begins with the prefix whose.
 func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled gpu.Reading[gpu.Memory]) {
 	all, procsOK := told(e, "processes", running)
 	var memory gpu.Memory
 	var memoryOK bool
-	// Where the GPU's memory is a NUMA node (Grace) it is the kernel's: nvml.h says of nvmlDeviceGetMemoryInfo_v2 that
-	// pages are "not released even after the process terminates", and that the system may use them for itself.
+	// If the GPU's memory is a NUMA node (Grace), the kernel manages it: according to nvml.h
+	// (nvmlDeviceGetMemoryInfo_v2), pages are "not released even after the process terminates", and
+	// the system may use them itself.
 	if _, coherent := e.gpu.Numa.Get(); !coherent {
 		memory, memoryOK = told(e, "amounts of memory", filled)
 	}
+	// Ignore MPS and processes that draw graphics. Then decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
 		return strings.HasPrefix(path.Base(p.Name), sharing) || e.draws(p.PID)
 	})
@@ -106,6 +114,7 @@ func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled
 	if !full && (!procsOK || len(procs) == 0) {
 		return
 	}
+	// Wait for processes to end, unless they may belong to another job or do not exist any more.
 	f := e.say(check.Wait, whose+inUse(procs, memory, memoryOK),
 		"see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)")
 	f.Patience = busyPatience
@@ -114,18 +123,21 @@ func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled
 		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
 		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", gpu.VisibleVariable, e.want.Count, e.seen)
 	case !full && !alive && memoryOK:
-		// GCM leaves out processes that do not exist. In a container none does: there it is at least told of.
+		// GCM ignores processes that do not exist in /proc. In a container none of them exists, so report
+		// them as a warning.
 		f.Verdict, f.Patience = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
 }
 
-// draws tells whether a process draws on the GPU: a desktop's programs often compute a little as well.
+// draws reports whether a process uses the GPU for graphics. Programs of a desktop often compute a
+// little as well.
 func (e *exam) draws(pid int) bool {
 	return slices.ContainsFunc(e.gpu.Screen.OrZero(), func(p gpu.Process) bool { return p.PID == pid })
 }
 
-// drawn is how much memory a desktop's programs have; all that is in use where the driver does not tell.
+// drawn returns the memory used by graphics processes, in bytes. If the driver does not report it,
+// the result is the parameter used, which is all memory in use.
 func (e *exam) drawn(used uint64) (sum uint64) {
 	for _, p := range e.gpu.Screen.OrZero() {
 		if p.Unknown {
@@ -136,7 +148,7 @@ func (e *exam) drawn(used uint64) (sum uint64) {
 	return sum
 }
 
-// inUse says who uses a GPU and how much of its memory.
+// inUse returns a text with the processes that use a GPU and the amount of memory in use.
 func inUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	var users []string
 	for _, p := range procs {
@@ -157,7 +169,7 @@ func inUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", amount(memory.Used), amount(memory.Total)), ", ")
 }
 
-// amount is an amount of memory for people.
+// amount formats a number of bytes in MiB or GiB.
 func amount(n uint64) string {
 	if n >= 10<<30 {
 		return fmt.Sprintf("%d GiB", n>>30)
@@ -165,15 +177,16 @@ func amount(n uint64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-// slowVariables make all CUDA work slow, stop it or let another program into it. DCGM warns of all but the last before
-// a job, and of those for core dumps, which cost nothing until there is one.
+// slowVariables are environment variables that slow down all CUDA work, halt it, or inject another
+// program into it. Before a job DCGM warns of all of them except the last, and also of those for
+// core dumps, which cost nothing until a dump is written.
 var slowVariables = []string{
 	"NSIGHT_CUDA_DEBUGGER", "CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "CUDA_DEVICE_WAITS_ON_EXCEPTION",
 	"CUDA_PROFILE", "COMPUTE_PROFILE", "OPENCL_PROFILE", "CUDA_LAUNCH_BLOCKING",
 }
 
-// environment is the check of what the driver inherits. DCGM minds any value; "0" is how scripts say that they do not
-// want it.
+// environment checks the environment that the driver process inherits. DCGM warns of any value;
+// here "0" is accepted, because scripts use it to disable an option.
 func environment(environ []string) []check.Finding {
 	var set []string
 	for _, name := range slowVariables {
