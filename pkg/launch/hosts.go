@@ -8,7 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// ParseHosts reads "a,me@b,node[01-04]": where ssh is to go, in the order of the ranks. Each is there once.
+// ParseHosts parses a list of ssh destinations, such as "a,me@b,node[01-04]", in the order of the
+// nodes. It returns an error if a host occurs twice.
 func ParseHosts(list string) ([]string, error) {
 	var all []string
 	for _, entry := range entries(list) {
@@ -30,7 +31,7 @@ func ParseHosts(list string) ([]string, error) {
 	return all, once(all)
 }
 
-// entries parts a list at the commas that stand in no bracket.
+// entries splits a list at the commas that are not within brackets.
 func entries(list string) []string {
 	depth := 0
 	return strings.FieldsFunc(list, func(r rune) bool {
@@ -44,7 +45,7 @@ func entries(list string) []string {
 	})
 }
 
-// once refuses a host that is named twice: a daemon is the only one of its machine.
+// once returns an error if a host occurs twice, because a machine runs only one daemon.
 func once(destinations []string) error {
 	seen := make(map[string]bool)
 	for _, destination := range destinations {
@@ -57,8 +58,9 @@ func once(destinations []string) error {
 	return nil
 }
 
-// ReadHosts reads the text of a hostfile: on each line a host, or a range of them, as in ParseHosts. What stands behind # is a
-// comment. The slots of an mpirun's hostfile are ignored, which slots tells: a host has one daemon.
+// ReadHosts parses the text of a host file. Each line has a host, or a range of hosts as in
+// ParseHosts; # begins a comment. name is the name of the file, for errors. slots reports whether
+// the file has slots, as for mpirun: they are ignored, because each host has one daemon.
 func ReadHosts(name, text string) (all []string, slots bool, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -72,6 +74,7 @@ func ReadHosts(name, text string) (all []string, slots bool, err error) {
 		if err == nil {
 			err = once(slices.Concat(all, hosts))
 		}
+		// Only slots may follow the host.
 		for _, word := range words[1:] {
 			if key, _, _ := strings.Cut(word, "="); err == nil && key != "slots" && key != "max_slots" && key != "max-slots" {
 				err = fmt.Errorf("%q is neither a comment nor slots=N: give one host a line", word)

@@ -1,5 +1,6 @@
-// Package launch starts all daemons of one run from one process, as a launcher does: on this machine, or on others by
-// the user's own ssh. It passes signals on, waits for all, and leaves nothing behind.
+// Package launch starts all daemons of one run from one process, like a launcher: on this machine,
+// or on other machines by the user's own ssh. It forwards signals, waits for all daemons, and
+// leaves no process behind.
 package launch
 
 import (
@@ -17,21 +18,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Job is the daemons of one run.
+// Job describes the daemons of one run.
 type Job struct {
-	Specs   []process.Spec // what starts the daemon of each rank
+	Specs   []process.Spec // the commands of the daemons, by node
 	Signals <-chan os.Signal
-	// Chorus is closed when nothing is printed to it any more; nil: there is none.
+	// Chorus is the console output of the daemons. [Job.Run] closes it after their end. It may be nil.
 	Chorus *output.Chorus
-	// Signal has a rank's daemon get a signal. nil: that of its process.
+	// Signal sends a signal to a node's daemon. If it is nil, the signal is sent to the child process.
 	Signal func(rank int, child *process.Child, sig syscall.Signal)
-	// Ended hears of each daemon's end, one after the other, and returns how it is to be counted, and a signal for all
-	// others; 0: none. nil: all is as it seems.
+	// Ended is called after the end of each daemon, by one goroutine. It returns the exit to report
+	// for the daemon, and a signal to send to all others, or 0. If it is nil, the exit of the child
+	// process is reported.
 	Ended func(rank int, child *process.Child) (process.Exit, syscall.Signal)
 }
 
-// Run starts the daemons, and returns how each has ended when all have. Where one could not be started, it ends those
-// that were.
+// Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
+// be started, Run ends the others.
 func (j Job) Run() (exits []process.Exit, err error) {
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
@@ -50,7 +52,7 @@ func (j Job) Run() (exits []process.Exit, err error) {
 	return exits, j.end(super, daemons)
 }
 
-// await gives signals to all daemons until they have ended.
+// await forwards signals to all daemons until all have ended, and returns their exits.
 func (j Job) await(super *process.Supervisor, daemons []*process.Child) []process.Exit {
 	var passing sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,11 +60,12 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 	defer cancel()
 	over := make(chan int, len(daemons))
 	for rank, child := range daemons {
-		go func() { // it ends with the child, which is waited for below
+		go func() { // ends with the child process, which is awaited below
 			<-child.Done()
 			over <- rank
 		}()
 	}
+	// Handle the daemons' ends and this process's signals.
 	exits := make([]process.Exit, len(daemons))
 	for left := len(daemons); left > 0; {
 		select {
@@ -77,6 +80,8 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 			}
 		case got := <-j.Signals:
 			sig := got.(syscall.Signal)
+			// If the launcher signals all processes, the daemons receive the signal without our help.
+			// Forward it only if it has not reached them.
 			if !j.shared(sig) {
 				j.pass(daemons, sig)
 				continue
@@ -91,12 +96,13 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 	return exits
 }
 
-// shared reports whether the launcher of the job around may have sent a signal to all processes here.
+// shared reports whether the launcher of the surrounding job may have sent a signal to all
+// processes of the job.
 func (j Job) shared(sig syscall.Signal) bool {
 	return j.Signal == nil && slices.Contains(process.Relayed, sig) && roles.SignalsAll(os.Environ())
 }
 
-// pass gives all daemons a signal. One that has ended needs none.
+// pass sends a signal to all daemons. It has no effect on a daemon that has ended.
 func (j Job) pass(daemons []*process.Child, sig syscall.Signal) {
 	for rank, child := range daemons {
 		if j.Signal != nil {
@@ -107,8 +113,8 @@ func (j Job) pass(daemons []*process.Child, sig syscall.Signal) {
 	}
 }
 
-// Code is the code of a job by the ends of its daemons: the head's, unless it was killed and the others came to a
-// verdict.
+// Code returns the exit code of a job from the exits of its daemons. It is the head's exit code. If
+// a signal has killed the head, it is the highest exit code of the others, if that is not 0.
 func Code(exits []process.Exit) int {
 	code := exits[0].Status()
 	if exits[0].Signal == 0 {
@@ -123,12 +129,12 @@ func Code(exits []process.Exit) int {
 	return cmp.Or(verdict, code)
 }
 
-// endGrace is more than a daemon takes for its own end.
+// endGrace is the maximum time for the end of the daemons. A daemon needs less for its own end.
 const endGrace = 25 * time.Second
 
 var errLeft = errors.New("the daemons took too long to end")
 
-// end sees to it that nothing of the daemons is left.
+// end stops all remaining processes of the daemons, and closes the console output.
 func (j Job) end(super *process.Supervisor, daemons []*process.Child) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), endGrace, errLeft)
 	defer cancel()

@@ -17,35 +17,37 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Order is what a daemon on another machine is told. It goes over ssh's standard input, in one line, and not by a
-// command line, which anyone there could read, and which a shell would read once more.
+// Order is the specification of a daemon on another machine. It is sent by ssh's standard input, as
+// one line of JSON. A command line would be visible to all users of that machine, and would be
+// parsed again by a shell.
 type Order struct {
-	Program string   // the version that the launcher is
-	Args    []string // the daemon's own, and its driver's
-	Dir     string   // where to begin
+	Program string   // the version of the launching program
+	Args    []string // arguments of the daemon, and its driver's command
+	Dir     string   // the working directory
 	Env     []string // NAME=VALUE
-	Mark    string   // what to say once this is understood
+	Mark    string   // prefix of the daemon's messages to the launcher
 }
 
-// Words of a daemon for its launcher, which stand on a line of standard error behind the order's mark.
+// Messages of a daemon to its launcher. Each is a line of standard error, after the order's mark.
 const (
 	begun = " begun"
-	// ended255 tells the code 255 from that of an ssh which has failed.
+	// ended255 means that the daemon's own exit code is 255, which ssh also uses if it fails.
 	ended255 = " ended 255"
 )
 
-// failed begins a line for a daemon that is no signal's name, and is followed by why the launch has failed: see
-// health.LaunchFailed.
+// failed begins a line to a daemon with the reason why the launch has failed: see
+// [health.LaunchFailed]. All other lines are names of signals.
 const (
 	failed    = "FAILED "
-	maxFailed = 500 // characters of such a line
+	maxFailed = 500 // maximum length of such a line, in characters
 )
 
-// maxOrder bounds an order in bytes.
+// maxOrder is the maximum size of an order, in bytes.
 const maxOrder = 16 << 20
 
-// Tether is the launcher's side of the connection to one daemon: what it says there, and how its standard error is
-// heard. While it is held the daemon goes on; its end is a TERM.
+// Tether is the launcher's side of the ssh connection to one daemon. It sends lines to the daemon's
+// standard input, and reads its standard error. The daemon runs as long as the connection is open:
+// it handles the end of the connection like a SIGTERM.
 type Tether struct {
 	mark  string
 	to    *os.File
@@ -54,15 +56,16 @@ type Tether struct {
 
 	err      io.Writer
 	mu       sync.Mutex
-	held     []byte // the beginning of a line that may be for us
-	inLine   bool   // the rest of a line that is not
+	held     []byte // held back: the beginning of a line that may be a message to the launcher
+	inLine   bool   // within a line that is not a message
 	begun    bool
 	ended    bool
 	stopOnce sync.Once
 }
 
-// NewTether returns a Tether that gives an order at once, and the end of it that is the daemon's standard input, which
-// the caller closes. What is not for the launcher of the daemon's standard error goes on to stderr.
+// NewTether returns a [Tether], and the read end of the daemon's standard input, which the caller
+// must close. The order is sent at once. The part of the daemon's standard error that is not for
+// the launcher is forwarded to stderr.
 func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err error) {
 	line, err := json.Marshal(order)
 	if err != nil {
@@ -77,19 +80,22 @@ func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err er
 	t.done.Go(func() {
 		for line := range t.lines {
 			if _, err := io.WriteString(to, line+"\n"); err != nil {
-				return // there is no ssh any more, which is told by its end
+				return // ssh has ended; the caller detects this by its exit
 			}
 		}
 	})
 	return t, stdin, nil
 }
 
-// Signal has the daemon get a signal. Where the connection takes nothing any more, it is dropped.
+// Signal sends a signal to the daemon. It does not wait: if the connection accepts no more data,
+// the signal is dropped.
 func (t *Tether) Signal(sig syscall.Signal) { t.tell(unix.SignalName(sig)) }
 
-// Fail tells the daemon why the launch has failed, as Signal does.
+// Fail sends the reason why the launch has failed to the daemon. Like [Tether.Signal], it does not
+// wait.
 func (t *Tether) Fail(why string) { t.tell(failed + why) }
 
+// tell sends a line to the daemon, or drops it if the queue is full.
 func (t *Tether) tell(word string) {
 	select {
 	case t.lines <- prose.Line(word, maxFailed):
@@ -97,44 +103,48 @@ func (t *Tether) tell(word string) {
 	}
 }
 
-// Close lets go.
+// Close closes the daemon's standard input.
 func (t *Tether) Close() {
 	t.stopOnce.Do(func() {
 		close(t.lines)
-		_ = t.to.Close() // it also ends a write that nobody takes
+		_ = t.to.Close() // also ends a write that blocks
 		t.done.Wait()
 	})
 }
 
-// Began tells whether the daemon has understood its order, and Failed255 whether a code of 255 is its own.
+// Began reports whether the daemon has accepted its order.
 func (t *Tether) Began() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.begun
 }
 
-// Failed255 tells whether a code of 255 is the daemon's own, and not ssh's.
+// Failed255 reports whether an exit code of 255 is the daemon's own, and not ssh's.
 func (t *Tether) Failed255() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended
 }
 
-// Write takes the daemon's standard error. Only what may be for the launcher is held back.
+// Write handles the daemon's standard error: it consumes messages to the launcher, and forwards the
+// rest. It holds back data only as long as it may be the beginning of a message.
 func (t *Tether) Write(data []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []byte
 	for _, c := range data {
 		switch {
+		// The line is not a message.
 		case t.inLine:
 			out = append(out, c)
 			t.inLine = c != '\n'
+		// The line is complete.
 		case c == '\n':
 			if !t.heard(string(t.held)) {
 				out = append(append(out, t.held...), c)
 			}
 			t.held = t.held[:0]
+		// The line may be a message, as long as it is the beginning of one.
 		default:
 			t.held = append(t.held, c)
 			if !t.isOurs() {
@@ -150,11 +160,12 @@ func (t *Tether) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// isOurs tells whether what is held may become a line for the launcher.
+// isOurs reports whether the held text may be the beginning of a message to the launcher.
 func (t *Tether) isOurs() bool {
 	return strings.HasPrefix(t.mark+begun, string(t.held)) || strings.HasPrefix(t.mark+ended255, string(t.held))
 }
 
+// heard handles a line if it is a message to the launcher. Otherwise it returns false.
 func (t *Tether) heard(line string) bool {
 	switch line {
 	case t.mark + begun:
@@ -167,14 +178,15 @@ func (t *Tether) heard(line string) bool {
 	return true
 }
 
-// Tethered is the daemon's side: it reads the order, and turns what follows into signals.
+// Tethered is the daemon's side of the ssh connection. It reads the order, and converts the
+// following lines to signals.
 type Tethered struct {
 	Order
 	from *bufio.Reader
 	err  io.Writer
 }
 
-// ReadOrder reads what the launcher tells.
+// ReadOrder reads the order from the launcher. Messages to the launcher are written to stderr.
 func ReadOrder(from io.Reader, stderr io.Writer) (*Tethered, error) {
 	t := &Tethered{from: bufio.NewReader(io.LimitReader(from, maxOrder)), err: stderr}
 	line, err := t.from.ReadBytes('\n')
@@ -187,18 +199,21 @@ func ReadOrder(from io.Reader, stderr io.Writer) (*Tethered, error) {
 	return t, nil
 }
 
-// Begin says that the order is understood.
+// Begin reports to the launcher that the order is accepted.
 func (t *Tethered) Begin() { fmt.Fprintln(t.err, t.Mark+begun) }
 
-// End says which code the daemon ends with, where that would be taken for ssh's.
+// End reports the daemon's exit code to the launcher if it is 255, which could be mistaken for that
+// of a failed ssh.
 func (t *Tethered) End(code int) {
 	if code == 255 {
 		fmt.Fprintln(t.err, "\n"+t.Mark+ended255)
 	}
 }
 
-// Follow returns the signals of this process and those that the launcher sends, where health.LaunchFailed is one. When the launcher, or the way to it, is
-// gone, that is a TERM. What reads its words can't be ended: it goes with the process.
+// Follow returns a channel with the signals of this process (own), and those that the launcher
+// sends, including [health.LaunchFailed]. When the launcher or the connection has gone, the channel
+// receives a SIGTERM. The goroutine that reads the connection cannot be stopped; it ends with the
+// process.
 func (t *Tethered) Follow(own <-chan os.Signal) <-chan os.Signal {
 	all := make(chan os.Signal, 16)
 	go func() {

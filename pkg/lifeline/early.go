@@ -10,33 +10,36 @@ import (
 	"time"
 )
 
-// early is what a worker learns of the head before its first connection: the head's daemon may die after its kernel has
-// taken our call and before it has answered.
+// early is what a worker knows about the head before its first complete connection. The head's
+// daemon may die after its kernel has accepted a connection and before the daemon has answered.
 type early struct {
-	took   string // the address where a call was taken and nothing came of it; "": none was
-	closed bool   // there is no more to be learnt
+	took   string // address that accepted a connection, but not the handshake; empty if none
+	closed bool   // nothing more can be learned
 }
 
-// turnedAway notes that a call was taken and the handshake failed by err. It counts only where the other side has ended
-// the connection or was silent: one that says something the head would not is a stranger.
+// turnedAway records that the connection to address was accepted, but the handshake failed with
+// err. The failure counts only if the other side closed the connection or stayed silent. A side
+// that sends anything else is not the head.
 func (e *early) turnedAway(address string, err error) {
 	if _, not := errors.AsType[*stranger](err); e.took == "" && !not {
 		e.took = address
 	}
 }
 
-// bereft tells, once, that an address which refuses us now has taken a call before.
+// bereft reports whether address, which refuses connections now, has accepted one before: then the
+// head's daemon has died. It returns true only once.
 func (e *early) bereft(address string) bool {
 	news := !e.closed && address == e.took
 	e.closed = e.closed || news
 	return news
 }
 
-// refusalTime is how long a kernel may take to say that nobody listens.
+// refusalTime is the maximum time that a kernel takes to report a closed port.
 const refusalTime = 300 * time.Millisecond
 
-// Deserted tells whether the head's host refuses connections at every address that the head has offered and this node
-// can resolve: then its daemon has died. An address that does not answer at once does not refuse.
+// Deserted reports whether the head's host refuses connections at every address of the head that
+// this node can resolve, because then the head's daemon has died. An address without a response
+// within 300 ms counts as one that does not refuse.
 func (w *Worker) Deserted(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, refusalTime)
 	defer cancel()
@@ -47,6 +50,7 @@ func (w *Worker) Deserted(ctx context.Context) bool {
 			conn, err := w.network.Dial(ctx, address)
 			_, nameless := errors.AsType[*net.DNSError](err)
 			switch {
+			// An address that this node cannot resolve proves nothing.
 			case nameless:
 			case errors.Is(err, syscall.ECONNREFUSED):
 				refused.Store(true)

@@ -5,41 +5,44 @@ import (
 	"sync/atomic"
 )
 
-// A guest has no rank: it is somebody outside the job who wants the head to look
-// at once, and to know when it goes.
+// guestRank is the node index that a guest claims. A guest is a process outside the job, for
+// example a caller of bringupd exec. Its connection makes the head poll at once, and lets the head
+// detect when the guest ends.
 const guestRank = 0
 
-// GuestID is what a guest calls itself.
+// GuestID is the identifier that a guest chooses for itself.
 type GuestID = [identitySize]byte
 
-// Callers is what the head's side tells of guests. The calls come from several
-// goroutines and must not block for long; those for one guest come in order.
+// Callers handles the events of guests on the head's side. Its methods are called from several
+// goroutines and must not block for long; the calls for one guest are in order.
 type Callers interface {
-	Called(id GuestID, look bool) // a sign of it; look: it wants the head to look now
+	Called(id GuestID, look bool) // the guest is alive; look: it wants the head to poll now
 	Hung(id GuestID, how Parting)
 }
 
-// Receive has guests let in, and told of. It comes before Run.
+// Receive makes the head accept guests, and sets the handler of their events. It must be called
+// before Run.
 func (h *Head) Receive(callers Callers) { h.callers = callers }
 
-// host listens to a guest until it goes.
+// host serves a guest's connection until it ends.
 func (h *Head) host(ctx context.Context, l *link) {
 	defer context.AfterFunc(ctx, l.finish)()
 	h.callers.Called(l.identity, false)
 	l.read(func(frame, _ byte) { h.callers.Called(l.identity, frame == frameNudge) })
-	if ctx.Err() == nil { // or it was we who have ended it
+	if ctx.Err() == nil { // not if this side has ended it
 		h.callers.Hung(l.identity, l.how)
 	}
 }
 
-// Guest is a guest's side of its connection, as soon and as long as there is one.
+// Guest is the guest's side of its connection to the head. Its methods are safe for concurrent use.
 type Guest struct {
-	made chan struct{}        // closed when the connection is made, or can't be
-	link atomic.Pointer[link] // nil before it is made, and where it can't be
+	made chan struct{}        // closed when the connection is made, or has failed
+	link atomic.Pointer[link] // nil before it is made, and if it has failed
 }
 
-// Visit has a connection made to the head at one of its addresses, tried in turn, and
-// has the head look then: there may be something already. Leave must be called.
+// Visit connects to the head in the background, at one of its addresses, tried in turn. Once
+// connected, it makes the head poll, because the guest may have written a record already. The
+// caller must call [Guest.Leave].
 func Visit(ctx context.Context, key []byte, self GuestID, network Network, addresses []string) *Guest {
 	g := &Guest{made: make(chan struct{})}
 	from := caller{network: network, key: key, rank: guestRank, self: self}
@@ -59,7 +62,7 @@ func Visit(ctx context.Context, key []byte, self GuestID, network Network, addre
 	return g
 }
 
-// tell sends a frame where the connection is made and has not ended.
+// tell sends a frame if the connection is open. Otherwise it returns false.
 func (g *Guest) tell(frame byte) bool {
 	l := g.link.Load()
 	if l == nil || !l.live() {
@@ -69,13 +72,13 @@ func (g *Guest) tell(frame byte) bool {
 	return true
 }
 
-// Nudge makes the head look now, or once the connection is made.
+// Nudge makes the head poll now, or once the connection is made.
 func (g *Guest) Nudge() { g.tell(frameNudge) }
 
-// Beat tells that the guest is still there; it returns false where that can't be told.
+// Beat sends a heartbeat. It returns false if there is no open connection.
 func (g *Guest) Beat() bool { return g.tell(frameBeat) }
 
-// Leave says goodbye, and waits a moment for the head to hear it.
+// Leave sends a goodbye message, and waits at most 100 ms for the head to receive it.
 func (g *Guest) Leave() {
 	<-g.made
 	if l := g.link.Load(); l != nil {

@@ -15,15 +15,15 @@ import (
 
 // The handshake is that of the Noise protocol NNpsk0 (https://noiseprotocol.org), with the run's
 // key as the pre-shared key and the preface as the prologue. Both sides send the preface at once.
-// The worker's first message follows its preface, and the head answers it. Only then each side
-// knows that the other one has the key and is not a recording: the worker sends its claim and the
-// head its verdict, with the keys of the connection. All sizes are fixed, so no side says how much
-// is read before it has proven itself.
+// The worker's first message follows its preface, and the head answers it. After that, each side
+// sends one encrypted message, by which the other side knows that it has the key and is not a
+// replay: the worker sends its claim, and the head its verdict. All sizes are fixed, so that no
+// peer can decide how much is read before it has proven itself.
 const (
 	preface      = "bringupd\x02" // the last byte is the version
-	messageSize  = 32 + tagSize   // an ephemeral public key of Curve25519, and the tag of an empty payload
+	messageSize  = 32 + tagSize   // an ephemeral Curve25519 public key, and the tag of an empty payload
 	identitySize = 8
-	claimSize    = 4 + identitySize // rank, identity
+	claimSize    = 4 + identitySize // node index, identity
 	verdictSize  = 1
 	tagSize      = 16
 )
@@ -31,28 +31,28 @@ const (
 // KeySize is the size of the key of both sides, in bytes.
 const KeySize = 32
 
-// SecretName is the purpose of the run's secret that is the key of peer links: see
-// signal.Dir.Secret.
+// SecretName is the name for which signal.Dir.Secret returns the key of peer links.
 const SecretName = "peer link"
 
 const (
-	// strangerTime is how long a connection may take until the other side has said something that
-	// only a daemon of some run says.
+	// strangerTime is the timeout of a connection until the other side has sent a message that only a
+	// daemon of some run sends.
 	strangerTime = 2 * time.Second
-	// busyTime is how long the rest of the handshake may take then: if thousands connect at once to
-	// a head without a free processor, each of them takes longer, but none has to begin again.
+	// busyTime is the timeout of the rest of the handshake. If thousands of workers connect at once to
+	// a head on a busy machine, each handshake takes longer, but none should fail and start again.
 	busyTime = 10 * time.Second
 )
 
-// What the head's verdict on a worker may be.
+// The head's verdicts on a worker. [welcome] means that it is accepted.
 const (
 	welcome byte = iota
-	taken        // another daemon of this rank is connected
+	taken        // another daemon of this node is connected
 )
 
+// identity distinguishes the daemons that claim the same node index. It is random.
 type identity [identitySize]byte
 
-// claim is the rank and the identity of a worker, as the worker states them.
+// claim is a worker's statement of its node index and its identity.
 type claim [claimSize]byte
 
 func claimOf(rank uint32, self identity) (c claim) {
@@ -64,16 +64,17 @@ func claimOf(rank uint32, self identity) (c claim) {
 func (c claim) rank() uint32       { return binary.BigEndian.Uint32(c[:]) }
 func (c claim) identity() identity { return identity(c[4:]) }
 
-func draw(into []byte) { _, _ = rand.Read(into) } // it never fails: see crypto/rand
+// draw fills into with random bytes.
+func draw(into []byte) { _, _ = rand.Read(into) } // crypto/rand never fails
 
-// ephemeral is Curve25519 for one handshake: with the key of which it keeps more than the library
-// does, it multiplies twice and not three times.
+// ephemeral implements Curve25519 for one handshake. It keeps more of the key than the library
+// does, so that it needs two multiplications instead of three.
 type ephemeral struct {
 	noise.DHFunc
 	key *ecdh.PrivateKey // nil before it is made, and after its use
 }
 
-// GenerateKeypair implements noise.DHFunc. The private key stays here.
+// GenerateKeypair implements noise.DHFunc. The private key is kept in e.
 func (e *ephemeral) GenerateKeypair(io.Reader) (pair noise.DHKey, err error) {
 	if e.key, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 		return pair, err
@@ -81,7 +82,7 @@ func (e *ephemeral) GenerateKeypair(io.Reader) (pair noise.DHKey, err error) {
 	return noise.DHKey{Public: e.key.PublicKey().Bytes()}, nil
 }
 
-// DH implements noise.DHFunc for the pair that was generated, once.
+// DH implements noise.DHFunc for the generated pair. It can be called only once.
 func (e *ephemeral) DH(_, public []byte) ([]byte, error) {
 	theirs, err := ecdh.X25519().NewPublicKey(public)
 	if err != nil {
@@ -92,25 +93,25 @@ func (e *ephemeral) DH(_, public []byte) ([]byte, error) {
 	return key.ECDH(theirs)
 }
 
-// newHandshake returns the state of one side's handshake.
+// newHandshake returns the initial state of one side's handshake. The worker is the initiator.
 func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
-	if len(key) != KeySize { // without a key the library leaves out the proof of it
+	if len(key) != KeySize { // without a key the library would skip the proof of it
 		return nil, fmt.Errorf("cannot connect with a key of %d bytes: it must have %d", len(key), KeySize)
 	}
-	// ChaCha20-Poly1305 keeps 32 bytes for each direction of a connection, AES-GCM about a
-	// kilobyte.
+	// ChaCha20-Poly1305 needs 32 bytes for each direction of a connection, AES-GCM about a kilobyte.
 	suite := noise.NewCipherSuite(&ephemeral{DHFunc: noise.DH25519}, noise.CipherChaChaPoly, noise.HashSHA256)
 	return noise.NewHandshakeState(noise.Config{
 		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface), PresharedKey: key,
 	})
 }
 
-// examine is the head's side up to its verdict. It returns the worker's claim, which is proven, and
-// the connection with the keys.
+// examine runs the head's side of the handshake up to its verdict. It returns the worker's claim,
+// which is proven, and the encrypted connection.
 func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error) {
 	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
 		return c, nil, err
 	}
+	// Both sides send the preface at once.
 	if _, err := conn.Write([]byte(preface)); err != nil {
 		return c, nil, err
 	}
@@ -121,6 +122,7 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return c, nil, err
 	}
+	// The first message proves that the worker knows the key.
 	state, err := newHandshake(key, false)
 	if err != nil {
 		return c, nil, err
@@ -131,6 +133,7 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 	if err := conn.SetDeadline(time.Now().Add(busyTime)); err != nil {
 		return c, nil, err
 	}
+	// The answer proves the same for the head, and yields the keys of the connection.
 	answer, receives, sends, err := state.WriteMessage(nil, nil)
 	if err != nil {
 		return c, nil, err
@@ -138,11 +141,12 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 	if _, err := conn.Write(answer); err != nil {
 		return c, nil, err
 	}
+	// The claim is encrypted with these keys, so that it cannot be a replay.
 	sealed = &secureConn{Conn: conn, sends: sends, receives: receives}
 	return c, sealed, sealed.readFixed(c[:])
 }
 
-// pronounce sends the head's verdict to the worker, and ends the time limit of the handshake.
+// pronounce sends the head's verdict to the worker, and removes the time limit of the handshake.
 func pronounce(conn *secureConn, verdict byte) error {
 	if err := conn.writeFixed(verdict); err != nil {
 		return err
@@ -150,7 +154,8 @@ func pronounce(conn *secureConn, verdict byte) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// introduce is the worker's side. It returns errTaken if that is the head's verdict.
+// introduce runs the worker's side of the handshake, and returns the encrypted connection. It
+// returns errTaken if another daemon of this node is connected.
 func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn, error) {
 	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
 		return nil, err
@@ -159,13 +164,15 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 	if err != nil {
 		return nil, err
 	}
+	// Send the preface and the first message.
 	first, _, _, err := state.WriteMessage([]byte(preface), nil)
 	if err != nil {
 		return nil, err
 	}
-	// A stranger may have said something and closed the connection: what it said counts, not that
-	// this fails then.
+	// A server that is not the head may have sent something and closed the connection. The error to
+	// report is then about what it sent, and not about this write.
 	_, _ = conn.Write(first)
+	// Read the preface and the answer, which prove that the other side is the head.
 	var answer [messageSize]byte
 	if err := hear(conn); err != nil {
 		return nil, err
@@ -180,6 +187,7 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 	if err != nil {
 		return nil, errWrongKey
 	}
+	// State the node index, and read the verdict.
 	sealed := &secureConn{Conn: conn, sends: sends, receives: receives}
 	c := claimOf(uint32(rank), self)
 	if err := sealed.writeFixed(c[:]...); err != nil {
@@ -199,7 +207,7 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 	}
 }
 
-// hear reads the preface.
+// hear reads the preface. It returns errGarbage if the other side has sent anything else.
 func hear(conn net.Conn) error {
 	var opening [len(preface)]byte
 	if _, err := io.ReadFull(conn, opening[:]); err != nil {
@@ -211,7 +219,7 @@ func hear(conn net.Conn) error {
 	return nil
 }
 
-// IsStranger reports whether err means that the other side is no daemon of this run.
+// IsStranger reports whether err means that the other side is not a daemon of this run.
 func IsStranger(err error) bool {
 	_, is := errors.AsType[*stranger](err)
 	return is

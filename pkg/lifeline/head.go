@@ -11,41 +11,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Peers is what the head's side tells of. The calls come from several goroutines and must not block for long; those
-// for one rank come in order, but for a last Heard or Nudged of a connection that another has replaced.
+// Peers handles the events of workers on the head's side. Its methods are called from several
+// goroutines and must not block for long. The calls for one node are in order, with one exception:
+// a last heartbeat or notification of a connection may be reported after its replacement.
 type Peers interface {
-	Connected(rank int)             // it has proven itself: for the first time, or again
-	Heard(rank int, shareSick bool) // a beat; shareSick: the worker's own share does not answer it
+	Connected(rank int)             // the worker has proven itself: for the first time, or again
+	Heard(rank int, shareSick bool) // a heartbeat; shareSick: the shared file system is unresponsive on the worker
+	// Nudged is called when the worker asks the head to poll the run directory.
 	Nudged(rank int)
+	// Gone is called when the worker's connection has ended for good.
 	Gone(rank int, how Parting)
 }
 
-// Head is the head's side of all lifelines.
+// Head is the head's side of all peer links.
 type Head struct {
 	cfg      Config
 	listener net.Listener
 	peers    Peers
-	seats    []seat // by rank
+	seats    []seat // indexed by node
 	nudged   chan struct{}
 	tasks    sync.WaitGroup
 	callers  Callers           // may be nil
-	second   map[Purpose]Serve // for workers that call a second time
+	second   map[Purpose]Serve // handlers of additional connections, by purpose
 
 	mu        sync.Mutex
-	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
-	over      []byte    // the frame that says so; nil before
-	leaving   bool      // goodbye was said
+	strangers list.List // connections (net.Conn) before the end of their handshakes, oldest first
+	over      []byte    // the frame with the run's exit code; nil before
+	leaving   bool      // the goodbye message was sent
 	stats     Stats
 }
 
-// NewHead returns the head's side, which Run makes serve.
+// NewHead returns the head's side. It accepts no connections before Run.
 func NewHead(cfg Config, listener net.Listener, peers Peers) *Head {
 	return &Head{
 		cfg: cfg, listener: listener, peers: peers, seats: make([]seat, cfg.Size), nudged: make(chan struct{}, 1), second: make(map[Purpose]Serve),
 	}
 }
 
-// Run serves until ctx ends, then closes everything and waits for all its goroutines. It closes the listener too.
+// Run serves until ctx ends, then closes all connections and waits for all its goroutines. It also
+// closes the listener.
 func (h *Head) Run(ctx context.Context) {
 	h.tasks.Go(func() { h.accept(ctx) })
 	h.tasks.Go(func() { h.send(ctx) })
@@ -54,14 +58,15 @@ func (h *Head) Run(ctx context.Context) {
 	h.tasks.Wait()
 }
 
-// Nudge makes every worker look now. It never blocks, and nudges merge.
+// Nudge makes every worker poll the run directory now. It never blocks. Several calls may result in
+// one notification.
 func (h *Head) Nudge() { pause.Ring(h.nudged) }
 
-// Ask has every worker give a beat now: the kernel of one that is being killed still acknowledges, its daemon does not
-// answer.
+// Ask requests an immediate heartbeat from every worker. The kernel of a worker that is being
+// killed still acknowledges data, but its daemon sends no heartbeat.
 func (h *Head) Ask() { h.sendAll(frameAsk) }
 
-// NudgeRank makes one worker look now. It never blocks.
+// NudgeRank makes one worker poll the run directory now. It never blocks.
 func (h *Head) NudgeRank(rank int) {
 	if rank < 1 || rank >= len(h.seats) {
 		return
@@ -69,15 +74,16 @@ func (h *Head) NudgeRank(rank int) {
 	h.seats[rank].send(frameNudge)
 }
 
-// Summon has one worker call a second time, to run a command. It never blocks; without a lifeline it is lost.
+// Summon asks one worker for an additional connection, to run a command. It never blocks. It has no
+// effect if the worker is not connected.
 func (h *Head) Summon(rank int) {
 	if rank >= 1 && rank < len(h.seats) {
 		h.seats[rank].send(frameSummon)
 	}
 }
 
-// Over tells all workers, and those that connect later, with which code, 0 to 255, they are to end the run: some may be
-// unable to look at the share.
+// Over sends the exit code of the run, from 0 to 255, to all workers, including those that connect
+// later, because some may not be able to read the run directory.
 func (h *Head) Over(code int) {
 	over := []byte{frameOver, byte(code)}
 	h.mu.Lock()
@@ -86,7 +92,8 @@ func (h *Head) Over(code int) {
 	h.sendAll(over...)
 }
 
-// Farewell says goodbye to all workers, and to those who connect later: the head is about to end in order.
+// Farewell sends a goodbye message to all workers, including those that connect later: the head is
+// about to end in order.
 func (h *Head) Farewell() {
 	h.mu.Lock()
 	h.leaving = true
@@ -94,7 +101,7 @@ func (h *Head) Farewell() {
 	h.sendAll(frameGoodbye)
 }
 
-// Evidence tells what the kernels say of the worker.
+// Evidence returns what this node's kernel knows about the connection to the worker.
 func (h *Head) Evidence(rank int) Evidence {
 	if rank < 1 || rank >= len(h.seats) {
 		return Evidence{}
@@ -102,8 +109,9 @@ func (h *Head) Evidence(rank int) Evidence {
 	return h.seats[rank].live().evidence(h.cfg.Beat)
 }
 
-// send writes the nudges, and beats to those who are overdue, so that their kernels have something to acknowledge. All
-// others get ours in answer to their own: see follow.
+// send sends notifications. It also sends heartbeats to workers with overdue heartbeats, so that
+// their kernels have data to acknowledge. Other workers receive a heartbeat in answer to each of
+// their own: see [Head.follow].
 func (h *Head) send(ctx context.Context) {
 	ticker := time.NewTicker(h.cfg.Beat)
 	defer ticker.Stop()
@@ -123,14 +131,14 @@ func (h *Head) send(ctx context.Context) {
 	}
 }
 
-// sendAll writes a frame to every worker.
+// sendAll sends a frame to every worker.
 func (h *Head) sendAll(frame ...byte) {
 	for rank := range h.seats {
 		h.seats[rank].send(frame...)
 	}
 }
 
-// accept lets connections in until ctx ends.
+// accept accepts connections until ctx ends.
 func (h *Head) accept(ctx context.Context) {
 	for {
 		conn, err := h.listener.Accept()
@@ -139,7 +147,7 @@ func (h *Head) accept(ctx context.Context) {
 			h.tasks.Go(func() { h.receive(ctx, conn) })
 		case ctx.Err() != nil:
 			return
-		default: // no files left, most likely: those that we have go on
+		default: // most likely no file descriptors are left: existing connections continue
 			if !pause.For(ctx, 50*time.Millisecond) {
 				return
 			}
@@ -147,7 +155,7 @@ func (h *Head) accept(ctx context.Context) {
 	}
 }
 
-// receive finds out who is there, and follows it if it is one of ours.
+// receive performs the handshake, and then serves the connection.
 func (h *Head) receive(ctx context.Context, conn net.Conn) {
 	rank, l := h.identify(ctx, conn)
 	if l == nil {
@@ -158,7 +166,8 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 		h.tasks.Go(func() { h.second[purpose](ctx, rank&^int(purpose), l.conn) })
 		return
 	}
-	// A goroutine of its own, for this one's stack has grown while it reckoned.
+	// The link is served by a new goroutine, because the stack of this one has grown during the
+	// handshake.
 	if rank == guestRank {
 		h.tasks.Go(func() { h.host(ctx, l) })
 		return
@@ -166,9 +175,10 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 	h.tasks.Go(func() { h.follow(ctx, rank, l) })
 }
 
-// follow answers each beat with ours. What comes while a daemon is being killed is not read any more, and has its kernel
-// reset the connection, which may be anybody's doing, instead of closing it in order, which tells of a death at once; who
-// is being killed asks for nothing.
+// follow serves a worker's link. It sends heartbeats only in answer to the worker's, because a
+// daemon that is being killed sends none. Data that arrives at such a daemon stays unread, and
+// makes its kernel reset the connection. A reset has other possible causes, but an orderly close
+// proves the death of the daemon.
 func (h *Head) follow(ctx context.Context, rank int, l *link) {
 	h.seats[rank].follow(ctx, h.cfg, l, func(frame, _ byte) {
 		if frame == frameNudge {
@@ -180,7 +190,8 @@ func (h *Head) follow(ctx context.Context, rank int, l *link) {
 	}, func(how Parting) { h.peers.Gone(rank, how) })
 }
 
-// identify returns the worker's rank and its link, which has the seat, or nil where it is not let in.
+// identify performs the handshake. It returns the claimed node index and the link, or a nil link if
+// the other side is rejected. A link of a worker already has its slot.
 func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	stranger := h.count(conn)
 	defer h.know(stranger)
@@ -191,6 +202,7 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 		return 0, nil
 	}
 	l := newLink(sealed, who.identity())
+	// Guests and additional connections need no slot.
 	purpose := Purpose(who.rank() & purposes)
 	switch rank := int64(who.rank()); {
 	case rank == guestRank && h.callers != nil:
@@ -209,7 +221,9 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	return int(who.rank()), l
 }
 
-// count counts a stranger in. Where there are too many the oldest goes: ours take a moment only, and come again.
+// count adds a connection to the list of connections before their handshakes. If there are too
+// many, it closes the oldest. This hardly delays a worker: its handshake needs only a moment, and
+// it tries again.
 func (h *Head) count(conn net.Conn) *list.Element {
 	const more = 64
 	h.mu.Lock()
@@ -222,15 +236,17 @@ func (h *Head) count(conn net.Conn) *list.Element {
 	return h.strangers.PushBack(conn)
 }
 
-// know counts a stranger out. It does nothing to one that was crowded out.
+// know removes a connection that was added by [Head.count], after its handshake. It does nothing if
+// count has closed the connection.
 func (h *Head) know(stranger *list.Element) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.strangers.Remove(stranger)
 }
 
-// seat gives the worker its place, unless another daemon has it: one that was heard of lately. The place of one that
-// wasn't is free, and it is told of as gone before.
+// seat puts the worker's link into its slot, and reports that the worker is connected. It returns
+// errTaken if another daemon has the slot and was heard recently. If that daemon is silent, it is
+// reported as gone first.
 func (h *Head) seat(l *link, rank int) error {
 	s := &h.seats[rank]
 	s.telling.Lock()
@@ -240,6 +256,7 @@ func (h *Head) seat(l *link, rank int) error {
 	if other && old.quiet() <= h.cfg.silence() {
 		return errors.Join(errTaken, pronounce(l.conn, taken))
 	}
+	// Accept the worker, and replace the previous link.
 	if err := pronounce(l.conn, welcome); err != nil {
 		return err
 	}
@@ -247,10 +264,11 @@ func (h *Head) seat(l *link, rank int) error {
 	if other {
 		h.peers.Gone(rank, Broken)
 	}
+	// Report the new link. The goodbye message and the exit code may have been sent before it existed.
 	h.mu.Lock()
 	over, leaving := h.over, h.leaving
 	if s.known {
-		h.stats.Reconnects++ // before it is told of: who is told may look
+		h.stats.Reconnects++ // counted before the event, because its handler may read the statistics
 	}
 	h.mu.Unlock()
 	s.known = true

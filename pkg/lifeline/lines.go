@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Lines are the head's ends of the workers' lifelines, and what was heard by them.
-// Nil lines are none.
+// Lines has the head's ends of all peer links, and their state. If it is nil, there are no links.
 type Lines struct {
 	*Signs
-	Head     *Head // nil before Serve
+	Head     *Head // nil before [Lines.Serve]
 	listener net.Listener
 }
 
-// Offer opens the port that the workers' lifelines come to, at which they beat
-// that often, and returns where that is on each of the hosts that have a name.
+// Offer opens the port for the workers' peer links, with the given heartbeat interval. It returns
+// the address of the port on each host with a non-empty name.
 func Offer(network Network, beat time.Duration, hosts ...string) (l *Lines, where []string, err error) {
 	listener, err := network.Listen()
 	if err != nil {
@@ -33,16 +32,17 @@ func Offer(network Network, beat time.Duration, hosts ...string) (l *Lines, wher
 	return &Lines{Signs: NewSigns(beat), listener: listener}, where, nil
 }
 
-// Serve makes ready the head that takes lifelines in, and whoever asks for
-// commands by one: its Run is still to be called.
+// Serve creates the Head that accepts peer links of workers, and of guests that request commands.
+// The caller must still run it.
 func (l *Lines) Serve(cfg Config, workers Peers, guests Callers) {
 	l.Head = NewHead(cfg, l.listener, workers)
 	l.Head.Receive(guests)
 }
 
-// Calm tells whether so many workers are heard by their lifelines, and their
-// kernels have what we say. One that has just ended is told of when it isn't back
-// in time: our beats by files must not wait for that.
+// Calm reports whether the given number of workers send heartbeats on their links, and their
+// kernels acknowledge the head's data. Then no heartbeat files are necessary. A link that has just
+// ended is reported as gone only after the time to reconnect, but its evidence shows the end at
+// once.
 func (l *Lines) Calm(workers int, now time.Time) bool {
 	if !l.Well(workers, now) {
 		return false
@@ -55,7 +55,7 @@ func (l *Lines) Calm(workers int, now time.Time) bool {
 	return true
 }
 
-// Ties tells whether a worker is connected.
+// Ties reports whether a worker is connected.
 func (l *Lines) Ties(rank int) bool {
 	if l == nil {
 		return false
@@ -64,9 +64,10 @@ func (l *Lines) Ties(rank int) bool {
 	return known.Connected
 }
 
-// Ended tells whether a worker's daemon has: the kernel of its host has closed its
-// lifeline. A goodbye comes last, too, but who can look sees more by that; where
-// nobody can, one who never had a lifeline is not waited for, either.
+// Ended reports whether a worker's daemon has ended, because the kernel of its host has closed its
+// link. A daemon that has sent a goodbye message has ended, too, but is not reported, because the
+// run directory has more information. If blind is true, the run directory cannot be read: then a
+// link that has ended in any way, or has never existed, counts as ended.
 func (l *Lines) Ended(rank int, blind bool) bool {
 	if l == nil {
 		return blind
@@ -78,7 +79,7 @@ func (l *Lines) Ended(rank int, blind bool) bool {
 	return !known.Connected && (known.Parting == Closed || blind)
 }
 
-// Close ends the lifelines in order. A port that was never served is closed, too.
+// Close sends goodbye messages on all links, and closes the port.
 func (l *Lines) Close() {
 	if l == nil {
 		return

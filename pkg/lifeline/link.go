@@ -15,36 +15,36 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// A frame is one byte; after frameOver comes another, the code.
+// A frame is one byte, except that frameOver is followed by a second byte, the exit code.
 const (
 	frameBeat     byte = 'b'
-	frameSickBeat byte = 's' // a beat of a worker whose own share does not answer it
-	frameNudge    byte = 'n' // look at the directory now
-	frameAsk      byte = 'a' // of the head: give a beat now
-	frameSummon   byte = 'r' // of the head: call a second time, to run a command
-	frameOver     byte = 'o' // of the head: the run is over
+	frameSickBeat byte = 's' // a heartbeat; the shared file system is unresponsive on the worker
+	frameNudge    byte = 'n' // poll the run directory now
+	frameAsk      byte = 'a' // from the head: send a heartbeat now
+	frameSummon   byte = 'r' // from the head: make an additional connection, to run a command
+	frameOver     byte = 'o' // from the head: the run is over
 	frameGoodbye  byte = 'g'
 )
 
 const (
-	// slowWrite bounds a write into a connection that has no kernel's buffer.
+	// slowWrite is the timeout of a write to a connection that has no kernel buffer, as in tests.
 	slowWrite = 10 * time.Millisecond
-	// lingering is how long the end of a connection waits for the other side's.
+	// lingering is how long this side waits for the other side to close its end of the connection.
 	lingering = 100 * time.Millisecond
 )
 
-// link is one connection whose other side has proven itself.
+// link is one connection after a successful handshake.
 type link struct {
 	conn     *secureConn
-	raw      syscall.RawConn // nil where it is no socket
+	raw      syscall.RawConn // nil if the connection is not a socket
 	identity identity
 	begin    time.Time
-	heard    atomic.Int64  // when anything came last, since begin
+	heard    atomic.Int64  // time when data was last received, in nanoseconds since begin
 	how      Parting       // set by its reader before ended
-	ended    chan struct{} // closed by its reader: nothing will come any more
-	replaced chan struct{} // closed by the seat: another connection has taken its place
-	buffer   [8]byte       // its reader's
-	reset    atomic.Bool   // a write was told that the connection is broken
+	ended    chan struct{} // closed by its reader: no more data will come
+	replaced chan struct{} // closed by the slot: another connection has replaced it
+	buffer   [8]byte       // used by its reader
+	reset    atomic.Bool   // a write has failed because the connection was reset
 }
 
 func newLink(conn *secureConn, who identity) *link {
@@ -55,9 +55,10 @@ func newLink(conn *secureConn, who identity) *link {
 	return l
 }
 
-// quiet returns for how long nothing has come.
+// quiet returns the time since data was last received.
 func (l *link) quiet() time.Duration { return time.Since(l.begin) - time.Duration(l.heard.Load()) }
 
+// live reports whether the connection is open.
 func (l *link) live() bool {
 	select {
 	case <-l.ended:
@@ -67,11 +68,14 @@ func (l *link) live() bool {
 	}
 }
 
-// send writes a frame if there is room for it at once. The reader learns of the end; but the kernel tells once only that
-// a connection was reset, and who reads after a write was told so sees an end in order.
+// send sends a frame if the kernel has room for it at once, and drops it otherwise. It returns no
+// error, because the reader detects the end of the connection. But the kernel reports a reset only
+// once: if a write has received this error, the reader sees an orderly close. Therefore [link.try]
+// records it.
 func (l *link) send(frame ...byte) { l.conn.offer(l.try, frame...) }
 
-// try sends what there is room for at once, and returns how many bytes that is.
+// try sends as much of a record as the kernel has room for at once, and returns the number of
+// bytes.
 func (l *link) try(record []byte) (sent int) {
 	if l.raw == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(slowWrite))
@@ -83,22 +87,24 @@ func (l *link) try(record []byte) (sent int) {
 		if sent = max(n, 0); errors.Is(err, unix.ECONNRESET) {
 			l.reset.Store(true)
 		}
-		return true // whatever it said, we don't wait
+		return true // done, whatever the error is: never wait until the socket is writable
 	})
 	return sent
 }
 
-// sayGoodbye waits a moment for the other side to hear it.
+// sayGoodbye sends a goodbye message, and waits at most 100 ms for the other side to receive it.
 func (l *link) sayGoodbye() {
 	l.send(frameGoodbye)
 	pause.Until(l.ended, lingering)
 }
 
-// read hands over what comes until the end, tells how it ended and closes the connection. code is that of frameOver.
+// read passes received frames to on until the connection ends. Then it records how the connection
+// ended, and closes it. The second argument of on is the exit code after a frameOver, and otherwise
+// 0.
 func (l *link) read(on func(frame, code byte)) {
 	l.how = l.frames(on)
 	if l.how == Left {
-		l.send(frameGoodbye) // so that the other side knows that it was heard
+		l.send(frameGoodbye) // so that the other side knows that it was received
 	}
 	if l.how == Broken {
 		abort(l.conn.Conn)
@@ -107,6 +113,8 @@ func (l *link) read(on func(frame, code byte)) {
 	close(l.ended)
 }
 
+// frames passes received frames to on until the connection ends, and returns how it ended. An
+// unknown frame counts as a broken connection.
 func (l *link) frames(on func(frame, code byte)) Parting {
 	over := false
 	for {
@@ -136,8 +144,8 @@ func (l *link) frames(on func(frame, code byte)) Parting {
 	}
 }
 
-// abort ends the connection so that the other side sees it broken, and waits for us: an end in order would be taken
-// for our death.
+// abort resets the connection. The other side then treats it as broken, and waits for a new one,
+// whereas an orderly close would look like the death of this daemon.
 func abort(conn net.Conn) {
 	if socket, ok := conn.(interface{ SetLinger(int) error }); ok {
 		_ = socket.SetLinger(0)
@@ -145,8 +153,9 @@ func abort(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// finish ends the connection in order: the other side reads all that was sent and closes its own end, which our reader
-// waits for a moment. What we had not read would make our kernel reset the connection.
+// finish closes the connection in order: it closes the sending direction, and the reader waits at
+// most 100 ms until the other side has read all data and closes its end. If this side closed the
+// connection with unread data, its kernel would reset it.
 func (l *link) finish() {
 	if l.conn.CloseWrite() == nil {
 		_ = l.conn.SetReadDeadline(time.Now().Add(lingering))
@@ -155,14 +164,15 @@ func (l *link) finish() {
 	_ = l.conn.Close()
 }
 
-// seat is a peer's place: the connection that it has now, whose news is told in order.
+// seat is the slot of a peer: it has the peer's present connection. Events of one slot are reported
+// in order.
 type seat struct {
-	telling sync.Mutex           // held from a change of link until it is told of
-	link    atomic.Pointer[link] // nil before the first, and after one was lost for good
-	known   bool                 // somebody has had it, guarded by telling
+	telling sync.Mutex           // held while link changes and the change is reported
+	link    atomic.Pointer[link] // nil before the first connection, and after one was lost for good
+	known   bool                 // it has had a connection before; guarded by the mutex
 }
 
-// live returns the connection if there is one.
+// live returns the connection if it is open, and otherwise nil.
 func (s *seat) live() *link {
 	if l := s.link.Load(); l != nil && l.live() {
 		return l
@@ -170,14 +180,15 @@ func (s *seat) live() *link {
 	return nil
 }
 
-// send writes a frame where there is a connection.
+// send sends a frame if there is an open connection.
 func (s *seat) send(frame ...byte) {
 	if l := s.live(); l != nil {
 		l.send(frame...)
 	}
 }
 
-// takeLocked gives the place to l. The connection that had it is closed, and its peer is not told of as gone.
+// takeLocked puts l into the slot. It closes the previous connection without reporting that the
+// peer is gone. The slot's mutex must be held.
 func (s *seat) takeLocked(l *link) {
 	if old := s.link.Swap(l); old != nil {
 		close(old.replaced)
@@ -185,7 +196,8 @@ func (s *seat) takeLocked(l *link) {
 	}
 }
 
-// lose empties the place and tells so, unless l has lost it already.
+// lose empties the slot and calls the given function. It does nothing if l is not in the slot any
+// more.
 func (s *seat) lose(l *link, tell func()) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
@@ -194,8 +206,9 @@ func (s *seat) lose(l *link, tell func()) {
 	}
 }
 
-// follow hands over what comes on l until its end, which comes with that of ctx, and tells how it parted if it isn't
-// back in time. l has the place.
+// follow serves l, which must be in the slot. It passes received frames to on until the connection
+// or ctx ends. If the peer does not reconnect in time, it passes the reason for the end of the
+// connection to gone.
 func (s *seat) follow(ctx context.Context, cfg Config, l *link, on func(frame, code byte), gone func(Parting)) {
 	defer context.AfterFunc(ctx, l.finish)()
 	l.read(on)
@@ -203,7 +216,7 @@ func (s *seat) follow(ctx context.Context, cfg Config, l *link, on func(frame, c
 	defer patience.Stop()
 	select {
 	case <-patience.C:
-		if ctx.Err() == nil { // or it was we who have ended it
+		if ctx.Err() == nil { // not if this side has ended it
 			s.lose(l, func() { gone(l.how) })
 		}
 	case <-l.replaced:

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network makes the connections: TCP, or one in memory for tests.
+// Network makes connections: by TCP, or in memory for tests.
 type Network interface {
-	// Listen takes a port that the kernel picks, on all addresses, IPv4 and IPv6.
+	// Listen listens on a port that the kernel picks, on all addresses, IPv4 and IPv6.
 	Listen() (net.Listener, error)
+	// Dial connects to an address, which is a host and a port.
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
@@ -21,14 +22,14 @@ type TCP struct{}
 
 var _ Network = TCP{}
 
-// Keepalives are off, for who is silent is ours to judge; Go's own default is to send at once and to have no
-// TCP_USER_TIMEOUT.
+// noKeepAlive turns TCP keepalives off, because heartbeats detect silent peers. By default, Go
+// sends keepalives, and sets no TCP_USER_TIMEOUT.
 const noKeepAlive = -1
 
-// Listen implements Network. Without IPv6 in the kernel it is for IPv4 alone.
+// Listen implements Network. If the kernel has no IPv6, it listens on IPv4 only.
 func (TCP) Listen() (net.Listener, error) {
 	listen := net.ListenConfig{KeepAlive: noKeepAlive}
-	listen.SetMultipathTCP(false) // it would hide what TCP_INFO tells
+	listen.SetMultipathTCP(false) // it would hide the values of TCP_INFO
 	return listen.Listen(context.Background(), "tcp", ":0")
 }
 
@@ -38,21 +39,23 @@ func (TCP) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return dial.DialContext(ctx, "tcp", address)
 }
 
-// Evidence is what the kernels say of a peer that is silent.
+// Evidence is what this node's kernel knows about a connection and the peer's kernel.
 type Evidence struct {
 	Connected bool
-	Answers   bool          // its kernel has acknowledged what we have sent, and lately
-	Quiet     time.Duration // since its kernel was last heard of
+	Answers   bool          // the peer's kernel has acknowledged recent data
+	Quiet     time.Duration // time since the last packet of the peer's kernel
 }
 
-// A witness is a connection without a kernel that can give the evidence itself.
+// witness is a connection without a kernel, as in tests, which provides the evidence itself.
 type witness interface{ Evidence() Evidence }
 
-// A kernel may hold back its acknowledgement, in the hope of data to send with it, for as long as this.
+// delayedAck is the maximum time by which a kernel delays an acknowledgement, to send it together
+// with data.
 const delayedAck = 300 * time.Millisecond
 
-// evidence asks our kernel, where there is a connection, for what it knows of the peer's. We send something each beat, and so a kernel that is well
-// was heard of within two. One thing may have been lost in passing, and be sent again.
+// evidence returns what this node's kernel knows about the connection, or the zero value if l is
+// nil. Both sides send data at each heartbeat interval, so that a healthy kernel acknowledges
+// within two intervals. One retransmission is allowed, because a single packet may get lost.
 func (l *link) evidence(beat time.Duration) Evidence {
 	if l == nil {
 		return Evidence{}
@@ -72,8 +75,9 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	return Evidence{Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck, Quiet: quiet}
 }
 
-// LinkDown tells whether the interface that has this address is down or has no carrier, and its name. An address that
-// no interface has any more is down too, and has no name: a kernel takes an interface's IPv6 addresses from it.
+// LinkDown reports whether the network interface with this address is down or has no carrier, and
+// returns its name. If no interface has the address, it also reports true, without a name, because
+// a kernel removes the IPv6 addresses of an interface that goes down.
 func LinkDown(addr netip.Addr) (name string, down bool) {
 	addr = addr.Unmap().WithZone("")
 	interfaces, err := net.Interfaces()

@@ -2,23 +2,26 @@ package lifeline
 
 import "time"
 
-// Config is what both sides of a lifeline agree on.
+// Config is the common configuration of both sides of a peer link.
 type Config struct {
-	Key  []byte        // KeySize bytes, which only daemons and callers of this run have: its secret for SecretName
-	Size int           // nodes, the head included
-	Beat time.Duration // between two beats, each way
-	// Jitter draws by how much a worker's pauses differ, at least 0 and less
-	// than 1; nil: at random.
+	Key  []byte        // the run's secret for [SecretName]: KeySize bytes
+	Size int           // number of nodes, including the head
+	Beat time.Duration // heartbeat interval, in each direction
+	// Jitter returns the random part of a worker's pauses, at least 0 and less than 1. If it is nil,
+	// rand.Float64 is used.
 	Jitter func() float64
 }
 
-// silence is a time within which a peer that is well is always heard of.
+// silence returns the time without data after which a peer counts as silent. A healthy peer always
+// sends something within this time.
 func (c Config) silence() time.Duration { return 4 * c.Beat }
 
-// ComeBackTime is the time for a new connection after one that was Closed. Only then is the peer told of as gone.
+// ComeBackTime is how long a peer may take to reconnect after its connection was closed without a
+// goodbye message. After that it is reported as gone.
 const ComeBackTime = 30 * time.Millisecond
 
-// patience is the time a peer has to reconnect after its connection has ended like this; only then is it told of as gone.
+// patience returns how long a peer may take to reconnect after its connection has ended in the
+// given way. After that it is reported as gone.
 func (c Config) patience(how Parting) time.Duration {
 	switch how {
 	case Closed:
@@ -30,16 +33,17 @@ func (c Config) patience(how Parting) time.Duration {
 	}
 }
 
-// Parting tells how a connection ended for good.
+// Parting describes how a connection has ended for good.
 type Parting int
 
 const (
-	Left    Parting = iota // it said goodbye
-	Closed                 // its kernel closed it in order, without a goodbye: the daemon has ended
+	Left    Parting = iota // after a goodbye message
+	Closed                 // in order but without a goodbye message, so the daemon has died
 	Broken                 // it was reset, or the network failed otherwise
-	Refused                // on a worker: the head's kernel says that nobody listens any more, so the head's daemon has died
+	Refused                // on a worker: the head's port is closed, so the head's daemon has died
 )
 
 var partings = []string{Left: "left", Closed: "closed", Broken: "broken", Refused: "refused"}
 
+// String returns the lower-case name of the constant.
 func (p Parting) String() string { return partings[p] }

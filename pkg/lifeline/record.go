@@ -11,48 +11,48 @@ import (
 	"github.com/flynn/noise"
 )
 
-// A record is a length of two bytes, that of the ciphertext which follows. The ciphertext ends with
-// its tag. Its nonce is the number of records sent before, so a record that is repeated, left out
-// or moved does not decrypt.
+// A record is a length of two bytes, and a ciphertext of that length, which ends with its
+// authentication tag. Its nonce is the number of records sent before, so that a record that is
+// repeated, dropped or moved cannot be decrypted.
 const (
 	recordHeader = 2
 	maxPayload   = 16 << 10
 	maxRecord    = recordHeader + maxPayload + tagSize
-	// smallRecord is the room for received records that each connection has: some frames of a link.
+	// smallRecord is the size of the receive buffer that each connection has: room for some frames.
 	smallRecord = 64
-	// maxFrame is the largest payload of offer.
+	// maxFrame is the maximum payload of [secureConn.offer].
 	maxFrame = 2
 )
 
-// errForged means that a record was not sent by the other side, or not at this place.
+// errForged means that a record was not sent by the other side, or not at this position.
 var errForged = errors.New("cannot decrypt a record: what was sent has been changed on its way")
 
-// records are buffers for one record each.
+// records is a pool of buffers for one record each.
 var records = sync.Pool{New: func() any { return new([maxRecord]byte) }}
 
-// secureConn is a connection whose sides have both proven that they know the key. What is written
-// to it is encrypted and authenticated. Write is safe for concurrent use, also with Read; Read is
-// for one goroutine at a time. An idle connection holds no buffer but the small one.
+// secureConn is an encrypted and authenticated connection, on which both sides have proven that
+// they know the key. Write is safe for concurrent use, also with Read. Read is for one goroutine at
+// a time. An idle connection needs only the small receive buffer.
 type secureConn struct {
 	net.Conn // carries the records
 
 	receives *noise.CipherState
-	in       [smallRecord]byte // received and not decrypted: from begin to end
+	in       [smallRecord]byte // received data; from begin to end not decrypted yet
 	begin    int
 	end      int
-	large    *[maxRecord]byte // a record that in has no room for, until it is read; otherwise nil
-	filled   int              // bytes of large that were received
-	plain    []byte           // decrypted and not read, in one of the two buffers
-	failed   error            // errForged, once it has occurred
+	large    *[maxRecord]byte // buffer of a record that does not fit into in; nil once it is read
+	filled   int              // number of bytes received into large
+	plain    []byte           // decrypted data that Read has not returned yet, in one of the two buffers
+	failed   error            // errForged after a record that cannot be decrypted
 
 	sending sync.Mutex
-	sends   *noise.CipherState // guarded by sending
-	broken  error              // a part of a record could not be written; guarded by sending
+	sends   *noise.CipherState // guarded by the write mutex
+	broken  error              // a record was written incompletely; guarded by the write mutex
 	out     [recordHeader + maxFrame + tagSize]byte
-	rest    []byte // of out, what offer could not send; guarded by sending
+	rest    []byte // unsent part of the buffer; guarded by the write mutex
 }
 
-// Read implements net.Conn.
+// Read implements [net.Conn].
 func (c *secureConn) Read(into []byte) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
@@ -78,8 +78,8 @@ func (c *secureConn) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// reject ends the connection, in a way that the other side does not take for the end of this
-// process.
+// reject resets the connection, which does not look like the death of this daemon, and returns
+// errForged.
 func (c *secureConn) reject() error {
 	c.failed = errForged
 	abort(c.Conn)
@@ -87,15 +87,16 @@ func (c *secureConn) reject() error {
 }
 
 // receive returns the ciphertext of the next record, which is valid until the next call. It can be
-// called again after an error of the network, for example when a deadline has passed.
+// called again after a network error, for example when a deadline has passed.
 func (c *secureConn) receive() ([]byte, error) {
 	if err := c.fill(recordHeader); err != nil {
 		return nil, err
 	}
 	size := int(binary.BigEndian.Uint16(c.in[c.begin:]))
 	if size <= tagSize || size > maxPayload+tagSize {
-		return nil, c.reject() // no side sends such a record
+		return nil, c.reject() // neither side sends such a record
 	}
+	// A small record is received into the small buffer.
 	if whole := recordHeader + size; whole <= len(c.in) {
 		if err := c.fill(whole); err != nil {
 			return nil, err
@@ -104,6 +105,8 @@ func (c *secureConn) receive() ([]byte, error) {
 		c.begin += whole
 		return record, nil
 	}
+	// A large record is received into a buffer of the pool. Begin with what the small buffer has of
+	// it.
 	if c.large == nil {
 		c.large = records.Get().(*[maxRecord]byte)
 		c.filled = copy(c.large[:], c.in[c.begin+recordHeader:c.end])
@@ -119,7 +122,7 @@ func (c *secureConn) receive() ([]byte, error) {
 	return c.large[:size], nil
 }
 
-// fill receives until in holds that many bytes.
+// fill receives until the small buffer has the given number of bytes.
 func (c *secureConn) fill(bytes int) error {
 	if c.begin == c.end || c.begin+bytes > len(c.in) {
 		c.begin, c.end = 0, copy(c.in[:], c.in[c.begin:c.end])
@@ -138,7 +141,8 @@ func (c *secureConn) fill(bytes int) error {
 	return nil
 }
 
-// truncated returns the error of a connection that ends within a record.
+// truncated returns the error of a connection that ends within a record: io.ErrUnexpectedEOF
+// instead of io.EOF.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -146,13 +150,13 @@ func truncated(err error) error {
 	return err
 }
 
-// seal appends a record to out. It needs sending.
+// seal appends data to out as an encrypted record. The write mutex must be held.
 func (c *secureConn) seal(out, payload []byte) ([]byte, error) {
 	out = binary.BigEndian.AppendUint16(out, uint16(len(payload)+tagSize))
 	return c.sends.Encrypt(out, nil, payload)
 }
 
-// Write implements net.Conn. Up to 16 KiB are one record, and are passed to the network at once.
+// Write implements [net.Conn]. It sends up to 16 KiB as one record, with one write to the network.
 func (c *secureConn) Write(data []byte) (written int, err error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -172,9 +176,9 @@ func (c *secureConn) Write(data []byte) (written int, err error) {
 	return written, c.broken
 }
 
-// offer sends a frame of at most maxFrame bytes as a record if try, which returns how many bytes it
-// has sent, sends it at once. What it has not sent of the record goes before the next one, and
-// until it has gone frames are dropped.
+// offer sends a frame of at most maxFrame bytes as one record, without waiting. try sends as much
+// of it as possible at once, and returns the number of bytes. The unsent rest of a record is sent
+// before the next one. Until it is sent, offer drops frames.
 func (c *secureConn) offer(try func(record []byte) int, frame ...byte) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -192,7 +196,7 @@ func (c *secureConn) offer(try func(record []byte) int, frame ...byte) {
 	c.rest = record[try(record):]
 }
 
-// writeFixed sends bytes whose number both sides know.
+// writeFixed sends an encrypted payload without a length, because both sides know its size.
 func (c *secureConn) writeFixed(payload ...byte) error {
 	sealed, err := c.sends.Encrypt(nil, nil, payload)
 	if err == nil {
@@ -201,7 +205,7 @@ func (c *secureConn) writeFixed(payload ...byte) error {
 	return err
 }
 
-// readFixed receives bytes whose number both sides know.
+// readFixed receives a payload that the other side sends by [secureConn.writeFixed].
 func (c *secureConn) readFixed(payload []byte) error {
 	sealed := make([]byte, len(payload)+tagSize)
 	if _, err := io.ReadFull(c.Conn, sealed); err != nil {
@@ -213,7 +217,7 @@ func (c *secureConn) readFixed(payload []byte) error {
 	return nil
 }
 
-// CloseWrite ends what this side sends, if the network can do that.
+// CloseWrite ends the sending direction, if the network supports that.
 func (c *secureConn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {

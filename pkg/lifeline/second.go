@@ -12,25 +12,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Purpose is what a worker calls a second time for: the data of such a connection is not to delay the beats.
+// Purpose is what an additional connection of a worker is for. Additional connections exist so that
+// other data does not delay heartbeats.
 type Purpose uint32
 
-// The purposes, each a bit of the rank that a worker claims.
+// The purposes. Each is a bit in the node index that a worker claims.
 const (
-	ForMeeting Purpose = 1 << 31 // its ranks meet those of the others
-	ForRemote  Purpose = 1 << 30 // commands are run on other nodes
-	ForDoctor  Purpose = 1 << 29 // bringupd doctor looks whether the head can be reached, and what time it has
+	ForMeeting Purpose = 1 << 31 // the rendezvous of ranks
+	ForRemote  Purpose = 1 << 30 // commands on other nodes
+	ForDoctor  Purpose = 1 << 29 // connection tests and clock comparison of bringupd doctor
 )
 
+// purposes is a mask of all purposes.
 const purposes = uint32(ForMeeting | ForRemote | ForDoctor)
 
-// Serve is what has a worker's connection from then on, until ctx ends, and closes it.
+// Serve handles an additional connection of a worker until the other side or ctx ends, and closes
+// it.
 type Serve = func(ctx context.Context, rank int, conn io.ReadWriteCloser)
 
-// Meet has workers let in that call for a purpose. It comes before Run.
+// Meet makes the head accept additional connections for a purpose, and sets their handler. It must
+// be called before Run.
 func (h *Head) Meet(purpose Purpose, serve Serve) { h.second[purpose] = serve }
 
-// Caller is Call, whenever there is something to say.
+// Caller returns a function that calls [Call] with these arguments.
 func Caller(
 	purpose Purpose, key []byte, rank int, network Network, addresses []string,
 ) func(context.Context) (io.ReadWriteCloser, error) {
@@ -39,8 +43,9 @@ func Caller(
 	}
 }
 
-// Call returns a connection of a worker that Meet's serve has the other end of, from the first of the head's addresses
-// that answers. A head that strangers keep busy drops the oldest connections, which may be ours: Call tries again then.
+// Call opens an additional connection of a worker to the head, for the handler that was set by
+// [Head.Meet]. It tries the head's addresses in turn. A head with too many connections before their
+// handshakes closes the oldest, which may be this one: then it tries again.
 func Call(ctx context.Context, purpose Purpose, key []byte, rank int, network Network, addresses []string) (net.Conn, error) {
 	from := caller{network: network, key: key, rank: rank | int(purpose)}
 	draw(from.self[:])
@@ -52,10 +57,12 @@ func Call(ctx context.Context, purpose Purpose, key []byte, rank int, network Ne
 	}
 }
 
-// lastCallPause is about the longest pause between two calls.
+// lastCallPause is about the longest pause between two tries: [Call] gives up instead of waiting
+// longer.
 const lastCallPause = 320 * time.Millisecond
 
-// callAll tries the addresses in turn. dropped reports whether one of them took the call and ended it.
+// callAll tries the addresses in turn. dropped reports whether a server has accepted the
+// connection, and closed it before the end of the handshake.
 func (c caller) callAll(ctx context.Context, addresses []string) (conn net.Conn, dropped bool, err error) {
 	err = errors.New("the head offers no lifelines")
 	for _, address := range addresses {

@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// Overdue is how many beats late a sign over a lifeline may come before the
-// files are looked at for one.
+// Overdue is the number of heartbeat intervals after which a heartbeat on a link is late. Then the
+// run directory is polled for heartbeat files.
 const Overdue = 2
 
-// Signs are when the peers were last heard over their lifelines. It is safe for
-// concurrent use.
+// Signs records when each peer last sent a heartbeat on its link. It is safe for concurrent use.
 type Signs struct {
-	beat time.Duration // what lies between two signs of a peer that is well
+	beat time.Duration // heartbeat interval
 
 	mu      sync.Mutex
 	peers   map[int]Sign // guarded by mu
-	running bool         // the job does; guarded by mu
-	bears   bool         // nobody needs the share now: a peer whose share hangs is as good as any; guarded by mu
-	// A daemon that was stopped, or had no processor, finds at its return that
-	// it has heard nobody for long: what is there to be heard comes first.
-	ticked time.Time // when this daemon last ran, as far as it knows; guarded by mu
-	woke   time.Time // when it came back from not having run; guarded by mu
+	running bool         // the job runs; guarded by mu
+	bears   bool         // the job tolerates an unresponsive shared file system; guarded by mu
+	// After a pause (this daemon was stopped, or had no processor) all peers seem to have been silent
+	// for long. The time of the pause must not count, because the daemon has not yet received the data
+	// that has arrived meanwhile.
+	ticked time.Time // time of the last call of [Signs.Tick]; guarded by mu
+	woke   time.Time // end of the last pause of this daemon; guarded by mu
 }
 
-// Sign is what was heard of one peer.
+// Sign is the state of one peer.
 type Sign struct {
 	Connected bool
-	Sick      bool    // its own share does not answer it
-	Parting   Parting // how it ended, where it is connected no more
+	Sick      bool    // the shared file system is unresponsive on the peer
+	Parting   Parting // reason for the end of its connection, if it is not connected any more
 
-	heard time.Time // well, or of use all the same
-	spoke time.Time // well or sick
+	heard time.Time // time of the last heartbeat that counts: see [Signs.Hear]
+	spoke time.Time // time of the last heartbeat of any kind
 }
 
-// NewSigns returns the signs of peers that beat so often.
+// NewSigns returns [Signs] without peers. The heartbeat interval is beat.
 func NewSigns(beat time.Duration) *Signs {
 	return &Signs{beat: beat, peers: make(map[int]Sign), ticked: time.Now()}
 }
 
-// Connect notes that the peer can be heard from now on.
+// Connect records that the peer is connected.
 func (s *Signs) Connect(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,22 +48,22 @@ func (s *Signs) Connect(rank int) {
 	s.peers[rank] = Sign{Connected: true, heard: now, spoke: now}
 }
 
-// Run notes that the job runs, and whether a share that hangs is outwaited.
+// Run records that the job runs, and whether it tolerates an unresponsive shared file system.
 func (s *Signs) Run(outwaits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running, s.bears = true, outwaits
 }
 
-// Runs tells whether the job runs.
+// Runs reports whether the job runs.
 func (s *Signs) Runs() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running
 }
 
-// Hear notes a sign of life. Of a peer whose share hangs it does not count as one
-// where that is of no use to the others.
+// Hear records a heartbeat of the peer. If the shared file system is unresponsive on the peer
+// (sick), the heartbeat counts only if the job tolerates that.
 func (s *Signs) Hear(rank int, sick bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Signs) Hear(rank int, sick bool) {
 	s.peers[rank] = p
 }
 
-// Part notes that the peer can't be heard any more.
+// Part records that the peer is not connected any more, and the reason.
 func (s *Signs) Part(rank int, how Parting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Signs) Part(rank int, how Parting) {
 	s.peers[rank] = p
 }
 
-// Of is what is known of the peer; false where it never was connected.
+// Of returns the state of the peer. It returns false if the peer was never connected.
 func (s *Signs) Of(rank int) (Sign, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +92,8 @@ func (s *Signs) Of(rank int) (Sign, bool) {
 	return p, ever
 }
 
-// Last returns when the peer was last heard; false where there is nothing to
-// Hear it by.
+// Last returns the time of the last heartbeat of the peer that counts. It returns false if the peer
+// is not connected.
 func (s *Signs) Last(rank int, now time.Time) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Signs) Last(rank int, now time.Time) (time.Time, bool) {
 	return s.latest(p.heard, now), p.Connected
 }
 
-// latest returns when a sign came that was noted at that time: where this daemon
-// did not run since, not before its return. It needs mu.
+// latest returns the effective time of a heartbeat that was received at noted: if this daemon has
+// paused since, the end of the pause. mu must be held.
 func (s *Signs) latest(noted, now time.Time) time.Time {
 	switch {
 	case now.Sub(s.ticked) > Overdue*s.beat:
@@ -114,7 +114,8 @@ func (s *Signs) latest(noted, now time.Time) time.Time {
 	}
 }
 
-// Well tells whether so many peers are connected and heard in time.
+// Well reports whether at least the given number of peers is known, and all are connected and on
+// time.
 func (s *Signs) Well(peers int, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +130,8 @@ func (s *Signs) Well(peers int, now time.Time) bool {
 	return true
 }
 
-// Quiet is for how long the peer has not been heard, well or sick, whether it is
-// connected or not; false where it never was.
+// Quiet returns the time since the peer last sent a heartbeat of any kind, whether it is connected
+// or not. It returns false if the peer was never connected.
 func (s *Signs) Quiet(rank int, now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +139,8 @@ func (s *Signs) Quiet(rank int, now time.Time) (time.Duration, bool) {
 	return now.Sub(s.latest(p.spoke, now)), ever
 }
 
-// Sick are the peers, in order, that say that the share does not answer them.
+// Sick returns the sorted node indices of the connected peers on which the shared file system is
+// unresponsive.
 func (s *Signs) Sick() (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +153,8 @@ func (s *Signs) Sick() (ranks []int) {
 	return ranks
 }
 
-// Silence is for how long nobody has been heard, well or sick; false where
-// nobody ever was.
+// Silence returns the time since any peer last sent a heartbeat of any kind. It returns false if no
+// peer was ever connected.
 func (s *Signs) Silence(now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +167,7 @@ func (s *Signs) Silence(now time.Time) (time.Duration, bool) {
 	return now.Sub(s.latest(newest, now)), len(s.peers) > 0
 }
 
-// Tick notes that this daemon runs; it is to be called twice a beat.
+// Tick records that this daemon runs. It must be called twice per heartbeat interval.
 func (s *Signs) Tick(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

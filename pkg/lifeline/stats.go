@@ -6,17 +6,16 @@ import (
 	"net"
 )
 
-// Stats is what a head has seen of its lifelines.
+// Stats are the head's statistics of peer links.
 type Stats struct {
-	Connected  int // now
-	Reconnects int // of ranks that had been connected before
-	// Strangers are the connections that were not let in, by what was wrong with
-	// them; nil where there were none.
+	Connected  int // number of workers that are connected now
+	Reconnects int // number of connections of workers that had been connected before
+	// Strangers has the number of rejected connections by reason. It is nil if there were none.
 	Strangers map[string]int
 }
 
-// stranger is why somebody is not let in.
-type stranger struct{ word, text string } // the one for Stats, the other for people
+// stranger is the error of a rejected connection.
+type stranger struct{ word, text string } // the key in Stats, and the message
 
 func (s *stranger) Error() string { return s.text }
 
@@ -29,13 +28,13 @@ var (
 	errCrowded   = &stranger{"crowded_out", "there were too many at once"}
 )
 
-// turnAway counts a stranger that is not let in.
+// turnAway counts a rejected connection. An err that is not a stranger counts as errLate.
 func (h *Head) turnAway(err error) {
 	why, known := errors.AsType[*stranger](err)
 	if !known {
 		why = errLate
 	}
-	if !known && errors.Is(err, net.ErrClosed) { // by us: it was crowded out and is counted, or we have ended
+	if !known && errors.Is(err, net.ErrClosed) { // this side has closed it: it is counted already, or the head has ended
 		return
 	}
 	h.mu.Lock()
@@ -43,7 +42,7 @@ func (h *Head) turnAway(err error) {
 	h.strange(why)
 }
 
-// strange counts a stranger. It needs mu.
+// strange counts a rejected connection. mu must be held.
 func (h *Head) strange(why *stranger) {
 	if h.stats.Strangers == nil {
 		h.stats.Strangers = make(map[string]int)
@@ -51,7 +50,7 @@ func (h *Head) strange(why *stranger) {
 	h.stats.Strangers[why.word]++
 }
 
-// Stats returns what the head has seen until now.
+// Stats returns the statistics so far.
 func (h *Head) Stats() Stats {
 	h.mu.Lock()
 	stats := h.stats

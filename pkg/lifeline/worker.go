@@ -15,52 +15,56 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// HeadPeer is what a worker's side tells of. The calls come from several goroutines and must not block for long.
+// HeadPeer handles the events of the head on a worker's side. Its methods are called from several
+// goroutines and must not block for long.
 type HeadPeer interface {
 	Connected()       // the head has proven itself: for the first time, or again
-	Heard(nudge bool) // a beat, or a nudge: this node is to look
-	Over(code int)    // the run ends by this code, also for who can't look
-	// Gone: the connection has ended for good. It is called with Refused, also where there never was a connection, when
-	// the head's kernel has taken a call and later refuses one. Who took that call had not proven to be the head. It is
-	// called with Broken as soon as calls are refused, too, and may be followed by Connected then.
+	Heard(nudge bool) // a heartbeat, or a notification to poll
+	Over(code int)    // the run's exit code, for workers that cannot read the run directory
+	// Gone is called when the connection has ended for good. If the connection was broken, it is
+	// called with [Broken] as soon as the head refuses a new connection, and [HeadPeer.Connected] may
+	// follow. It is called with [Refused] even if there never was a complete connection: if the head's
+	// kernel has accepted a connection and later refuses one, although the side that accepted it has
+	// not proven to be the head.
 	Gone(how Parting)
-	Rejected(reason string) // another daemon of this rank is connected already: this one must end
+	Rejected(reason string) // another daemon of this node is connected already: this one must end
 }
 
 const (
-	// dialTime is how long one address may take to answer.
+	// dialTime is the timeout for one address.
 	dialTime = time.Second
-	// The pauses between two tries double: from firstPause to half a beat where there was a connection before, from
-	// firstCalmPause to lastCalmPause where there never was one.
+	// The pauses between two tries double: after a connection was lost, from firstPause to half a
+	// heartbeat interval; before the first connection, from firstCalmPause to lastCalmPause.
 	firstPause     = 10 * time.Millisecond
 	firstCalmPause = 100 * time.Millisecond
 	lastCalmPause  = 15 * time.Second
 )
 
-// Worker is a worker's side of its lifeline.
+// Worker is a worker's side of its peer link.
 type Worker struct {
 	caller
 	cfg       Config
 	offered   []string // the head's addresses
-	addresses []string // the same, the one that has worked first; keep's
-	early     early    // keep's
+	addresses []string // the same, the one that worked last first; used by the connecting goroutine
+	early     early    // used by the connecting goroutine
 	head      HeadPeer
 	shareSick func() bool
 	summoned  func() // may be nil
 
-	seat   seat // the head's
+	seat   seat // the head's slot
 	nudged chan struct{}
-	asked  chan struct{}              // the head wants a beat now
-	local  atomic.Pointer[netip.Addr] // of the last connection
+	asked  chan struct{}              // the head requests a heartbeat now
+	local  atomic.Pointer[netip.Addr] // this node's address of the last connection
 	tasks  sync.WaitGroup
 
-	leaving atomic.Bool     // we have said goodbye: what comes of it is no news
-	over    context.Context // ends once there is nothing left to do
+	leaving atomic.Bool     // the goodbye message was sent: the end of the connection is not reported
+	over    context.Context // ends when the worker needs no connection any more
 	end     context.CancelFunc
 }
 
-// NewWorker returns the worker's side, which Run connects to one of the head's addresses: host and port. shareSick
-// tells, before each beat, whether this node's share does not answer.
+// NewWorker returns the worker's side of the peer link of the node with index rank. Run connects it
+// to one of the head's addresses (host and port). Before each heartbeat, shareSick reports whether
+// the shared file system is unresponsive on this node.
 func NewWorker(
 	cfg Config, rank int, network Network, addresses []string, head HeadPeer, shareSick func() bool,
 ) *Worker {
@@ -77,12 +81,12 @@ func NewWorker(
 	return w
 }
 
-// Heed has the worker call a second time, to run a command, where the head wants that. It comes before Run; summoned must
-// not block.
+// Heed sets a function that opens an additional connection, to run a command, when the head
+// requests one. It must be called before Run. The function must not block.
 func (w *Worker) Heed(summoned func()) { w.summoned = summoned }
 
-// Run keeps the worker connected until ctx ends, either side says goodbye or the head rejects this daemon. It waits
-// for all its goroutines.
+// Run keeps the worker connected until ctx ends, either side sends a goodbye message or the head
+// rejects this daemon. It waits for all its goroutines.
 func (w *Worker) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,11 +100,13 @@ func (w *Worker) Run(ctx context.Context) {
 	w.tasks.Wait()
 }
 
-// Nudge makes the head look now. It never blocks, and nudges merge. Without a connection it is lost: the head looks
-// when there is one again.
+// Nudge makes the head poll the run directory now. It never blocks. Several calls may result in one
+// notification. Without a connection it has no effect, because the head polls when there is one
+// again.
 func (w *Worker) Nudge() { pause.Ring(w.nudged) }
 
-// Farewell says goodbye, so that the head does not take our end for a death, and waits a moment for it to hear that.
+// Farewell sends a goodbye message, so that the end of this daemon does not look like a failure,
+// and waits at most 100 ms for the head to receive it.
 func (w *Worker) Farewell() {
 	w.leaving.Store(true)
 	if l := w.seat.live(); l != nil {
@@ -109,10 +115,11 @@ func (w *Worker) Farewell() {
 	w.end()
 }
 
-// Evidence tells what the kernels say of the head.
+// Evidence returns what this node's kernel knows about the connection to the head.
 func (w *Worker) Evidence() Evidence { return w.seat.live().evidence(w.cfg.Beat) }
 
-// LocalAddress returns this node's address in the connection, or in the last one; it is invalid where there was none.
+// LocalAddress returns this node's address on the present connection, or on the last one. It is
+// invalid if there was none.
 func (w *Worker) LocalAddress() netip.Addr {
 	if addr := w.local.Load(); addr != nil {
 		return *addr
@@ -120,7 +127,7 @@ func (w *Worker) LocalAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// send writes the beats and the nudges.
+// send sends heartbeats and notifications.
 func (w *Worker) send(ctx context.Context) {
 	ticker := time.NewTicker(w.cfg.Beat)
 	defer ticker.Stop()
@@ -138,6 +145,7 @@ func (w *Worker) send(ctx context.Context) {
 	}
 }
 
+// beat returns the frame of a heartbeat.
 func (w *Worker) beat() byte {
 	if w.shareSick() {
 		return frameSickBeat
@@ -145,9 +153,10 @@ func (w *Worker) beat() byte {
 	return frameBeat
 }
 
-// keep dials whenever there is no connection, or a silent one: what the network lost while it was down is not sent
-// again for seconds, and a new connection is made sooner. The silent one stays, for it may wake up and it can be asked
-// for evidence.
+// keep connects to the head if there is no connection, or if the connection is silent: packets that
+// were lost while the network was down are sent again only after seconds, and a new connection is
+// faster. The silent connection stays open until then, because it may recover, and because it
+// provides information about the head's kernel.
 func (w *Worker) keep(ctx context.Context) {
 	var l *link
 	wait, most := firstCalmPause, lastCalmPause
@@ -155,9 +164,11 @@ func (w *Worker) keep(ctx context.Context) {
 		if l != nil && l.live() {
 			w.hold(l)
 		}
+		// The head has sent a goodbye message, or this side needs no connection any more.
 		if parted := l != nil && !l.live() && l.how == Left; parted || w.leaving.Load() || ctx.Err() != nil {
 			return
 		}
+		// Connect again. Retry soon after a connection was lost, but slowly before the first one.
 		before := w.early.took
 		fresh := w.dialAll(ctx)
 		switch {
@@ -165,25 +176,26 @@ func (w *Worker) keep(ctx context.Context) {
 			l = fresh
 			wait, most = firstPause, max(w.cfg.Beat/2, firstPause)
 			continue
-		case before != w.early.took: // a call was taken: it is time to come back and see
+		case before != w.early.took: // a connection was accepted: retry soon
 			wait = firstPause
 		}
-		if !pause.For(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) { // or all workers would come at once
+		if !pause.For(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) { // jitter, so that not all workers retry at once
 			return
 		}
 		wait = min(2*wait, most)
 	}
 }
 
-// hold returns when the connection has ended, which it does with Run, or is silent, at once where it is.
+// hold waits until the connection has ended or is silent. The connection also ends when the context
+// of Run ends.
 func (w *Worker) hold(l *link) {
 	for left := w.cfg.silence() - l.quiet(); left > 0 && !pause.Until(l.ended, left); {
 		left = w.cfg.silence() - l.quiet()
 	}
 }
 
-// dialAll tries the head's addresses in turn, beginning with the one that has worked, and returns the
-// connection, which has the seat, or nil.
+// dialAll tries the head's addresses in turn, beginning with the one that worked last. It returns
+// the new link, which has its slot, or nil.
 func (w *Worker) dialAll(ctx context.Context) *link {
 	for i, address := range w.addresses {
 		conn, took, err := w.reach(ctx, address)
@@ -209,9 +221,10 @@ func (w *Worker) dialAll(ctx context.Context) *link {
 	return nil
 }
 
-// refused tells, if a connection has ended that was not told of yet, that the head's daemon has died. Where the connection
-// was reset, it tells no more than that: the kernel of a daemon which dies before it has read all that was said to it does
-// so, and so does a firewall that begins to reject.
+// refused is called when the head refuses a connection. If a connection has ended that was not
+// reported yet, it reports how. If that one was closed in order, the refusal proves that the head's
+// daemon has died. If it was reset, nothing is proven, because the kernel of a daemon that dies
+// with unread data resets the connection, but so does a firewall that begins to reject.
 func (w *Worker) refused() {
 	l := w.seat.link.Load()
 	if l == nil || l.live() {
@@ -224,7 +237,7 @@ func (w *Worker) refused() {
 	w.seat.lose(l, func() { w.gone(how) })
 }
 
-// caller is who calls the head.
+// caller connects to the head, for workers and guests.
 type caller struct {
 	network Network
 	key     []byte
@@ -232,9 +245,9 @@ type caller struct {
 	self    identity
 }
 
-// reach makes a connection to the head on which both sides have proven themselves. Where they have not, it tells whether
-// the call was taken. One that fails is aborted: the head may have let us in already, and must not take its end for our
-// death.
+// reach connects to the head and performs the handshake. If that fails, took reports whether the
+// connection was accepted. A failed connection is reset: the head may have accepted this worker
+// already, and must not mistake the end of the connection for the death of its daemon.
 func (c caller) reach(ctx context.Context, address string) (proven *secureConn, took bool, err error) {
 	short, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -252,7 +265,7 @@ func (c caller) reach(ctx context.Context, address string) (proven *secureConn, 
 	return proven, true, nil
 }
 
-// take gives the head's seat to the connection.
+// take puts the connection into the head's slot, reports it, and starts its reader.
 func (w *Worker) take(ctx context.Context, conn *secureConn) *link {
 	l := newLink(conn, w.self)
 	if local, ok := conn.LocalAddr().(*net.TCPAddr); ok {
@@ -264,13 +277,14 @@ func (w *Worker) take(ctx context.Context, conn *secureConn) *link {
 	w.head.Connected()
 	w.seat.telling.Unlock()
 	l.send(w.beat())
-	if w.leaving.Load() { // Farewell may have said it on the one before
+	if w.leaving.Load() { // the goodbye message may have been sent on the previous connection
 		l.send(frameGoodbye)
 	}
 	w.tasks.Go(func() { w.follow(ctx, l) })
 	return l
 }
 
+// follow reads the link until it ends, and reports its frames.
 func (w *Worker) follow(ctx context.Context, l *link) {
 	w.seat.follow(ctx, w.cfg, l, func(frame, code byte) {
 		switch frame {
@@ -290,6 +304,7 @@ func (w *Worker) follow(ctx context.Context, l *link) {
 	}, w.gone)
 }
 
+// gone reports that the connection has ended for good, unless this side has said goodbye.
 func (w *Worker) gone(how Parting) {
 	if !w.leaving.Load() {
 		w.head.Gone(how)

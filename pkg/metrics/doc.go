@@ -1,7 +1,7 @@
-// Package metrics shows a daemon to Prometheus: as a file for the collector of
-// text files of node-exporter, and at an address of this machine alone. It
-// knows how metrics are told, and nothing of what they are.
+// Package metrics exports a daemon's metrics to Prometheus: by a file for the textfile collector of
+// node-exporter, and by HTTP at a loopback address. It implements the format, and does not depend
+// on the metrics themselves.
 //
-// The exposition is written here: the client library would bring ten modules
-// and some megabytes for what is thirty lines.
+// The package does not use Prometheus' client library, which would add ten modules and some
+// megabytes to replace thirty lines.
 package metrics

@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// requestTime bounds one request, of which none takes long.
+// requestTime is the timeout of reading a request, and of writing its response.
 const requestTime = 5 * time.Second
 
-// maxConnections bounds the connections at one time: more than are ever in use, fewer than would leave the daemon
-// without files.
+// maxConnections is the maximum number of open connections. It is more than is ever needed, but
+// small enough to leave file descriptors for the daemon.
 const maxConnections = 64
 
-// connections are those of an endpoint, the oldest first.
+// connections has the open connections of an endpoint, oldest first.
 type connections struct {
 	mu   sync.Mutex
 	open []net.Conn // guarded by mu
 }
 
-// track keeps the connections. It closes the oldest to make room for a new one: any user of this machine can connect.
+// track records the new state of a connection. If there are too many connections, it closes the
+// oldest, because any user of this machine can connect. It is an http.Server's ConnState function.
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,8 +41,8 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Loopback returns an error for an address that others than this machine could
-// reach, or that is none. A port of 0 is one that the kernel picks.
+// Loopback returns an error if address is invalid or could be reached from other machines. With
+// port 0, the kernel picks a port.
 func Loopback(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() {
@@ -50,14 +51,14 @@ func Loopback(address string) error {
 	return nil
 }
 
-// Endpoint answers requests for /metrics, and nothing else.
+// Endpoint is an HTTP server that answers only requests for /metrics.
 type Endpoint struct {
 	listener net.Listener
 	server   *http.Server
-	ended    chan struct{} // closed when nothing is served any more
+	ended    chan struct{} // closed when the server has ended
 }
 
-// Listen answers at a loopback address, until Close.
+// Listen starts an Endpoint at a loopback address. The caller must close it.
 func Listen(address string, source Source) (*Endpoint, error) {
 	if err := Loopback(address); err != nil {
 		return nil, fmt.Errorf("cannot serve metrics at %s: %v", address, err)
@@ -69,7 +70,7 @@ func Listen(address string, source Source) (*Endpoint, error) {
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(source()) // who asked has gone
+		_, _ = w.Write(source()) // ignore the error: the client has gone
 	})
 	e := &Endpoint{
 		listener: listener,
@@ -81,15 +82,15 @@ func Listen(address string, source Source) (*Endpoint, error) {
 	}
 	go func() {
 		defer close(e.ended)
-		_ = e.server.Serve(listener) // it always ends with an error: that it was closed
+		_ = e.server.Serve(listener) // always returns an error, after Close
 	}()
 	return e, nil
 }
 
-// URL is where the metrics are.
+// URL returns the URL of the metrics.
 func (e *Endpoint) URL() string { return "http://" + e.listener.Addr().String() + "/metrics" }
 
-// Close ends the endpoint, and what is being asked of it.
+// Close stops the server, closes its connections, and waits for its end.
 func (e *Endpoint) Close() {
 	_ = e.server.Close()
 	<-e.ended

@@ -9,26 +9,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/files"
 )
 
-// filePace is how often a file is written anew where nothing asks for it: most
-// collectors look about as often.
+// filePace is the interval at which the file is written if [File.Nudge] is not called. Most
+// collectors read it about as often.
 const filePace = 15 * time.Second
 
-// File keeps a file of one daemon's metrics, for as long as the daemon lives.
+// File writes a daemon's metrics to a file as long as the daemon runs.
 type File struct {
 	path   string
 	source Source
 	say    func(error)
-	wrong  bool // the last time it could not be written; the writing goroutine's
+	wrong  bool // the last write has failed; used only by the writing goroutine
 
-	nudge chan struct{} // buffered by one: "write now"
+	nudge chan struct{} // buffered by one: write now
 	stop  chan struct{} // closed by Close, which is called once
 	ended chan struct{} // closed when the writing goroutine has ended
 }
 
-// Keep writes what the source tells into the file at path, which no other daemon
-// writes: every 15 s and at each Nudge. An error is passed to say,
-// from another goroutine; the following ones are not, until a write has
-// succeeded. Close must be called.
+// Keep starts a goroutine that writes the source's metrics to the file at path, every 15 s and
+// after each call of [File.Nudge]. No other daemon may write the same file. If a write fails, the
+// goroutine passes the error to say. It reports no further errors until a write has succeeded. The
+// caller must call Close.
 func Keep(path string, source Source, say func(error)) *File {
 	f := &File{
 		path: path, source: source, say: say,
@@ -38,10 +38,10 @@ func Keep(path string, source Source, say func(error)) *File {
 	return f
 }
 
-// Path is where the file is while the daemon lives.
+// Path returns the path of the file, which exists until Close.
 func (f *File) Path() string { return f.path }
 
-// Nudge asks for the file to be written soon. It does not wait.
+// Nudge makes the file be written soon. It does not wait for that.
 func (f *File) Nudge() {
 	select {
 	case f.nudge <- struct{}{}:
@@ -49,12 +49,13 @@ func (f *File) Nudge() {
 	}
 }
 
+// run writes the file until Close, and then removes it.
 func (f *File) run() {
 	defer close(f.ended)
 	tick := time.NewTicker(filePace)
 	defer tick.Stop()
 	for {
-		// Other users may read it: a node exporter runs as one.
+		// Other users may read the file, because a node-exporter usually runs as another user.
 		err := files.Replace(f.path, f.source(), 0o644)
 		if err != nil && !f.wrong {
 			f.say(fmt.Errorf("cannot write the metrics: %v", err))
@@ -72,8 +73,8 @@ func (f *File) run() {
 	}
 }
 
-// Close removes the file, and waits for that until ctx ends: a file system may
-// hang.
+// Close removes the file. It waits for that until ctx ends, because a file system may hang. It must
+// be called only once.
 func (f *File) Close(ctx context.Context) error {
 	close(f.stop)
 	select {

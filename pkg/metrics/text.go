@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// Source returns the metrics of a daemon as they are at the moment. It may be called
-// from any goroutine, and must not wait for a file system or a network.
+// Source is a function that returns the present metrics of a daemon in the text format. It must be
+// safe for concurrent use, and must not wait for a file system or a network.
 type Source func() []byte
 
-// Text is metrics as Prometheus reads them. It bears no times: a collector of text
-// files refuses them. A family without a sample is left out.
+// Text builds metrics in the text format of Prometheus. Samples have no timestamps, because a
+// textfile collector rejects them. A family without samples is left out.
 type Text struct {
 	text    bytes.Buffer
-	common  string // labels of every sample
+	common  string // formatted labels of every sample
 	name    string
-	heading string // of the family, until it has a sample
+	heading string // the family's comment lines; empty after its first sample
 }
 
-// NewText returns one without a family; each of its samples has the labels, which
-// are names and values in turns.
+// NewText returns an empty Text. Each sample gets the given labels, which are alternating names and
+// values.
 func NewText(labels ...string) *Text { return &Text{common: pairs(labels...)} }
 
-// Family begins one, of the samples that follow.
+// Family begins a family of metrics. The following samples belong to it.
 func (t *Text) Family(name, kind, help string) {
 	t.name = name
 	t.heading = fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// Sample adds one, with labels of its own.
+// Sample adds a sample to the family, with additional labels.
 func (t *Text) Sample(value float64, labels ...string) {
 	t.text.WriteString(t.heading)
 	t.heading = ""
@@ -41,10 +41,10 @@ func (t *Text) Sample(value float64, labels ...string) {
 	fmt.Fprintf(&t.text, "%s{%s} %s\n", t.name, all, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// Bytes returns what was told.
+// Bytes returns the text.
 func (t *Text) Bytes() []byte { return t.text.Bytes() }
 
-// pairs are labels, of names and values in turns.
+// pairs formats labels, given as alternating names and values.
 func pairs(labels ...string) string {
 	var parts []string
 	for i := 0; i+1 < len(labels); i += 2 {

@@ -11,14 +11,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Agent is what takes the place of rsh on a node.
+// Agent is bringupd rsh, which replaces rsh on a node.
 type Agent struct {
-	Socket   string // of the node's daemon
+	Socket   string // path of the socket of this node's daemon
 	Out, Err io.Writer
 }
 
-// Run has a shell on another node run a command, passes on what it prints, and returns its code. Where ctx ends, so does
-// the command. Its error says why there is no code of the command's.
+// Run runs a command in a shell on another node, forwards its output, and returns its exit code. If
+// ctx ends, the command is ended. If there is no exit code, Run returns NoCode and an error with
+// the reason.
 func (a Agent) Run(ctx context.Context, host, command string) (code int, err error) {
 	if a.Socket == "" {
 		return NoCode, fmt.Errorf("cannot run a command on %s: %s is not set; it is for programs that a run's driver starts", host, SocketVariable)
@@ -45,8 +46,10 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 	return ended.Code, nil
 }
 
-// Outside returns the command by which another job than that of the run runs one on a host of its own; nil
-// in the run's job. A job that a driver submits inherits the agent of the driver's mpirun.
+// Outside returns the command that runs a command on a host of this job without bringupd, if the
+// agent runs in another job than the run that has set its environment. This happens if a driver
+// submits a job, which inherits the agent of the driver's mpirun. In the run's own job it returns
+// nil.
 func Outside(environ []string, host, command string) []string {
 	env := roles.EnvironmentOf(environ)
 	made, _ := env(jobVariable)
@@ -61,7 +64,7 @@ func Outside(environ []string, host, command string) []string {
 	}
 }
 
-// pass passes on what comes until it is told the end.
+// pass forwards the command's output, and returns its exit from the last frame.
 func (a Agent) pass(conn io.Reader) (ended exit, err error) {
 	for {
 		kind, data, err := next(conn)
@@ -71,7 +74,7 @@ func (a Agent) pass(conn io.Reader) (ended exit, err error) {
 		case kind == frameExit:
 			return ended, json.Unmarshal(data, &ended)
 		case kind == frameErr:
-			_, _ = a.Err.Write(data) // who does not read it has the code nevertheless
+			_, _ = a.Err.Write(data) // ignore the error: the exit code matters even if the output cannot be written
 		default:
 			_, _ = a.Out.Write(data)
 		}

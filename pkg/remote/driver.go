@@ -12,38 +12,41 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// The variables of programs that a driver starts, from which an agent sees whether it is in another job
-// than the run, which has inherited them.
+// Environment variables of programs that a driver starts. An agent compares them with its own job:
+// a job that the driver submits inherits them.
 const (
-	jobVariable     = "BRINGUPD_RSH_JOB"     // as roles.JobOf returns it
-	programVariable = "BRINGUPD_RSH_PROGRAM" // the agent's program
+	jobVariable     = "BRINGUPD_RSH_JOB"     // result of roles.JobOf in the run
+	programVariable = "BRINGUPD_RSH_PROGRAM" // path of the agent's program
 )
 
-// HostfileVariable tells a driver where its nodes are listed with their slots, as Open MPI and many others read it.
+// HostfileVariable is the environment variable with the path of a file that lists the driver's
+// nodes with their slots, in the format of Open MPI and many others.
 const HostfileVariable = "BRINGUPD_HOSTFILE"
 
-// Driver is what a driver is told so that its own mpirun finds the nodes, and the way to them.
+// Driver has the information by which an mpirun of the driver finds and reaches the nodes.
 type Driver struct {
-	Program string   // this one
-	Hosts   []string // of the driver's nodes, in their order
-	Slots   int      // how many ranks each may have
-	Quiet   bool     // no mpirun is told: the hosts are listed, no more
-	Argv    []string // what it is
+	Program string   // path of bringupd's own program
+	Hosts   []string // hosts of the driver's nodes, in order
+	Slots   int      // number of ranks that each node can have
+	Quiet   bool     // only list the hosts, without variables for an mpirun
+	Argv    []string // the driver's command
 }
 
-// Equip lists the hosts in files and returns the variables for a driver whose environment is told: what somebody has set
-// there stays. Where the files can't be made the log tells, and the driver does without.
+// Equip writes host files and returns additional variables for a driver with the given environment.
+// Variables that a user has set are not changed. If the files cannot be written, it logs the reason
+// and returns nil, and the driver runs without them.
 func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	dir, err := n.Private()
 	own := roles.EnvironmentOf(environ)
 	inSlurm, inherited := roles.SlotVariables(own, d.Hosts, d.Slots), inheritedLaunchers(own)
-	// An mpirun that does not find a file names it, and so whose it was.
+	// If an mpirun does not find the host file, its error contains this name, which shows the origin
+	// of the file.
 	ours, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
 	if err == nil {
 		err = os.WriteFile(ours, []byte(hostfile(d.Hosts, d.Slots, "%s slots=%d\n")), 0o600)
 	}
-	// Hydra reads its hosts from a file before it looks for those of its job, also in a job that has
-	// inherited the variable. On one machine it needs none.
+	// Hydra prefers its host file to the hosts of its job, even in another job that has inherited the
+	// variable. Within a Slurm job, and on one machine, Hydra needs no file.
 	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && roles.JobOf(own) == roles.NoJob
 	if err == nil && inSlurm == nil && !oneMachine {
 		hydras = ours + hydraEnding
@@ -57,18 +60,20 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	if d.Quiet || set[SocketVariable] == "" {
 		return set
 	}
-	maps.Copy(set, roles.PMIVariables(environ)) // Slurm's serves this daemon's task, if any
+	maps.Copy(set, roles.PMIVariables(environ)) // Slurm's PMI variables belong to this daemon's task, not to the driver
 	maps.Copy(set, inSlurm)
 	set[jobVariable], set[programVariable] = roles.JobOf(own), d.Program
 	for name := range inherited {
-		set[name] = "" // of the run that has submitted this job
+		set[name] = "" // set by the run that has submitted this job, so no longer valid
 	}
+	// Log what an mpirun of the driver can use.
 	if mpi.Launches(d.Argv) {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
 	}
 	if idle := roles.Idle(own); idle != "" {
 		n.Log.Warn(idle)
 	}
+	// Set the variables for the launchers, unless the user has set them.
 	for name, value := range launchers(d.Program, ours, hydras) {
 		_, told := own(name)
 		if _, stale := inherited[name]; !told || stale {
@@ -78,11 +83,12 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	return set
 }
 
-// hydraEnding ends the name of the hosts' file for Hydra.
+// hydraEnding is the suffix of the host file for Hydra.
 const hydraEnding = ".hydra"
 
-// inheritedLaunchers are those of the variables of an environment that a run has set whose driver has
-// submitted this job; those that a user has changed since are not among them.
+// inheritedLaunchers returns the variables for launchers that this job has inherited from the run
+// that has submitted it, except those that were changed since. It returns nil if there is no such
+// run.
 func inheritedLaunchers(env roles.Environment) map[string]string {
 	program, _ := env(programVariable)
 	if program == "" {
@@ -97,7 +103,8 @@ func inheritedLaunchers(env roles.Environment) map[string]string {
 	return set
 }
 
-// hostfile lists each host once, with the slots of all nodes that it is.
+// hostfile returns the text of a host file, which lists each host once, with the slots of all its
+// nodes. form is the format of a line.
 func hostfile(hosts []string, slots int, form string) string {
 	count := make(map[string]int)
 	for _, host := range hosts {
@@ -113,10 +120,10 @@ func hostfile(hosts []string, slots int, form string) string {
 	return list.String()
 }
 
-// launchers are the variables by which the launchers of the MPIs bring up their daemons by bringupd rsh. Without them each
-// uses the launcher of the job: Slurm's srun would wait for what this run has. The daemons of Open MPI stay in the
-// foreground, where they end with their agent. Open MPI reads its default hostfile only if the job
-// tells no hosts.
+// launchers returns the variables that make the launchers of the MPIs start their daemons by
+// bringupd rsh. By default, each uses the launcher of the job, but an srun would wait for the
+// resources of this run. The daemons of Open MPI stay in the foreground, so that they end with
+// their agent. Open MPI reads its default host file only if the job provides no hosts.
 func launchers(program, hosts, hydras string) map[string]string {
 	agent := program + " rsh"
 	set := map[string]string{

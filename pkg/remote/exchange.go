@@ -12,35 +12,38 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Team is what the head knows of the nodes.
+// Team provides information about the nodes to the head.
 type Team interface {
-	Hosts() (ranks []int, hosts []string) // the nodes of the driver's, in their order
-	Address(rank int) string              // where others reach it; "" where that is not known
-	// Summon has a node call, by its lifeline; its error says why that can't be.
+	Hosts() (ranks []int, hosts []string) // the driver's nodes, in order
+	Address(rank int) string              // address that other nodes can use; empty if unknown
+	// Summon asks a node, by its peer link, for a connection. It returns an error if the node has no
+	// peer link.
 	Summon(rank int) error
 }
 
-// Exchange is the side of the head: it joins who asks and who is asked.
+// Exchange is the head's side: it connects agents with the nodes that run their commands.
 type Exchange struct {
 	team Team
 	node *Node
 
-	agents atomic.Int32 // being served
+	agents atomic.Int32 // number of agents being served
 
 	mu      sync.Mutex
-	waiting map[int][]chan Conn // by rank, for a node that was summoned; guarded by mu
-	busy    map[int][]Conn      // what nodes run commands by; guarded by mu
-	broken  []string            // the hosts where commands were killed, or have lost their agents; guarded by mu
+	waiting map[int][]chan Conn // agents that wait for a connection, by node; guarded by mu
+	busy    map[int][]Conn      // connections of running commands, by node; guarded by mu
+	broken  []string            // hosts of commands that were killed or cut off; guarded by mu
 }
 
-// NewExchange returns the exchange of a head, whose own node's agents it serves, too.
+// NewExchange returns the exchange of a head. node is the head's own: the exchange also serves its
+// agents.
 func NewExchange(team Team, node *Node) *Exchange {
 	x := &Exchange{team: team, node: node, waiting: make(map[int][]chan Conn), busy: make(map[int][]Conn)}
 	node.exchange = x
 	return x
 }
 
-// Serve serves the connection of a node: that of an agent there, or of one that was summoned.
+// Serve handles a connection from a node, which either carries the request of an agent there, or
+// was requested by the head.
 func (x *Exchange) Serve(ctx context.Context, rank int, conn Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	r, err := asked(conn)
@@ -55,7 +58,7 @@ func (x *Exchange) Serve(ctx context.Context, rank int, conn Conn) {
 	}
 }
 
-// serve serves an agent on a node.
+// serve runs the command of an agent on the node from, and returns after its end.
 func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 	x.agents.Add(1)
 	defer x.agents.Add(-1)
@@ -64,10 +67,12 @@ func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 		refuse(agent, err)
 		return
 	}
+	// The head runs the command itself.
 	if rank == 0 {
 		x.node.run(ctx, agent, r)
 		return
 	}
+	// Ask the other node for a connection, and forward the request.
 	conn, err := x.summon(ctx, rank)
 	if err == nil {
 		defer x.release(rank, conn)
@@ -77,6 +82,7 @@ func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 		refuse(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
 		return
 	}
+	// A code above 128 means that a signal ended the command, or (255) that its exit is unknown.
 	if ended := join(ctx, agent, conn); ended.Code > 128 {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -85,15 +91,17 @@ func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 }
 
 const (
-	// settleTime is for how long a driver's end waits for its agents', which have ended before it: an mpirun whose agent is
-	// killed may end sooner than this daemon comes to see that.
+	// settleTime is how long the end of a driver waits for its agents. They have ended before the
+	// driver, but if an mpirun ends because its agent was killed, this daemon may notice the end of
+	// the agent later. settlePace is the polling interval.
 	settleTime = time.Second
 	settlePace = 2 * time.Millisecond
 )
 
-// Broken says where commands were killed, or cut off from who had asked for them; "" where none was. An mpirun may end well
-// nevertheless: that of Open MPI 5 does. It is to be asked when the driver has ended, and waits for who is still served, for
-// a second at most: a driver may leave agents behind.
+// Broken describes the hosts on which commands were killed, or cut off from their agents. It
+// returns an empty string if there are none. It should be called when the driver has ended, because
+// an mpirun may report success nevertheless: that of Open MPI 5 does. It waits at most a second for
+// agents that are still served, but not longer, because a driver may leave agents behind.
 func (x *Exchange) Broken(ctx context.Context) string {
 	for end := time.Now().Add(settleTime); x.agents.Load() > 0 && time.Now().Before(end) && pause.For(ctx, settlePace); {
 	}
@@ -110,24 +118,28 @@ func (x *Exchange) Broken(ctx context.Context) string {
 }
 
 const (
-	// summonAgain is how long a node has to call until it is summoned once more, and summonTime in all.
+	// summonAgain is the time after which the head asks a node again for a connection, and summonTime
+	// the timeout for all tries.
 	summonAgain = time.Second
 	summonTime  = 10 * time.Second
-	// upTime is for how long a node may hold no lifeline: a driver may be faster than the first connection.
+	// upTime is how long the head tolerates that a node has no peer link, because a driver may start
+	// faster than the first connection. upAgain is the retry interval.
 	upTime  = time.Second
 	upAgain = 10 * time.Millisecond
 )
 
 var errSilent = errors.New("it does not answer its lifeline")
 
-// summon has a node call, and returns its connection.
+// summon asks a node for a connection until it arrives, and returns it.
 func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, summonTime, errSilent)
 	defer cancel()
+	// Wait in line with the other agents for this node.
 	came := make(chan Conn, 1)
 	x.mu.Lock()
 	x.waiting[rank] = append(x.waiting[rank], came)
 	x.mu.Unlock()
+	// Repeat the request, because it may get lost with a peer link.
 	for began := time.Now(); ; {
 		pace, err := summonAgain, x.team.Summon(rank)
 		if err != nil {
@@ -148,7 +160,8 @@ func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
 	}
 }
 
-// arrived gives the connection of a node to who waits for it longest.
+// arrived passes a node's connection to the agent that has waited longest. It closes the connection
+// if no agent waits.
 func (x *Exchange) arrived(rank int, conn Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,7 +174,7 @@ func (x *Exchange) arrived(rank int, conn Conn) {
 	x.waiting[rank] = x.waiting[rank][1:]
 }
 
-// forget has nobody wait any more, and closes what has come meanwhile.
+// forget removes a waiting agent, and closes its connection if that has arrived meanwhile.
 func (x *Exchange) forget(rank int, came chan Conn) {
 	x.mu.Lock()
 	x.waiting[rank] = slices.DeleteFunc(x.waiting[rank], func(other chan Conn) bool { return other == came })
@@ -173,7 +186,7 @@ func (x *Exchange) forget(rank int, came chan Conn) {
 	}
 }
 
-// release closes a node's connection.
+// release closes a node's connection after the end of its command.
 func (x *Exchange) release(rank int, conn Conn) {
 	_ = conn.Close()
 	x.mu.Lock()
@@ -181,8 +194,8 @@ func (x *Exchange) release(rank int, conn Conn) {
 	x.busy[rank] = slices.DeleteFunc(x.busy[rank], func(other Conn) bool { return other == conn })
 }
 
-// Lose ends what a node runs that will not be heard of again: its agents are told, which may be waiting for a host that
-// says nothing any more. A nil exchange has none.
+// Lose closes the connections of commands on a lost node, so that their agents get an error instead
+// of waiting for an unresponsive host. It does nothing if x is nil.
 func (x *Exchange) Lose(rank int) {
 	if x == nil {
 		return

@@ -10,8 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Find returns the node that somebody on a node means by a word: a host, with or without its domain, an address, localhost,
-// or a rank. Of several daemons on one host the first is meant. Its error names those there are.
+// Find returns the node that word names, as seen from the node from. word is a host with or without
+// its domain, an address, localhost, or a node index. If a host has several daemons, their first
+// node is returned. If no node matches, the error lists the nodes.
 func Find(word string, from int, team Team) (rank int, err error) {
 	if ip := net.ParseIP(word); word == "localhost" || ip != nil && ip.IsLoopback() {
 		return from, nil
@@ -32,7 +33,7 @@ func Find(word string, from int, team Team) (rank int, err error) {
 	return 0, fmt.Errorf("cannot run a command on %s: it is none of this run's nodes: %s", word, roles.HostList(slices.Compact(hosts)))
 }
 
-// alike tells whether two names are of one host, one of them without its domain.
+// alike reports whether two names are those of one host. One of them may lack the domain.
 func alike(a, b string) bool {
 	shortA, domainA, _ := strings.Cut(a, ".")
 	shortB, domainB, _ := strings.Cut(b, ".")

@@ -10,10 +10,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// srun is what Slurm's launcher is called, and what it calls the process that it forks once its step has begun.
+// srun is the process name of Slurm's launcher. Once its step has begun, it forks a child process
+// of the same name.
 const srun = "srun"
 
-// stepless are the sruns among processes that have no step: those without such a child, which are none themselves.
+// stepless returns the srun processes among all that have no step: an srun with a step has a child
+// process named srun, which is not counted itself.
 func stepless(all []process.Relative) (waiting []process.Relative) {
 	sruns := make(map[int]bool)
 	for _, p := range all {
@@ -31,21 +33,23 @@ func stepless(all []process.Relative) (waiting []process.Relative) {
 	return waiting
 }
 
-// Wait is what a process seems to wait for without an end.
+// Wait describes a process that seems to wait forever.
 type Wait struct {
-	Key   int // tells it from others: the PID of the process, or 0 if it is reported once for all
+	Key   int // PID of the process, or 0 if only one such wait should be reported
 	Words func(waited time.Duration) string
 }
 
 const (
-	// nestedPace lies between two looks for as long as nestedEarly, and nestedRest afterwards: what a driver starts an hour
-	// later waits, too, and a look costs some milliseconds.
+	// nestedPace is the interval of checks during the first nestedEarly, and nestedRest the interval
+	// afterwards. Checks continue, because a process that the driver starts an hour later waits, too.
+	// They are rare, because a check takes some milliseconds.
 	nestedPace  = 2 * time.Second
 	nestedEarly = time.Minute
 	nestedRest  = 30 * time.Second
 )
 
-// WatchWaits reports, once each, the waits that two looks one after the other have found, until ctx ends.
+// WatchWaits calls look at intervals until ctx ends. If two consecutive calls return the same wait,
+// it passes the message of the wait to tell. It reports each wait only once.
 func WatchWaits(ctx context.Context, look func() []Wait, tell func(words string)) {
 	began := time.Now()
 	seen, told := make(map[int]time.Time), make(map[int]bool)
@@ -53,11 +57,13 @@ func WatchWaits(ctx context.Context, look func() []Wait, tell func(words string)
 		if time.Since(began) > nestedEarly {
 			pace = nestedRest
 		}
-		// A process whose memory is locked by a file system that hangs is no reason to wait at the end.
+		// Do not wait for the check at the end of ctx: it blocks while the memory of a process is locked
+		// because a file system is unresponsive.
 		found, err := pause.Bounded(ctx, 0, func() ([]Wait, error) { return look(), nil })
 		if err != nil {
 			return
 		}
+		// Report the waits that the previous check has also found.
 		before := seen
 		seen = make(map[int]time.Time)
 		for _, wait := range found {
@@ -74,15 +80,15 @@ func WatchWaits(ctx context.Context, look func() []Wait, tell func(words string)
 	}
 }
 
-// The mends of an srun that waits.
+// Advice for an srun that waits.
 const (
 	overlap     = "give --overlap to that srun (SLURM_OVERLAP=1), or to the one that starts bringupd; "
 	mendDriver  = overlap + "an mpirun needs no srun with --mpirun=auto"
 	MendOfRanks = overlap + "leave out an mpirun: ranks are served MPI without it, and start more by MPI_Comm_spawn"
 )
 
-// Sruns are the sruns among all that have no step, and that one of these processes has started, which are
-// named by their PIDs.
+// Sruns returns a [Wait] for each srun process among all that has no step and is a descendant of an
+// owner. owners has the names of the owners by PID. mend is advice for the message.
 func Sruns(all []process.Relative, owners map[int]string, mend string) (waits []Wait) {
 	parents := make(map[int]int)
 	for _, p := range all {
@@ -103,8 +109,10 @@ func Sruns(all []process.Relative, owners map[int]string, mend string) (waits []
 	return waits
 }
 
-// DriverWaits returns a look at what a driver may wait for: in a step of Slurm's an srun, and if it is
-// alone on several nodes, what its MPI spawns.
+// DriverWaits returns a function for [WatchWaits] that finds what a driver may wait for. If inStep
+// is true, it looks for an srun without a step, because the driver runs within a Slurm step. If
+// alone is true, the driver runs on several nodes without ranks, and the function looks for an MPI
+// that may spawn processes.
 func DriverWaits(driver, nodes int, alone, inStep bool) func() []Wait {
 	return func() (waits []Wait) {
 		if inStep {
@@ -117,8 +125,8 @@ func DriverWaits(driver, nodes int, alone, inStep bool) func() []Wait {
 	}
 }
 
-// singleton is the wait of a process that has an MPI and that no launcher of it has started: it knows no
-// nodes, and what it spawns has no place to run.
+// singleton returns the wait of a process that has loaded an MPI and was not started by a launcher
+// of it: such a process knows no nodes, so it has no place for spawned processes.
 func singleton(loaded *mpi.Loaded, nodes int) []Wait {
 	if loaded == nil || loaded.IsLaunched() {
 		return nil

@@ -19,37 +19,39 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Conn is a connection, whatever it goes over.
+// Conn is a connection of any kind.
 type Conn = io.ReadWriteCloser
 
-// Daemon is what a node's side has of its daemon.
+// Daemon has the functions and data of the daemon that a Node uses.
 type Daemon struct {
-	// Private makes a directory that is this user's alone.
+	// Private returns a directory that only this user can access. The first call makes it.
 	Private func() (string, error)
-	// Start starts a command with the environment of the node's children and what the spec adds. stop ends it, and
-	// whatever it has left behind.
+	// Start starts a command with the environment of the node's children and the additions of spec.
+	// stop ends the command, and the processes that it has left behind.
 	Start func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
-	// Background runs a task that the daemon waits for, until there is nothing left to do.
+	// Background runs a task in a goroutine. The daemon waits for it before it ends. Its context ends
+	// when the daemon has nothing left to do.
 	Background func(task func(ctx context.Context))
-	// Dial connects to the head, beside the lifeline; nil on the head.
+	// Dial opens an additional connection to the head. It is nil on the head.
 	Dial    func(ctx context.Context) (Conn, error)
-	Environ []string // the daemon's
+	Environ []string // the daemon's environment
 	Log     *zap.Logger
 }
 
-// Node is the side of each node: it takes in what agents ask, and runs what others ask for.
+// Node is the side of every node: it accepts requests of agents, and runs commands.
 type Node struct {
 	Daemon
-	exchange *Exchange // on the head
+	exchange *Exchange // nil except on the head
 	count    atomic.Int32
 	listen   sync.Once
-	path     string // of the socket; "" where there can't be one
+	path     string // the socket's path; empty if it cannot be made
 }
 
-// NewNode returns a node that nobody has asked yet.
+// NewNode returns a node without a socket.
 func NewNode(daemon Daemon) *Node { return &Node{Daemon: daemon} }
 
-// Socket returns where agents ask, which is opened the first time; "" where it can't be.
+// Socket returns the path of the socket for agents, which the first call makes. If that has failed,
+// it returns an empty string.
 func (n *Node) Socket() string {
 	n.listen.Do(func() {
 		dir, err := n.Private()
@@ -67,7 +69,7 @@ func (n *Node) Socket() string {
 	return n.path
 }
 
-// accept takes agents in until ctx ends.
+// accept accepts agents until ctx ends.
 func (n *Node) accept(ctx context.Context, listener net.Listener) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -77,12 +79,12 @@ func (n *Node) accept(ctx context.Context, listener net.Listener) {
 		switch {
 		case err == nil:
 			tasks.Go(func() { n.admit(ctx, conn) })
-		case !pause.For(ctx, 10*time.Millisecond): // no files left, most likely
+		case !pause.For(ctx, 10*time.Millisecond): // most likely no file descriptors are left: retry soon
 		}
 	}
 }
 
-// admit serves an agent of this user's.
+// admit reads the request of an agent, and serves it. It refuses agents of other users.
 func (n *Node) admit(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -91,7 +93,7 @@ func (n *Node) admit(ctx context.Context, conn net.Conn) {
 	if err == nil {
 		r, err = asked(conn)
 	}
-	stop() // from here on the command's end is waited for
+	stop() // from here on, the end of ctx ends the command, and this connection after it
 	if err != nil {
 		refuse(conn, err)
 		return
@@ -103,10 +105,10 @@ func (n *Node) admit(ctx context.Context, conn net.Conn) {
 	n.forward(ctx, conn, r)
 }
 
-// errNoLine is why an agent gets nowhere on a node without a lifeline.
+// errNoLine is the reason for a refusal on a node without a peer link.
 var errNoLine = errors.New("bringupd rsh goes by lifelines, and this node has none: see --lifeline, and whether nodes reach the head's ports")
 
-// forward has the head serve an agent.
+// forward sends an agent's request to the head, and forwards what comes back.
 func (n *Node) forward(ctx context.Context, agent Conn, r request) {
 	if n.Dial == nil {
 		refuse(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, errNoLine))
@@ -123,12 +125,13 @@ func (n *Node) forward(ctx context.Context, agent Conn, r request) {
 	join(ctx, agent, head)
 }
 
-// Summoned calls the head in the background, and runs what it wants to be run.
+// Summoned is called when the head requests a connection. In the background, it connects to the
+// head, and runs the command that the head sends.
 func (n *Node) Summoned() {
 	n.Background(func(ctx context.Context) {
 		conn, err := n.Dial(ctx)
 		if err != nil {
-			return // it summons again
+			return // the head asks again
 		}
 		defer conn.Close()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -136,14 +139,16 @@ func (n *Node) Summoned() {
 		if err = ask(conn, request{Here: true}); err == nil {
 			r, err = asked(conn)
 		}
-		if stop(); err == nil { // or it is not wanted any more
+		if stop(); err == nil { // otherwise the connection is not needed any more
 			n.run(ctx, conn, r)
 		}
 	})
 }
 
-// run runs a command to its end, or to that of the connection or of ctx, and tells how it has ended.
+// run runs a command until it ends, the connection ends or ctx ends. It sends the command's output
+// and its exit.
 func (n *Node) run(ctx context.Context, conn Conn, r request) {
+	// Start the command. Its output goes to the agent.
 	to := &back{conn: conn}
 	number := n.count.Add(1)
 	child, stop, err := n.Start(ctx, process.Spec{
@@ -154,25 +159,27 @@ func (n *Node) run(ctx context.Context, conn Conn, r request) {
 		to.end(exit{Code: NoCode, Failed: fmt.Sprintf("cannot run a command on %s: %v", r.Host, err)})
 		return
 	}
+	// Detect the end of the connection.
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = io.Copy(io.Discard, conn) // until its end: nothing comes
+		_, _ = io.Copy(io.Discard, conn) // returns at the end: the agent sends no data
 	}()
 	select {
 	case <-child.Done():
 	case <-gone:
-		_ = conn.Close() // what is printed now is for nobody
+		_ = conn.Close() // discard further output
 	case <-ctx.Done():
 	}
+	// End the command if it still runs, and send its exit.
 	stop()
 	to.end(exit{Code: child.Exit().Status()})
 	_ = conn.Close()
 	<-gone
 }
 
-// join passes on what comes back to an agent, until either side has gone or ctx ends. It returns how the command has ended,
-// by no code where that has not come.
+// join forwards frames from a node to an agent, until either side has gone or ctx ends. It returns
+// the exit of the command, with NoCode if it has not arrived.
 func join(ctx context.Context, agent, from Conn) (ended exit) {
 	var both sync.WaitGroup
 	defer both.Wait()

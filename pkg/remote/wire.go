@@ -1,7 +1,9 @@
-// Package remote runs commands on other nodes of a run, for what brings up daemons of its own there: an mpirun that is told
-// to use bringupd rsh as its rsh. The agent asks its node's daemon by a socket, that daemon asks the head by a connection
-// beside its lifeline, and the head has the other node call it, and joins the two. So each command has a connection of its
-// own, whose end is the end of either side, and no node connects to any other than the head.
+// Package remote runs commands on other nodes of a run, for programs that start their own daemons
+// there: an mpirun that uses bringupd rsh instead of rsh. The agent (bringupd rsh) sends a request
+// to its node's daemon by a Unix socket. That daemon forwards it to the head by an additional
+// connection. The head asks the other node's daemon for a connection, and joins the two. So each
+// command has its own connections, which end if either side ends, and no node connects to any node
+// other than the head.
 package remote
 
 import (
@@ -13,26 +15,28 @@ import (
 	"sync"
 )
 
-// SocketVariable tells the programs of a node where its daemon is asked.
+// SocketVariable is the environment variable with the path of the daemon's socket, for programs of
+// a node.
 const SocketVariable = "BRINGUPD_RSH_SOCKET"
 
-// NoCode is the code of an agent whose command has none: rsh and ssh have the same.
+// NoCode is the exit code of an agent if the command has none. rsh and ssh use the same.
 const NoCode = 255
 
-// request is the first that comes by a connection, as a line.
+// request is the first message on a connection. It is one line of JSON.
 type request struct {
-	Host    string `json:"host,omitempty"`    // as who asks calls it
-	Command string `json:"command,omitempty"` // for the shell
-	Here    bool   `json:"here,omitempty"`    // it is a node that was summoned, and waits for what it is to run
+	Host    string `json:"host,omitempty"`    // the name that the agent gives
+	Command string `json:"command,omitempty"` // a command line for the shell
+	Here    bool   `json:"here,omitempty"`    // a node opens the connection to receive a command
 }
 
-// exit is how a command has ended, or why it has no code.
+// exit describes how a command has ended, or why it has no exit code.
 type exit struct {
 	Code   int    `json:"code"`
 	Failed string `json:"failed,omitempty"`
 }
 
-// What comes back, each as its kind, its length in 32 bits and its bytes; the last is the exit.
+// The kinds of frames that a command sends back to its agent. A frame is its kind, the length of
+// its data as 32 bits, and the data. The last frame is the exit.
 const (
 	frameOut  byte = 'o'
 	frameErr  byte = 'e'
@@ -41,7 +45,8 @@ const (
 
 const (
 	headerSize = 5
-	// longestFrame bounds what is in one, and longestRequest a command: the kernel takes 128 KiB of one argument.
+	// longestFrame is the maximum size of a frame's data, and longestRequest that of a request. The
+	// kernel accepts at most 128 KiB for one argument.
 	longestFrame   = 64 << 10
 	longestRequest = 1 << 20
 )
@@ -56,7 +61,8 @@ func ask(conn io.Writer, r request) error {
 	return err
 }
 
-// asked reads a request. Whoever sends one says nothing after it.
+// asked reads a request. It may read further than the request, because the sender sends nothing
+// after it.
 func asked(conn io.Reader) (r request, err error) {
 	line, err := bufio.NewReader(io.LimitReader(conn, longestRequest)).ReadBytes('\n')
 	if err != nil {
@@ -65,12 +71,13 @@ func asked(conn io.Reader) (r request, err error) {
 	return r, json.Unmarshal(line, &r)
 }
 
-// back is the way back to who has asked. It is safe for concurrent use.
+// back sends frames to the agent. It is safe for concurrent use.
 type back struct {
 	mu   sync.Mutex
 	conn io.Writer
 }
 
+// send sends one frame.
 func (b *back) send(kind byte, data []byte) error {
 	frame := make([]byte, headerSize, headerSize+len(data))
 	frame[0] = kind
@@ -81,25 +88,26 @@ func (b *back) send(kind byte, data []byte) error {
 	return err
 }
 
-// end tells how it has ended. Who has gone need not know.
+// end sends the last frame, with the exit of the command. Errors are ignored, because the agent may
+// have gone.
 func (b *back) end(e exit) {
-	data, _ := json.Marshal(e) // it has nothing that can't be written
+	data, _ := json.Marshal(e) // an exit can always be encoded
 	_ = b.send(frameExit, data)
 }
 
-// refuse says why nothing is run.
+// refuse sends the reason why no command runs, as the last frame.
 func refuse(conn io.Writer, err error) {
 	(&back{conn: conn}).end(exit{Code: NoCode, Failed: err.Error()})
 }
 
-// stream is one of the two that a command prints to.
+// stream writes standard output or standard error of a command as frames.
 type stream struct {
 	back *back
 	kind byte
 }
 
-// Write passes on what a command has printed. It returns no error: a command whose agent has gone is ended, and must not
-// die of a closed pipe before.
+// Write sends a command's output to the agent. It returns no error: if the agent has gone, the
+// daemon ends the command, and the command should not fail earlier because of a closed pipe.
 func (s stream) Write(data []byte) (int, error) {
 	for rest := data; len(rest) > 0; {
 		piece := rest[:min(len(rest), longestFrame)]
@@ -111,7 +119,7 @@ func (s stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// next reads a frame.
+// next reads one frame.
 func next(conn io.Reader) (kind byte, data []byte, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(conn, header[:]); err != nil {

@@ -17,49 +17,47 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Answer is what became of an order on one node.
+// Answer is the result of an order on one node.
 type Answer struct {
 	Rank     int    `json:"rank"`
-	Host     string `json:"host"` // as its lines are marked
+	Host     string `json:"host"` // the prefix of its lines
 	Answered bool   `json:"-"`
-	Exit     Exit   `json:"-"` // where it answered
+	Exit     Exit   `json:"-"` // valid if Answered
 }
 
-// What ends a request from the caller's side, or without an answer.
+// Errors of [Caller.Do].
 var (
-	// ErrRefused says that the head has looked at the request and does not
-	// obey it.
+	// ErrRefused reports that the head has refused the request.
 	ErrRefused = errors.New("the run refuses")
-	// ErrNoAnswer says that the head has not looked at the request in time.
+	// ErrNoAnswer reports that the head has not answered in time.
 	ErrNoAnswer = errors.New("the run's head does not answer")
-	// ErrRunOver says that the run has ended before all nodes have answered.
+	// ErrRunOver reports that the run has ended before all nodes have answered.
 	ErrRunOver = errors.New("the run has ended meanwhile")
-	// ErrLate says that the nodes have not answered in time after the end of
-	// the command was asked for.
+	// ErrLate reports that not all nodes have answered in time after a cancellation.
 	ErrLate = errors.New("not all nodes have told that the command has ended there")
 	errDone = errors.New("all nodes have answered")
 )
 
-// Times are how long a caller waits, and for what.
+// Times has the timeouts of a caller.
 type Times struct {
-	Taken time.Duration // for the head to look at the request
-	Over  time.Duration // for the nodes' last words, when the run ends
-	Stop  time.Duration // for the same, when the command is to end early
-	Beat  time.Duration // between two signs that the caller is still there
+	Taken time.Duration // until the head answers
+	Over  time.Duration // after the end of the run, until all nodes have answered
+	Stop  time.Duration // after a cancellation, until all nodes have answered
+	Beat  time.Duration // interval of the caller's heartbeats
 }
 
-// UsualTimes are those of the command line. The graces of children are ten
-// seconds at most, unless somebody says otherwise.
+// UsualTimes are the timeouts of bringupd exec. They take into account that the grace periods of
+// child processes are ten seconds by default.
 var UsualTimes = Times{Taken: 30 * time.Second, Over: 10 * time.Second, Stop: 30 * time.Second, Beat: time.Second}
 
 const (
-	// publishTime is how long the share may take for a request.
+	// publishTime is the timeout for writing a request.
 	publishTime = 30 * time.Second
-	// readsAtOnce is how many records are read side by side.
+	// readsAtOnce is the maximum number of records that are read concurrently.
 	readsAtOnce = 16
 )
 
-// Caller is the side of who asks, for one order.
+// Caller is the caller's side of one order.
 type Caller struct {
 	id      requestID
 	dir     *signal.Dir
@@ -69,20 +67,20 @@ type Caller struct {
 	times   Times
 
 	out, errs io.Writer
-	each      func(rank int) io.Writer // see PerNode
-	guest     *lifeline.Guest          // while Do runs
-	nodes     []*answering             // in the order of their ranks, once the head has answered
+	each      func(rank int) io.Writer // see [Caller.PerNode]; may be nil
+	guest     *lifeline.Guest          // set while the request runs
+	nodes     []*answering             // answers in the order of the nodes; nil until the head has answered
 }
 
-// answering is how far one node's answer has been read.
+// answering is the state of one node's answer.
 type answering struct {
 	Answer
-	next      int // piece of output to be read
+	next      int // number of the next record of output
 	out, errs *marker
 }
 
-// New returns a caller of a run with an order; out and errs get what the commands
-// say.
+// New returns a caller that sends an order to a run. The commands' output is written to out and
+// errs.
 func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network, times Times, out, errs io.Writer) *Caller {
 	return &Caller{
 		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
@@ -90,26 +88,29 @@ func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network,
 	}
 }
 
-// PerNode has what the commands print on standard output go to a writer of the node's own, unchanged, and not to out.
+// PerNode makes the caller write the standard output of each node to its own writer, unchanged,
+// instead of out. It returns c.
 func (c *Caller) PerNode(each func(rank int) io.Writer) *Caller {
 	c.each = each
 	return c
 }
 
-// Do makes the request and passes on what the nodes say, until all have told how
-// their command has ended. When ctx ends, the commands are ended, too, and
-// waited for until again is closed. Where there is an error, nodes may be missing
-// among the answers; it is one of this package's, the cause of ctx, the share's or
-// the output's.
+// Do makes the request and forwards the nodes' output until all nodes have answered. When ctx ends,
+// it cancels the commands, and waits for the answers until again is closed. If there is an error,
+// answers may be missing. It is an error of this package, the cause of ctx, or an error of the file
+// system or of the output.
 func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error) {
+	// Keep working after the end of ctx: the commands must be cancelled then.
 	tasks, work := errgroup.WithContext(context.WithoutCancel(ctx))
 	self, _ := c.id.raw()
 	c.guest = lifeline.Visit(work, c.dir.Secret(lifeline.SecretName), self, c.network, c.job.Lifeline)
 	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
+	// The tasks run until one of them returns an error; errDone means success.
 	tasks.Go(func() error { return cmp.Or(c.ask(work, tasks), errDone) })
 	tasks.Go(func() error { control.Run(work); return nil })
 	tasks.Go(func() error { return c.outwaitRun(work, control) })
 	tasks.Go(func() error { return c.stayPresent(work) })
+	// When ctx ends, cancel the commands, and wait for the answers.
 	tasks.Go(func() error {
 		select {
 		case <-work.Done():
@@ -126,7 +127,7 @@ func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error
 	})
 	err := tasks.Wait()
 	switch {
-	case ctx.Err() != nil: // also where all have told their ends, which we have asked for
+	case ctx.Err() != nil: // even if all nodes have answered, because the caller requested the end
 		err = context.Cause(ctx)
 	case errors.Is(err, errDone):
 		err = nil
@@ -138,7 +139,7 @@ func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error
 	return answers, err
 }
 
-// ask makes the request and passes on what the nodes say.
+// ask makes the request and forwards the nodes' output until all nodes have answered.
 func (c *Caller) ask(ctx context.Context, tasks *errgroup.Group) (err error) {
 	defer func() { c.tidy(errors.Is(err, ErrRunOver)) }()
 	if err = c.publish(ctx); err != nil {
@@ -152,7 +153,7 @@ func (c *Caller) ask(ctx context.Context, tasks *errgroup.Group) (err error) {
 	return c.follow(ctx, watch)
 }
 
-// publish writes the request, and tells the head of it in Control.
+// publish writes the request, and announces it in the control directory.
 func (c *Caller) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, publishTime, errors.New("the share does not answer"))
 	defer cancel()
@@ -167,26 +168,26 @@ func (c *Caller) publish(ctx context.Context) error {
 	return c.dir.Mark(ctx, signal.Control, kindCall+string(c.id))
 }
 
-// stayPresent tells that the caller is still there: over the connection to the head,
-// or by files where there is none.
+// stayPresent sends heartbeats: over the connection to the head, or by files without a connection.
 func (c *Caller) stayPresent(ctx context.Context) error {
 	defer c.guest.Leave()
 	for pause.For(ctx, c.times.Beat) {
 		if !c.guest.Beat() {
-			_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // the next one may get through
+			_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // ignore the error: the next one may succeed
 		}
 	}
 	return nil
 }
 
-// cancel has the commands ended early.
+// cancel requests that the commands be ended.
 func (c *Caller) cancel(ctx context.Context) error {
 	_ = c.dir.Mark(ctx, signal.Exec, c.id.name(whatCancel))
 	c.guest.Nudge()
 	return nil
 }
 
-// outwaitRun gives up on nodes that say no last words when the run ends.
+// outwaitRun waits for the end of the run and then, for a limited time, for the nodes' last
+// answers.
 func (c *Caller) outwaitRun(work context.Context, control *signal.Watch) error {
 	_, err := control.Follow(work, func(l signal.Listing) bool {
 		return l.Has(signal.NameDrain) || l.Has(signal.NameOver) || len(l.Aborts()) > 0
@@ -197,7 +198,8 @@ func (c *Caller) outwaitRun(work context.Context, control *signal.Watch) error {
 	return ErrRunOver
 }
 
-// awaitTaken waits for the head's answer.
+// awaitTaken waits for the head's answer, and prepares the output of each node. It returns an error
+// if the head has refused the request.
 func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 	short, cancel := context.WithTimeoutCause(ctx, c.times.Taken, ErrNoAnswer)
 	defer cancel()
@@ -206,7 +208,7 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 	if err == nil {
 		err = c.dir.Read(short, signal.Exec, c.id.name(whatTaken), &taken)
 	}
-	_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest)) // it may hold what is not to stay
+	_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest)) // it may contain secrets
 	switch {
 	case err != nil && short.Err() != nil:
 		return context.Cause(short)
@@ -215,6 +217,7 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 	case taken.Refused != "":
 		return fmt.Errorf("%w: %s", ErrRefused, taken.Refused)
 	}
+	// If several nodes run the command, each line of output gets its host as a prefix.
 	for _, node := range taken.Nodes {
 		mark := ""
 		if len(taken.Nodes) > 1 {
@@ -229,9 +232,10 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 	return nil
 }
 
+// shown returns the suffixes of the request's names in a listing.
 func (c *Caller) shown(l signal.Listing) shown { return requestsShown(l.Names(), "")[c.id] }
 
-// follow passes on what the nodes say until all have told how it ended.
+// follow forwards the nodes' output until all nodes have answered.
 func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
 	var failed error
 	_, err := watch.Follow(ctx, func(l signal.Listing) bool {
@@ -247,8 +251,8 @@ func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
 	return failed
 }
 
-// read passes on what a listing shows of all nodes. It tells whether there was
-// something: then there may be more by now.
+// read forwards the output of all nodes that a listing shows. some reports whether there was any:
+// then there may be more by now.
 func (c *Caller) read(ctx context.Context, shown shown) (some bool, err error) {
 	var reads errgroup.Group
 	reads.SetLimit(readsAtOnce)
@@ -262,8 +266,8 @@ func (c *Caller) read(ctx context.Context, shown shown) (some bool, err error) {
 	return some, reads.Wait()
 }
 
-// readNode passes on what a listing shows of one node, the next in order alone. Its
-// error is that of the output: what can't be read now is there at the next look.
+// readNode forwards the output of one node that a listing shows, in order. It returns only errors
+// of writing the output: a record that cannot be read now is read at the next poll.
 func (c *Caller) readNode(ctx context.Context, node *answering, shown shown) error {
 	for name := part(c.dir, node.Rank, node.next); shown[name]; name = part(c.dir, node.Rank, node.next) {
 		var output outputRecord
@@ -274,19 +278,20 @@ func (c *Caller) readNode(ctx context.Context, node *answering, shown shown) err
 			return err
 		}
 		node.next++
-		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(name)) // so that what goes on for long does not fill the share
+		// Remove it, so that a long-running command does not fill the file system.
+		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(name))
 	}
 	var last outputRecord
 	name := end(c.dir, node.Rank)
 	if !shown[name] || c.dir.Read(ctx, signal.Exec, c.id.name(name), &last) != nil || last.End == nil ||
-		node.next < last.End.Parts { // which are there, and the listing is older
+		node.next < last.End.Parts { // the listing is older than the missing records
 		return nil
 	}
 	node.Answered, node.Exit = true, *last.End
 	return node.pass(last.Pieces)
 }
 
-// pass passes on what the node has said.
+// pass writes pieces of a node's output.
 func (n *answering) pass(pieces []piece) error {
 	for _, piece := range pieces {
 		to := n.out
@@ -300,14 +305,14 @@ func (n *answering) pass(pieces []piece) error {
 	return nil
 }
 
-// tidy passes on lines without an end, and removes what the head does not.
+// tidy writes unfinished lines, and removes the files that the head does not remove.
 func (c *Caller) tidy(runOver bool) {
 	for _, node := range c.nodes {
 		_, _ = node.out.Close(), node.errs.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if len(c.nodes) == 0 { // nobody may have seen it: nobody is to
+	if len(c.nodes) == 0 { // the head may not have seen the request, and must not see it later
 		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest))
 		_ = c.dir.Discard(ctx, signal.Control, kindCall+string(c.id))
 	}

@@ -20,91 +20,92 @@ import (
 )
 
 const (
-	// callerSilence is for how long nothing may be heard of a caller: then what
-	// it has asked for is ended.
+	// callerSilence is how long a caller may send no heartbeat. After that its commands are ended.
 	callerSilence = 8 * time.Second
-	// silentLook is how much of the time before a look counts at most: we may
-	// not have looked, for the share's sake or for our own.
+	// silentLook is the maximum time between two polls that counts as silence of a caller. A longer
+	// interval may be the fault of this daemon or of the file system.
 	silentLook = time.Second
-	// announcedTime is for how long the head looks for a request that it was
-	// told of.
+	// announcedTime is how long the head polls for an announced request.
 	announcedTime = 30 * time.Second
-	// requestLook is the pause between two looks while requests are carried out,
-	// and firstLook that before the first look for one that is announced.
+	// requestLook is the polling interval while requests are handled. firstLook is the pause before
+	// the first poll for an announced request.
 	requestLook = 500 * time.Millisecond
 	firstLook   = 5 * time.Millisecond
-	// absentTime is for how long a request that a listing shows may not be there,
-	// or not be whole: one that bears another attempt's nonce never is.
+	// absentTime is how long the head retries to read a request that a listing shows, but that is
+	// missing or incomplete. A request with the nonce of another attempt never becomes valid.
 	absentTime = 2 * time.Second
-	// lostCode is the code of a node that is lost: bringupd's own for it.
+	// lostCode is the exit code for a lost node. It is the same as that of bringupd itself.
 	lostCode = 76
 )
 
-// Team is what the head knows of the run's nodes.
+// Team provides information about the run's nodes to the head.
 type Team interface {
-	// Choose returns the ranks, in order, that the words of an order mean.
+	// Choose returns the sorted indices of the nodes that words select: see [Order].
 	Choose(words []string) ([]int, error)
-	// CallName is how a node's output is told from the others'.
+	// CallName returns the host of a node, which is the prefix of its output.
 	CallName(rank int) string
-	// Absent returns the ranks that will not answer although the run goes on.
+	// Absent returns the nodes that will not answer although the run continues.
 	Absent() []int
-	// NudgeRank has a worker look at Control now, where that can be done.
+	// NudgeRank makes a worker poll the control directory now, if it has a peer link.
 	NudgeRank(rank int)
 }
 
-// Head is the head's side. It takes requests in, has the nodes carry them out, itself
-// among them, and removes what is left of them.
+// Head is the head's side. It accepts requests, makes the nodes run them (including the head
+// itself), and removes their files.
 type Head struct {
 	Daemon
 	node *Node
 	team Team
-	bell chan struct{} // buffered by one: look now
+	bell chan struct{} // buffered by one: poll now
 
 	mu       sync.Mutex
 	requests map[requestID]*asked // guarded by mu
 
-	// These are owned by FollowRequests.
-	there  bool      // a listing has shown Exec
-	looked time.Time // when last
+	// The following fields are used only by the goroutine of FollowRequests.
+	there  bool      // a listing has shown the exec directory
+	looked time.Time // time of the last poll
 }
 
-// asked is one request, as the head knows it.
+// asked is the head's state of one request.
 type asked struct {
 	id requestID
 
-	// These are guarded by Head's mu.
+	// The following fields are guarded by Head's mu.
 	stage  stage
-	called bool          // a listing of Control has shown its call
-	since  time.Time     // announced
-	seen   time.Time     // or heard, or announced, last
-	quiet  time.Duration // looked for a sign of the caller, and saw none
-	hung   bool          // the connection's end says that the caller has gone
+	called bool          // a listing of the control directory has shown its call
+	since  time.Time     // when it was announced
+	seen   time.Time     // time of the last event
+	quiet  time.Duration // time since the last heartbeat of the caller, counted between polls
+	hung   bool          // the caller has closed its connection
 
-	// These are owned by FollowRequests, and by take for what it takes.
-	missing  map[int]bool // ranks that run it and have not answered; none where it is refused
-	beat     int          // the newest that was shown
+	// The following fields are used by the goroutine of FollowRequests, and by [Head.take] for the
+	// requests that it handles.
+	missing  map[int]bool // nodes that run the command and have not answered; empty after a refusal
+	beat     int          // number of the newest heartbeat in a listing
 	canceled bool
-	leaving  bool         // nobody waits for it any more, and the next listing shows all that is left of it
-	orders   []string     // in Control, of workers that are missing
-	writing  atomic.Int32 // how much the head is still writing for it
+	leaving  bool         // it is finished; the next listing shows all its remaining files
+	orders   []string     // names of its orders in the control directory
+	writing  atomic.Int32 // number of pending writes of the head for it
 }
 
-// stage is how far a request has come.
+// stage is the progress of a request.
 type stage int
 
 const (
-	unknown   stage = iota // its caller is heard, or something of it is shown
-	announced              // it is looked for
-	taken                  // it is answered, and carried out where it isn't refused
-	over                   // nothing of it is left but what an old listing may show
+	unknown   stage = iota // the caller is connected, or a listing has shown a file of the request
+	announced              // the head polls for it
+	taken                  // the head has answered: the command runs, or is refused
+	over                   // its files are removed, but an old listing may still show them
 )
 
-// NewHead returns the head's side, which looks at nothing yet; node is the head's own.
+// NewHead returns the head's side. node is the head's own [Node]. Polling begins with
+// FollowRequests.
 func NewHead(node *Node, team Team) *Head {
 	return &Head{Daemon: node.Daemon, node: node, team: team, bell: make(chan struct{}, 1), requests: make(map[requestID]*asked)}
 }
 
-// note takes in a sign of a request.
+// note calls sign with the state of a request, which it creates if necessary. mu is held during the
+// call.
 func (h *Head) note(id requestID, sign func(*asked)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,14 +118,15 @@ func (h *Head) note(id requestID, sign func(*asked)) {
 	sign(q)
 }
 
-// announce has a request be looked for that nobody looks for yet.
+// announce makes the head poll for a request, unless it does already. mu must be held.
 func (q *asked) announce() {
 	if q.stage == unknown {
 		q.stage, q.since = announced, q.seen
 	}
 }
 
-// Called takes in a sign of a caller over its connection.
+// Called handles a heartbeat or a notification (look) on a caller's connection. It implements
+// [lifeline.Callers].
 func (h *Head) Called(raw lifeline.GuestID, look bool) {
 	h.note(idOf(raw), func(q *asked) {
 		q.quiet = 0
@@ -137,15 +139,15 @@ func (h *Head) Called(raw lifeline.GuestID, look bool) {
 	}
 }
 
-// Hung learns that a caller can't be heard any more. Where its kernel has closed
-// the connection, or it said goodbye, it has gone; otherwise its beats by files
-// are seen or not.
+// Hung handles the end of a caller's connection. It implements [lifeline.Callers]. After a goodbye
+// message, or if the caller's kernel has closed the connection, the caller has gone. Otherwise its
+// heartbeat files decide.
 func (h *Head) Hung(raw lifeline.GuestID, how lifeline.Parting) {
 	h.note(idOf(raw), func(q *asked) { q.hung = q.hung || how == lifeline.Left || how == lifeline.Closed })
 	pause.Ring(h.bell)
 }
 
-// FollowRequests heeds what is asked for from outside, until ctx ends.
+// FollowRequests handles requests from outside the job until ctx ends.
 func (h *Head) FollowRequests(ctx context.Context) {
 	h.Go(func(context.Context) { h.followCalls(ctx) })
 	refused := ""
@@ -161,7 +163,8 @@ func (h *Head) FollowRequests(ctx context.Context) {
 	}
 }
 
-// followCalls has Exec be looked into when Control tells of a request.
+// followCalls watches the control directory for announced requests, makes the head poll the exec
+// directory for them, and removes the announcements.
 func (h *Head) followCalls(ctx context.Context) {
 	_, _ = h.Control.Follow(ctx, func(l signal.Listing) bool {
 		for id := range requestsShown(l.Names(), kindCall) {
@@ -180,7 +183,7 @@ func (h *Head) followCalls(ctx context.Context) {
 	})
 }
 
-// await waits for the next look, and tells whether there is one.
+// await waits until the next poll is due. It returns false if ctx has ended.
 func (h *Head) await(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -190,8 +193,8 @@ func (h *Head) await(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// pause is how long until the next look, or forever where none is due. What was
-// announced in vain is not looked for any more.
+// pause returns the time until the next poll, or [forever] if none is due. It drops announced
+// requests that were not found in time.
 func (h *Head) pause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,8 +214,9 @@ func (h *Head) pause() time.Duration {
 
 const forever = time.Duration(math.MaxInt64)
 
-// look looks at what is asked for. The first caller makes the directory, and nobody
-// may look for it by name before a listing has shown it.
+// look lists the exec directory, and groups its names by request. It does not open the directory
+// before a listing of the run directory has shown it, because the first caller makes it, and a
+// client may cache that the name is missing.
 func (h *Head) look(ctx context.Context) (map[requestID]shown, error) {
 	ctx, cancel := h.within(ctx)
 	defer cancel()
@@ -226,14 +230,14 @@ func (h *Head) look(ctx context.Context) (map[requestID]shown, error) {
 	return requestsShown(names, ""), err
 }
 
-// heed does what follows from a look.
+// heed handles the result of a poll.
 func (h *Head) heed(ctx context.Context, all map[requestID]shown) {
 	h.take(ctx, h.unread(all))
 	h.judge(all)
 }
 
-// unread returns the requests that a look shows and nobody has read, and forgets what
-// no listing can show any more.
+// unread returns the announced requests in a listing that were not read yet. It also removes the
+// state of requests that no listing can show any more.
 func (h *Head) unread(all map[requestID]shown) (unread []*asked) {
 	now := time.Now()
 	for id, s := range all {
@@ -252,8 +256,8 @@ func (h *Head) unread(all map[requestID]shown) (unread []*asked) {
 	return unread
 }
 
-// take reads requests, answers who runs them or why nobody does, and has them
-// begun. One that can't be read for now is left for the next look.
+// take reads requests, publishes the head's answers, and starts the commands. A request that cannot
+// be read now is read at the next poll.
 func (h *Head) take(ctx context.Context, unread []*asked) {
 	ctx, cancel := h.within(ctx)
 	defer cancel()
@@ -272,9 +276,10 @@ func (h *Head) take(ctx context.Context, unread []*asked) {
 	_ = reads.Wait()
 }
 
-// answer tells who runs a request, and has it begun, or tells why nobody does; err is
-// why it can't be read.
+// answer publishes the nodes that run a request, and starts the command there; or it publishes the
+// reason for a refusal. err is the error of reading the request, or nil.
 func (h *Head) answer(q *asked, order Order, err error) {
+	// Select the nodes, or find the reason for a refusal.
 	var ranks []int
 	switch {
 	case err != nil:
@@ -290,6 +295,7 @@ func (h *Head) answer(q *asked, order Order, err error) {
 		ranks, answer.Refused = nil, err.Error()
 		h.Log.Warn("a request from outside is refused", zap.String("request", string(q.id)), zap.Error(err))
 	}
+	// Publish the answer.
 	q.missing = make(map[int]bool)
 	for _, rank := range ranks {
 		q.missing[rank] = true
@@ -302,6 +308,7 @@ func (h *Head) answer(q *asked, order Order, err error) {
 	h.write(q, func(ctx context.Context) error {
 		return h.Dir.Publish(ctx, signal.Exec, q.id.name(whatTaken), &answer, false)
 	})
+	// Start the command on the head itself, and order the workers to start it.
 	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Own: order.Own, Ranks: ranks}
 	if q.missing[0] {
 		h.node.begin(begin)
@@ -311,8 +318,8 @@ func (h *Head) answer(q *asked, order Order, err error) {
 	})
 }
 
-// order has the workers that have not answered begin a request or end it early: each
-// look that a nudge makes them take shows the order that is written to Control.
+// order orders the workers that have not answered to start a request or to cancel it (what). It
+// writes the order to the control directory, and notifies the workers to poll it.
 func (h *Head) order(q *asked, what string, write func(ctx context.Context, name string) error) {
 	workers := slices.DeleteFunc(slices.Collect(maps.Keys(q.missing)), func(rank int) bool { return rank == 0 })
 	if len(workers) == 0 {
@@ -331,8 +338,8 @@ func (h *Head) order(q *asked, what string, write func(ctx context.Context, name
 	})
 }
 
-// write writes something of a request; nobody waits for it, but what is left of the
-// request is removed after it alone.
+// write runs the given function, which writes a file of the request, in the background. The
+// request's files are not removed before it has ended.
 func (h *Head) write(q *asked, write func(ctx context.Context) error) {
 	q.writing.Add(1)
 	h.Go(func(ctx context.Context) {
@@ -341,8 +348,8 @@ func (h *Head) write(q *asked, write func(ctx context.Context) error) {
 	})
 }
 
-// judge takes in what has become of the requests that are taken: it ends those that
-// nobody waits for any more, and removes what is left of those that have ended.
+// judge updates the accepted requests after a poll: it cancels the commands of callers that have
+// gone, and removes the files of finished requests.
 func (h *Head) judge(all map[requestID]shown) {
 	now := time.Now()
 	since := min(now.Sub(h.looked), silentLook)
@@ -353,29 +360,33 @@ func (h *Head) judge(all map[requestID]shown) {
 		if q.stage != taken {
 			continue
 		}
+		// Count the silence of the caller.
 		s := all[id]
 		q.quiet += since
 		if beat := s.beat(); beat > q.beat {
 			q.beat, q.quiet = beat, 0
 		}
+		// Find the nodes that have answered.
 		maps.DeleteFunc(q.missing, func(rank int, _ bool) bool { return s[end(h.Dir, rank)] })
 		h.tellLost(q)
+		// Cancel the commands if the caller has gone or requests it.
 		gone := q.hung || q.quiet > callerSilence
 		if len(q.missing) > 0 && (gone || s[whatCancel]) && !q.canceled {
 			q.canceled = true
 			h.node.cancel(id)
 			h.order(q, whatCancel, func(ctx context.Context, name string) error { return h.Dir.Mark(ctx, signal.Control, name) })
 		}
+		// Remove the files if all nodes have answered.
 		if len(q.missing) > 0 || q.writing.Load() > 0 {
 			continue
 		}
-		if len(q.orders) > 0 { // they may hold what is not to stay
+		if len(q.orders) > 0 { // orders may contain secrets
 			h.discard(signal.Control, q.orders)
 			q.orders = nil
 		}
 		switch {
 		case !gone:
-		case !q.leaving: // what was written last may be newer than this listing
+		case !q.leaving: // this listing may lack the newest files: wait for the next one
 			q.leaving = true
 			pause.Ring(h.bell)
 		default:
@@ -385,8 +396,8 @@ func (h *Head) judge(all map[requestID]shown) {
 	}
 }
 
-// tellLost answers for nodes that will not, once no others are waited for: the job
-// goes on without them.
+// tellLost publishes the last record of nodes that are lost, if all other nodes have answered,
+// because the job continues without them.
 func (h *Head) tellLost(q *asked) {
 	if len(q.missing) == 0 {
 		return
@@ -401,7 +412,7 @@ func (h *Head) tellLost(q *asked) {
 		lost := &outputRecord{End: &Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}}
 		h.write(q, func(ctx context.Context) error {
 			err := h.Dir.Claim(ctx, signal.Exec, q.id.name(end(h.Dir, rank)), lost)
-			if errors.Is(err, signal.ErrTaken) { // it has told its end, which our listing does not show yet
+			if errors.Is(err, signal.ErrTaken) { // its own record is newer than this listing
 				return nil
 			}
 			return err
@@ -410,12 +421,12 @@ func (h *Head) tellLost(q *asked) {
 	clear(q.missing)
 }
 
-// discard removes names; nobody waits for it.
+// discard removes names from a directory in the background.
 func (h *Head) discard(sub string, names []string) {
 	h.Go(func(ctx context.Context) { h.Told(h.Dir.Discard(ctx, sub, names...)) })
 }
 
-// Tidy removes, at the end of the run, what orders are left.
+// Tidy removes the remaining orders from the control directory at the end of the run.
 func (h *Head) Tidy(ctx context.Context) {
 	for id, s := range requestsShown(h.Control.Last().Names(), kindOrder) {
 		for what := range s {

@@ -6,14 +6,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// longestLine is how many bytes of a line without an end are held back for the sake
-// of those of other nodes.
+// longestLine is the maximum number of bytes of an unfinished line that are held back. They are
+// held back so that lines of several nodes are not mixed.
 const longestLine = 64 << 10
 
-// marker passes on what one node says as whole lines, each with the node's mark
-// before it; without a mark all of it as it comes.
+// marker writes one node's output as complete lines, each with a prefix. Without a prefix, it
+// writes the output unchanged.
 type marker struct {
-	to    io.Writer // which others write to, too
+	to    io.Writer // shared with other markers
 	mark  string
 	lines process.Lines
 }
@@ -22,7 +22,7 @@ func newMarker(to io.Writer, mark string) *marker {
 	return &marker{to: to, mark: mark, lines: process.Lines{Longest: longestLine}}
 }
 
-// Write takes in what the node says.
+// Write accepts output of the node.
 func (m *marker) Write(data []byte) (int, error) {
 	if m.mark == "" {
 		return m.to.Write(data)
@@ -30,10 +30,10 @@ func (m *marker) Write(data []byte) (int, error) {
 	return len(data), m.passOn(func(each func([]byte, bool)) { m.lines.Add(data, each) })
 }
 
-// Close passes on a line without an end.
+// Close writes an unfinished line.
 func (m *marker) Close() error { return m.passOn(m.lines.End) }
 
-// passOn passes on the lines that are cut.
+// passOn writes the lines that cut produces.
 func (m *marker) passOn(cut func(each func(line []byte, goesOn bool))) error {
 	var whole []byte
 	cut(func(line []byte, _ bool) { whole = append(append(append(whole, m.mark...), line...), '\n') })

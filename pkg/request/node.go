@@ -16,64 +16,66 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Daemon is what a node's side has of its daemon.
+// Daemon has the functions and data of the daemon that a Head or a Node uses.
 type Daemon struct {
 	Rank    int
 	Dir     *signal.Dir
 	Control *signal.Watch
 	Log     *zap.Logger
 	Trail   *trail.Trail
-	// Told says that something could not be written, where it has an error.
+	// Told logs an error of writing a file. It does nothing for nil.
 	Told func(error)
-	// Within is how long the share may take for a request.
+	// Within is the timeout of calls to the shared file system.
 	Within time.Duration
-	// Life ends with the run, Work after all that is still to be done then. Go runs a
-	// task until the end of Work, which is its context.
+	// Life ends with the run. [Daemon.Work] ends later, after all remaining work. Go runs a task in a
+	// goroutine; its context is [Daemon.Work].
 	Life, Work context.Context
 	Go         func(task func(ctx context.Context))
-	// Start starts a command. Its stop is called at least once.
+	// Start starts a command. The stop function that it returns is called at least once.
 	Start Start
-	// About returns variables that tell the daemon's own program of the node, where an order is for that; nil: none.
+	// About returns environment variables that describe the node. Commands of the daemon's own program
+	// receive them: see [Order]. It may be nil.
 	About func() []string
 }
 
-// Start starts a command with the environment of the node's children and what the spec adds. stop ends it, and whatever
-// it has left behind, by TERM, grace and KILL.
+// Start is a function that starts a command with the environment of the node's children and the
+// additions of spec. stop ends the command, and the processes that it has left behind, by SIGTERM,
+// a grace period and SIGKILL.
 type Start = func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
 
-// within bounds a request to the share.
+// within returns a context with the timeout of calls to the shared file system.
 func (d Daemon) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d.Within, errDeadline)
 }
 
 var errDeadline = errors.New("the deadline passed")
 
-// Node is the side of each node: it runs commands, and tells what they say.
+// Node is the side of every node: it runs commands, and publishes their output.
 type Node struct {
 	Daemon
 
 	mu       sync.Mutex
-	ended    bool                             // no command is to begin any more; guarded by mu
+	ended    bool                             // no further commands may start; guarded by mu
 	running  map[requestID]context.CancelFunc // guarded by mu
-	canceled lately                           // by orders that were read before the command's; guarded by mu
-	pending  sync.WaitGroup                   // commands whose end is not published yet
+	canceled lately                           // cancelled before their start; guarded by mu
+	pending  sync.WaitGroup                   // commands without a published end
 }
 
-// NewNode returns a node that runs nothing yet.
+// NewNode returns a node without commands.
 func NewNode(daemon Daemon) *Node {
 	return &Node{Daemon: daemon, running: make(map[requestID]context.CancelFunc), canceled: make(lately)}
 }
 
-// lately are requests that were seen, and when a listing has shown them last: the
-// next may be an old one, which shows them again.
+// lately has recent requests, each with the time of the last listing that has shown it. It exists
+// because a listing may be stale, and show a request again.
 type lately map[requestID]time.Time
 
-// oldestListing is for how long, by far, a client of a share may go on showing
-// names that are gone.
+// oldestListing is how long a client of a shared file system may show names that were removed, with
+// a large margin.
 const oldestListing = 10 * time.Minute
 
-// fresh tells whether a request that a listing shows is new, which it is not the next
-// time, and forgets what no listing can show any more.
+// fresh adds a request that a listing shows, and reports whether it is new. It also removes
+// requests that no listing can show any more.
 func (l lately) fresh(id requestID, at time.Time) bool {
 	_, before := l[id]
 	l[id] = at
@@ -81,7 +83,8 @@ func (l lately) fresh(id requestID, at time.Time) bool {
 	return !before
 }
 
-// FollowOrders does what the head orders, until ctx ends.
+// FollowOrders watches the control directory for the head's orders, and carries them out, until ctx
+// ends.
 func (n *Node) FollowOrders(ctx context.Context) {
 	read := make(lately)
 	_, _ = n.Control.Follow(ctx, func(l signal.Listing) bool {
@@ -97,8 +100,8 @@ func (n *Node) FollowOrders(ctx context.Context) {
 	})
 }
 
-// obey reads an order to begin, and does so where it is for this node. One that is
-// gone again was for others.
+// obey reads an order to start a command, and starts the command if the order is for this node. The
+// head may have removed an order for other nodes already.
 func (n *Node) obey(ctx context.Context, id requestID) {
 	ctx, cancel := n.within(ctx)
 	defer cancel()
@@ -112,7 +115,8 @@ func (n *Node) obey(ctx context.Context, id requestID) {
 	}
 }
 
-// begin begins a command, unless it was begun before or none is to begin any more.
+// begin starts a command in the background. It does nothing if the command was started before, or
+// if no further commands may start.
 func (n *Node) begin(command startRecord) {
 	wanted, cancel := context.WithCancel(n.Work)
 	n.mu.Lock()
@@ -136,7 +140,7 @@ func (n *Node) begin(command startRecord) {
 	})
 }
 
-// cancel ends a command that is not wanted any more.
+// cancel ends a command, or prevents its start.
 func (n *Node) cancel(id requestID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,8 +151,8 @@ func (n *Node) cancel(id requestID) {
 	n.canceled.fresh(id, time.Now())
 }
 
-// Settle has no command begin any more, and waits until the end of each is told,
-// for so long at most: they were ended before.
+// Settle prevents further commands from starting, and waits at most within until the end of each
+// command is published. The commands must have been ended before.
 func (n *Node) Settle(within time.Duration) {
 	n.mu.Lock()
 	n.ended = true
@@ -161,8 +165,8 @@ func (n *Node) Settle(within time.Duration) {
 	pause.Until(told, within)
 }
 
-// run runs a command to its end, and tells how it ended. Its arguments are in no log:
-// they may hold what is not to stay.
+// run runs a command, and publishes its exit and the rest of its output. Its arguments are not
+// logged, because they may contain secrets. wanted ends when the command is cancelled.
 func (n *Node) run(ctx, wanted context.Context, command startRecord) {
 	n.Trail.Event(trail.Exec, trail.Fields{Request: string(command.ID)})
 	out := newOutput()
@@ -175,8 +179,8 @@ func (n *Node) run(ctx, wanted context.Context, command startRecord) {
 	n.Told(n.Dir.Publish(ctx, signal.Exec, name, &outputRecord{Pieces: rest, End: &exit}, false))
 }
 
-// carryOut runs a command until it has ended or is not wanted any more, and returns
-// the output that is not published yet.
+// carryOut runs a command until it has ended or is cancelled. It publishes its output, and returns
+// the exit and the output that is not published yet.
 func (n *Node) carryOut(wanted context.Context, command startRecord, out *output) (rest []piece, exit Exit) {
 	if n.Life.Err() != nil {
 		return nil, Exit{Code: notStarted, Exit: "not started", Failed: "the run is ending"}
@@ -184,12 +188,14 @@ func (n *Node) carryOut(wanted context.Context, command startRecord, out *output
 	if command.Own && n.About != nil {
 		command.Env = append(command.Env, n.About()...)
 	}
+	// Start the command.
 	child, stop, err := n.Start(wanted, process.Spec{
 		Name: ChildName, Argv: command.argv(), Env: command.Env, Stdout: stream{out, 1}, Stderr: stream{out, 2}, KeepLines: -1,
 	})
 	if err != nil {
 		return nil, Exit{Code: startCode(err), Exit: "not started", Failed: err.Error()}
 	}
+	// Publish its output until it has ended or is cancelled.
 	rest = out.passOn(child.Done(), wanted.Done(), func(pieces []piece) error {
 		name := command.ID.name(part(n.Dir, n.Rank, exit.Parts))
 		err := n.Dir.Publish(wanted, signal.Exec, name, &outputRecord{Pieces: pieces}, false)
@@ -200,9 +206,10 @@ func (n *Node) carryOut(wanted context.Context, command startRecord, out *output
 		}
 		return err
 	})
+	// End it, or the processes that it has left behind.
 	select {
 	case <-child.Done():
-		n.Go(func(context.Context) { stop() }) // what it has left behind
+		n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
 	default:
 		stop()
 	}
@@ -211,13 +218,14 @@ func (n *Node) carryOut(wanted context.Context, command startRecord, out *output
 	return rest, exit
 }
 
-// ChildName is what every command is called, as a child of its daemon.
+// ChildName is the name of each command as a child process of its daemon.
 const ChildName = "the command"
 
-// notStarted is the code of a command that could not be started, for none of its own
-// reasons.
+// notStarted is the exit code of a command that could not be started, if the command itself is not
+// the reason.
 const notStarted = 125
 
+// startCode returns the exit code of a command that could not be started.
 func startCode(err error) int {
 	switch {
 	case errors.Is(err, process.ErrNotFound):

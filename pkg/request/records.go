@@ -12,60 +12,61 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// requestID tells a request from all others: 16 hexadecimal digits.
+// requestID identifies a request. It has 16 hexadecimal digits.
 type requestID string
 
+// newID returns a random id.
 func newID() requestID {
 	var raw lifeline.GuestID
-	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
+	_, _ = rand.Read(raw[:]) // crypto/rand never fails
 	return idOf(raw)
 }
 
+// idOf returns the id with these bytes.
 func idOf(raw lifeline.GuestID) requestID { return requestID(hex.EncodeToString(raw[:])) }
 
-// raw returns what the digits stand for, and whether they are an id.
+// raw returns the bytes of the id, and whether it is valid.
 func (id requestID) raw() (raw lifeline.GuestID, ok bool) {
 	if len(id) != hex.EncodedLen(len(raw)) {
 		return raw, false
 	}
 	_, err := hex.Decode(raw[:], []byte(id))
-	return raw, err == nil && idOf(raw) == id // the same in upper case is another name
+	return raw, err == nil && idOf(raw) == id // digits in upper case are not valid
 }
 
-// name is the name in exec/ of what there is of a request.
+// name returns the name in exec/ of one of the request's files.
 func (id requestID) name(what string) string { return string(id) + "." + what }
 
-// order is the name in control/ of what workers are to do: to begin it, where what is
-// empty, or whatCancel.
+// order returns the name in control/ of an order to the workers: to start the command if what is
+// empty, or to cancel it if what is whatCancel.
 func (id requestID) order(what string) string {
 	return strings.TrimSuffix(kindOrder+id.name(what), ".")
 }
 
-// What the names of a request have behind its id.
+// Suffixes of a request's names, after the id.
 const (
 	whatRequest = "request"
 	whatTaken   = "taken"
 	whatCancel  = "cancel"
-	whatBeat    = "beat" // and a number
+	whatBeat    = "beat" // followed by a number
 )
 
-// part is what the name of the nth piece of a node's output has behind the id, and
-// end that of its last word.
+// part returns the suffix of a node's nth record of output, and [end] that of its last record.
 func part(dir *signal.Dir, rank, n int) string { return dir.NodeName(rank, fmt.Sprintf("%06d", n)) }
 func end(dir *signal.Dir, rank int) string     { return dir.NodeName(rank, "end") }
 
-// The kinds of names in control/, which have the id behind them. An order to begin
-// has nothing more, and one to end early whatCancel.
+// Prefixes of names in control/, before the id. An order to start has no suffix. An order to cancel
+// has the suffix whatCancel.
 const (
 	kindCall  = "call."
 	kindOrder = "exec."
 )
 
-// shown is what a listing shows of one request: what its names have behind the id.
+// shown is the set of suffixes of one request's names in a listing.
 type shown map[string]bool
 
-// requestsShown takes a listing apart: the names of a kind in control/, or those in
-// exec/, which are of none.
+// requestsShown groups the names of a listing by request. kind is the prefix of the names: in exec/
+// it is empty. Other names are ignored.
 func requestsShown(names []string, kind string) map[requestID]shown {
 	all := make(map[requestID]shown)
 	for _, name := range names {
@@ -83,7 +84,7 @@ func requestsShown(names []string, kind string) map[requestID]shown {
 	return all
 }
 
-// beat returns the number of the caller's newest beat.
+// beat returns the number of the caller's newest heartbeat, or 0 if there is none.
 func (s shown) beat() (newest int) {
 	for what := range s {
 		if digits, is := strings.CutPrefix(what, whatBeat+"."); is {
@@ -94,7 +95,7 @@ func (s shown) beat() (newest int) {
 	return newest
 }
 
-// names returns all names of the request.
+// names returns all names of the request in the listing.
 func (s shown) names(id requestID) (names []string) {
 	for what := range s {
 		names = append(names, id.name(what))
@@ -102,45 +103,45 @@ func (s shown) names(id requestID) (names []string) {
 	return names
 }
 
-// Order is a command, and where it is to run.
+// Order is a command, and the nodes on which it should run.
 type Order struct {
 	Argv  []string `json:"argv"`
-	Env   []string `json:"env,omitempty"` // on top of the node's environment
-	Nodes []string `json:"nodes"`         // ranks or hosts, OnAll or OnHead
-	// Own says that Argv is for the program that each node's daemon is itself: its subcommand and what follows.
+	Env   []string `json:"env,omitempty"` // variables that are added to the node's environment
+	Nodes []string `json:"nodes"`         // node indices or hosts, OnAll or OnHead
+	// Own means that Argv is a subcommand of the daemon's own program, and its arguments.
 	Own bool `json:"own,omitempty"`
 }
 
-// The words for nodes in an order.
+// Special values in the list of nodes of an order.
 const (
 	OnAll  = "all"
 	OnHead = "head"
 )
 
-// requestRecord is what somebody asks for.
+// requestRecord is the file of a request, written by the caller.
 type requestRecord struct {
 	signal.Header
 	Order
 }
 
-// takenRecord is the head's answer.
+// takenRecord is the head's answer to a request.
 type takenRecord struct {
 	signal.Header
-	Nodes   []Answer `json:"nodes,omitempty"`   // to come, of who runs it
-	Refused string   `json:"refused,omitempty"` // why nobody runs it
+	Nodes   []Answer `json:"nodes,omitempty"`   // the nodes that run it
+	Refused string   `json:"refused,omitempty"` // why no node runs it
 }
 
-// startRecord is a command that the head has workers begin.
+// startRecord is the head's order to the workers to start a command.
 type startRecord struct {
 	signal.Header
 	ID    requestID `json:"id"`
 	Argv  []string  `json:"argv"`
 	Env   []string  `json:"env,omitempty"`
-	Own   bool      `json:"own,omitempty"` // see Order
-	Ranks []int     `json:"ranks"`         // who is to run it, in order
+	Own   bool      `json:"own,omitempty"` // see [Order]
+	Ranks []int     `json:"ranks"`         // the nodes that must run it, sorted
 }
 
-// argv is the command as it is started.
+// argv returns the complete command.
 func (r startRecord) argv() []string {
 	if r.Own {
 		return append([]string{process.OwnBinary}, r.Argv...)
@@ -148,25 +149,25 @@ func (r startRecord) argv() []string {
 	return r.Argv
 }
 
-// outputRecord is a piece of what a command says, and at its end how it ended.
+// outputRecord is a part of a command's output. The last one has the exit.
 type outputRecord struct {
 	signal.Header
 	Pieces []piece `json:"pieces,omitempty"`
 	End    *Exit   `json:"end,omitempty"`
 }
 
-// piece is what came on a stream.
+// piece is a part of the output of one stream.
 type piece struct {
-	Stream int    `json:"fd"` // 1 or 2
+	Stream int    `json:"fd"` // 1 for standard output, 2 for standard error
 	Data   []byte `json:"data"`
 }
 
-// Exit is how a command ended on a node.
+// Exit describes how a command has ended on a node.
 type Exit struct {
-	Parts  int    `json:"parts"` // records of output that came before
-	Code   int    `json:"code"`  // 128+n where signal n ended it
+	Parts  int    `json:"parts"` // number of records of output before the last one
+	Code   int    `json:"code"`  // 128+n if signal n ended it
 	Exit   string `json:"exit"`  // the same in words
 	Failed string `json:"failed,omitempty"`
-	// Dropped is how many bytes of the output were more than is passed on.
+	// Dropped is the number of bytes of output that were dropped.
 	Dropped int64 `json:"dropped,omitempty"`
 }

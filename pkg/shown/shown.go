@@ -1,5 +1,5 @@
-// Package shown is what a daemon shows of itself outside of the run directory: to a
-// collector of metrics, and to a service manager that waits for it.
+// Package shown exports the state of a daemon outside the run directory: as metrics for Prometheus,
+// and to a service manager (systemd) that waits until the daemon is up.
 package shown
 
 import (
@@ -23,39 +23,39 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Config is where a daemon shows how it is. What can't be shown ends no job.
+// Config configures the exports of a daemon. A failed export is logged, and does not end the job.
 type Config struct {
-	MetricsDir    string // of files for a collector of Prometheus; empty: none
-	MetricsListen string // a loopback address that metrics are served at; empty: none
-	NotifySocket  string // of a service manager that wants to be told; empty: none
+	MetricsDir    string // directory of files for a Prometheus textfile collector; empty: none
+	MetricsListen string // loopback address at which metrics are served; empty: none
+	NotifySocket  string // the service manager's socket; empty: none
 }
 
-// Self is the daemon that is shown.
+// Self describes the daemon.
 type Self struct {
 	ID      roles.Identity
 	Role    roles.Role
-	Program string // its version
+	Program string // the program's version
 	Trail   *trail.Trail
 	Meter   *signal.Meter
 	Log     *zap.Logger
 }
 
-// Shown is what a daemon shows.
+// Shown exports the state of a daemon. Its methods are safe for concurrent use.
 type Shown struct {
 	cfg      Config
 	self     Self
-	file     *metrics.File     // nil where there is none
-	endpoint *metrics.Endpoint // likewise
+	file     *metrics.File     // nil if there is none
+	endpoint *metrics.Endpoint // nil if there is none
 
-	nodes  atomic.Pointer[signal.Watch] // over Nodes; nil on all but the head
-	checks atomic.Pointer[check.Report] // the newest; nil before there is one
+	nodes  atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
+	checks atomic.Pointer[check.Report] // results of the last check; nil before the first
 	up     atomic.Bool
-	ends   sync.Once   // the manager is told
-	deaf   atomic.Bool // the manager can't be told
+	ends   sync.Once   // notifies the manager of the end
+	deaf   atomic.Bool // the manager cannot be notified
 }
 
-// Begin begins to show how a daemon is; it comes before anything else of the daemon
-// runs. Files that are to be removed should the daemon be killed are told to own.
+// Begin starts the exports. It must be called before the daemon's other parts run. own is called
+// with the path of a file that must be removed even if the daemon is killed.
 func Begin(cfg Config, self Self, own func(path string)) *Shown {
 	s := &Shown{cfg: cfg, self: self}
 	self.Trail.Changed = s.phaseChanged
@@ -76,17 +76,18 @@ func Begin(cfg Config, self Self, own func(path string)) *Shown {
 	return s
 }
 
-// Close shows nothing more, and waits for that until ctx ends.
+// Close ends the exports, and waits for that until ctx ends.
 func (s *Shown) Close(ctx context.Context) {
 	if s.endpoint != nil {
 		s.endpoint.Close()
 	}
 	if s.file != nil {
-		_ = s.file.Close(ctx) // a file that is left says so by its age
+		_ = s.file.Close(ctx) // ignore the error: the age of a remaining file shows that it is stale
 	}
 }
 
-// phaseChanged is called when a phase was entered or left.
+// phaseChanged is called when a phase begins or ends. entered is the phase that has begun, or
+// empty.
 func (s *Shown) phaseChanged(entered string) {
 	s.renew()
 	if entered != "" {
@@ -94,24 +95,26 @@ func (s *Shown) phaseChanged(entered string) {
 	}
 }
 
+// renew makes the metrics file be written soon.
 func (s *Shown) renew() {
 	if s.file != nil {
 		s.file.Nudge()
 	}
 }
 
+// status returns a status line for the service manager.
 func (s *Shown) status(what string) string {
 	return systemd.Status(fmt.Sprintf("run %s, rank %d: %s", s.self.ID.RunName(), s.self.ID.Rank, what))
 }
 
-// Up shows that the daemon is up, and how.
+// Up exports that the daemon is up. how is a short description.
 func (s *Shown) Up(how string) {
 	s.up.Store(true)
 	s.renew()
 	s.notify(systemd.Ready, s.status(how))
 }
 
-// Ending shows, once, that the daemon ends, and why.
+// Ending exports that the daemon ends, and the reason. Only the first call has an effect.
 func (s *Shown) Ending(why string) {
 	s.ends.Do(func() {
 		s.up.Store(false)
@@ -120,17 +123,17 @@ func (s *Shown) Ending(why string) {
 	})
 }
 
-// Checks shows what the checks of the node say.
+// Checks exports the results of the node's checks as metrics.
 func (s *Shown) Checks(report check.Report) {
 	s.checks.Store(&report)
 	s.renew()
 }
 
-// Nodes has what a watch over Nodes sees be shown, too.
+// Nodes exports the number of nodes in each state, from a watch of the nodes directory.
 func (s *Shown) Nodes(nodes *signal.Watch) { s.nodes.Store(nodes) }
 
-// notify tells the service manager, where there is one that asks for it. One
-// that can't be told is not tried again.
+// notify sends lines to the service manager, if there is one. After a failure, it sends nothing
+// more.
 func (s *Shown) notify(lines ...string) {
 	if s.cfg.NotifySocket == "" || s.deaf.Load() {
 		return
@@ -140,7 +143,7 @@ func (s *Shown) notify(lines ...string) {
 	}
 }
 
-// metrics are how the daemon is now.
+// metrics returns the present metrics in the text format.
 func (s *Shown) metrics() []byte {
 	t := metrics.NewText("run", s.self.ID.RunName(), "rank", strconv.Itoa(s.self.ID.Rank))
 	t.Family("bringupd_info", "gauge", "What this daemon is; always 1.")
@@ -165,7 +168,7 @@ func (s *Shown) metrics() []byte {
 	return t.Bytes()
 }
 
-// nodesTo counts the nodes of a job by the states that they have reached.
+// nodesTo adds the number of nodes in each state, on the head.
 func (s *Shown) nodesTo(t *metrics.Text) {
 	nodes := s.nodes.Load()
 	if nodes == nil {
@@ -179,7 +182,7 @@ func (s *Shown) nodesTo(t *metrics.Text) {
 	}
 }
 
-// checksTo counts what the checks have found, by check and verdict.
+// checksTo adds the number of findings by check and verdict.
 func (s *Shown) checksTo(t *metrics.Text) {
 	report := s.checks.Load()
 	if report == nil {
