@@ -19,22 +19,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/voice"
 )
 
-// invocation is one call of the program: what every subcommand needs.
+// invocation is one execution of the program, with the data that every subcommand needs.
 type invocation struct {
 	files   config.Files
 	signals <-chan os.Signal
-	// driver is what stands behind "--". It is cut off before the flags are
-	// parsed: a driver may be called "stop" or have flags of its own.
+	// driver is the part of the command line after "--". It is cut off before the flags are parsed,
+	// because a driver may be called "stop" or have flags of its own.
 	driver []string
 	dashed bool
-	// notifySocket is where the service manager that has started this process
-	// wants to be told of it; empty: none does.
+	// notifySocket is the socket of the service manager that has started this process. It is empty if
+	// there is none.
 	notifySocket string
-	jsonLog      bool // standard error is for programs
+	jsonLog      bool // standard error is JSON
 	code         int  // set by a subcommand that ends with a code and without an error
 }
 
-// run is the whole program; it returns the exit code.
+// run is the whole program. It returns the exit code.
 func run(args []string, signals <-chan os.Signal, files config.Files) int {
 	if len(args) == 2 && args[1] == tetheredCommand {
 		told, all, in, end, err := tethered(signals, files)
@@ -53,7 +53,7 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 	app := inv.app()
 	args = named(app, args)
 	if command := app.Command(args[1]); command != nil && slices.ContainsFunc(args, asksForHelp) {
-		command.CustomHelpTemplate = verbatim(helpText(app, command)) // which takes a millisecond, at each start
+		command.CustomHelpTemplate = verbatim(helpText(app, command)) // takes a millisecond at each start
 	}
 	if slices.Contains(ofRuns, args[1]) {
 		args = slices.Concat(args[:2], setting.FlagsFirst(app.Command(args[1]), args[2:]))
@@ -69,25 +69,24 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 	return inv.code
 }
 
-// asksForHelp tells whether an argument may be the flag for it, as package flag
-// spells it.
+// asksForHelp reports whether an argument is the help flag, in any form that package flag accepts.
 func asksForHelp(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
 	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, name)
 }
 
-// ofRuns are the subcommands that have a run for an argument.
+// ofRuns are the subcommands that accept a run as an argument.
 var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
 
-// takeNotifySocket returns where a service manager wants to be told, and keeps it
-// from all that is started here: a child would speak for the service.
+// takeNotifySocket returns the socket of the service manager, and removes it from the environment:
+// a child that used it would speak for the service.
 func takeNotifySocket() string {
 	socket := os.Getenv(systemd.Variable)
-	_ = os.Unsetenv(systemd.Variable) // it fails only for names that can't be
+	_ = os.Unsetenv(systemd.Variable) // fails only for invalid names
 	return socket
 }
 
-// cutDriver parts the arguments at the first "--".
+// cutDriver splits the arguments at the first "--".
 func cutDriver(args []string) (own, driver []string, dashed bool) {
 	at := slices.Index(args, "--")
 	if at < 0 {
@@ -96,7 +95,7 @@ func cutDriver(args []string) (own, driver []string, dashed bool) {
 	return args[:at], args[at+1:], true
 }
 
-// named puts in the subcommand that is meant where none is named.
+// named inserts the default subcommand if none is given.
 func named(app *cli.App, args []string) []string {
 	program, rest := args[:min(1, len(args))], args[min(1, len(args)):]
 	meant := "run"
@@ -114,7 +113,7 @@ func named(app *cli.App, args []string) []string {
 	return slices.Concat(program, []string{meant}, rest)
 }
 
-// codeOf maps an error to its exit code, here and nowhere else.
+// codeOf maps an error to its exit code. It is the only place that does.
 func codeOf(err error) int {
 	var launch *roles.LaunchError
 	var directory *signal.DirError
@@ -172,8 +171,8 @@ func removedCommand(name, instead string) *cli.Command {
 	}
 }
 
-// command completes a subcommand that runs no driver: once its settings are
-// settled, do gets its arguments. Only those of runs take any.
+// command completes a subcommand that runs no driver: do gets its arguments after its settings are
+// resolved. Only subcommands that accept a run take arguments.
 func (inv *invocation) command(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {
 	c.Flags = all.Flags()
 	c.Action = func(ctx *cli.Context) error {

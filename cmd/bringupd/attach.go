@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// attaching is one call of bringupd attach.
+// attaching is one execution of bringupd attach.
 type attaching struct {
 	*invocation
 	which whichRun

@@ -19,16 +19,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// checking is one call of bringupd check.
+// checking is one execution of bringupd check.
 type checking struct {
 	*looking
 	bind   bool
-	record string // file; empty: none
+	record string // output file; empty: none
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
 	c := &checking{looking: inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
-	// Behind a job's setting of that name, which a file for jobs may have.
+	// This setting overrides a job's setting of that name, which may be in a configuration file for
+	// jobs.
 	c.all = append(c.all, setting.Under(resultFlags, setting.Text("record", "FILE", &c.record, "also write what the checks have seen, for a bug report, to a file "+
 		"that is not there yet").Not(setting.ByVariable, setting.ByFile))...)
 	c.all = append(c.all, setting.Under(resultFlags, setting.Yes("bind", &c.bind, "tell instead whether this process, which a rank has started, "+
@@ -42,7 +43,7 @@ func (inv *invocation) checkCommand() *cli.Command {
 	}, []string{checkFlags, resultFlags}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.run)
 }
 
-// run looks at the node, and ends as monitoring wants it.
+// run checks the node. Its exit code is that of a monitoring plugin.
 func (c *checking) run() error {
 	if err := c.judgeRecord(); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (c *checking) run() error {
 	return c.write(checks.Record(report))
 }
 
-// judgeRecord refuses, before anybody has to wait, a recording that could not be written.
+// judgeRecord returns an error if the recording could not be written, before any check has run.
 func (c *checking) judgeRecord() error {
 	switch _, err := os.Lstat(c.record); {
 	case c.record != "" && c.bind:
@@ -93,10 +94,10 @@ func (c *checking) judgeRecord() error {
 	return nil
 }
 
-// write writes the recording to a file of its own, which nobody else may read: what is left out is left out by what we
-// know of.
+// write writes the recording to a new file that no other user can read, because only known secrets
+// are removed from it.
 func (c *checking) write(what recording.Recording) error {
-	file, err := os.OpenFile(c.record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it follows no link, by O_EXCL
+	file, err := os.OpenFile(c.record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL follows no link
 	if err != nil {
 		return usage("cannot write the recording: %v; give another file by --record", err)
 	}
@@ -107,7 +108,7 @@ func (c *checking) write(what recording.Recording) error {
 	return nil
 }
 
-// progress says what is waited for, each time that it is something else.
+// progress returns a function that reports what the checks wait for, each time that it changes.
 func (c *checking) progress(within time.Duration) func(check.Report) {
 	var told string
 	return func(report check.Report) {
@@ -122,10 +123,10 @@ func (c *checking) progress(within time.Duration) func(check.Report) {
 	}
 }
 
-// show writes the report for programs or for people.
+// show writes the report as JSON or as text.
 func (c *checking) show(report check.Report) error {
 	if report.Findings == nil {
-		report.Findings = []check.Finding{} // an empty list, which is no null
+		report.Findings = []check.Finding{} // an empty list instead of null
 	}
 	text := report.Text(check.Style{Verbose: c.verbose, Colour: showsColour(c.files.Out)})
 	if drain := check.DrainLine(report, roles.Around(os.LookupEnv).Words("").Drain); drain != "" {
@@ -134,7 +135,7 @@ func (c *checking) show(report check.Report) error {
 	return c.tell(report, text)
 }
 
-// checkBinding reads back where this process is, which its rank has started.
+// checkBinding verifies the affinity of this process, which was started by its rank.
 func (c *checking) checkBinding() error {
 	b, err := ranks.ReadBack(os.Getpid(), os.LookupEnv)
 	if err != nil {
@@ -152,7 +153,7 @@ func (c *checking) checkBinding() error {
 	return c.tell(b, b.Text())
 }
 
-// hostName is what the launcher calls this node or, without one, what it calls itself.
+// hostName returns the launcher's name of this node or, without a launcher, its own host name.
 func hostName() (string, error) {
 	if name := roles.NodeName(os.LookupEnv); name != "" {
 		return name, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// checkSettings are what a daemon, and "bringupd check", can be told of the checks of its node.
+// checkSettings returns the settings of a node's checks, for a daemon and for "bringupd check".
 func checkSettings(to *check.Config) setting.List {
 	return setting.List{
 		setting.Choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
@@ -30,12 +30,12 @@ func checkSettings(to *check.Config) setting.List {
 	}
 }
 
-// nvml takes who is asked for GPUs.
+// nvml returns the setting that selects the NVML library.
 func nvml(to *string) *setting.Setting {
 	return setting.Text("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
 }
 
-// rules takes what findings mean.
+// rules returns a setting that accepts rules for findings.
 func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
 	return &setting.Setting{
 		Name: name, Shape: "ID=WORD", Usage: usage, Repeats: true,
@@ -57,7 +57,7 @@ func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
 	}
 }
 
-// commands takes shell commands, of which none may be empty.
+// commands returns a setting that accepts shell commands, none of which may be empty.
 func commands(name string, to *[]string, usage string) *setting.Setting {
 	s := setting.Words(name, "COMMAND", to, usage)
 	take := s.Take
@@ -70,7 +70,7 @@ func commands(name string, to *[]string, usage string) *setting.Setting {
 	return s
 }
 
-// The least and the most time that checks may be given.
+// The minimum and maximum timeouts of checks.
 const (
 	leastActive = time.Second
 	mostCheck   = 24 * time.Hour
@@ -82,7 +82,8 @@ var removedChecks = []string{
 	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
 }
 
-// judgeChecks refuses what can't be meant of the checks. gpus is -1 where nobody tells how many there should be.
+// judgeChecks returns an error for contradictory settings of the checks. gpus is -1 if the expected
+// number of GPUs is not known.
 func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 	for _, one := range []struct {
 		name        string
@@ -117,7 +118,7 @@ func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 	return nil
 }
 
-// checkConfig is what was told about the checks, with its paths as they are from anywhere.
+// checkConfig returns the configuration of the checks, with absolute paths.
 func (o *options) checkConfig() (cfg check.Config, err error) {
 	cfg = o.checks
 	if cfg.XidPolicy != "" {
@@ -128,7 +129,7 @@ func (o *options) checkConfig() (cfg check.Config, err error) {
 			return cfg, fmt.Errorf("cannot use --xid-policy=%s: give a file that is there", cfg.XidPolicy)
 		}
 	}
-	// A name without a slash is one that the linker looks for.
+	// The linker searches for a name without a slash.
 	if strings.Contains(cfg.NVML, "/") {
 		cfg.NVML, err = filepath.Abs(cfg.NVML)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// gpuChildCommand is what a daemon runs to ask the driver, and to hear of what befalls the GPUs: see gpu.Child.
+// gpuChildCommand returns the subcommand that a daemon runs to query the GPU driver and to receive
+// its events: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
 	all := setting.List{setting.Text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
@@ -23,7 +24,7 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 	})
 }
 
-// pmixChildCommand is what a daemon runs to serve PMIx: see pmix.Server.
+// pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	var library string
 	all := setting.List{setting.Text("pmix", "FILE", &library, "the libpmix to serve by")}

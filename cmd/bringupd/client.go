@@ -13,12 +13,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// clientTries is how often a launcher's client is run: a launcher signals all
-// processes of a job that it ends, its client with them.
+// clientTries is how often a launcher's client program is tried. A launcher that ends a job signals
+// all of its processes, including its own client.
 const clientTries = 3
 
-// runProgram runs a launcher's client, from an absolute directory of PATH, and
-// returns what it printed: see roles.Program.
+// runProgram runs a launcher's client program from an absolute directory of PATH, and returns its
+// output: see roles.Program.
 func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	var out, errs bytes.Buffer
 	path, err := exec.LookPath(name)
@@ -43,7 +43,7 @@ func wasSignalled(err error) bool {
 	return ended && exit.Sys().(syscall.WaitStatus).Signaled()
 }
 
-// asSaid is what a program has printed, on one line and not too much of it, as the end of an error.
+// asSaid returns the output of a program as the end of an error message, on one line and shortened.
 func asSaid(text string) string {
 	const most = 500
 	words := strings.Join(strings.Fields(text), " ")

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showsColour tells whether who reads it sees colours, and wants them.
+// showsColour reports whether the output supports colours and the user wants them.
 func showsColour(file *os.File) bool {
 	return isTerminal(file) && wantsColour(os.Getenv)
 }
@@ -16,7 +16,7 @@ func isTerminal(file *os.File) bool {
 	return err == nil
 }
 
-// wantsColour is by the conventions that all programs share: https://no-color.org
+// wantsColour applies the conventions of https://no-color.org.
 func wantsColour(get func(name string) string) bool {
 	return get("NO_COLOR") == "" && get("TERM") != "dumb"
 }

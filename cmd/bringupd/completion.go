@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// completionFiles have what is the same whatever there is to complete.
+// completionFiles are the constant parts of the completion scripts.
 //
 //go:embed completion
 var completionFiles embed.FS
@@ -39,11 +39,11 @@ func (inv *invocation) completionCommand() *cli.Command {
 	}
 }
 
-// completable is a subcommand, as a shell wants to know of it.
+// completable is a subcommand as described to a shell.
 type completable struct {
 	Name, Usage string
 	Flags       []completableFlag
-	// Words are what may stand there besides flags; nil: a path.
+	// Words are the arguments of the subcommand besides flags. If it is nil, the argument is a path.
 	Words []string
 }
 
@@ -54,11 +54,11 @@ type completableFlag struct {
 	Repeats     bool
 }
 
-// Dir and File tell what a value names, where it does.
+// Dir and File report whether the value is the path of a directory or of a file.
 func (f completableFlag) Dir() bool  { return f.Shape == "DIR" }
 func (f completableFlag) File() bool { return f.Shape == "FILE" || f.Shape == "PROGRAM" }
 
-// completables are all subcommands that --help shows.
+// completables returns all subcommands that --help shows.
 func completables(app *cli.App) (all []completable) {
 	words := map[string][]string{"completion": shells, "help": commandNames(app)}
 	for _, command := range app.VisibleCommands() {
@@ -75,7 +75,7 @@ func completables(app *cli.App) (all []completable) {
 	return all
 }
 
-// completion is the script of a shell.
+// completion returns the completion script for a shell.
 func completion(app *cli.App, shell string) (string, error) {
 	if !slices.Contains(shells, shell) {
 		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), setting.Suggestion("", shell, shells))
@@ -91,7 +91,7 @@ func completion(app *cli.App, shell string) (string, error) {
 	return b.String(), err
 }
 
-// brief is the first part of a usage, which has room beside a flag.
+// brief returns the first part of a usage text, which fits beside a flag.
 func brief(text string) string {
 	for _, end := range []string{"; ", " (", ": "} {
 		if first, _, _ := strings.Cut(text, end); strings.Contains(first, " ") {
@@ -101,7 +101,7 @@ func brief(text string) string {
 	return text
 }
 
-// bracketed is a text between the brackets of a zsh specification.
+// bracketed escapes a text for the brackets of a zsh specification.
 func bracketed(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `:`, `\:`).Replace(text)
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// examination is one call of bringupd doctor.
+// examination is one execution of bringupd doctor.
 type examination struct{ *looking }
 
-// doctorJoin is for how long somebody who waits for a report waits for all
-// nodes. The report then tells who has not come.
+// doctorJoin is the default time for which the doctor waits until all nodes have joined. The report
+// then names the missing nodes.
 const doctorJoin = time.Minute
 
 func (inv *invocation) doctorCommand() *cli.Command {
@@ -43,7 +43,7 @@ func (inv *invocation) doctorCommand() *cli.Command {
 	}, e.run)
 }
 
-// run examines the launch, and ends as monitoring wants it.
+// run examines the launch. Its exit code is that of a monitoring plugin.
 func (e examination) run() error {
 	cfg, err := e.configure()
 	if err != nil || e.code != 0 {
@@ -57,8 +57,8 @@ func (e examination) run() error {
 	return nil
 }
 
-// configure makes the doctor's configuration of the settings and what the
-// launcher tells. A rank that has nothing to do has its code set.
+// configure makes the doctor's configuration from the settings and the launcher's environment. It
+// sets the exit code of a node that has nothing to do.
 func (e examination) configure() (doctor.Config, error) {
 	o := e.opts
 	daemonCfg := o.build(e.invocation)
@@ -92,7 +92,8 @@ func (e examination) configure() (doctor.Config, error) {
 	return cfg, nil
 }
 
-// check refuses what makes no sense, as a daemon would. A rule may be for a line of the doctor's own.
+// check returns an error for invalid settings, as a daemon would. A rule may refer to a line of the
+// doctor's own.
 func (e examination) check() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules
@@ -101,8 +102,8 @@ func (e examination) check() error {
 	return e.opts.check(e.all)
 }
 
-// place finds out who we are. Alone, as in a shell, we are a launch of one; and
-// so is the first task of a launch that is wrong, which tells of it for all.
+// place determines the identity of this process. Without a launcher, as in a shell, it is a launch
+// of one node. So is the first task of a wrong launch, which reports the mistake for all tasks.
 func (e examination) place(cfg *doctor.Config) (err error) {
 	cfg.Identity, err = e.opts.identify(cfg.Hostname)
 	launch, isLaunch := errors.AsType[*roles.LaunchError](err)
@@ -126,7 +127,7 @@ func (e examination) place(cfg *doctor.Config) (err error) {
 	return err
 }
 
-// show writes the report for programs or for people.
+// show writes the report as JSON or as text.
 func (e examination) show(report doctor.Report) error {
 	return e.tell(report, report.Text(check.Style{Verbose: e.verbose, Colour: showsColour(e.files.Out)}))
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// longestCommand bounds what a request may hold, in bytes.
+// longestCommand is the maximum size of a request in bytes.
 const longestCommand = 128 << 10
 
-// execing is one call of bringupd exec.
+// execing is one execution of bringupd exec.
 type execing struct {
 	*invocation
 	which whichRun
@@ -67,7 +67,7 @@ func (e *execing) do(args []string) error {
 	})
 }
 
-// orderOf makes an order of the command line.
+// orderOf makes a request from the command line.
 func (e *execing) orderOf() (request.Order, error) {
 	order := request.Order{Argv: e.driver, Nodes: e.nodes}
 	if len(e.driver) == 0 {
@@ -90,7 +90,8 @@ func (e *execing) orderOf() (request.Order, error) {
 	return order, nil
 }
 
-// namedHere are variables that a flag names, with the values that they have here where it gives none.
+// namedHere resolves the variables of a flag. An entry without a value gets the value in this
+// environment.
 func namedHere(flag string, entries []string) (env []string, err error) {
 	for _, entry := range entries {
 		name, _, given := strings.Cut(entry, "=")
@@ -107,7 +108,7 @@ func namedHere(flag string, entries []string) (env []string, err error) {
 	return env, nil
 }
 
-// conclude tells what went wrong where, and settles the exit code.
+// conclude reports failures with their nodes, and sets the exit code.
 func (e *execing) conclude(answers []request.Answer, err error) error {
 	lost := health.OutcomeOf(health.PeerLost).Code
 	for _, node := range answers {
@@ -127,7 +128,7 @@ func (e *execing) conclude(answers []request.Answer, err error) error {
 		e.code = max(e.code, code)
 	}
 	switch {
-	case errors.Is(err, unix.EPIPE): // who reads has seen enough
+	case errors.Is(err, unix.EPIPE): // the reader has closed the pipe
 		e.code = 128 + int(unix.SIGPIPE)
 		return nil
 	case errors.Is(err, request.ErrRefused):

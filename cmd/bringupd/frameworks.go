@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// frameworks are those that there are, each with its settings' defaults. The
-// first is the default, and the second the one that examples name.
+// frameworks returns all frameworks with the defaults of their settings. The first is the default,
+// and the second is used in examples.
 func frameworks() []framework.Choice {
 	return []framework.Choice{
 		&framework.None{},
@@ -22,7 +22,7 @@ func frameworks() []framework.Choice {
 	}
 }
 
-// frameworkNames are what --framework takes.
+// frameworkNames returns the values of --framework.
 func frameworkNames() (names []string) {
 	for _, f := range frameworks() {
 		names = append(names, f.Name())
@@ -30,7 +30,7 @@ func frameworkNames() (names []string) {
 	return names
 }
 
-// frameworkSetting is --framework. What needs none, and is looked for there, is told its own flag.
+// frameworkSetting returns the setting --framework.
 func frameworkSetting(to *string) *setting.Setting {
 	s := setting.Choice("framework", frameworkNames(), to,
 		"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or "))
@@ -47,10 +47,10 @@ func frameworkSetting(to *string) *setting.Setting {
 	return s
 }
 
-// frameworkFlags is the heading of a framework's own flags.
+// frameworkFlags returns the heading of a framework's own flags.
 func frameworkFlags(name string) string { return "With --framework=" + name }
 
-// ownSettings are those that a framework has for itself.
+// ownSettings returns the settings that only one framework has.
 func ownSettings(f framework.Choice) setting.List {
 	var all setting.List
 	for _, flag := range f.Flags() {
@@ -80,7 +80,7 @@ func ownSetting(flag framework.Flag) *setting.Setting {
 	}
 }
 
-// chosen is the framework that --framework names.
+// chosen returns the framework that --framework selects.
 func (o *options) chosen() framework.Choice {
 	for _, f := range o.frameworks {
 		if f.Name() == o.framework {

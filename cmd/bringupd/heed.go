@@ -16,17 +16,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// say tells how far it is, beside the result.
+// say prints progress to standard error.
 func (inv *invocation) say(format string, args ...any) {
-	_, _ = inv.files.Err.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: "+format+"\n", args...))) // it may quote a record
+	_, _ = inv.files.Err.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: "+format+"\n", args...))) // the text may quote a record
 }
 
-// stopped says which signal ended it.
+// stopped is the error of a command that was ended by a signal.
 type stopped struct{ sig os.Signal }
 
 func (e *stopped) Error() string { return "ended by " + signalName(e.sig) }
 
-// code is that of a command that was ended by it.
+// code returns the exit code of a command that was ended by the signal.
 func (e *stopped) code() int {
 	kind := health.Terminated
 	if e.sig == os.Interrupt {
@@ -37,8 +37,8 @@ func (e *stopped) code() int {
 
 func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
 
-// heeding has something done until it is over, which heeds the signals to end
-// itself. Where one has ended it, the code is the signal's, and there is no error.
+// heeding calls do with a context that ends at a signal. If a signal has ended it, the exit code is
+// the signal's, and there is no error.
 func (inv *invocation) heeding(do func(ctx context.Context, again <-chan struct{}) error) error {
 	ctx, again, stop := inv.heed()
 	defer stop()
@@ -50,14 +50,15 @@ func (inv *invocation) heeding(do func(ctx context.Context, again <-chan struct{
 	return err
 }
 
-// mostFile and fileTimeout bound in size and in time what is read of a file that the user names.
+// mostFile and fileTimeout are the maximum size of a file that the user names, and the timeout for
+// reading it.
 const (
 	mostFile    = 1 << 20
 	fileTimeout = time.Minute
 )
 
-// read reads a file that the user names, which may be a named pipe or what a shell opens for
-// "<(...)". What is read is for the error. If a signal to end arrives, the error is a *stopped.
+// read reads a file that the user names, which may be a named pipe or the result of "<(...)" in a
+// shell. what describes it in errors. If a signal to end arrives, the error is a *stopped.
 func (inv *invocation) read(what, path string) ([]byte, error) {
 	ctx, _, stop := inv.heed()
 	defer stop()
@@ -73,8 +74,8 @@ func (inv *invocation) read(what, path string) ([]byte, error) {
 	return text, nil
 }
 
-// leaving has something done until it is over; at a second signal to end it is left
-// behind, and the error is second. Where a signal has ended it, that is told.
+// leaving calls do with a context that ends at a signal. At a second signal it returns without
+// waiting for do, with the error second. It also returns whether a signal has arrived.
 func (inv *invocation) leaving(second error, do func(ctx context.Context) error) (signalled bool, err error) {
 	err = inv.heeding(func(ctx context.Context, again <-chan struct{}) (err error) {
 		over := make(chan error, 1)
@@ -97,8 +98,8 @@ func (inv *invocation) leaving(second error, do func(ctx context.Context) error)
 	return signalled, err
 }
 
-// heed returns a context that ends at the first signal to end, a channel that
-// is closed at the second one, and what stops heeding.
+// heed returns a context that ends at the first signal to end, a channel that is closed at the
+// second one, and a function that stops the handling of signals.
 func (inv *invocation) heed() (ctx context.Context, again <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	second, over := make(chan struct{}), make(chan struct{})

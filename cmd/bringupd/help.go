@@ -15,10 +15,10 @@ import (
 
 const (
 	helpWidth = 80 // columns
-	flagWidth = 28 // of these for the flag itself
+	flagWidth = 28 // columns for the flag
 )
 
-// examples are the end of --help; they name a framework that brings its own services.
+// examples returns the end of --help, with a framework that has its own services.
 func examples() string { return strings.ReplaceAll(exampleLines, "FRAMEWORK", frameworkNames()[1]) }
 
 const exampleLines = `Examples:
@@ -69,11 +69,11 @@ func commandNames(app *cli.App) (names []string) {
 	return names
 }
 
-// verbatim is a text as a template that yields it.
+// verbatim returns a template that yields the text unchanged.
 func verbatim(text string) string { return "{{" + strconv.Quote(text) + "}}" }
 
-// helpText is what --help prints for a subcommand; run's tells of the whole
-// program, for it is what is meant where none is named.
+// helpText returns the text of --help for a subcommand. The text of run describes the whole
+// program, because run is the default subcommand.
 func helpText(app *cli.App, command *cli.Command) string {
 	var b strings.Builder
 	main := command.Name == "run"
@@ -118,7 +118,7 @@ func helpFlags(b *strings.Builder, flags []cli.Flag) {
 	}
 }
 
-// entry writes a name, and beside it what it means.
+// entry writes a name, and its meaning beside it.
 func entry(b *strings.Builder, name, meaning string) {
 	indent := strings.Repeat(" ", flagWidth)
 	lines := wrapped(meaning, indent)
@@ -152,7 +152,7 @@ func wrapped(text, indent string) string {
 	return strings.ReplaceAll(b.String(), setting.Unbroken, " ") + "\n"
 }
 
-// exitCodes is the table of exit codes.
+// exitCodes returns the table of exit codes.
 func exitCodes() string {
 	var b strings.Builder
 	b.WriteString(wrapped("Exit codes: the driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise", ""))
@@ -168,7 +168,7 @@ func hasVariable(flag cli.Flag) bool {
 	return ours && !s.Hidden && s.HasVariable()
 }
 
-// elsewhere tells how else than on the command line flags can be given.
+// elsewhere describes how flags can be given other than on the command line.
 func elsewhere(flags []cli.Flag) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == name })

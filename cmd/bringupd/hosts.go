@@ -21,17 +21,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// tetheredCommand is what "bringupd hosts" has ssh run: no subcommand, for its arguments come by standard input.
+// tetheredCommand is the command that "bringupd hosts" runs by ssh. It is not a subcommand, because
+// its arguments come by standard input.
 const tetheredCommand = "hosts-daemon"
 
-// onHosts is the launcher of several machines without a batch system.
+// onHosts is the launcher for several machines without a batch system.
 type onHosts struct {
 	*local
 	list, file, ssh, program string
 	export                   []string
 	tethers                  []*launch.Tether
-	spares                   int // how many daemons more need not begin
-	failed                   int // the code of the first daemon that has not come to begin, and had to
+	spares                   int // number of further daemons that need not start
+	failed                   int // exit code of the first required daemon that has not started
 }
 
 func (inv *invocation) hostsCommand() *cli.Command {
@@ -60,7 +61,8 @@ func (inv *invocation) hostsCommand() *cli.Command {
 	}
 }
 
-// launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.
+// launch validates the configuration as a daemon would, so that a mistake is reported once, and
+// runs the job.
 func (h *onHosts) launch() error {
 	h.all.Find("role").Offer(setting.ByCommand, "", "auto")
 	h.all.Find("rank").Offer(setting.ByCommand, "", "0")
@@ -80,7 +82,7 @@ func (h *onHosts) launch() error {
 	})
 }
 
-// name finds out which hosts are meant.
+// name determines the hosts.
 func (h *onHosts) name() (err error) {
 	slots := false
 	switch {
@@ -108,7 +110,7 @@ func (h *onHosts) name() (err error) {
 	return nil
 }
 
-// run starts a daemon on each host, and ends with the job's code.
+// run starts a daemon on each host, and returns the job's exit code.
 func (h *onHosts) run(cfg config.Config) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -148,7 +150,8 @@ func (h *onHosts) run(cfg config.Config) error {
 	return err
 }
 
-// command is how a host is reached. The user's own options come first, and the first one counts (ssh_config(5)).
+// command returns the command that reaches a host. The user's own options come first, because ssh
+// uses the first value of an option (ssh_config(5)).
 func (h *onHosts) command(destination string) []string {
 	return slices.Concat(strings.Fields(h.ssh), []string{
 		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
@@ -156,7 +159,8 @@ func (h *onHosts) command(destination string) []string {
 	})
 }
 
-// order is what all daemons are told. What the user has told by a variable goes as a variable, and all else as a flag.
+// order returns the specification of all daemons. Settings that the user has given by a variable
+// are passed as variables, all others as flags.
 func (h *onHosts) order(cfg config.Config) (order launch.Order, err error) {
 	order = launch.Order{Program: version(), Mark: "bringupd hosts " + rand.Text()}
 	if order.Dir, err = os.Getwd(); err != nil {
@@ -183,8 +187,9 @@ func (h *onHosts) order(cfg config.Config) (order launch.Order, err error) {
 	return order, err
 }
 
-// ended hears how the ssh to a host has ended. A lost connection ends the daemon there, and its end that of the others;
-// but for one that has never begun they would wait, and are told that the launch has failed, unless there are spares.
+// ended handles the end of the ssh to a host. If the connection is lost, the daemon there ends, and
+// then all others do. They would wait for a daemon that has never started, so they get a signal and
+// the launch has failed, unless there are enough spares.
 func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
 	tether, host := h.tethers[rank], h.opts.asked.Hosts[rank]
@@ -209,7 +214,7 @@ func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig 
 		exit.Code = health.OutcomeOf(health.Launch).Code
 		said = fmt.Sprintf("cannot find bringupd on %s: %s; put it at %s there, or give --remote-program", host, said, h.program)
 		h.say("%s", said)
-	default: // it has told so itself
+	default: // the daemon has reported it itself
 		said = fmt.Sprintf("cannot begin on %s: %s", host, said)
 	}
 	if rank > 0 && h.spares > 0 && h.failed == 0 {
@@ -224,7 +229,8 @@ func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig 
 	return exit, syscall.SIGTERM
 }
 
-// tethered makes of a daemon that ssh has started what it is told to be.
+// tethered replaces the arguments and streams of a daemon that ssh has started by those in its
+// specification.
 func tethered(signals <-chan os.Signal, files config.Files) (args []string, all <-chan os.Signal, in *os.File, end func(code int), err error) {
 	host, _ := os.Hostname()
 	t, err := launch.ReadOrder(files.In, files.Err)

@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// meetingCall is one call of bringupd kv.
+// meetingCall is one execution of bringupd kv.
 type meetingCall struct {
 	*invocation
 	timeout time.Duration
@@ -25,7 +25,7 @@ type meetingCall struct {
 	collect bool
 }
 
-// usualKVTime is for how long a get or a fence waits that is told no other time.
+// usualKVTime is the default timeout of get and fence.
 const usualKVTime = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {
@@ -45,7 +45,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 	}, setting.Under("Waiting", own...), k.do)
 }
 
-// verbs are what a call may ask for, with the least and the most of its arguments.
+// verbs are the operations, with the minimum and maximum number of their arguments.
 var verbs = map[string]struct {
 	least, most int
 	do          func(k *meetingCall, ctx context.Context, c *client.Client, args []string) error
@@ -129,7 +129,7 @@ func (k *meetingCall) abort(ctx context.Context, c *client.Client, args []string
 	return c.Abort(ctx, code, strings.Join(args[1:], ""))
 }
 
-// watch prints a line an event.
+// watch prints one line per event.
 func (k *meetingCall) watch(ctx context.Context, c *client.Client, _ []string) error {
 	return c.Watch(ctx, func(e client.Event) error {
 		_, err := k.files.Out.Write(prose.Escaped(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Who, e.What)))

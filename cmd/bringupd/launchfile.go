@@ -7,17 +7,18 @@ import (
 	"syscall"
 )
 
-// mostLaunchFile bounds in bytes what is read of a launcher's file: a million hosts of the longest name that is usual.
+// mostLaunchFile is the maximum size in bytes of a launcher's file: a million hosts with long
+// names.
 const mostLaunchFile = 64 << 20
 
-// readLaunchFile reads a file that a launcher has made, such as PBS_NODEFILE. What else the variable may name is not
-// waited for.
+// readLaunchFile reads a file that a launcher has made, such as PBS_NODEFILE. It does not wait for
+// anything else that the variable may name, such as a pipe.
 func readLaunchFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // nothing was written
+	defer func() { _ = file.Close() }() // it was only read
 	switch info, err := file.Stat(); {
 	case err != nil:
 		return nil, err

@@ -25,19 +25,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
-// maxLocal bounds the daemons on one machine.
+// maxLocal is the maximum number of daemons on one machine.
 const maxLocal = 1024
 
-// local is the launcher of one machine.
+// local is the launcher for one machine.
 type local struct {
 	*invocation
 	opts  *options
 	all   setting.List
 	nodes int
-	named bool // by us: no other run has the name
+	named bool // true if the name was chosen here and is unique
 	host  string
-	path  string // the run directory's, as long as there is no other of its name
-	// chorus keeps the lines of several daemons apart; nil where only the head's print.
+	path  string // of the run directory, if it is unique
+	// chorus keeps the lines of several daemons apart. It is nil if only the head's output is printed.
 	chorus *output.Chorus
 }
 
@@ -59,13 +59,14 @@ func (inv *invocation) localCommand() *cli.Command {
 	}
 }
 
-// isLocalFlag tells which flags are left to tell where all daemons are ours. A
-// file that is made for Slurm may name the role.
+// isLocalFlag reports whether a setting applies if all daemons run on this machine. The role is
+// accepted, because it may be in a configuration file for Slurm.
 func isLocalFlag(s *setting.Setting) bool {
 	return !strings.HasPrefix(s.Name, "launched-") && s.Name != "role" && s.Name != "rank"
 }
 
-// launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.
+// launch validates the configuration as a daemon would, so that a mistake is reported once, and
+// runs the job.
 func (l *local) launch() error {
 	driver, err := l.gather()
 	if err != nil {
@@ -79,12 +80,12 @@ func (l *local) launch() error {
 	})
 }
 
-// refuseTwin refuses a name that a run has already. The head would, too; but by
-// then the workers would have met that run, which may be under way.
+// refuseTwin returns an error if a run of this name exists. The head would detect that, too, but
+// the workers could have joined the existing run before.
 func (l *local) refuseTwin(cfg config.Config) error {
 	l.path, l.host = filepath.Join(cfg.LogDir, l.opts.asked.JobID), cfg.Identity.Host
 	if l.named || !l.hasRun(cfg.Times.Join) {
-		return nil // or the daemons will tell what is wrong there
+		return nil // the daemons report what is wrong there
 	}
 	return &signal.DirError{
 		Path: cfg.LogDir, Host: cfg.Identity.Host,
@@ -93,7 +94,7 @@ func (l *local) refuseTwin(cfg config.Config) error {
 	}
 }
 
-// hasRun reports whether there is a run of this name, as far as this process sees within a time.
+// hasRun reports whether a run of this name exists, as far as this can be determined within a time.
 func (l *local) hasRun(within time.Duration) bool {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errTwinTimeout)
 	defer cancel()
@@ -103,11 +104,11 @@ func (l *local) hasRun(within time.Duration) bool {
 
 var errTwinTimeout = errors.New("the join timeout is over")
 
-// headlessLook bounds the look for the run of a head that has ended.
+// headlessLook is the timeout for finding the run of a head that has ended.
 const headlessLook = 10 * time.Second
 
-// ended returns how a daemon's end counts. If the head ends before there is a run, nothing tells the others of it: they
-// would wait for the run until their join timeout, and are ended by a signal.
+// ended handles the end of a daemon. If the head ends before there is a run, the others would wait
+// for the run until their join timeout, so they are ended by a signal.
 func (l *local) ended(rank int, child *process.Child) (process.Exit, syscall.Signal) {
 	if rank == 0 && l.nodes > 1 && !l.hasRun(headlessLook) {
 		l.say("the head has ended before the run began: ending the other daemons")
@@ -116,7 +117,7 @@ func (l *local) ended(rank int, child *process.Child) (process.Exit, syscall.Sig
 	return child.Exit(), 0
 }
 
-// gather settles what the user tells and what being local does.
+// gather resolves the settings of the user and of this launcher.
 func (l *local) gather() (driver []string, err error) {
 	l.all.Find("launched-locally").Offer(setting.ByCommand, "", "true")
 	l.all.Find("role").Offer(setting.ByCommand, "", "auto")
@@ -130,7 +131,7 @@ func (l *local) gather() (driver []string, err error) {
 	return driver, nil
 }
 
-// nameRun gives the run a name that no other has, unless the user has given one.
+// nameRun gives the run a unique name, unless the user has given one.
 func (l *local) nameRun(prefix string) {
 	if l.opts.asked.JobID == "" {
 		l.opts.asked.JobID = prefix + time.Now().Format("20060102-150405-") + rand.Text()[:4]
@@ -139,7 +140,7 @@ func (l *local) nameRun(prefix string) {
 	}
 }
 
-// run starts a daemon for each node, and ends with the job's code.
+// run starts a daemon for each node, and returns the job's exit code.
 func (l *local) run() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -157,7 +158,8 @@ func (l *local) run() error {
 	return err
 }
 
-// spec is the command of a rank's daemon. Variables and the file reach it by themselves.
+// spec returns the command of a node's daemon. The daemon inherits variables and reads the file
+// itself.
 func (l *local) spec(self string, rank int) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.asked.JobID,
 		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodes)}
@@ -175,25 +177,25 @@ func (l *local) spec(self string, rank int) process.Spec {
 	spec := process.Spec{
 		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.out(rank, false), Stderr: l.out(rank, true),
 	}
-	if rank == 0 || l.opts.cfg.World.Wanted() { // whose rank it is for reads it
+	if rank == 0 || l.opts.cfg.World.Wanted() { // the node whose rank reads it
 		spec.Stdin = l.files.In
 	}
 	if rank == 0 {
-		if l.notifySocket != "" { // the head speaks for all
+		if l.notifySocket != "" { // the head reports for all daemons
 			spec.Env = append(spec.Env, systemd.Variable+"="+l.notifySocket)
 		}
 	}
 	return spec
 }
 
-// gatherOutput has the lines of several daemons stay whole where the ranks of all of them print.
+// gatherOutput keeps lines of several daemons intact if the ranks of all of them print.
 func (l *local) gatherOutput() {
 	if world := l.opts.cfg.World; world.Wanted() && world.Output == output.All && l.nodes > 1 {
 		l.chorus = output.New(output.Config{Out: l.files.Out, Err: l.files.Err, Mode: output.All, Ranks: l.nodes, Nodes: true})
 	}
 }
 
-// out is where a daemon's standard output or error goes.
+// out returns the destination of a daemon's standard output or error.
 func (l *local) out(rank int, isErr bool) io.Writer {
 	switch {
 	case l.chorus != nil:

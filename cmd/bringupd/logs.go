@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// reading is one call of bringupd logs.
+// reading is one execution of bringupd logs.
 type reading struct {
 	*invocation
 	which  whichRun
@@ -45,7 +45,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 
 func (r *reading) do(args []string) error {
 	err := r.heeding(func(ctx context.Context, _ <-chan struct{}) error {
-		if len(args) > 0 && slices.Contains(frameworkNames()[1:], args[0]) { // the first has none of its own
+		if len(args) > 0 && slices.Contains(frameworkNames()[1:], args[0]) { // the first framework has no logs of its own
 			return r.kept(ctx, args[0], args[1:])
 		}
 		run, word, meant, err := r.open(ctx, args)
@@ -66,14 +66,14 @@ func (r *reading) do(args []string) error {
 	var wrong *logs.WordError
 	switch {
 	case errors.Is(err, unix.EPIPE):
-		return nil // who reads has seen enough
+		return nil // the reader has closed the pipe
 	case errors.As(err, &wrong):
 		return usage("%v", err)
 	}
 	return err
 }
 
-// open opens the run, and returns which logs are meant, and by which word.
+// open opens the run, and returns the selected logs and the word that selects them.
 func (r *reading) open(ctx context.Context, args []string) (run openRun, word string, meant logs.Meant, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (r *reading) open(ctx context.Context, args []string) (run openRun, word st
 	return run, word, meant, err
 }
 
-// kept shows a framework's own logs: which nodes have any, which a node has, or one.
+// kept prints a framework's own logs: the nodes that have any, the files of a node, or one file.
 func (r *reading) kept(ctx context.Context, framework string, args []string) error {
 	bounded, cancel := inTime(ctx)
 	defer cancel()
@@ -122,8 +122,8 @@ func (r *reading) kept(ctx context.Context, framework string, args []string) err
 	return err
 }
 
-// broughtBy tells when a framework's own logs come to the run directory, where it has a
-// flag that says so.
+// broughtBy describes when a framework's own logs are copied to the run directory, if a flag of the
+// framework selects that.
 func broughtBy(framework string) string {
 	for _, f := range frameworks() {
 		for _, flag := range f.Flags() {
@@ -135,7 +135,7 @@ func broughtBy(framework string) string {
 	return ""
 }
 
-// of reads the logs of a run.
+// of returns a reader for the logs of a run.
 func (r *reading) of(run openRun) *logs.Reading {
 	var out io.Writer = r.files.Out
 	if isTerminal(r.files.Out) && !r.raw {

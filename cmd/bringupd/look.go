@@ -17,8 +17,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// looking is one call of a subcommand that looks at nodes for a job to come, and
-// ends as monitoring wants it: check or doctor.
+// looking is one execution of a subcommand that checks nodes before a job, with the exit code of a
+// monitoring plugin: check or doctor.
 type looking struct {
 	*invocation
 	all     setting.List
@@ -27,11 +27,12 @@ type looking struct {
 	verbose bool
 }
 
-// byHandTimeout is for how long somebody in front of a terminal, or a prolog, waits for what is not ready yet.
+// byHandTimeout is how long checks wait for a node that is not ready yet, on a terminal or in a
+// prolog.
 const byHandTimeout = 10 * time.Second
 
-// look has all  setting.List of a daemon, as a file for jobs may be given, and two of
-// its own: what a job is to say is no affair of this one.
+// look returns a command with all settings of a daemon, which a file for jobs may contain, and two
+// of its own.
 func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	l := &looking{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = byHandTimeout
@@ -44,7 +45,7 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	return l
 }
 
-// command completes a command that runs so, with flags of these categories and names.
+// command completes such a subcommand, with the flags of the given categories and names.
 func (l *looking) command(command cli.Command, categories, names []string, run func() error) *cli.Command {
 	completed := l.invocation.command(command, l.all, func([]string) error { return run() })
 	completed.Flags = l.all.Only(func(s *setting.Setting) bool {
@@ -53,8 +54,8 @@ func (l *looking) command(command cli.Command, categories, names []string, run f
 	return completed
 }
 
-// heeded has something done until it is over or a signal ends it, and tells whether it is over; otherwise the code is
-// the signal's. At a second signal it is left behind.
+// heeded calls do until it returns or a signal ends it, and reports whether it has returned by
+// itself. Otherwise the exit code is the signal's. A second signal abandons it.
 func (l *looking) heeded(do func(ctx context.Context)) bool {
 	signalled, _ := l.leaving(nil, func(ctx context.Context) error {
 		do(ctx)
@@ -63,14 +64,14 @@ func (l *looking) heeded(do func(ctx context.Context)) bool {
 	return !signalled
 }
 
-// writeJSON writes something for programs.
+// writeJSON writes a value as indented JSON.
 func writeJSON(to io.Writer, what any) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(what)
 }
 
-// tell writes the report for programs or for people.
+// tell writes the report as JSON or as text.
 func (l *looking) tell(report any, text string) error {
 	if !l.json {
 		_, err := io.WriteString(l.files.Out, text)
@@ -79,7 +80,7 @@ func (l *looking) tell(report any, text string) error {
 	return writeJSON(l.files.Out, report)
 }
 
-// where finds out where we are: by hand, in a prolog, or in a step of a job.
+// where determines the context: by hand, in a prolog, or in a step of a job.
 func (o *options) where() (at readiness.Config, err error) {
 	at = readiness.Config{Rank: -1, TempDir: o.temporary()}
 	if o.cfg.LogDir != "" {
@@ -91,7 +92,7 @@ func (o *options) where() (at readiness.Config, err error) {
 	if err != nil {
 		return at, err
 	}
-	// A launcher knows a node by its name in its own configuration, which is the short one where nobody says otherwise.
+	// A launcher uses the name in its own configuration, which by default is the short host name.
 	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}

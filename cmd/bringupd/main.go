@@ -1,5 +1,5 @@
-// Command bringupd brings up a cluster inside a batch allocation: one daemon a
-// node, started by a single srun.
+// Command bringupd starts a cluster inside a batch allocation: one daemon per node, started by a
+// single srun.
 package main
 
 import (
@@ -11,15 +11,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 )
 
-// The kernel gives a signal of the process to its first thread, and that thread
-// must not be waiting for a share that hangs: it runs nothing but main, which
-// never calls the share itself.
+// The kernel delivers a signal of the process to its first thread, which must not be blocked by a
+// call to an unresponsive file system. It runs only main, which never makes such a call itself.
 func init() { runtime.LockOSThread() }
 
 func main() {
-	// This comes before anything that needs another thread, which a low limit may not leave.
+	// This precedes everything that needs another thread, which a low limit may not allow.
 	if startsDaemon(os.Args) {
-		host, _ := os.Hostname() // the message goes without
+		host, _ := os.Hostname() // the message does not need it
 		if err := enough(daemonNeeds, host); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(codeOf(err))

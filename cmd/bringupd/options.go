@@ -18,12 +18,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// options are the settings' values, before anything is made of them.
+// options are the values of the settings, before they are resolved.
 type options struct {
 	launched
-	cfg           config.Config // what goes there as it is told
+	cfg           config.Config // values that need no resolution
 	framework     string
-	file          string // of settings
+	file          string // the configuration file
 	dedicatedHead bool
 	frameworks    []framework.Choice
 	checks        check.Config
@@ -32,15 +32,15 @@ type options struct {
 	logFormat     string
 }
 
-// launched is what is told of the launch and of this node in it, beside what its
-// launcher tells.
+// launched are the settings about the launch and this node's part in it, in addition to the
+// launcher's environment.
 type launched struct {
 	role          string
-	asked         roles.Want // but for numbers
-	rank          int        // -1: not told
-	localSize     int        // told by "bringupd local"; 0: not by it
+	asked         roles.Want // except numbers
+	rank          int        // -1: not given
+	localSize     int        // given by "bringupd local"; 0: otherwise
 	interfaceName string
-	gpus, cpus    int // -1, 0: not told
+	gpus, cpus    int // -1 and 0: not given
 }
 
 func newOptions() *options {
@@ -53,7 +53,7 @@ func newOptions() *options {
 	return o
 }
 
-// The headings that --help shows flags under in several subcommands.
+// The headings under which --help shows flags of several subcommands.
 const (
 	launchFlags  = "The launch"
 	checkFlags   = "The checks"
@@ -62,7 +62,7 @@ const (
 	otherFlags   = "Other"
 )
 
-// settings are all that a daemon can be told.
+// settings returns all settings of a daemon.
 func (o *options) settings() setting.List {
 	all := slices.Concat(o.ofNode(), o.ofWorld())
 	for _, f := range o.frameworks {
@@ -71,9 +71,9 @@ func (o *options) settings() setting.List {
 	return append(all, o.ofJob()...)
 }
 
-// ofNode are the settings of the launch and of what each node brings to the job. A
-// rank's own are left to the command line: variables are inherited, and the file is
-// the same for all. The number of nodes is not that of a job which a driver starts.
+// ofNode returns the settings of the launch and of a node's resources. The node's index can only be
+// given on the command line, because variables are inherited and the file is the same for all
+// nodes. The number of nodes has no variable, because it differs in a job that a driver starts.
 func (o *options) ofNode() setting.List {
 	return slices.Concat(
 		setting.Under(launchFlags,
@@ -119,7 +119,7 @@ const (
 	jsonFormat       = "json"
 )
 
-// ofJob are the settings of the job as a whole, and of what it says.
+// ofJob returns the settings of the whole job and of its output.
 func (o *options) ofJob() setting.List {
 	t := &o.cfg.Times
 	return slices.Concat(

@@ -13,9 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// plan prints what a daemon would do: the configuration, as a file that
-// --config reads, and the steps as comments in it. A launch mistake is part of
-// what it tells, and decides the code.
+// plan prints what a daemon would do: the configuration, as a file for --config, with the steps as
+// comments. A mistake of the launch is part of the output, and determines the exit code.
 func (inv *invocation) plan(all setting.List, cfg config.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# flag > variable > file > default; secrets are left out\n")
@@ -36,8 +35,8 @@ func (inv *invocation) plan(all setting.List, cfg config.Config, role roles.Role
 	return launch
 }
 
-// document is the configuration as YAML, with the origin of each value. What
-// the user has no choice in is left out.
+// document returns the configuration as YAML, with the origin of each value. Settings that the
+// subcommand determines are omitted.
 func document(all setting.List, framework string, driver []string) *yaml.Node {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	add := func(key, origin string, value *yaml.Node) {
@@ -53,7 +52,7 @@ func document(all setting.List, framework string, driver []string) *yaml.Node {
 	return top
 }
 
-// node is a value as YAML.
+// node returns a value as YAML.
 func node(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
@@ -71,7 +70,7 @@ func node(value any) *yaml.Node {
 	}
 }
 
-// wordNode keeps a text on one line: comments go astray beside several.
+// wordNode returns a text on one line, because YAML comments are misplaced beside several.
 func wordNode(text string) *yaml.Node {
 	word := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 	if text == "" || strings.Contains(text, "\n") {

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
-// pruning is bringupd prune.
+// pruning is one execution of bringupd prune.
 type pruning struct {
 	*invocation
 	logDir string

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// becoming is one call of bringupd rank.
+// becoming is one execution of bringupd rank.
 type becoming struct {
 	*invocation
 	env           []string
@@ -28,8 +28,8 @@ type becoming struct {
 	library       string
 }
 
-// rankCommand is a rank that a launcher has started: it becomes the program, and
-// nothing of bringupd stays.
+// rankCommand returns the subcommand for a rank that a launcher has started. The process becomes
+// the program, and no part of bringupd remains.
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &becoming{invocation: inv, kinds: binding.All()}
 	own := setting.Under("What the rank is told, and has",
@@ -63,7 +63,7 @@ func (b *becoming) become([]string) error {
 			return usage("%v", err)
 		}
 	}
-	runtime.LockOSThread() // which is bound, and becomes the app
+	runtime.LockOSThread() // this thread is bound, and becomes the app
 	defer runtime.UnlockOSThread()
 	place, restore, err := b.bind(rank)
 	if err != nil || b.code != 0 {
@@ -73,8 +73,8 @@ func (b *becoming) become([]string) error {
 	return errors.Join(fmt.Errorf("cannot start rank %d: %w", rank.Rank, err), restore())
 }
 
-// bind binds the calling thread as the rank should be, or sets the code with which it
-// ends instead.
+// bind sets the affinity of the calling thread for the rank, or sets the exit code with which the
+// process ends instead.
 func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore func() error, err error) {
 	if b.kinds == (binding.Kinds{}) {
 		return place, func() error { return nil }, nil
@@ -95,13 +95,14 @@ func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore fu
 	return place, restore, b.judge(rank, differences, restore)
 }
 
-// judge tells what is not as it should be: that no rank can be bound, by the first alone.
+// judge reports differences of the affinity. If no rank can be bound, only the first one reports
+// it.
 func (b *becoming) judge(rank roles.StartedRank, differences []string, restore func() error) error {
 	words := "rank %d on %s is not where it should be: %s"
 	if b.strict {
 		words = "cannot start rank %d on %s where it should be: %s"
 	}
-	host, _ := hostName() // the words do without
+	host, _ := hostName() // the message does not need it
 	for _, difference := range differences {
 		if b.strict || rank.Locals > 0 || rank.Rank == 0 {
 			b.say(words, rank.Rank, host, difference)

@@ -18,16 +18,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline/report"
 )
 
-// reporting is one call of bringupd report.
+// reporting is one execution of bringupd report.
 type reporting struct {
 	*invocation
 	output *setting.Setting
 	which  whichRun
-	to     string // file; "-": standard output
+	to     string // output file; "-": standard output
 	format string
 }
 
-// readTimeout bounds the reading of a run on a share that may hang.
+// readTimeout is the timeout for reading a run from a file system that may be unresponsive.
 const readTimeout = 2 * time.Minute
 
 var errReadTimeout = errors.New("the time for it is over")
@@ -50,7 +50,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 	}, setting.Under(resultFlags, own...), r.do)
 }
 
-// do reads, looks and writes.
+// do reads the run and writes the report.
 func (r *reporting) do(args []string) error {
 	if len(args) > 1 {
 		return usage("cannot report %d runs: give one run directory", len(args))
@@ -80,13 +80,13 @@ func (r *reporting) look(ctx context.Context, args []string) (*report.View, erro
 	}
 	touched, err := signal.LastChange(ctx, path)
 	if err != nil {
-		touched = time.Time{} // of what is there in part, no more is known
+		touched = time.Time{} // unknown for a run that was read in part
 	}
 	return report.Look(run, report.ReadLogs(ctx, run), touched), nil
 }
 
-// write writes the report, and says where it is. Other users cannot read it, as it quotes logs of a directory that they
-// cannot read either.
+// write writes the report and prints its path. Other users cannot read it, because it quotes logs
+// that they cannot read.
 func (r *reporting) write(view *report.View, format report.Format) error {
 	if r.to == "-" {
 		buffered := bufio.NewWriter(r.files.Out)

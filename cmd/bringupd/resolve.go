@@ -21,8 +21,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// configure makes the one validated configuration of the settings and what the launcher tells. No directory is made and
-// no process is started by it. Where only the launch is wrong, the configuration comes with the error.
+// configure makes the validated configuration from the settings and the launcher's environment. It
+// creates no directory and starts no process. If only the launch is wrong, it returns the
+// configuration with the error.
 func (inv *invocation) configure(all setting.List, o *options, fromFile []string) (config.Config, roles.Role, error) {
 	cfg := o.build(inv)
 	var err error
@@ -52,7 +53,7 @@ func (inv *invocation) configure(all setting.List, o *options, fromFile []string
 	return cfg, role, err
 }
 
-// shown is where a daemon shows how it is.
+// shown returns the configuration of a daemon's telemetry.
 func (o *options) shown(inv *invocation) (where shown.Config, err error) {
 	where = o.cfg.Shown
 	where.NotifySocket = inv.notifySocket
@@ -62,7 +63,7 @@ func (o *options) shown(inv *invocation) (where shown.Config, err error) {
 	return where, err
 }
 
-// addChecks has the node looked at, and its GPUs watched.
+// addChecks adds the checks of the node and the monitoring of its GPUs.
 func (o *options) addChecks(cfg *config.Config) error {
 	told, err := o.checkConfig()
 	if err != nil {
@@ -84,7 +85,8 @@ func (o *options) addChecks(cfg *config.Config) error {
 	return nil
 }
 
-// chosenDriver is the command line's, or else the file's. In a step of sandboxes the file's is another step's affair.
+// chosenDriver returns the driver on the command line, or otherwise that of the file. A step with
+// sandboxes ignores the file's driver, which belongs to another step.
 func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, error) {
 	switch {
 	case inv.dashed && len(inv.driver) == 0:
@@ -100,7 +102,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 	}
 }
 
-// build makes of the settings what needs no judging.
+// build returns the parts of the configuration that need no validation.
 func (o *options) build(inv *invocation) config.Config {
 	cfg := o.cfg
 	cfg.Program, cfg.Framework = version(), o.chosen().Framework(o.dedicatedHead)
@@ -110,10 +112,10 @@ func (o *options) build(inv *invocation) config.Config {
 	return cfg
 }
 
-// temporary is the node-local directory for temporaries.
+// temporary returns the local directory for temporary files.
 func (o *options) temporary() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
-// check refuses settings that make no sense together.
+// check returns an error for settings that contradict each other.
 func (o *options) check(all setting.List) error {
 	switch {
 	case o.role == string(roles.Sandbox) && o.cfg.Sandbox.Command == "":
@@ -151,15 +153,15 @@ func (o *options) check(all setting.List) error {
 	return nil
 }
 
-// logs is the log directory.
+// logs returns the log directory.
 func (o *options) logs() (string, error) { return logsIn(o.cfg.LogDir) }
 
-// logsIn is the log directory that is told, or the one where the job was submitted.
+// logsIn returns the given log directory, relative to the directory in which the job was submitted.
 func logsIn(dir string) (string, error) {
 	return filepath.Abs(cmp.Or(dir, filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
-// place finds out who this daemon is in its launch.
+// place determines the identity of this daemon in its launch.
 func (o *options) place(cfg *config.Config) (roles.Role, error) {
 	role, err := roles.ParseRole(o.role)
 	if err != nil {
@@ -187,7 +189,7 @@ func (o *options) place(cfg *config.Config) (roles.Role, error) {
 	return id.Elect(role)
 }
 
-// identify finds out who this daemon is, of its launcher and the flags.
+// identify determines the identity from the launcher and the flags.
 func (o *options) identify(host string) (roles.Identity, error) {
 	id, err := roles.Identify(os.LookupEnv, host, o.want())
 	if err != nil {
@@ -202,7 +204,7 @@ func (o *options) identify(host string) (roles.Identity, error) {
 	return id, nil
 }
 
-// want is what the flags say of the launch.
+// want returns the values of the flags that describe the launch.
 func (o *options) want() roles.Want {
 	want := o.asked
 	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), ancestry
@@ -226,7 +228,7 @@ func ancestry() (all []roles.Ancestor) {
 	return all
 }
 
-// teamOf is the team that the driver wants of a launch: no larger than that.
+// teamOf returns the number of nodes that the driver needs, limited by the size of the launch.
 func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
 	team := o.cfg.Team
 	if team.Min > id.Size {
@@ -239,12 +241,12 @@ func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
 	return team, nil
 }
 
-// addressTimeout bounds the search for this node's own address.
+// addressTimeout is the timeout for finding this node's own address.
 const addressTimeout = 10 * time.Second
 
 var errNoAddress = errors.New("the search for this node's address took too long")
 
-// address finds this node's address when it is first asked for.
+// address returns a function that finds this node's address at its first call.
 func (o *options) address(id roles.Identity) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errNoAddress)

@@ -11,7 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/remote"
 )
 
-// rshCommand is what launchers take for rsh: a host, and what a shell is to run there, in as many arguments as they like.
+// rshCommand returns the subcommand that launchers use instead of rsh: a host, and a command for a
+// shell there, in any number of arguments.
 func (inv *invocation) rshCommand() *cli.Command {
 	return inv.command(cli.Command{
 		Name: "rsh", Usage: "run a command on another node, for an mpirun that the driver starts",
@@ -23,7 +24,7 @@ func (inv *invocation) rshCommand() *cli.Command {
 }
 
 func (inv *invocation) rsh(args []string) error {
-	if inv.dashed { // which is the command's
+	if inv.dashed { // a part of the command
 		args = append(append(args, "--"), inv.driver...)
 	}
 	if len(args) < 2 || strings.HasPrefix(args[0], "-") {

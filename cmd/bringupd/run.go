@@ -45,14 +45,14 @@ func (inv *invocation) runCommand() *cli.Command {
 	}
 }
 
-// daemonFiles is how many files a daemon needs, without the connections of a head.
+// daemonFiles is the number of files that a daemon needs, without the connections of a head.
 const daemonFiles = 128
 
-// daemonNeeds is what a daemon needs: with a driver it has been seen to have 27 processes and
-// threads, with four ranks 48, and 1.9 GiB of address space.
+// daemonNeeds are the minimum limits of a daemon. With a driver it was measured to have 27
+// processes and threads, with four ranks 48, and 1.9 GiB of address space.
 var daemonNeeds = process.Limits{Tasks: 64, Files: daemonFiles, Memory: 2560 << 20}
 
-// startsDaemon reports whether a command line is one that starts daemons on this machine.
+// startsDaemon reports whether a command line starts daemons on this machine.
 func startsDaemon(args []string) bool {
 	own, _, _ := cutDriver(args)
 	if slices.ContainsFunc(own, asksForHelp) || slices.Contains(own, "--dry-run") || slices.Contains(own, "--version") {
@@ -61,7 +61,7 @@ func startsDaemon(args []string) bool {
 	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", tetheredCommand}, own[1])
 }
 
-// enough returns an error if a limit of this process leaves less than is needed.
+// enough returns an error if a limit of this process is lower than needed.
 func enough(need process.Limits, host string) error {
 	problem, mend := need.Lack("/")
 	if problem == "" {
@@ -70,8 +70,8 @@ func enough(need process.Limits, host string) error {
 	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Mend: mend}
 }
 
-// planOr judges the configuration, and tells the plan where that is asked for;
-// otherwise it runs what the configuration is for.
+// planOr validates the configuration. It prints the plan if that is requested, and otherwise calls
+// run.
 func (inv *invocation) planOr(all setting.List, o *options, driver []string, run func(config.Config, roles.Role) error) error {
 	inv.jsonLog = o.logFormat == jsonFormat
 	cfg, role, err := inv.configure(all, o, driver)

@@ -22,15 +22,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
 
-// simulation is one call of bringupd simulate.
+// simulation is one execution of bringupd simulate.
 type simulation struct {
 	*invocation
 	all   setting.List
-	cfg   simulate.Config // Nodes aside
-	nodes []int           // of each run, in their order
+	cfg   simulate.Config // without Nodes
+	nodes []int           // of each run, in order
 	dir   string
 	table bool
-	json  string // file; "-": standard output; empty: none
+	json  string // output file; "-": standard output; empty: none
 	keep  bool
 }
 
@@ -81,11 +81,11 @@ func (s *simulation) settings() setting.List {
 	)
 }
 
-// beforeDeath is for how long the job stays up before somebody's death, where
-// nobody says otherwise: all lifelines are there by then.
+// beforeDeath is the default time for which a job runs before one of its daemons is killed. All
+// peer links are connected by then.
 const beforeDeath = 2 * time.Second
 
-// counts takes numbers of nodes, with commas between.
+// counts returns a setting that accepts numbers of nodes, separated by commas.
 func (s *simulation) counts() *setting.Setting {
 	return setting.Valued("nodes", "N,…", &s.nodes, func(value string) (nodes []int, err error) {
 		for field := range strings.SplitSeq(value, ",") {
@@ -99,7 +99,7 @@ func (s *simulation) counts() *setting.Setting {
 	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MostNodes))
 }
 
-// judge refuses what can't work.
+// judge returns an error for settings that cannot work.
 func (s *simulation) judge() error {
 	if s.cfg.Death != "" && !s.all.Find("steady").IsSet() {
 		s.cfg.Steady = beforeDeath
@@ -126,7 +126,7 @@ func (s *simulation) judge() error {
 	return err
 }
 
-// simulate runs all, and shows what came of it.
+// simulate runs all simulations, and shows the results.
 func (s *simulation) simulate(ctx context.Context) error {
 	series := simulate.Series{Config: s.cfg, Sizes: s.nodes, Dir: s.dir, Keep: s.keep, Say: s.say}
 	report, err := series.Run(ctx)

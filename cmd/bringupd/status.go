@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
-// statusing is one call of bringupd status.
+// statusing is one execution of bringupd status.
 type statusing struct {
 	*invocation
 	which   whichRun
@@ -29,9 +29,9 @@ type statusing struct {
 	verbose bool
 
 	path   string        // of the run directory
-	seen   string        // what the last look has shown that a live run changes
-	at     time.Time     // when that last changed, by our own clock
-	before time.Duration // what the last look took
+	seen   string        // the variable part of a live run at the last poll
+	at     time.Time     // when that changed last, by this machine's clock
+	before time.Duration // duration of the last poll
 }
 
 func (inv *invocation) statusCommand() *cli.Command {
@@ -63,7 +63,7 @@ func (s *statusing) do(args []string) error {
 	})
 }
 
-// tell shows how the run is, once or until it is over.
+// tell shows the status of the run, once or until it is over.
 func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 	finding, cancel := inTime(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil { // a share that fails in passing
+		if err != nil { // the error may be temporary
 			next = status
 			next.Problems = []string{err.Error()}
 		}
@@ -95,11 +95,11 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 	}
 }
 
-// lookPace is how often a run is looked at: as often as people can read, and not
-// more than a tenth of the time.
+// lookPace is the interval between two polls: as often as people can read, and at most a tenth of
+// the time.
 const lookPace = time.Second
 
-// manyNodes is from how many on the head's timeline alone is read.
+// manyNodes is the number of nodes from which on only the head's timeline is read.
 const manyNodes = 256
 
 // look reads the run.
@@ -123,7 +123,7 @@ func (s *statusing) look(ctx context.Context) (status timeline.Status, err error
 	return timeline.Summarize(run, look), nil
 }
 
-// unchanged is for how long all looks have shown the same.
+// unchanged returns the time since the last change.
 func (s *statusing) unchanged(run *timeline.Run, look timeline.Look) time.Duration {
 	signs := []int64{look.LastSign.UnixNano(), run.Control.Beat, int64(len(run.Events))}
 	for i := range run.Nodes {
@@ -135,7 +135,7 @@ func (s *statusing) unchanged(run *timeline.Run, look timeline.Look) time.Durati
 	return time.Since(s.at)
 }
 
-// shower returns what shows a status, and knows what it has shown.
+// shower returns a function that shows a status, and remembers what it has shown.
 func (s *statusing) shower() func(timeline.Status) error {
 	out := s.files.Out
 	style := timeline.Style{Colour: showsColour(out)}
@@ -176,7 +176,7 @@ func (s *statusing) shower() func(timeline.Status) error {
 	}
 }
 
-// redrawn is lines to be written over those that were drawn before.
+// redrawn returns lines that overwrite those drawn before.
 func redrawn(lines []string, drawn int) string {
 	var b strings.Builder
 	if drawn > 0 {
@@ -189,7 +189,7 @@ func redrawn(lines []string, drawn int) string {
 	return b.String()
 }
 
-// jsonShower writes JSON: one object, or a line for each that is another.
+// jsonShower returns a function that writes JSON: one object, or one line for each change.
 func (s *statusing) jsonShower() func(timeline.Status) error {
 	var last []byte
 	return func(status timeline.Status) error {
@@ -205,7 +205,7 @@ func (s *statusing) jsonShower() func(timeline.Status) error {
 	}
 }
 
-// terminalSize is that of the terminal that file is; zeroes where it is none.
+// terminalSize returns the size of the terminal, or zeroes if file is not a terminal.
 func terminalSize(file *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

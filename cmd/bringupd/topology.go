@@ -14,12 +14,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// surveying is one call of bringupd topology.
+// surveying is one execution of bringupd topology.
 type surveying struct {
 	*invocation
 	json    bool
-	library string // NVML; empty: where the linker finds it
-	perNode string // empty: a GPU each or, without any, a NUMA node
+	library string // NVML; empty: found by the linker
+	perNode string // empty: one per GPU or, without GPUs, one per NUMA node
 	kinds   binding.Kinds
 }
 
@@ -46,7 +46,7 @@ func (s *surveying) settings() setting.List {
 	)
 }
 
-// survey looks at the node and shows it.
+// survey inspects the node and prints the result.
 func (s *surveying) survey(ctx context.Context) error {
 	gpus, noGPUs, err := gpu.Child{Library: s.library}.Locate(ctx)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// usage is an error of the command line or of the configuration.
+// usage returns an error of the command line or of the configuration.
 func usage(format string, args ...any) error { return setting.Usagef(format, args...) }
 
-// noPositional refuses what stands before "--" and is no flag.
+// noPositional returns an error if there are arguments before "--" that are not flags.
 func noPositional(c *cli.Context) error {
 	first := c.Args().First()
 	switch {

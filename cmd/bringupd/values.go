@@ -10,9 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// The constructors of settings whose values are of this program alone.
+// The constructors below return settings whose values only this program has.
 
-// loopback takes an address that this machine alone can reach.
+// loopback accepts an address that only this machine can reach.
 func loopback(name string, to *string, usage string) *setting.Setting {
 	return setting.Valued(name, "ADDRESS:PORT", to, func(value string) (string, error) {
 		if value == "" {
@@ -22,7 +22,7 @@ func loopback(name string, to *string, usage string) *setting.Setting {
 	}, setting.Itself, usage)
 }
 
-// probe takes a probe; the empty string means none.
+// probe accepts a probe. An empty string means none.
 func probe(name string, to **health.Probe, usage string) *setting.Setting {
 	return setting.Valued(name, "PROBE", to, func(value string) (*health.Probe, error) {
 		if value == "" {
@@ -38,14 +38,14 @@ func probe(name string, to **health.Probe, usage string) *setting.Setting {
 	}, usage)
 }
 
-// require takes how many sandboxes the gate needs.
+// require accepts the number of sandboxes that the gate needs.
 func require(name string, to *gate.Require, usage string) *setting.Setting {
 	s := setting.Valued(name, "WHICH", to, gate.ParseRequire, func(r gate.Require) any { return r.String() }, usage)
 	s.Accepted = []string{"all", "any", "head"}
 	return s
 }
 
-// runName takes a name that a run may have; the empty string means that the launcher names it.
+// runName accepts a valid name of a run. An empty string means that the launcher provides it.
 func runName(name string, to *string, usage string) *setting.Setting {
 	return setting.Valued(name, "NAME", to, func(value string) (string, error) {
 		if value == "" {
@@ -55,7 +55,7 @@ func runName(name string, to *string, usage string) *setting.Setting {
 	}, setting.Itself, usage)
 }
 
-// bounds takes a number of nodes, or the least and the most of them.
+// bounds accepts a number of nodes, or a minimum and a maximum.
 func bounds(name string, to *team.Bounds, usage string) *setting.Setting {
 	return setting.Valued(name, "MIN[:MAX]", to, team.ParseBounds, func(b team.Bounds) any {
 		if b.Min == 0 {
@@ -65,7 +65,7 @@ func bounds(name string, to *team.Bounds, usage string) *setting.Setting {
 	}, usage)
 }
 
-// keeping takes which old runs stay.
+// keeping accepts the selection of old runs that are kept.
 func keeping(to *prune.Keep, usage string) *setting.Setting {
 	return setting.Valued("keep", "N|TIME", to, prune.ParseKeep, func(k prune.Keep) any { return k.String() }, usage)
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// stamped is set by release builds, -ldflags "-X main.stamped=v1.2.3", and so is the commit.
+// stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3", and so is commit.
 var stamped, commit string
 
-// version is what a release was stamped with, or the commit that it was built
-// from.
+// version returns the stamped version of a release, or the commit from which it was built.
 func version() string {
 	if stamped != "" {
 		return stamped
@@ -40,22 +39,22 @@ func version() string {
 	return text
 }
 
-// build is how this program was made, as "bringupd version --json" prints it.
+// build describes how this program was built, as "bringupd version --json" prints it.
 type build struct {
 	Module  string `json:"module"`
 	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"` // empty where it was built without a checkout
+	Commit  string `json:"commit,omitempty"` // empty if it was built without a checkout
 	Time    string `json:"time,omitempty"`   // of the commit
-	Dirty   bool   `json:"dirty"`            // something was not committed
+	Dirty   bool   `json:"dirty"`            // the checkout had uncommitted changes
 	Go      string `json:"go"`
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
-	Cgo     bool   `json:"cgo"` // false: it is static, and can call no library
-	// NVML is the version of go-nvml that GPUs are asked by; empty where this build can't ask.
+	Cgo     bool   `json:"cgo"` // false: it is static, and cannot call libraries
+	// NVML is the version of go-nvml. It is empty if this build cannot use NVML.
 	NVML string `json:"nvml"`
 }
 
-// buildOf reads what the linker has left of a build.
+// buildOf reads the build information that the linker has recorded.
 func buildOf(info *debug.BuildInfo) build {
 	b := build{
 		Module: info.Main.Path, Version: version(), Commit: commit, Dirty: strings.HasSuffix(stamped, "-dirty"),

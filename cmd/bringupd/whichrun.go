@@ -16,24 +16,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
-// aRun tells how a run can be named.
+// aRun explains how a run can be named.
 const aRun = "RUN is a run's directory or its name in the log directory; without it, a command that a job runs means the run of that job."
 
-// whichRun is how a subcommand is told which run is meant.
+// whichRun selects the run of a subcommand.
 type whichRun struct {
 	logDir string
 	given  *setting.Setting
 }
 
-// setting is --log-dir.
+// setting returns the setting --log-dir.
 func (w *whichRun) setting() *setting.Setting {
 	w.given = setting.Text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").Not(setting.ByFile)
 	return w.given
 }
 
-// find returns the run directory that is meant: that of the run which is named,
-// by its directory, its log directory or its name, or of the one that this
-// program runs in, or the newest one in the log directory.
+// find returns the selected run directory: that of the named run (by its directory, its log
+// directory or its name), or the run of which this program is part, or the newest one in the log
+// directory.
 func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
 	if len(args) > 1 {
 		return "", usage("cannot use %d runs: give one run directory, or a log directory whose newest run is meant", len(args))
@@ -54,14 +54,14 @@ func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
 	return timeline.Resolve(ctx, arg, logDir)
 }
 
-// openRun is a run directory that somebody outside the job has opened.
+// openRun is a run directory that was opened from outside the job.
 type openRun struct {
 	*signal.Dir
 	job   signal.Job
 	ended bool
 }
 
-// open opens the run that is meant. One that has ended may be refused.
+// open opens the selected run. It can refuse a run that has ended.
 func (w *whichRun) open(ctx context.Context, args []string, refuseEnded bool) (run openRun, err error) {
 	path, err := w.find(ctx, args)
 	if err != nil {
@@ -83,9 +83,8 @@ func (w *whichRun) open(ctx context.Context, args []string, refuseEnded bool) (r
 	return run, err
 }
 
-// openNode opens the run that is meant by the arguments of a subcommand that takes
-// a node and a run. One alone that is no rank means a run where there is one, and
-// otherwise a host.
+// openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
+// single argument that is not a node index is a run if that exists, and otherwise a host.
 func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool) (who string, run openRun, err error) {
 	switch {
 	case len(args) > 2:
@@ -104,9 +103,9 @@ func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool
 	return who, run, err
 }
 
-// openFile opens the run that is meant by the arguments of a subcommand that takes a
-// node, a file of it, and a run. What stands behind a node means a run where there is
-// one, and otherwise a file, which has no slash.
+// openFile opens the run that is selected by the arguments of a subcommand for a node, one of its
+// files, and a run. An argument after the node is a run if that exists, and otherwise a file, which
+// contains no slash.
 func (w *whichRun) openFile(ctx context.Context, args []string) (node, file string, run openRun, err error) {
 	isFile := len(args) == 3
 	if len(args) == 2 && !strings.Contains(args[1], "/") {
@@ -121,14 +120,14 @@ func (w *whichRun) openFile(ctx context.Context, args []string) (node, file stri
 	return args[0], args[1], run, err
 }
 
-// isNode tells whether an argument can't mean a run.
+// isNode reports whether an argument cannot be a run.
 func isNode(arg string) bool {
 	_, err := strconv.Atoi(arg)
 	return err == nil || logs.IsWord(arg)
 }
 
-// node returns the rank and the host of a node that is named by either; the host
-// is empty where it has not joined.
+// node returns the index and the host of a node that is given by either. The host is empty if the
+// node has not joined.
 func (run openRun) node(ctx context.Context, name string) (int, string, error) {
 	hosts, err := run.Reader().Hosts(ctx, run.job.Size)
 	if err != nil {
@@ -141,18 +140,17 @@ func (run openRun) node(ctx context.Context, name string) (int, string, error) {
 	return rank, hosts[rank], nil
 }
 
-// stopTimeout bounds what is asked of the share at once, on behalf of somebody
-// who waits for it.
+// stopTimeout is the timeout of requests to the shared file system for which a user waits.
 const stopTimeout = 30 * time.Second
 
 var errStopTimeout = errors.New("the time for it is over")
 
-// inTime bounds what is asked of the share.
+// inTime returns a context with that timeout.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
 }
 
-// wrongRun blames the argument where the file system is not to blame.
+// wrongRun reports an error of the argument, unless the file system has failed.
 func wrongRun(err error) error {
 	var directory *signal.DirError
 	var stall *signal.StallError

@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// whyTime is for how long nodes are waited for, whyStacksTime where they read stacks, for half a minute at most.
+	// whyTime is how long the command waits for nodes, and whyStacksTime if they read stacks, which
+	// takes at most half a minute.
 	whyTime       = 12 * time.Second
 	whyStacksTime = 45 * time.Second
-	// whySample is for how long a node measures processor time.
+	// whySample is the time during which a node measures processor use.
 	whySample = time.Second
 	// whyNode is the subcommand that nodes run.
 	whyNode = "why-node"
@@ -33,7 +34,7 @@ const (
 
 var errWhyLate = errors.New("it has not answered in time")
 
-// asking is one call of bringupd why.
+// asking is one execution of bringupd why.
 type asking struct {
 	*invocation
 	which        whichRun
@@ -69,7 +70,7 @@ func (a *asking) do(args []string) error {
 	})
 }
 
-// ask has all nodes look at what runs on them, and shows it.
+// ask makes all nodes inspect their processes, and prints the result.
 func (a *asking) ask(ctx context.Context, run openRun, again <-chan struct{}) error {
 	order := request.Order{Argv: []string{whyNode}, Own: true, Nodes: a.nodes}
 	if len(a.nodes) == 0 {
@@ -111,7 +112,7 @@ func (a *asking) show(picture why.Picture) error {
 	return err
 }
 
-// pictureOf makes one picture of what the nodes have told, and of those that have not.
+// pictureOf combines the answers of the nodes, and lists those without an answer.
 func pictureOf(run string, answers []request.Answer, told map[int]*bytes.Buffer, missing error) why.Picture {
 	var seen []why.Seen
 	var silent []why.Silent
@@ -124,7 +125,7 @@ func pictureOf(run string, answers []request.Answer, told map[int]*bytes.Buffer,
 		}
 		for line := range bytes.Lines(told[node.Rank].Bytes()) {
 			var one why.Seen
-			if json.Unmarshal(line, &one) == nil { // what was cut off is of a node that is silent
+			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
 				one.Node, one.Host = node.Rank, node.Host
 				seen = append(seen, one)
 			}
@@ -133,7 +134,7 @@ func pictureOf(run string, answers []request.Answer, told map[int]*bytes.Buffer,
 	return why.NewPicture(run, len(answers), seen, silent)
 }
 
-// whyNodeCommand is what a daemon runs to have its node looked at.
+// whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks bool
 	all := setting.List{setting.Yes("stacks", &stacks, "read stacks, too").Not(setting.ByVariable)}
@@ -146,7 +147,7 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 	})
 }
 
-// lookAtNode looks at the node of the daemon that has started this process.
+// lookAtNode inspects the node of the daemon that has started this process.
 func (inv *invocation) lookAtNode(ctx context.Context, stacks bool) error {
 	value, told := os.LookupEnv(why.Variable)
 	if !told {
@@ -160,7 +161,8 @@ func (inv *invocation) lookAtNode(ctx context.Context, stacks bool) error {
 	return err
 }
 
-// waitsHere are what the ranks of this node wait for where they meet; none where there is no such place.
+// waitsHere returns the rendezvous operations for which the ranks of this node wait. It returns
+// none if there is no rendezvous.
 func waitsHere(ctx context.Context) (waits []why.Wait, err error) {
 	meeting, err := client.Dial(ctx)
 	if errors.Is(err, client.ErrNoMeeting) {

@@ -18,8 +18,8 @@ import (
 
 const worldFlags = "A world of ranks"
 
-// ofWorld are the settings of a driver that every node runs in ranks. How many there
-// are no variable tells: ranks find that in variables of such names.
+// ofWorld returns the settings of a driver that runs as ranks on all nodes. The numbers of ranks
+// have no variables, because the variables of a rank have the same names.
 func (o *options) ofWorld() setting.List {
 	w := &o.cfg.World
 	perNode := setting.List{ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").Not(setting.ByVariable)}
@@ -51,7 +51,7 @@ func (o *options) ofWorld() setting.List {
 	)...)...)
 }
 
-// foreignFlags are those by which mpirun and torchrun are told how many ranks to start.
+// foreignFlags are the flags of mpirun and torchrun for the number of ranks.
 func foreignFlags() (flags setting.List) {
 	for name, of := range map[string]string{"np": "mpirun", "nproc-per-node": "torchrun", "nproc_per_node": "torchrun"} {
 		instead := "ranks-per-node"
@@ -65,7 +65,7 @@ func foreignFlags() (flags setting.List) {
 	return flags
 }
 
-// either takes one of two words, the second of which is true.
+// either accepts one of two words, the second of which means true.
 func either(name, no, yes string, to *bool, usage string) *setting.Setting {
 	s := setting.Valued(name, "WORD", to, func(value string) (bool, error) {
 		if value != no && value != yes {
@@ -77,7 +77,7 @@ func either(name, no, yes string, to *bool, usage string) *setting.Setting {
 	return s
 }
 
-// pmixServer takes whether, and by which library, PMIx is served.
+// pmixServer accepts the mode of the PMIx server, or the path of its library.
 func pmixServer(to *string) *setting.Setting {
 	words := []string{pmix.Auto, pmix.On, pmix.Off}
 	s := setting.Valued("pmix", "FILE", to, func(value string) (string, error) {
@@ -103,7 +103,7 @@ func parseStdin(value string) (int, error) {
 	return rank, nil
 }
 
-// variables takes environment variables, NAME=VALUE.
+// variables accepts environment variables, as NAME=VALUE.
 func variables(name string, to *[]string, usage string) *setting.Setting {
 	s := setting.Valued(name, "NAME=VALUE", to, func(value string) ([]string, error) {
 		switch variable, _, given := strings.Cut(value, "="); {
@@ -118,7 +118,7 @@ func variables(name string, to *[]string, usage string) *setting.Setting {
 	return s
 }
 
-// ranksPerNode takes how many ranks a node has.
+// ranksPerNode accepts the number of ranks of a node.
 func ranksPerNode(to *string, usage string) *setting.Setting {
 	s := setting.Valued("ranks-per-node", "N", to, ranks.ParsePerNode, func(told string) any {
 		if told == "" {
@@ -130,7 +130,7 @@ func ranksPerNode(to *string, usage string) *setting.Setting {
 	return s
 }
 
-// kinds takes what ranks are bound to.
+// kinds accepts the resources to which ranks are bound.
 func kinds(to *binding.Kinds, usage string) *setting.Setting {
 	s := setting.Valued("bind", "KINDS", to, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
 		usage+": auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")

@@ -9,38 +9,38 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
-// After is what comes after the driver's end, and after a failure.
+// After configures what happens after the driver has ended, and after a failure.
 type After struct {
-	Restarts int           // how often the run may be begun anew within its launch
-	Backoff  time.Duration // before the first of these; it doubles each time
+	Restarts int           // maximum number of restarts within the launch
+	Backoff  time.Duration // before the first restart; it doubles with each one
 	Requeue  Requeue
-	Clean    Clean // the zero value: CleanAll
-	// Look is how long services stay after the driver with CleanNone.
+	Clean    Clean // the zero value means CleanAll
+	// Look is how long services stay up after the driver with CleanNone.
 	Look time.Duration
-	Keep prune.Keep // which earlier runs of the log directory stay
+	Keep prune.Keep // the earlier runs of the log directory that are kept
 }
 
-// Clean is what goes when the driver has ended. The words are those of Kubeflow's mpi-operator for
-// its pods (cleanPodPolicy).
+// Clean selects what is ended and removed after the driver has ended. The values are those of
+// cleanPodPolicy in Kubeflow's mpi-operator.
 type Clean string
 
-// The words of --clean.
+// The values of --clean.
 const (
-	CleanAll     Clean = "all"     // what runs, and the nodes' temporary directories
-	CleanRunning Clean = "running" // what runs; the directories stay
-	CleanNone    Clean = "none"    // services and sandboxes stay for a look, and the directories for good
+	CleanAll     Clean = "all"     // end all processes and remove the nodes' temporary directories
+	CleanRunning Clean = "running" // end all processes; keep the directories
+	CleanNone    Clean = "none"    // keep services, sandboxes and the directories, for inspection
 )
 
-// Cleans are what a user may ask for.
+// Cleans are the values that a user can give.
 var Cleans = []string{string(CleanAll), string(CleanRunning), string(CleanNone)}
 
-// Keeps tells whether a node's temporary directory stays.
+// Keeps reports whether a node's temporary directory is kept.
 func (c Clean) Keeps() bool { return c == CleanRunning || c == CleanNone }
 
-// DefaultLook is how long services stay for a look where nothing is told.
+// DefaultLook is the default time for which services stay up with CleanNone.
 const DefaultLook = 10 * time.Minute
 
-// mostBackoff is the longest pause before another attempt.
+// mostBackoff is the maximum pause before another attempt.
 const mostBackoff = time.Minute
 
 func (a After) validate() error {
@@ -53,15 +53,15 @@ func (a After) validate() error {
 	return nil
 }
 
-// Requeue says whether a job that has failed is tried again.
+// Requeue configures whether a failed job is requeued.
 type Requeue struct {
-	OnFailure bool // where the failure deserves it
-	Most      int  // how often the job may be started anew
-	// By is who can do it; nil where the launcher can't.
+	OnFailure bool // if the failure justifies it
+	Most      int  // maximum number of requeues of the job
+	// By requeues the job. It is nil if the launcher cannot.
 	By roles.Requeuer `digest:"-"`
 }
 
-// Longest is by how much the end of a job may come later for its requeue.
+// Longest returns the maximum time by which a requeue delays the end of a job.
 func (r Requeue) Longest() time.Duration {
 	if !r.OnFailure {
 		return 0

@@ -27,21 +27,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// Config is everything a daemon was told, resolved and checked. All nodes must
-// be told the same, as their digest tells; fields that are marked digest:"-" may
-// differ from node to node.
+// Config is the resolved and validated configuration of a daemon. It must be the same on all nodes,
+// which the digest verifies; fields marked digest:"-" may differ from node to node.
 type Config struct {
 	Identity roles.Identity `digest:"-"`
-	LogDir   string         `digest:"-"` // absolute; it may be mounted elsewhere on another node
+	LogDir   string         `digest:"-"` // absolute; other nodes may mount it elsewhere
 	Program  string         `digest:"-"` // version of this bringupd
 	Driver   []string
-	// World is where the driver is what each rank of a world runs.
+	// World configures the ranks, if the driver is run as the ranks of a world.
 	World World
-	// Team is how many of the nodes the driver gets; the zero value: all.
+	// Team is the number of nodes that the driver gets. The zero value means all.
 	Team      team.Bounds
 	Framework framework.Framework
 	Setup     string // run by /bin/sh on every node before anything else
-	// CheckPolicy is what was told of the checks, which are made by Checks.
+	// CheckPolicy is the configuration of the checks, which Checks runs.
 	CheckPolicy any
 	Sandbox     Sandbox
 	Lifeline    LifelineMode // whether workers connect to the head
@@ -51,31 +50,33 @@ type Config struct {
 	Output      `digest:"-"`
 }
 
-// Means are what a daemon works with on its node.
+// Means are the dependencies of a daemon on its node.
 type Means struct {
-	// Address returns where peers reach this node; it is asked when needed.
+	// Address returns the address at which peers reach this node. It is called when the address is
+	// needed.
 	Address func() (string, error)
-	TempDir string // node-local; each attempt gets a directory in it
+	TempDir string // local to the node; each attempt gets a directory in it
 	Environ []string
-	Checks  Checks     // nil for none
-	GPUs    cards.GPUs // that are watched; nil for nothing
+	Checks  Checks     // nil if there are no checks
+	GPUs    cards.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
-	// Renew makes Checks and GPUs anew for another attempt of this process: those of one end with it. nil: they need it not.
+	// Renew replaces Checks and GPUs for another attempt in this process, because theirs end with each
+	// attempt. It is nil if they can be used again.
 	Renew func(*Config) error
-	// Access is how the run directory is reached.
+	// Access provides access to the run directory.
 	Access signal.Access
-	// Network is how workers connect to the head; nil for TCP.
+	// Network is the network by which workers connect to the head. It is nil for TCP.
 	Network lifeline.Network
-	// Children starts the daemon's children; nil: as processes.
+	// Children starts the daemon's children. It is nil if they are processes.
 	Children process.Starter
 	Play     Play
-	// Began is when the first attempt of this launch did, as far as this process knows: the
-	// deadline counts from there; zero: from the daemon's start.
+	// Began is the start of the first attempt of this launch, as far as this process knows. The
+	// deadline is counted from there, or from the daemon's start if it is zero.
 	Began   time.Time
 	Earlier Earlier
 }
 
-// Starter returns what starts the daemon's children.
+// Starter returns the starter of the daemon's children.
 func (m Means) Starter() (process.Starter, error) {
 	if m.Children != nil {
 		return m.Children, nil
@@ -88,19 +89,20 @@ func (m Means) Starter() (process.Starter, error) {
 	return super.Starter(), nil
 }
 
-// Earlier is what earlier attempts of the same launch have left to this one. A later one comes last.
+// Earlier is the information that earlier attempts of the same launch leave to this one. Later
+// attempts come last.
 type Earlier struct {
-	Unfit []signal.DroppedRank // with which something was wrong: they stand by
-	Lost  []signal.DroppedRank // whose daemons the last one has missed
-	// Failed are the failures of all of them.
+	Unfit []signal.DroppedRank // nodes with a fault, which only stand by
+	Lost  []signal.DroppedRank // nodes whose daemons were lost in the last attempt
+	// Failed are the failures of all earlier attempts.
 	Failed []signal.FailedRecord
 }
 
-// causesTime is for how long the result of the job's last start may be read.
+// causesTime is the timeout for reading the result of the job's previous start.
 const causesTime = 2 * time.Second
 
-// Causes returns the failures of the earlier attempts of this launch and, of a job that was started
-// anew, the cause of the last attempt before that, if it can be read.
+// Causes returns the failures of the earlier attempts of this launch. If the job was restarted by
+// its launcher, it adds the cause of the last attempt before that, if it can be read.
 func (c *Config) Causes() []signal.FailedRecord {
 	if c.Identity.Restart == 0 {
 		return c.Earlier.Failed
@@ -118,7 +120,8 @@ func (c *Config) Causes() []signal.FailedRecord {
 	return append(slices.Clip(c.Earlier.Failed), *result.Cause)
 }
 
-// AllUnfit are the ranks, in order, that the next attempt does without if this one ends by these failures.
+// AllUnfit returns the sorted indices of the nodes that the next attempt must not use if this one
+// ends with the given failures.
 func (e Earlier) AllUnfit(failures []signal.FailedRecord) []int {
 	ranks := health.Unfit(failures...)
 	for _, dropped := range e.Unfit {
@@ -128,7 +131,7 @@ func (e Earlier) AllUnfit(failures []signal.FailedRecord) []int {
 	return slices.Compact(ranks)
 }
 
-// After is what an attempt leaves to the next one that ends by these failures.
+// After returns what an attempt that ends with the given failures leaves to the next one.
 func (e Earlier) After(failures []signal.FailedRecord, hostOf func(rank int) string) Earlier {
 	why := func(rank int) string {
 		for _, failure := range failures {
@@ -150,13 +153,14 @@ func (e Earlier) After(failures []signal.FailedRecord, hostOf func(rank int) str
 	return next
 }
 
-// Play is what a simulation has in place of a node and of the processes of ranks; the zero value: it is none.
+// Play replaces a node and the processes of ranks in a simulation. The zero value means no
+// simulation.
 type Play struct {
 	Node  binding.Node
-	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error // until ctx ends
+	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error // runs until ctx ends
 }
 
-// Layout returns what there is on this node for ranks.
+// Layout returns the resources of this node for ranks.
 func (p Play) Layout(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (binding.Node, error) {
 	if p.Ranks != nil {
 		return p.Node, nil
@@ -164,48 +168,48 @@ func (p Play) Layout(gpus gpu.Topology, lookup func(name string) (value string, 
 	return binding.Discover("/", gpus, lookup)
 }
 
-// Output is where a daemon tells what.
+// Output configures the output of a daemon.
 type Output struct {
 	Files   Files
 	Verbose bool
 	JSONLog bool
-	// LargeLog is from how many bytes on people are told that a child's log is
-	// large; 0: 1 GiB.
+	// LargeLog is the size in bytes from which on a warning about a child's log is printed. 0 means 1
+	// GiB.
 	LargeLog int64
-	// ShareStats has the head tell at the end what the share was asked.
+	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
 	Shown      shown.Config
 }
 
-// Files are the daemon's own standard streams: output is the driver's.
+// Files are the daemon's own standard streams. The driver writes to its standard output.
 type Files struct{ In, Out, Err *os.File }
 
-// Sandbox is what was told of the sandboxes.
+// Sandbox configures the sandboxes.
 type Sandbox struct {
-	Command string        // run by /bin/sh on every node; empty: no sandbox here
-	Step    bool          // the sandbox is a step of its own: wait for it only
-	Ready   *health.Probe // nil: ready once it runs
+	Command string        // run by /bin/sh on every node; empty if this daemon starts no sandbox
+	Step    bool          // another step of the job starts the sandboxes
+	Ready   *health.Probe // nil if a sandbox is ready once it runs
 	Require gate.Require
 }
 
-// Wanted tells whether there is a sandbox to wait for.
+// Wanted reports whether the gate waits for sandboxes.
 func (s Sandbox) Wanted() bool { return s.Command != "" || s.Step }
 
-// Times are the deadlines; all are positive.
+// Times are the timeouts. All are positive.
 type Times struct {
-	Join        time.Duration // from the start until all nodes have met
+	Join        time.Duration // from the start until all nodes have joined
 	Setup       time.Duration
 	Sandbox     time.Duration
-	Service     time.Duration // a head's or worker's service, from its start until it is up
+	Service     time.Duration // from the start of a head's or worker's service until it is up
 	Peer        time.Duration // from a peer's death until the job ends
-	Share       time.Duration // of a share that does not answer, once the job runs and while every lifeline is well; 0: no longer than Peer
-	Settle      time.Duration // the framework must count the same nodes for as long
-	DriverGrace time.Duration // from TERM to KILL, where no other end is near
-	StopGrace   time.Duration // the same for services and sandbox, after the driver
+	Share       time.Duration // of an unresponsive shared file system, once the job runs and while all peer links work; 0: no longer than Peer
+	Settle      time.Duration // how long the framework must list the same nodes
+	DriverGrace time.Duration // from TERM to KILL, unless the job must end sooner
+	StopGrace   time.Duration // the same for services and sandbox, after the driver has ended
 	Deadline    time.Duration // of the whole job, from the start of its head; 0: none
 }
 
-// DefaultTimes are the deadlines that --help shows. The graces add up to less
+// DefaultTimes returns the default timeouts, which --help shows. The grace periods add up to less
 // than health.EndTime.
 func DefaultTimes() Times {
 	return Times{
@@ -220,8 +224,8 @@ func DefaultTimes() Times {
 	}
 }
 
-// Validate returns an error for the first rule that the configuration breaks.
-// Nothing on any file system is touched.
+// Validate returns an error for the first rule that the configuration violates. It does not access
+// any file system.
 func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.LogDir) {
 		return fmt.Errorf("cannot use log directory %q: give an absolute path", c.LogDir)
@@ -244,8 +248,8 @@ func (c *Config) Validate() error {
 	return c.Times.validate()
 }
 
-// validateLauncher returns an error if the driver is torchrun or its like, and would make several
-// worlds or leave nodes without work.
+// validateLauncher returns an error if the driver is torchrun or a similar launcher that would
+// start several worlds or leave nodes without work.
 func (c *Config) validateLauncher() error {
 	nodes, w := c.Team.Of(c.Identity.Size).Max, c.World
 	err := ranks.CheckCommand(c.Driver, nodes, w.Wanted())
@@ -259,7 +263,7 @@ func (c *Config) validateLauncher() error {
 	return err
 }
 
-// Bounds are the deadlines of the phases, with the flags that set them.
+// Bounds returns the timeouts of the phases, with the flags that set them.
 func (c *Config) Bounds() map[string]advice.Bound {
 	bounds := map[string]advice.Bound{
 		"join": {Flag: "join-timeout", Time: c.Times.Join}, "check": {Flag: "setup-timeout", Time: c.Times.Setup},
@@ -272,13 +276,14 @@ func (c *Config) Bounds() map[string]advice.Bound {
 	return bounds
 }
 
-// Place is where the run directory is, and who this node is there.
+// Place returns the location of the run directory, and the identity of this node in it.
 func (c *Config) Place() signal.Place {
 	id := c.Identity
 	return signal.Place{LogDir: c.LogDir, Run: id.RunName(), Key: id.Key, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: c.Access}
 }
 
-// Outwaits tells whether a share that hangs is waited for longer than for a peer.
+// Outwaits reports whether an unresponsive shared file system is tolerated longer than an
+// unresponsive peer.
 func (t Times) Outwaits() bool { return t.Share > t.Peer }
 
 func (t Times) validate() error {
@@ -322,8 +327,8 @@ const (
 	mostStopGrace   = health.EndTime / 2
 )
 
-// GraceOfDriver is how long the driver has after TERM. Where the run has failed,
-// and is not told to end, it is no longer than where Slurm ends the job.
+// GraceOfDriver returns the driver's grace period after TERM. After a failure, unless the job was
+// asked to end (gentle), it is at most the time that the driver has when Slurm ends the job.
 func (t Times) GraceOfDriver(gentle bool) time.Duration {
 	if gentle {
 		return t.DriverGrace
@@ -331,14 +336,14 @@ func (t Times) GraceOfDriver(gentle bool) time.Duration {
 	return min(t.DriverGrace, health.EndTime-t.StopGrace)
 }
 
-// LineBeat is the pace of beats over a lifeline, however many nodes there are.
+// LineBeat returns the interval of heartbeats on a peer link, for any number of nodes.
 func (t Times) LineBeat() time.Duration { return health.HeadTempo(t.Peer, 1).Beat }
 
-// AbortGrace is what services get between TERM and KILL where the run has
-// failed: what they would save in more time is lost already.
+// AbortGrace is the grace period of services between TERM and KILL after a failure. Results that
+// they could save in a longer time are lost already.
 const AbortGrace = 2 * time.Second
 
-// GraceOfOthers is how long all but the driver have after TERM.
+// GraceOfOthers returns the grace period after TERM of all children except the driver.
 func (t Times) GraceOfOthers(failed bool) time.Duration {
 	if failed {
 		return min(t.StopGrace, AbortGrace)
@@ -346,33 +351,33 @@ func (t Times) GraceOfOthers(failed bool) time.Duration {
 	return t.StopGrace
 }
 
-// restful is how many peer timeouts lie between two looks of a worker, and
-// between two beats by files, while a lifeline tells of all that happens.
+// restful is the number of peer timeouts between two polls of a worker, and between two renames of
+// its heartbeat file, while a peer link notifies it of all changes.
 const restful = 4
 
-// Rest is how long lies between two looks of a worker, and between two beats by
-// files, while a lifeline tells of all that happens.
+// Rest returns the interval between two polls of a worker, and between two renames of its heartbeat
+// file, while a peer link notifies it of all changes.
 func (t Times) Rest() time.Duration { return restful * t.Peer }
 
-// ComeBack is how long a daemon that was lost has to come back in the next attempt, where the launcher is not
-// known to start one anew.
+// ComeBack returns the time within which a lost daemon must return for the next attempt, if the
+// launcher is not known to restart daemons.
 func (t Times) ComeBack() time.Duration { return 3 * t.Peer }
 
-// Checks are the checks of this node.
+// Checks runs the checks of this node.
 type Checks interface {
-	// Await looks at the node until there is nothing to wait for any more, or
-	// ctx ends. What it waits for, it tells progress.
+	// Await repeats the checks until no check has to wait any more, or ctx ends. It reports what it
+	// waits for to progress.
 	Await(ctx context.Context, progress func(check.Report)) check.Report
-	// Judge returns what findings of others' mean by the policy in force.
+	// Judge applies the policy in force to findings of other nodes.
 	Judge(findings []check.Finding) []check.Finding
-	// Longest is how long Await may take.
+	// Longest returns the maximum duration of Await.
 	Longest() time.Duration
 }
 
-// Checked tells whether nodes say that they are fit.
+// Checked reports whether nodes publish that they have passed their checks.
 func (c *Config) Checked() bool { return c.Setup != "" || c.Checks != nil }
 
-// CheckTime is how long a node may take until it has said so.
+// CheckTime returns the time within which a node must have passed its checks.
 func (c *Config) CheckTime() time.Duration {
 	within := time.Duration(0)
 	if c.Setup != "" {
@@ -384,8 +389,9 @@ func (c *Config) CheckTime() time.Duration {
 	return within
 }
 
-// SandboxTime returns how long the gate waits for sandboxes when the job has run for age. Those of another
-// step start with the job, the others when their nodes have passed their checks.
+// SandboxTime returns how long the gate waits for sandboxes if the job has run for age. The
+// sandboxes of another step start with the job, the others when their nodes have passed their
+// checks.
 func (c *Config) SandboxTime(age time.Duration) time.Duration {
 	if c.Sandbox.Step {
 		return max(0, c.Times.Sandbox-age)
@@ -393,18 +399,18 @@ func (c *Config) SandboxTime(age time.Duration) time.Duration {
 	return c.CheckTime() + c.Times.Sandbox
 }
 
-// Spares tells whether the job can do without some of its nodes.
+// Spares reports whether the job can run without some of its nodes.
 func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
 
-// LifelineMode says whether workers hold a connection to the head.
+// LifelineMode selects whether workers connect to the head.
 type LifelineMode string
 
-// The modes of --lifeline; without one, auto is meant.
+// The modes of --lifeline. The empty mode means auto.
 const (
-	LifelineAuto LifelineMode = "auto" // where one can be made; beat files replace it elsewhere
-	LifelineOn   LifelineMode = "on"   // a worker that can't make one fails
-	LifelineOff  LifelineMode = "off"  // beat files alone
+	LifelineAuto LifelineMode = "auto" // if a connection can be made; otherwise heartbeat files replace it
+	LifelineOn   LifelineMode = "on"   // a worker that cannot connect fails
+	LifelineOff  LifelineMode = "off"  // only heartbeat files
 )
 
-// LifelineModes are what a user may ask for.
+// LifelineModes are the modes that a user can give.
 var LifelineModes = []string{string(LifelineAuto), string(LifelineOn), string(LifelineOff)}

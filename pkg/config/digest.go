@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Digest is the same on all nodes that were configured alike. Every field of the
-// configuration is in it, and of all that it holds, but for those that are marked
-// digest:"-".
+// Digest returns a digest of the configuration that is the same on all nodes with the same
+// configuration. It includes every field, also of nested values, except those marked digest:"-".
 func (c *Config) Digest() string {
 	told := *c
 	told.Team = c.Team.Of(c.Identity.Size)
@@ -18,10 +17,9 @@ func (c *Config) Digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// spelled is a value in full: no other one of its type is spelled the same. What
-// is zero is left out, so that a bringupd that does not know a field yet agrees
-// with one where nobody has set it. What can't be compared, such as a function,
-// must be marked.
+// spelled returns the complete textual form of a value: no two values of a type have the same form.
+// Zero values are omitted, so that versions of bringupd with and without a field agree if the field
+// is not set. Values that cannot be compared, such as functions, must be marked digest:"-".
 func spelled(v reflect.Value) string {
 	switch kind := v.Kind(); {
 	case kind == reflect.Func, kind == reflect.Chan, kind == reflect.Map, kind == reflect.UnsafePointer:

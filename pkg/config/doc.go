@@ -1,4 +1,4 @@
-// Package config is everything that a daemon is told, resolved and checked: what
-// it is to run and prove, with which means, and for how long each part may take.
-// From that alone follow its digest, which all nodes share, and its plan.
+// Package config has the resolved and validated configuration of a daemon: what it runs and
+// verifies, its dependencies, and its timeouts. The digest, which all nodes share, and the plan are
+// derived from it.
 package config

@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Plan tells, a line a step, what this daemon would do. Nothing is touched for
-// it, so places and ports that are only known at the time are named in words.
+// Plan describes, one step per line, what this daemon would do. It accesses nothing, so paths and
+// ports that are only known later are described in words.
 func (c Config) Plan(role roles.Role) []string {
 	id := c.Identity
 	lines := []string{
@@ -48,7 +48,7 @@ func (c Config) planDriver() []string {
 	return []string{fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
 }
 
-// planEnd tells what ends the job besides its driver, and what comes then.
+// planEnd describes what ends the job besides its driver, and what happens then.
 func (c Config) planEnd() (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if c.Times.Deadline > 0 {
@@ -113,7 +113,7 @@ func planService(who string, service *framework.Service, err error) []string {
 	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
 }
 
-// Announced is what is going to be done, for who looks at the run from outside.
+// Announced returns the plan that is published for observers outside of the job.
 func (c *Config) Announced() *signal.Plan {
 	p := &signal.Plan{
 		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.Of(c.Identity.Size).Min,

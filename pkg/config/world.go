@@ -11,39 +11,38 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
-// World is what was told of the ranks that all nodes run in place of one driver; the
-// zero value: there are none.
+// World configures the ranks that all nodes run instead of a single driver. The zero value means
+// that there are none.
 type World struct {
 	ranks.Wish
-	// NoMPIRun leaves the driver's own mpirun as it is.
+	// NoMPIRun sets no variables for the driver's own mpirun.
 	NoMPIRun bool
-	// AllowLauncher lets the driver, or what each rank runs, be a launcher of one node's processes.
+	// AllowLauncher allows a driver or rank program that is itself a launcher for one node.
 	AllowLauncher bool
-	// Env are variables for the ranks, NAME=VALUE, on top of what they are told.
+	// Env are additional variables of the ranks, as NAME=VALUE.
 	Env []string
-	// Bind is what each rank is bound to, and BindStrict makes a rank that is not
-	// where it should be a failed check.
+	// Bind selects the resources to which each rank is bound. With BindStrict a rank whose affinity
+	// differs is a failed check.
 	Bind       binding.Kinds
 	BindStrict bool
-	// Output is whose output is passed on, Tag has each line say whose it is, and Stdin
-	// is the rank that is given standard input; -1: none.
+	// Output selects the ranks whose output is forwarded, Tag prefixes each line with its rank, and
+	// Stdin is the rank that gets standard input, or -1 for none.
 	Output output.Mode
 	Tag    bool
 	Stdin  int
-	// Merge has lines that several ranks of a node print alike shown once.
+	// Merge shows a line once if several ranks of a node print the same one.
 	Merge bool
-	// GoOn has the other ranks run on where one has failed.
+	// GoOn lets the other ranks continue if one has failed.
 	GoOn bool
-	// Hang is for how long no rank may do anything, until the job is ended; 0: as long as
-	// they like. What they use of the processor is no sign of life where HangOutput is set,
-	// only what they print.
+	// Hang is the time after which the job is ended if no rank makes progress; 0 means no limit. If
+	// HangOutput is set, only output counts as progress, and not processor time.
 	Hang       time.Duration
 	HangOutput bool
-	// PMIx is whether ranks are served PMIx: auto, on, off, or the path of the libpmix.
+	// PMIx selects whether ranks get a PMIx server: auto, on, off, or the path of the libpmix.
 	PMIx string
 }
 
-// validate returns an error for the first rule that it breaks.
+// validate returns an error for the first rule that the configuration of the ranks violates.
 func (w World) validate(driver []string) error {
 	if !w.Wanted() {
 		return nil
@@ -57,7 +56,7 @@ func (w World) validate(driver []string) error {
 	return mpi.Ranked(driver, w.Total)
 }
 
-// plan tells what a daemon would run of it.
+// plan describes the ranks that a daemon would run.
 func (w World) plan(driver []string) []string {
 	many := fmt.Sprintf("%d ranks in all, node by node", w.Total)
 	switch {

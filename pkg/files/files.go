@@ -1,5 +1,5 @@
-// Package files reads and replaces files whose paths a user gives: they may be anything, such as a
-// named pipe, and lie in directories that others can write to.
+// Package files reads and replaces files whose paths a user gives. They may be anything, such as a
+// named pipe, and in directories to which others can write.
 package files
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Read returns what a file contains, which may be a named pipe or what a shell opens for "<(...)".
-// It fails if that is more than most bytes, and, with the cause of ctx, if ctx ends before the end
-// of the file.
+// Read returns the contents of a file, which may be a named pipe or the result of "<(...)" in a
+// shell. It fails if the file has more than `most` bytes, and, with the cause of ctx, if ctx ends
+// before the end of the file.
 func Read(ctx context.Context, path string, most int64) ([]byte, error) {
 	text, err := pause.Bounded(ctx, 0, func() ([]byte, error) {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = file.Close() }() // nothing was written
+		defer func() { _ = file.Close() }() // it was only read
 		text, err := io.ReadAll(io.LimitReader(file, most+1))
 		if err == nil && int64(len(text)) > most {
 			err = fmt.Errorf("%s is larger than %d bytes", path, most)
@@ -37,16 +37,17 @@ func Read(ctx context.Context, path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// Replace writes a file of that mode, whatever the umask, in the place of the one at path. A reader
-// sees all of it or nothing, and a link or a pipe that another user has put there is not written to.
-// What is no regular file but root's or the user's own, such as /dev/stdout, is written to as it is.
+// Replace replaces the file at path by one with this mode, regardless of the umask. Readers see all
+// of it or nothing. A link or a pipe that another user has created there is not written to. If path
+// is not a regular file but belongs to root or to the user, such as /dev/stdout, it is written to
+// directly.
 func Replace(path string, text []byte, mode os.FileMode) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		if owner := info.Sys().(*syscall.Stat_t).Uid; owner == 0 || int(owner) == os.Geteuid() {
 			return overwrite(path, text)
 		}
 	}
-	// The temporary name cannot be guessed, and is used only if no file has it.
+	// The temporary name is unpredictable, and only used if no file has it.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
 	if err == nil {
 		_, err = file.Write(text)
@@ -58,12 +59,12 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 		}
 	}
 	if number, is := errors.AsType[syscall.Errno](err); is {
-		return &os.PathError{Op: "write", Path: path, Err: number} // a user does not know the temporary name
+		return &os.PathError{Op: "write", Path: path, Err: number} // the user does not know the temporary name
 	}
 	return err
 }
 
-// overwrite writes into what is there.
+// overwrite writes to the existing file.
 func overwrite(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// NodeName is what a node is called in its framework's cluster: unique among the
-// runs that may meet there. rank is that of the launch, which never changes.
+// NodeName returns the name of a node in its framework's cluster. It is unique among the attempts
+// that may share a cluster. rank is the node's index in the launch, which never changes.
 func NodeName(attempt string, rank int) string { return fmt.Sprintf("%s-%d", attempt, rank) }
 
-// Arguments are flags of a framework's program, each one argument: "--flag=value"
-// or "--switch".
+// Arguments are flags of a framework's program, one argument each: "--flag=value" or "--switch".
 type Arguments []string
 
-// ParseArguments reads "--flag=value", "--flag value" and "--switch" as the user has
-// given them for a program, as in "ray start". switches are its flags that take no
-// value; all others do. example is a flag with a value, for the error.
+// ParseArguments parses "--flag=value", "--flag value" and "--switch", as given by the user for a
+// program such as "ray start". switches are its flags without a value; all others have one. example
+// is a flag with a value, for the error.
 func ParseArguments(program string, args, switches []string, example string) (Arguments, error) {
 	var flags Arguments
 	for i := 0; i < len(args); i++ {
@@ -45,14 +44,13 @@ func FlagName(flag string) string {
 	return name
 }
 
-// Has tells whether a flag of a name is given.
+// Has reports whether a flag with this name is given.
 func (a Arguments) Has(name string) bool {
 	_, found := a.Value(name)
 	return found
 }
 
-// Value returns the value of the last flag of a name, which is the one that
-// programs take.
+// Value returns the value of the last flag with this name, which is the one that programs use.
 func (a Arguments) Value(name string) (value string, found bool) {
 	for _, flag := range slices.Backward(a) {
 		if has, value, _ := strings.Cut(flag, "="); has == name {
@@ -62,8 +60,8 @@ func (a Arguments) Value(name string) (value string, found bool) {
 	return "", false
 }
 
-// Port returns the port that a flag fixes, or another one where it isn't given;
-// 0 is the kernel's choice.
+// Port returns the port that a flag sets, or otherwise if the flag is not given. 0 means that the
+// kernel picks one.
 func (a Arguments) Port(name string, otherwise int) (int, error) {
 	value, given := a.Value(name)
 	if !given {
@@ -76,8 +74,8 @@ func (a Arguments) Port(name string, otherwise int) (int, error) {
 	return number, nil
 }
 
-// Dashboard returns the URL of pages that are served at a host and port. Those of all
-// addresses are at the node's; it is empty where the service picks the port.
+// Dashboard returns the URL of a dashboard that is served at a host and port. If it listens on all
+// addresses, the URL has the node's address. It is empty if the service picks the port.
 func Dashboard(node Node, host, port string) string {
 	switch {
 	case port == "" || port == "0":
@@ -88,8 +86,8 @@ func Dashboard(node Node, host, port string) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Refuse returns an error where the user has given one of the daemon's own flags,
-// each of which is there with what to give instead.
+// Refuse returns an error if the user has given one of the flags in own, which the daemon sets
+// itself. Each is mapped to the setting to use instead.
 func (a Arguments) Refuse(program string, own map[string]string) error {
 	for _, flag := range a {
 		if instead, refused := own[FlagName(flag)]; refused {
@@ -99,11 +97,11 @@ func (a Arguments) Refuse(program string, own map[string]string) error {
 	return nil
 }
 
-// FreePorts returns n ports that nobody listens on right now, all different.
+// FreePorts returns n different ports on which no process listens at the moment.
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
-		// Kept open until all are found: that is what makes them differ.
+		// All listeners stay open until the last is found, so that the ports differ.
 		held, err := net.Listen("tcp", ":0")
 		if err != nil {
 			return nil, fmt.Errorf("cannot find a free port: %v", err)

@@ -1,31 +1,30 @@
 package framework
 
-// Choice is a framework that the user can choose, while its settings are read.
+// Choice is a framework that the user can choose, while its settings are parsed.
 type Choice interface {
-	// Name is what chooses it, and what the framework is called.
+	// Name returns the value that chooses it, which is also the framework's name.
 	Name() string
-	// Flags are its own settings, which no other framework has.
+	// Flags returns its own settings, which no other framework has.
 	Flags() []Flag
-	// Framework returns what the settings make now: a plain value that tells by its
-	// fields whether two nodes were told the same. dedicatedHead keeps the head's
-	// node free of work.
+	// Framework returns the framework with the present settings. It is a plain value, whose fields
+	// show whether two nodes have the same settings. With dedicatedHead the head's node gets no work.
 	Framework(dedicatedHead bool) Framework
 }
 
-// Flag is a setting of a framework's own.
+// Flag is a setting of a single framework.
 type Flag struct {
 	Name  string // without dashes
-	Shape string // stands for the value in --help
+	Shape string // placeholder of the value in --help
 	Usage string
-	// Value is what the flag sets, and holds the default: a *string, a *[]string
-	// for a flag that can be repeated, a **health.Probe, or a *int of 0 to Most.
+	// Value is the variable that the flag sets, with its default: a *string, a *[]string for a
+	// repeatable flag, a **health.Probe, or a *int from 0 to Most.
 	Value any
 	Most  int
-	Words []string // the only ones that a *string takes; empty: any
+	Words []string // the accepted values of a *string; empty: any
 }
 
-// Checked is a choice whose settings can be wrong, or contradict each other.
+// Checked is a choice whose settings can be wrong or contradictory.
 type Checked interface {
-	// Check returns an error for the user where they do, before anything is started.
+	// Check returns an error for wrong settings, before anything is started.
 	Check() error
 }

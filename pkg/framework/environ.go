@@ -8,10 +8,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// ServiceEnviron returns the environment of a service: what the node has, without
-// what its launcher tells MPI, for the service's own workers inherit it, and without
-// the stale variables, which tell of another cluster. settings are given unless the
-// user sets them, and what the head has told its peers wins over all.
+// ServiceEnviron returns the environment of a service: the node's environment, without the
+// launcher's MPI variables, which the service's own workers would inherit, and without stale
+// variables, which refer to another cluster. The user can override settings; variables from the
+// head override everything.
 func ServiceEnviron(environ []string, settings, told map[string]string, stale []string) []string {
 	set := make(map[string]string)
 	maps.Copy(set, settings)
@@ -35,8 +35,8 @@ func ServiceEnviron(environ []string, settings, told map[string]string, stale []
 	return out
 }
 
-// VersionAfter returns a Traits.Version that finds what follows a prefix at the
-// beginning of a line, as in "ray, version 2.9.0", among whatever warnings.
+// VersionAfter returns a Traits.Version that finds the text after a prefix at the beginning of a
+// line, such as "ray, version 2.9.0", among any warnings.
 func VersionAfter(prefix string) func(lines []string) string {
 	return func(lines []string) string {
 		for _, line := range lines {

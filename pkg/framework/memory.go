@@ -7,9 +7,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// GrantedMemory returns how many bytes of memory the job may use on this node: the least of what its launcher has
-// granted and of the limits of the cgroups that this process is in. It returns 0 if the job may use all that the
-// node has, or if nothing is known.
+// GrantedMemory returns how many bytes of memory the job may use on this node: the minimum of the
+// launcher's limit and of the limits of this process's cgroups. It returns 0 if the job may use all
+// memory of the node, or if no limit is known.
 func GrantedMemory(environ []string) int64 {
 	var node unix.Sysinfo_t
 	if unix.Sysinfo(&node) != nil {
@@ -18,7 +18,7 @@ func GrantedMemory(environ []string) int64 {
 	return leastMemory(int64(node.Totalram)*int64(node.Unit), process.MemoryLimit("/"), roles.GrantedMemory(environ))
 }
 
-// leastMemory returns the least of some limits that are known, which are not 0; 0 if none is less than all that there is.
+// leastMemory returns the minimum of the limits that are not 0, or 0 if none is less than all.
 func leastMemory(all int64, limits ...int64) int64 {
 	least := all
 	for _, limit := range limits {

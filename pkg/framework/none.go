@@ -7,11 +7,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// HeadAddress is the variable that tells the worker's command and the driver
-// where the head is.
+// HeadAddress is the variable with the head's address for the worker's command and the driver.
 const HeadAddress = "BRINGUPD_HEAD_ADDRESS"
 
-// None runs the user's own commands, or nothing at all.
+// None runs the user's own commands, or nothing.
 type None struct {
 	HeadCommand   string // run by /bin/sh on the head; empty: none
 	HeadReady     *health.Probe
@@ -29,7 +28,7 @@ var (
 // Name returns "none".
 func (None) Name() string { return "none" }
 
-// Flags are the commands, and the probes that prove them.
+// Flags returns the settings for the commands and their probes.
 func (n *None) Flags() []Flag {
 	return []Flag{
 		{Name: "head-cmd", Shape: "COMMAND", Value: &n.HeadCommand, Usage: "shell command of the head's service"},
@@ -39,7 +38,7 @@ func (n *None) Flags() []Flag {
 	}
 }
 
-// Check refuses a probe of a command that isn't given.
+// Check returns an error for a probe without a command.
 func (n *None) Check() error {
 	switch {
 	case n.HeadReady != nil && n.HeadCommand == "":
@@ -50,18 +49,17 @@ func (n *None) Check() error {
 	return nil
 }
 
-// Framework returns the commands as they are told by now.
+// Framework returns the framework with the present settings.
 func (n *None) Framework(dedicatedHead bool) Framework {
 	chosen := *n
 	chosen.DedicatedHead = dedicatedHead
 	return chosen
 }
 
-// Serves tells whether there is a head's or a worker's command.
+// Serves reports whether there is a command for the head or the workers.
 func (n None) Serves() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }
 
-// Head returns the head's command, or nil where there is none, and the head's
-// address.
+// Head returns the head's command, or nil if there is none, and the head's address.
 func (n None) Head(node Node) (*Service, Endpoint, error) {
 	endpoint := Endpoint{Address: node.Address}
 	if n.HeadCommand == "" {
@@ -70,8 +68,8 @@ func (n None) Head(node Node) (*Service, Endpoint, error) {
 	return command("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
 }
 
-// Worker returns the worker's command, or nil where the node runs none. It is
-// told the head's address by HeadAddress.
+// Worker returns the worker's command, or nil if the node runs none. HeadAddress is in its
+// environment.
 func (n None) Worker(node Node, endpoint Endpoint) (*Service, error) {
 	if n.WorkerCommand == "" || (n.DedicatedHead && node.Rank == 0) {
 		return nil, nil
@@ -80,8 +78,8 @@ func (n None) Worker(node Node, endpoint Endpoint) (*Service, error) {
 	return command("worker", n.WorkerCommand, n.WorkerReady, node), nil
 }
 
-// command is a shell line as a service; without a probe it is ready once it
-// runs, and its death is all that can be noticed.
+// command returns a shell command as a service. Without a probe it is ready once it runs, and only
+// its death is detected.
 func command(name, line string, probe *health.Probe, node Node) *Service {
 	service := &Service{
 		Name: name,

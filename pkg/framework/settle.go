@@ -8,13 +8,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Settle looks until look has returned nil at every look of the settle time,
-// and returns nil then. A node that is counted and restarts a moment later is
-// what the settle time is for. When ctx ends before, the error wraps its cause
-// and tells what was seen last.
+// Settle polls until look has returned nil at every poll for the settle time, and then returns nil.
+// The settle time detects a node that is listed and restarts a moment later. If ctx ends before,
+// the error wraps its cause and includes the last result.
 func Settle(ctx context.Context, settle time.Duration, look func(ctx context.Context) error) error {
 	const pace, bound = 250 * time.Millisecond, 5 * time.Second
-	var since time.Time // of the first nil in a row; zero: the last look failed
+	var since time.Time // of the first nil in a row; zero: the last poll failed
 	var last error
 	for {
 		begin := time.Now()

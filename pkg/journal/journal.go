@@ -1,5 +1,5 @@
-// Package journal appends lines to a file that may be slow, or not take them for a while, without making
-// those who write wait.
+// Package journal appends lines to a file that may be slow, or refuse data for a while, without
+// blocking the writers.
 package journal
 
 import (
@@ -15,54 +15,49 @@ import (
 )
 
 const (
-	// journalLimit bounds in bytes what a journal keeps while the share does
-	// not take it.
+	// journalLimit is the maximum size in bytes of the lines that a journal buffers.
 	journalLimit = 1 << 20
-	// journalPace gathers lines, so that a busy while costs one write: a line is
-	// at most so late, and a bring-up of a few seconds costs none. Each journal
-	// is up to a quarter slower, or a thousand nodes would write at once.
+	// journalPace is the interval at which lines are collected into one write: a line may be that
+	// late, and a start-up of a few seconds needs no write. Each journal waits up to a quarter longer,
+	// so that a thousand nodes do not write at once.
 	journalPace = 5 * time.Second
-	// journalRetry is how often a file that has refused is asked again while
-	// somebody waits for it.
+	// journalRetry is the retry interval for a file that has refused data, while a caller waits.
 	journalRetry = 50 * time.Millisecond
 )
 
-// Journal appends lines to a file of the run directory without making its
-// callers wait for the share, unless they have patience: lines are gathered and written by a goroutine
-// of its own. What the share does not take is kept, and offered again with what
-// comes next; what is more than a journal keeps is dropped, with a count.
+// Journal appends lines to a file of the run directory. Its callers do not wait for the file
+// system, unless Patience is set: a goroutine collects and writes the lines. Data that the file
+// system does not accept is kept, and offered again with the next lines; lines beyond the limit are
+// dropped, and counted.
 type Journal struct {
-	// Dropped is the line that tells how many are missing before it: {"dropped":3}
-	// where nothing else is said. It is not to be changed once the journal is open.
+	// Dropped returns the line that reports how many lines are missing before it; {"dropped":3} by
+	// default. It must not be changed once the journal is open.
 	Dropped func(lines int) string
-	// Eager has each line offered to the file at once, for whom it must not be
-	// late. It is not to be changed either.
+	// Eager offers each line to the file immediately. It must not be changed either.
 	Eager bool
-	// Patience is for how long the file may take nothing until lines are dropped:
-	// as long as it takes something, Write waits where there is no room. 0: Write
-	// never waits. It is not to be changed either.
+	// Patience is how long the file may accept nothing before lines are dropped: as long as it accepts
+	// something, Write waits for room. With 0 Write never waits. It must not be changed either.
 	Patience time.Duration
 
 	mu      sync.Mutex
 	pending []byte        // guarded by mu
-	rest    []byte        // what the file was given last and has not taken; guarded by mu
-	dropped int           // lines, guarded by mu
-	parted  bool          // what was dropped last has no end; guarded by mu
-	torn    bool          // what was taken into rest last ends within a line; guarded by mu
-	since   time.Time     // when the file has taken something last, or was given it after a rest; guarded by mu
-	room    chan struct{} // closed when pending is taken; nil where nobody waits, guarded by mu
+	rest    []byte        // data of the last write that the file has not accepted; guarded by mu
+	dropped int           // number of lines, guarded by mu
+	parted  bool          // the last dropped piece has no line end; guarded by mu
+	torn    bool          // the last piece in rest ends within a line; guarded by mu
+	since   time.Time     // when the file last accepted data, or got some after an idle time; guarded by mu
+	room    chan struct{} // closed when pending is taken; nil if no caller waits, guarded by mu
 	file    io.WriteCloser
-	closed  error         // what closing the file has said; set before ended is closed
-	taken   chan struct{} // closed when nothing is left to write; nil where nobody waits, guarded by mu
+	closed  error         // error of closing the file; set before ended is closed
+	taken   chan struct{} // closed when nothing is left to write; nil if no caller waits, guarded by mu
 
 	flush chan struct{} // buffered by one: "write now"
 	ended chan struct{} // closed when the writing goroutine has ended
 	life  context.Context
-	stop  context.CancelFunc // of life, called by Close
+	stop  context.CancelFunc // ends life; called by Close
 }
 
-// New returns a journal that has no file yet: it keeps what it is given
-// until Open. Close must be called.
+// New returns a journal without a file: it keeps its lines until Open. Close must be called.
 func New() *Journal {
 	j := &Journal{flush: make(chan struct{}, 1), ended: make(chan struct{})}
 	j.Dropped = func(lines int) string { return fmt.Sprintf("{\"dropped\":%d}", lines) }
@@ -70,7 +65,7 @@ func New() *Journal {
 	return j
 }
 
-// Open lets the journal write to file, and starts to. It may be called once.
+// Open makes the journal write to file. It may be called once.
 func (j *Journal) Open(file io.WriteCloser) {
 	j.mu.Lock()
 	j.file, j.since = file, time.Now()
@@ -78,8 +73,8 @@ func (j *Journal) Open(file io.WriteCloser) {
 	go j.run()
 }
 
-// Write appends whole lines, or a piece of one that goes on with the next Write.
-// It never fails, and waits for no longer than Patience says.
+// Write appends whole lines, or a piece of a line that continues in the next Write. It never fails,
+// and waits no longer than Patience.
 func (j *Journal) Write(lines []byte) (int, error) {
 	if j.Eager {
 		defer func() { _ = j.Sync() }()
@@ -87,7 +82,7 @@ func (j *Journal) Write(lines []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.rest)+len(j.pending) == 0 {
-		j.since = time.Now() // it is asked from now on
+		j.since = time.Now() // the file is offered data from now on
 	}
 	for len(j.pending)+len(lines) > journalLimit || j.Patience > 0 && j.missing() > 0 {
 		if len(lines) > journalLimit || !j.awaitRoom() {
@@ -100,7 +95,7 @@ func (j *Journal) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// missing returns how many lines were dropped, also in part; it needs mu.
+// missing returns the number of dropped lines, including partial ones. mu must be held.
 func (j *Journal) missing() int {
 	if j.parted {
 		return j.dropped + 1
@@ -108,8 +103,8 @@ func (j *Journal) missing() int {
 	return j.dropped
 }
 
-// awaitRoom waits a little for the file to take what is pending, and returns
-// false where it is not worth it. It needs mu, which it gives away meanwhile.
+// awaitRoom waits a little for the file to accept pending data, and returns false if waiting is
+// useless. mu must be held; it is released meanwhile.
 func (j *Journal) awaitRoom() bool {
 	left := j.Patience - time.Since(j.since)
 	if left <= 0 || j.file == nil || j.life.Err() != nil {
@@ -132,7 +127,7 @@ func (j *Journal) awaitRoom() bool {
 	return true
 }
 
-// Sync asks for what is pending to be written soon. It does not wait.
+// Sync requests that pending lines are written soon. It does not wait.
 func (j *Journal) Sync() error {
 	pause.Ring(j.flush)
 	return nil
@@ -155,7 +150,7 @@ func (j *Journal) run() {
 	}
 }
 
-// drain writes until nothing is left, or the file refuses.
+// drain writes until nothing is left, or the file refuses data.
 func (j *Journal) drain() {
 	for j.next() {
 		n, err := j.file.Write(j.rest)
@@ -166,19 +161,20 @@ func (j *Journal) drain() {
 		}
 		j.mu.Unlock()
 		if err != nil {
-			return // told of by the records that can't be published either
+			return // the records that cannot be published either report it
 		}
 	}
 }
 
-// next sees to it that there is something in rest, which no other goroutine
-// changes, and tells whether there is.
+// next moves pending lines to rest if rest is empty, and reports whether rest has data. No other
+// goroutine changes rest.
 func (j *Journal) next() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.rest) > 0 {
 		return true
 	}
+	// All pending lines become the next write, which makes room for callers of Write.
 	j.rest, j.pending, j.since = j.pending, nil, time.Now()
 	if j.room != nil {
 		close(j.room)
@@ -187,6 +183,7 @@ func (j *Journal) next() bool {
 	if len(j.rest) > 0 {
 		j.torn = j.rest[len(j.rest)-1] != '\n'
 	}
+	// The line about dropped lines follows the lines before them.
 	if missing := j.missing(); missing > 0 {
 		if j.torn {
 			j.rest = append(j.rest, '\n')
@@ -201,8 +198,8 @@ func (j *Journal) next() bool {
 	return len(j.rest) > 0
 }
 
-// Flush has everything written now, and waits for it until ctx ends. It needs a
-// journal that is open and not closed.
+// Flush requests that all lines are written, and waits until they are or ctx ends. The journal must
+// be open and not closed.
 func (j *Journal) Flush(ctx context.Context) error {
 	j.mu.Lock()
 	if j.taken == nil {
@@ -219,15 +216,15 @@ func (j *Journal) Flush(ctx context.Context) error {
 	}
 }
 
-// Left returns how many lines have not been written.
+// Left returns the number of lines that have not been written.
 func (j *Journal) Left() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return bytes.Count(j.rest, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.missing()
 }
 
-// Close writes what is pending, closes the file, and waits for it until ctx
-// ends; a share that does not answer keeps the rest.
+// Close requests that pending lines are written and the file is closed, and waits until they are or
+// ctx ends. After that, a write that hangs may still continue.
 func (j *Journal) Close(ctx context.Context) error {
 	j.stop()
 	j.mu.Lock()

@@ -16,33 +16,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Kept are the logs of a framework's own that were brought from its nodes into a run's
-// directory.
+// Kept are the logs of a framework that were copied from the nodes into a run directory.
 type Kept struct {
 	Run *signal.Dir
 	Of  string // the framework's name
 }
 
-// keptFolder has those of one service of a node.
+// keptFolder is the directory with the logs of one service of a node.
 type keptFolder struct {
 	*signal.Folder
 	name string
 	rank int
 }
 
-// looksAtOnce is how many nodes' files are looked at at once: a share takes a moment for
-// each, and there may be hundreds a node.
+// looksAtOnce is the number of files that are queried concurrently. Each query of a shared file
+// system takes a moment, and a node may have hundreds of files.
 const looksAtOnce = 16
 
-// rankOf returns the rank of the node whose logs a directory in signal.Logs has; false
-// where it has none, or those of another framework.
+// rankOf returns the index of the node whose logs are in a directory of signal.Logs. It returns
+// false if the directory has no logs of this framework.
 func (k Kept) rankOf(name string) (int, bool) {
 	stem, isDir := strings.CutSuffix(name, ".d")
 	what, rank, ok := signal.ParseLogName(stem + ".log")
 	return max(rank, 0), ok && isDir && strings.HasPrefix(what, k.Of+"-")
 }
 
-// folders lists those of the nodes that are wanted.
+// folders lists the directories of the nodes for which wanted returns true.
 func (k Kept) folders(ctx context.Context, wanted func(rank int) bool) (found []keptFolder, err error) {
 	all, err := k.Run.Reader().Folder(ctx, signal.Logs)
 	if err != nil {
@@ -62,8 +61,9 @@ func (k Kept) folders(ctx context.Context, wanted func(rank int) bool) (found []
 	return found, nil
 }
 
-// Nodes writes, a node a line, how many files it has, and of what size. size is the number of the run's nodes. It
-// returns how many nodes have any; its errors are the share's and the writer's.
+// Nodes writes the number and total size of the files of each node, one node per line. size is the
+// number of nodes of the run. It returns the number of nodes that have any files, or an error of
+// the file system or of the writer.
 func (k Kept) Nodes(ctx context.Context, to io.Writer, size int) (int, error) {
 	folders, err := k.folders(ctx, func(int) bool { return true })
 	if err != nil {
@@ -108,8 +108,8 @@ func (k Kept) Nodes(ctx context.Context, to io.Writer, size int) (int, error) {
 	return len(rows), aligned(to, rows)
 }
 
-// Files writes, a file a line, of what size those of a node are, and when they were last written to, the latest
-// last. It returns how many there are; its errors are the share's and the writer's.
+// Files writes the size and modification time of each file of a node, one file per line, the latest
+// last. It returns the number of files, or an error of the file system or of the writer.
 func (k Kept) Files(ctx context.Context, to io.Writer, rank int) (int, error) {
 	folders, err := k.folders(ctx, func(of int) bool { return of == rank })
 	if err != nil {
@@ -137,9 +137,9 @@ func (k Kept) Files(ctx context.Context, to io.Writer, rank int) (int, error) {
 	return len(rows), aligned(to, rows)
 }
 
-// File means the log of a node that has that name, or else the only one that begins so, once there is one. Where
-// several begin so its error is a *WordError. Of two services on the node that have a log of that name each, both
-// are meant.
+// File selects the log of a node with the given name, or otherwise the only one with that prefix,
+// once it exists. If several have the prefix, the error is a *WordError. If two services of the
+// node have a log with that name, both are selected.
 func (k Kept) File(rank int, name string) Meant {
 	chosen := ""
 	return func(ctx context.Context) (logs []Log, err error) {
@@ -165,10 +165,10 @@ func (k Kept) File(rank int, name string) Meant {
 	}
 }
 
-// mostMeant is how many names are shown among which to choose.
+// mostMeant is the maximum number of names in an error about an ambiguous word.
 const mostMeant = 20
 
-// choose returns the name that a word means: it itself, or the only one that begins so.
+// choose returns the name that equals word, or the only one with that prefix.
 func choose(names []string, word string) (string, error) {
 	if slices.Contains(names, word) {
 		return word, nil
@@ -186,7 +186,7 @@ func choose(names []string, word string) (string, error) {
 	return "", &WordError{fmt.Sprintf("cannot tell which log %s is: give more of its name, which may be %s", prose.Line(word, mostName), prose.List(names, mostMeant, ", "))}
 }
 
-// aligned writes rows so that their columns stand below each other.
+// aligned writes rows with aligned columns.
 func aligned(to io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

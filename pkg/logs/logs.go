@@ -1,5 +1,4 @@
-// Package logs is what people read of a run's logs: which are meant by a word, and what comes in them until the
-// run is over.
+// Package logs selects the logs of a run by a word, and prints them until the run is over.
 package logs
 
 import (
@@ -20,34 +19,35 @@ import (
 )
 
 const (
-	// followPace is the pause between two looks at logs that grow.
+	// followPace is the interval between two polls of logs that grow.
 	followPace = 250 * time.Millisecond
-	// lastLogs is for how long what is written at the end of a run is waited for.
+	// lastLogs is the time after the end of a run within which its last lines are written.
 	lastLogs = 10 * time.Second
-	// atOnce is how many bytes of a log are read at once.
+	// atOnce is the number of bytes of a log that are read at once.
 	atOnce = 64 << 10
-	// mostName is how many characters of a name are shown: file systems have no longer ones.
+	// mostName is the maximum number of characters of a name that are shown. File systems have no
+	// longer names.
 	mostName = 255
 )
 
 const (
 	driverLog = "driver.log"
 	everyRank = "ranks"
-	oneRank   = "rank-" // and its number
+	oneRank   = "rank-" // followed by the rank's number
 )
 
-// WordError says that a word means no log, or more than one.
+// WordError reports that a word selects no log, or more than one.
 type WordError struct{ what string }
 
 func (e *WordError) Error() string { return e.what }
 
-// IsWord tells whether a word means logs that are no node's.
+// IsWord reports whether a word selects logs by kind instead of naming a node.
 func IsWord(word string) bool {
 	return word == "driver" || word == "head" || word == everyRank || strings.HasPrefix(word, oneRank)
 }
 
-// Printer returns what prints to the logs that a word means, in a run of this plan. It returns an
-// empty string if the plan does not say that the run has such logs.
+// Printer describes the processes that print to the logs selected by a word, in a run with this
+// plan. It returns an empty string if, according to the plan, the run has no such logs.
 func Printer(word string, plan *signal.Plan) string {
 	switch {
 	case plan == nil:
@@ -60,19 +60,19 @@ func Printer(word string, plan *signal.Plan) string {
 	return ""
 }
 
-// Meant returns the logs that are meant, as far as they are there now.
+// Meant returns the selected logs that exist at the time of the call.
 type Meant func(ctx context.Context) ([]Log, error)
 
-// Log is a log as a listing has shown it.
+// Log is a log that a listing has shown.
 type Log struct {
 	name string
 	in   *signal.Folder
-	id   string // tells it from all others of the run
+	id   string // unique in the run
 }
 
-// Named returns the logs that a word means: driver, head, ranks, rank-N, or else a node, whose rank node returns;
-// nothing means the driver's, or those of all ranks, or the head's if there is neither. Its error is a *WordError,
-// one of node's, or the share's.
+// Named selects logs by a word: driver, head, ranks, rank-N, or a node, whose index is returned by
+// node. An empty word selects the driver's log, or those of all ranks, or the head's if there is
+// neither. The error is a *WordError, an error of node, or one of the file system.
 func Named(ctx context.Context, run *signal.Dir, word string, node func(ctx context.Context, name string) (int, error)) (Meant, error) {
 	wanted, err := wantedBy(ctx, run, word, node)
 	if err != nil {
@@ -92,16 +92,17 @@ func Named(ctx context.Context, run *signal.Dir, word string, node func(ctx cont
 	}, nil
 }
 
-// ofHead tells whether a log is the head's service's, or another one of its node.
+// ofHead reports whether a log belongs to the head's service, or is another log of its node.
 func ofHead(name string, rank int) bool { return name != driverLog && rank <= 0 && !ofRank(name, 0) }
 
-// ofRank tells whether a log is that of a rank of the job's world.
+// ofRank reports whether a log belongs to a rank of the world.
 func ofRank(name string, _ int) bool {
 	what, _, ok := signal.ParseLogName(name)
 	return ok && what == signal.OfRank
 }
 
-// wantedBy returns which logs a word means, by their names and the ranks in them.
+// wantedBy returns a function that selects the logs for a word, by their names and the indices in
+// them.
 func wantedBy(ctx context.Context, run *signal.Dir, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
 	ofDriver := func(name string, _ int) bool { return name == driverLog }
 	switch word {
@@ -137,27 +138,27 @@ func wantedBy(ctx context.Context, run *signal.Dir, word string, node func(conte
 	}, nil
 }
 
-// Reading shows logs of a run, and goes on with what comes in them.
+// Reading prints logs of a run, and optionally follows them.
 type Reading struct {
 	Run    *signal.Dir
 	Out    io.Writer
 	Follow bool // until the run is over
 
 	views map[string]*view // by the logs' ids
-	shown string           // the log whose lines came last
+	shown string           // id of the log whose lines were printed last
 }
 
-// view is how far a log has been shown.
+// view is the position up to which a log has been printed.
 type view struct {
 	offset int64
-	ear    *voice.Ear // of a daemon's own log; nil: of another, which is shown as it is
+	ear    *voice.Ear // formats a daemon's own log; nil for other logs, which are printed unchanged
 }
 
-// Show shows what there is, and what comes until the run is over where that is asked
-// for. It returns how many logs there were.
+// Show prints the logs and, if Follow is set, new lines until the run is over. It returns the
+// number of logs.
 func (r *Reading) Show(ctx context.Context, meant Meant) (int, error) {
 	r.views = make(map[string]*view)
-	var last time.Time // until which what is written last may come
+	var last time.Time // deadline for the last lines after the end of the run
 	for {
 		over, err := r.over(ctx)
 		if err != nil {
@@ -185,13 +186,13 @@ func (r *Reading) over(ctx context.Context) (bool, error) {
 	return r.Run.Ended(ctx)
 }
 
-// finished tells whether the head has said for good how it ended.
+// finished reports whether the final result of the run is published.
 func (r *Reading) finished(ctx context.Context) bool {
 	names, err := r.Run.Names(ctx, "")
 	return err == nil && slices.Contains(names, signal.NameResult)
 }
 
-// finish shows what came with the end, and lines that have none.
+// finish prints the lines that came with the end, and unfinished lines.
 func (r *Reading) finish(ctx context.Context, meant Meant) error {
 	if err := r.look(ctx, meant); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (r *Reading) finish(ctx context.Context, meant Meant) error {
 	return nil
 }
 
-// look shows what has been added to the logs since the last look.
+// look prints what has been added to the logs since the last poll.
 func (r *Reading) look(ctx context.Context, meant Meant) error {
 	logs, err := meant(ctx)
 	if err != nil {
@@ -242,8 +243,7 @@ func (r *Reading) look(ctx context.Context, meant Meant) error {
 	return nil
 }
 
-// write writes what came of one log, with a heading where another one came
-// before it.
+// write prints new text of one log, with a heading if another log was printed before it.
 func (r *Reading) write(id string, text []byte) error {
 	if len(text) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-// Package pattern compiles regular expressions when they are first needed.
+// Package pattern compiles regular expressions at their first use.
 package pattern
 
 import (
@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// New compiles a regular expression when it is first asked for, which few commands do: compiled ahead, it would be
-// paid for at every start of the program, that of each rank among them. It panics then where it is none.
+// New returns a function that compiles a regular expression at its first call. Few commands need
+// one; compiling it earlier would cost time at every start of the program, including that of each
+// rank. The function panics if the expression is invalid.
 func New(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

@@ -1,4 +1,4 @@
-// Package pause waits without outliving its context.
+// Package pause provides waits that end with their context.
 package pause
 
 import (
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ErrHangs is what Bounded returns for a call that was left to itself.
+// ErrHangs is the error of Bounded for a call that was abandoned.
 var ErrHangs = errors.New("it hangs")
 
-// For waits for d, or until ctx ends. It tells whether ctx still lives.
+// For waits for the duration d, or until ctx ends. It returns false if ctx has ended.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -21,7 +21,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Await waits for done to be closed, until ctx ends at most. It tells whether done was.
+// Await waits until done is closed, or ctx ends. It reports whether done is closed.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -30,7 +30,7 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 	return Until(done, 0)
 }
 
-// Until waits for done to be closed, for at most d. It tells whether done was.
+// Until waits until done is closed, for at most d. It reports whether done is closed.
 func Until(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -40,14 +40,15 @@ func Until(done <-chan struct{}, d time.Duration) bool {
 	case <-timer.C:
 	}
 	select {
-	case <-done: // both at once
+	case <-done: // both at the same time
 		return true
 	default:
 		return false
 	}
 }
 
-// Ring asks for attention without waiting for it. The bell is buffered by one: rings that come before it is heard are one.
+// Ring sends a signal on a channel without blocking. The channel must have a buffer of one: several
+// signals before the receiver reads it count as one.
 func Ring(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:
@@ -55,9 +56,9 @@ func Ring(bell chan<- struct{}) {
 	}
 }
 
-// Bounded makes a call that may never return, as one into a disk or a driver that hangs: the kernel does not let go of
-// who waits there. Where ctx ends, the call has the lag to return in; later it is left to itself, with its goroutine
-// and its thread, and Bounded returns ErrHangs.
+// Bounded makes a call that may never return, such as one to a disk or a driver that hangs: the
+// kernel does not release the thread. If ctx ends, the call has the time lag to return; then it is
+// abandoned, with its goroutine and its thread, and Bounded returns ErrHangs.
 func Bounded[T any](ctx context.Context, lag time.Duration, call func() (T, error)) (T, error) {
 	var value T
 	var err error

@@ -1,5 +1,5 @@
-// Package prose writes what people read: times, sizes, numbers and lists in few
-// words, and texts of others so that they fit a line and a terminal obeys none of them.
+// Package prose formats texts for people: times, sizes, numbers and lists in few words, and foreign
+// texts so that they fit on a line and contain nothing that a terminal would execute.
 package prose
 
 import (
@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Cut leaves at most that many characters of a text. A mark, which is the last of them, tells that there were more.
+// Cut limits a text to the given number of characters. If the text is longer, the last character of
+// the result is an ellipsis.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -19,11 +20,11 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// Line makes a text fit for one line of a terminal, of at most that many characters: what a device, a file or another
-// node has told may hold anything.
+// Line makes a text fit on one line of a terminal, limited to the given number of characters. The
+// text may come from a device, a file or another node, and contain anything.
 func Line(text string, most int) string {
 	if enough := most * utf8.UTFMax; len(text) > enough {
-		text = text[:enough] // the rest need not be looked at
+		text = text[:enough] // the rest is not needed
 	}
 	return Cut(strings.Map(func(r rune) rune {
 		switch {
@@ -37,8 +38,9 @@ func Line(text string, most int) string {
 	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), most)
 }
 
-// Plain is text that a program has written for a terminal, without what a terminal would obey: no escape sequences,
-// no control characters (newlines among them), nothing that turns the direction of the text.
+// Plain returns a text that a program has written for a terminal, without what a terminal would
+// execute: escape sequences, control characters (including newlines), and characters that change
+// the direction of the text.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -51,14 +53,14 @@ func Plain(text string) string {
 	}, withoutEscapes(text))
 }
 
-// Said is a line that a program has written for a terminal, as it was read there: of a progress bar, the last state.
+// Said returns a line as it appeared on a terminal: for a progress bar, its last state.
 func Said(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	line = strings.ReplaceAll(line[strings.LastIndexByte(line, '\r')+1:], "\n", " ")
 	return Plain(strings.ToValidUTF8(line, "?"))
 }
 
-// turns tells whether a rune turns the direction of what follows, or ends a line.
+// turns reports whether a rune changes the direction of the text, or ends a line.
 func turns(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
 }
@@ -75,8 +77,8 @@ func withoutEscapes(text string) string {
 	}
 }
 
-// escape returns the length of the rest of a terminal's escape sequence, with which the text goes on behind the
-// escape itself; 0 where that is none, or has no end.
+// escape returns the length of the rest of a terminal's escape sequence, after the escape itself.
+// It returns 0 if there is none, or if it has no end.
 func escape(text string) int {
 	if text == "" {
 		return 0
@@ -88,7 +90,7 @@ func escape(text string) int {
 			return 0
 		}
 		return end + 2
-	case strings.IndexByte("]P_^", c) >= 0: // a title and the like: to a bell, or to another escape
+	case strings.IndexByte("]P_^", c) >= 0: // a title or similar: up to a bell, or to another escape
 		end := strings.IndexAny(text, "\a\x1b")
 		if end < 0 {
 			return len(text)

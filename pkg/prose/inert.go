@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Inert passes text on so that a terminal shows all of it and obeys none of it.
+// Inert forwards text so that a terminal shows all of it and executes none of it.
 type Inert struct {
 	To   io.Writer
-	held []byte // the beginning of a character
+	held []byte // an incomplete character
 }
 
 // Write implements io.Writer.
@@ -33,8 +33,8 @@ func (w *Inert) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Escaped writes out what a terminal might obey: control characters but for
-// newline and tab, what turns the direction of text, and bytes that are no text.
+// Escaped escapes what a terminal might execute: control characters except newline and tab,
+// characters that change the direction of the text, and bytes that are not text.
 func Escaped(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {

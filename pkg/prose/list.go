@@ -12,7 +12,8 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// List joins the first parts, and tells how many it leaves out: "a; b; and 3 more".
+// List joins parts with a separator. If there are more parts than the given limit, it adds only the
+// number of the others: "a; b; and 3 more".
 func List(parts []string, most int, separator string) string {
 	if more := len(parts) - most; more > 0 {
 		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("and %d more", more))
@@ -20,7 +21,7 @@ func List(parts []string, most int, separator string) string {
 	return strings.Join(parts, separator)
 }
 
-// Ranges writes sorted numbers with what follows each other as a range: 1-3,7.
+// Ranges formats sorted numbers with consecutive numbers as ranges: 1-3,7.
 func Ranges(numbers []int) string {
 	var parts []string
 	for start := 0; start < len(numbers); {
@@ -38,8 +39,8 @@ func Ranges(numbers []int) string {
 	return strings.Join(parts, ",")
 }
 
-// ParseRanges reads numbers as Ranges writes them, and as the kernel does: 0-3,8; nothing is none. They are returned in their order,
-// each once. None may be above most.
+// ParseRanges parses numbers in the format of Ranges, which the kernel also uses: 0-3,8; an empty
+// text has none. It returns them sorted, without duplicates. A number above the limit is an error.
 func ParseRanges(list string, most int) ([]int, error) {
 	list = strings.TrimSpace(list)
 	if list == "" {
@@ -63,11 +64,11 @@ func ParseRanges(list string, most int) ([]int, error) {
 	return slices.Compact(slices.Sorted(slices.Values(numbers))), nil
 }
 
-// Ranks names sorted ranks: "rank 3", "ranks 1-3,7".
+// Ranks formats sorted ranks: "rank 3", "ranks 1-3,7".
 func Ranks(ranks []int) string { return Noun(len(ranks), "rank") + " " + Ranges(ranks) }
 
-// Nearest returns the known word that a word is most likely a slip of; empty where none is fewer than limit edits of
-// a single byte away.
+// Nearest returns the known word of which a word is most likely a typing error. It returns an empty
+// string if none differs by fewer than limit edits of a single byte.
 func Nearest(word string, known []string, limit int) (nearest string) {
 	for _, name := range known {
 		if edits := smetrics.WagnerFischer(word, name, 1, 1, 1); edits < limit {
@@ -77,7 +78,7 @@ func Nearest(word string, known []string, limit int) (nearest string) {
 	return nearest
 }
 
-// ShellWord is a word as a shell reads it.
+// ShellWord quotes a word for a shell.
 func ShellWord(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@="
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
@@ -89,7 +90,7 @@ func ShellWord(word string) string {
 	return "'" + QuoteShell(word) + "'"
 }
 
-// ansiWord is a word in $'…', where a terminal finds nothing to obey.
+// ansiWord quotes a word as $'…', without anything that a terminal would execute.
 func ansiWord(word string) string {
 	var b strings.Builder
 	b.WriteString("$'")
@@ -107,7 +108,7 @@ func ansiWord(word string) string {
 	return b.String() + "'"
 }
 
-// ShellLine is a command as it is pasted into a shell.
+// ShellLine formats a command that can be pasted into a shell.
 func ShellLine(argv ...string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
@@ -116,5 +117,5 @@ func ShellLine(argv ...string) string {
 	return strings.Join(words, " ")
 }
 
-// QuoteShell is what stands between single quotes for a shell to read text.
+// QuoteShell escapes text for use between single quotes in a shell.
 func QuoteShell(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }

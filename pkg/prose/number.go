@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes in the largest unit of which there is a whole one, with a decimal below ten: "64 GiB",
-// "2.0 TiB".
+// Size formats a number of bytes in the largest unit of which there is at least one, with one
+// decimal below ten: "64 GiB", "2.0 TiB".
 func Size(bytes uint64) string {
 	value, unit := scaled(bytes)
 	if value < 10 && unit != units[0] {
@@ -17,7 +17,7 @@ func Size(bytes uint64) string {
 	return fmt.Sprintf("%.0f %s", value, unit)
 }
 
-// SetSize is a size that somebody has set, which is often a round one: "2 TiB", "1.5 GiB", "64.5 GiB".
+// SetSize formats a size that a user has set, which is often round: "2 TiB", "1.5 GiB", "64.5 GiB".
 func SetSize(bytes uint64) string {
 	value, unit := scaled(bytes)
 	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + unit
@@ -33,7 +33,7 @@ func scaled(bytes uint64) (value float64, unit string) {
 	return value, units[at]
 }
 
-// Grouped is a number with commas between the thousands.
+// Grouped formats a number with commas between the thousands.
 func Grouped[N int | int64](n N) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -42,7 +42,7 @@ func Grouped[N int | int64](n N) string {
 	return text
 }
 
-// Noun is a word as it stands behind its number: "node" for 1, "nodes" for others.
+// Noun returns the form of a word after a number: "node" for 1, "nodes" for others.
 func Noun(n int, one string) string {
 	if n == 1 {
 		return one
@@ -50,7 +50,7 @@ func Noun(n int, one string) string {
 	return one + "s"
 }
 
-// Ordinals lists the numbers of n things that are counted from 0: "0,1,2".
+// Ordinals lists the numbers from 0 to n-1: "0,1,2".
 func Ordinals(n int) string {
 	numbers := make([]string, n)
 	for i := range numbers {

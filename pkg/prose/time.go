@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Span is a time for people: more digits than they can use hide the rest. Tenths of a second are shown below tenths.
+// Span formats a duration with a useful number of digits. It shows tenths of a second only if the
+// duration is less than tenths.
 func Span(d, tenths time.Duration) string {
 	unit := time.Second
 	switch {
@@ -20,7 +21,7 @@ func Span(d, tenths time.Duration) string {
 	return d.Round(unit).String()
 }
 
-// Brief is a time as people say it, with a blank before the unit: "12 ms", "1.25 s", "3 min 07 s".
+// Brief formats a duration with a space before the unit: "12 ms", "1.25 s", "3 min 07 s".
 func Brief(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -46,7 +47,8 @@ func Brief(d time.Duration) string {
 	}
 }
 
-// Measured is a time that is compared with others, in milliseconds or seconds: "1.2 ms", "12 ms", "12.34 s", "123 s".
+// Measured formats a duration for comparison with others, in milliseconds or seconds: "1.2 ms", "12
+// ms", "12.34 s", "123 s".
 func Measured(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
@@ -64,7 +66,7 @@ func wholeMillis(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 }
 
-// FlagTime is a time as one would write it for a flag: 5m, not 5m0s.
+// FlagTime formats a duration as a user would write it for a flag: 5m instead of 5m0s.
 func FlagTime(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -10,17 +10,19 @@ import (
 	"time"
 )
 
-// Where a packet to nowhere in particular would leave: addresses set aside for documentation. None is sent.
+// anywhere are addresses that are reserved for documentation. The source address of their route is
+// looked up; no packet is sent.
 var anywhere = []string{"198.51.100.1", "2001:db8::1"}
 
-// routeTimeout bounds one look for a route, which asks a resolver where the destination is a name.
+// routeTimeout is the timeout of one route lookup, which queries a resolver if the destination is a
+// name.
 const routeTimeout = 2 * time.Second
 
-// LocalAddress returns the address under which the peers of id reach this node: that of the network interface
-// named, or where ifname is empty the source address of the way to the host that launched the run, else of the
-// default route, else the only address there is. IPv4 is preferred. A loopback address is returned only where
-// no peer is on another machine. The error lists the interfaces there are. It sends nothing, except for asking
-// the resolver where the launching host is told by name.
+// LocalAddress returns the address at which the peers of id reach this node: that of the network
+// interface ifname. If ifname is empty, it is the source address of the route to the host that
+// launched the run, or of the default route, or the only address of the node. IPv4 is preferred. It
+// returns a loopback address only if no peer is on another machine. The error lists the interfaces.
+// No packet is sent, except a query to the resolver if the launching host is given by name.
 func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, error) {
 	found, err := systemInterfaces()
 	if err != nil {
@@ -48,14 +50,14 @@ func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, 
 	return routedAddress(found, sources, loopback)
 }
 
-// netInterface is what a network interface has to say in the choice of an address.
+// netInterface describes a network interface for the choice of an address.
 type netInterface struct {
 	name         string
 	up, loopback bool
 	addrs        []netip.Addr
 }
 
-// namedAddress chooses among the addresses of one interface.
+// namedAddress selects an address of the interface with the given name.
 func namedAddress(found []netInterface, name string, loopback bool) (netip.Addr, error) {
 	at := slices.IndexFunc(found, func(i netInterface) bool { return i.name == name })
 	problem := ""
@@ -75,9 +77,9 @@ func namedAddress(found []netInterface, name string, loopback bool) (netip.Addr,
 	return netip.Addr{}, fmt.Errorf("cannot take the address of interface %q: %s; this node has %s", name, problem, describe(found))
 }
 
-// routedAddress chooses the first usable source address, the most telling route first. Without any it falls
-// back on the only address of the node; between several it doesn't guess: the address of a bridge for
-// containers is the same on all nodes, and reaches none.
+// routedAddress selects the first usable source address; the most specific route comes first. If
+// there is none, it returns the only address of the node. It does not guess among several
+// addresses: the address of a bridge for containers is the same on all nodes, and reaches none.
 func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (netip.Addr, error) {
 	for _, source := range sources {
 		if source.IsGlobalUnicast() {
@@ -105,8 +107,9 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describe(found))
 }
 
-// bestAddress prefers a global IPv4 address to a global IPv6 one to a link-local IPv4 one. Link-local IPv6 is
-// no use to a peer: it would need to know its own interface towards us. Where none will do the address is not valid.
+// bestAddress prefers a global IPv4 address to a global IPv6 address, and that to a link-local IPv4
+// address. Link-local IPv6 addresses are useless to peers, which would need to know their own
+// interface. The result is invalid if no address is usable.
 func bestAddress(addrs []netip.Addr, loopback bool) netip.Addr {
 	for _, usable := range []func(netip.Addr) bool{
 		func(a netip.Addr) bool { return a.Is4() && a.IsGlobalUnicast() },
@@ -164,7 +167,7 @@ func systemInterfaces() ([]netInterface, error) {
 	for _, i := range all {
 		addrs, err := i.Addrs()
 		if err != nil {
-			// It went away since the listing.
+			// The interface has disappeared since the listing.
 			continue
 		}
 		entry := netInterface{name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0}
@@ -178,8 +181,9 @@ func systemInterfaces() ([]netInterface, error) {
 	return found, nil
 }
 
-// sourceTowards returns the address this host would send from to a destination; none where no route is found in time.
-// To connect a UDP socket looks the route up, and sends nothing.
+// sourceTowards returns the address from which this host would send to a destination. It returns an
+// invalid address if no route is found in time. Connecting a UDP socket looks the route up, and
+// sends nothing.
 func sourceTowards(ctx context.Context, destination string) netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()

@@ -14,29 +14,32 @@ type Ancestor struct {
 	Argv []string // empty if it cannot be read
 }
 
-// Ancestry returns this process and its ancestors, the nearest first, as far as they can be seen.
-// A nil Ancestry sees nothing.
+// Ancestry returns this process and its ancestors, the nearest first, as far as they are visible. A
+// nil Ancestry sees none.
 type Ancestry func() []Ancestor
 
-// origin is how the processes that a starter has started are known by their ancestors. The zero
-// origin is that of a starter whose programs are not known.
+// origin describes how the ancestors of a process show which starter has started it. The zero
+// origin is that of a starter with unknown programs.
 type origin struct {
-	// programs are the names of the programs whose children these processes are.
+	// programs are the names of the programs whose children are the started processes.
 	programs []string
-	// within is a program that may be the starter as well, without a sign of it; empty if none.
+	// within is a program that may be the starter, too, without visible evidence. It is empty if there
+	// is none.
 	within string
-	// task is the variable with the PID of the one process that was started; empty if none.
+	// task is the variable with the PID of the started process. It is empty if there is none.
 	task string
 }
 
-// python is what the names of Python's interpreters begin with.
+// python is the prefix of the names of Python interpreters.
 const python = "python"
 
-// Slurm names the task's process, so that a node that hides the processes of root does not matter.
+// Slurm provides the PID of the task's process, so this works even if a node hides the processes of
+// root.
 var slurmOrigin = origin{programs: []string{"slurmstepd"}, task: "SLURM_TASK_PID"}
 
-// distance returns how far away the nearest process is that may have started this one, -1 if none is
-// seen. What a task's process itself has started is nearer than what has started the task.
+// distance returns the distance to the nearest ancestor that may have started this process, or -1
+// if none is visible. An ancestor that the task's process has started is nearer than the starter of
+// the task.
 func (o origin) distance(env Environment, ancestors []Ancestor) int {
 	task := 0
 	if o.task != "" {
@@ -53,7 +56,7 @@ func (o origin) distance(env Environment, ancestors []Ancestor) int {
 	return -1
 }
 
-// see returns the ancestors, none if nothing is seen.
+// see returns the ancestors, or none if nothing is visible.
 func (a Ancestry) see() []Ancestor {
 	if a == nil {
 		return nil
@@ -61,14 +64,15 @@ func (a Ancestry) see() []Ancestor {
 	return a()
 }
 
-// withoutStep returns the environment of a process that Slurm runs in a job's script or its shell. There
-// Slurm tells no step, and one that is told is that of the task which has submitted the job.
+// withoutStep returns the environment of a process that Slurm runs in a batch script or its shell.
+// Slurm sets no step variables there; if they are set, they belong to the task that has submitted
+// the job.
 func (env Environment) withoutStep(ancestors []Ancestor) Environment {
 	at := slices.IndexFunc(ancestors, func(a Ancestor) bool { return a.runs(slurmOrigin.programs[0]) })
 	if at < 0 {
 		return env
 	}
-	// As in "slurmstepd: [17.batch]", and "[17.0]" of a step.
+	// For example "slurmstepd: [17.batch]", or "[17.0]" for a step.
 	title := strings.TrimRight(strings.Join(ancestors[at].Argv, " "), "] ")
 	step := title[strings.LastIndexByte(title, '.')+1:]
 	if _, pseudo := pseudoSteps[step]; !pseudo {
@@ -82,7 +86,8 @@ func (env Environment) withoutStep(ancestors []Ancestor) Environment {
 	}
 }
 
-// runs reports whether the process is of a program, which may have a version or a number in its name.
+// runs reports whether the process is an instance of a program. The process name may include a
+// version or a number.
 func (a Ancestor) runs(program string) bool {
 	return slices.ContainsFunc(a.names(), func(name string) bool {
 		rest, begins := strings.CutPrefix(name, program)
@@ -90,12 +95,13 @@ func (a Ancestor) runs(program string) bool {
 	})
 }
 
-// names returns the name of the process's program, and for Python that of its script or module, too.
+// names returns the name of the process's program, and for Python also that of its script or
+// module.
 func (a Ancestor) names() []string {
 	if len(a.Argv) == 0 {
 		return nil
 	}
-	title, _, _ := strings.Cut(a.Argv[0], ":") // as in "slurmstepd: [17.0]"
+	title, _, _ := strings.Cut(a.Argv[0], ":") // for example "slurmstepd: [17.0]"
 	name := filepath.Base(title)
 	if !strings.HasPrefix(name, python) {
 		return []string{name}
@@ -111,13 +117,15 @@ func (a Ancestor) names() []string {
 	return []string{name}
 }
 
-// innermost returns those of the candidates that may have started this process, which are starters
-// whose variables are in its environment. A job that is submitted, and a launch within another one,
-// inherit the variables of the launch around them: only the nearest candidate among the ancestors
-// counts, and none whose programs are known and are not there, unless no launcher is seen.
-// It returns a *LaunchError if candidates disagree of which the ancestors show neither to be the nearest.
+// innermost returns the candidates that may have started this process. Candidates are starters
+// whose variables are in its environment. A submitted job, and a launch within another one, inherit
+// the variables of the surrounding launch. So only the candidate that is nearest among the
+// ancestors counts, and none whose programs are known but missing, unless no launcher is visible.
+// It returns a *LaunchError if candidates disagree and the ancestors do not show which of them is
+// the nearest.
 func innermost(candidates []starter, env Environment, ancestors []Ancestor) ([]starter, error) {
-	// The daemon of a batch system is an ancestor of all that its job runs, also in the shell of the job.
+	// The daemon of a batch system is an ancestor of all processes of its jobs, including the job's
+	// shell.
 	known := append(slices.Clone(candidates), slurmTasks, pbsTasks, gridEngineTasks)
 	if !slices.ContainsFunc(known, func(s starter) bool { return s.origin.distance(env, ancestors) >= 0 }) {
 		return candidates, disagreement(candidates, env)
@@ -139,8 +147,8 @@ func innermost(candidates []starter, env Environment, ancestors []Ancestor) ([]s
 	return candidates, disagreement(candidates, env)
 }
 
-// disagreement returns a *LaunchError if two of the candidates tell this process another rank, or
-// another number of ranks. Variables that every job script may set do not count.
+// disagreement returns a *LaunchError if two of the candidates give this process different ranks or
+// numbers of ranks. Variables that any job script may set do not count.
 func disagreement(candidates []starter, env Environment) error {
 	var first starter
 	var told StartedRank
@@ -166,9 +174,9 @@ func disagreement(candidates []starter, env Environment) error {
 	return nil
 }
 
-// OuterVariables are the variables of launches around the one that has started this rank, each with
-// the empty string: its MPI and its libraries would take them for the rank's own. Those of Slurm
-// describe the job as well, and stay.
+// OuterVariables returns the variables of the launches around the one that has started this rank,
+// each with an empty value, because an MPI or another library would mistake them for the rank's
+// own. Slurm's variables also describe the job, and stay.
 func OuterVariables(environ []string, r StartedRank) map[string]string {
 	env := EnvironmentOf(environ)
 	var outer []string
@@ -184,7 +192,7 @@ func OuterVariables(environ []string, r StartedRank) map[string]string {
 	return cleared(environ, outer)
 }
 
-// outerPMI begin the names of PMI's variables that speak of another process than this rank.
+// outerPMI returns prefixes of the PMI variables that describe another process than this rank.
 func outerPMI(env Environment, r StartedRank) (names []string) {
 	differs := func(name string, own int) bool {
 		value := env.get(name)
@@ -201,8 +209,8 @@ func outerPMI(env Environment, r StartedRank) (names []string) {
 	return names
 }
 
-// cleared are the variables of an environment whose names begin so, each with the empty string. What
-// users set of PMIx, for every process, is not among them.
+// cleared returns the variables of an environment with one of the prefixes, each with an empty
+// value. It leaves out PMIx settings of users, which are for every process.
 func cleared(environ []string, prefixes []string) map[string]string {
 	set := make(map[string]string)
 	for _, entry := range environ {

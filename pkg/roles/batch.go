@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// errNoFiles is why a file of the launcher's can't be read where nobody has said how.
+// errNoFiles is the error of reading a launcher's file if no function for it was given.
 var errNoFiles = errors.New("files are not read here")
 
-// read reads a file that the launcher has made, as Want says.
+// read reads a file that the launcher has made, with Want.ReadFile.
 func (want Want) read(path string) (string, error) {
 	if want.ReadFile == nil {
 		return "", errNoFiles
@@ -20,8 +20,8 @@ func (want Want) read(path string) (string, error) {
 	return string(text), err
 }
 
-// hostColumn returns the first word of each line of a launcher's file of hosts, in its order. Lines that begin with #
-// and what follows a # are no hosts.
+// hostColumn returns the first word of each line of a launcher's host file, in order. Comments,
+// which begin with #, are ignored.
 func hostColumn(text string) ([]string, error) {
 	var hosts []string
 	for line := range strings.Lines(text) {
@@ -43,13 +43,14 @@ func hostColumn(text string) ([]string, error) {
 	return hosts, nil
 }
 
-// isHost tells whether a text may name a host; batch systems, too, put names of their own there.
+// isHost reports whether a text can be a host name. Batch systems also put their own keywords
+// there.
 func isHost(text string) bool {
 	return text != "" && len(text) <= maxNodeName && isNameByte(text[0]) && text[0] != '-' && text[0] != '.' &&
 		!strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || !isNameByte(byte(r)) })
 }
 
-// each returns every host once, where it is first.
+// each returns every host once, in the order of first occurrence.
 func each(hosts []string) []string {
 	seen := make(map[string]bool, len(hosts))
 	return slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
@@ -61,7 +62,8 @@ func each(hosts []string) []string {
 	})
 }
 
-// placeOf returns the place of a host in a list, -1 where it isn't there. One of the two names may have a domain.
+// placeOf returns the index of a host in a list, or -1 if it is missing. One of the two names may
+// include a domain.
 func placeOf(host string, hosts []string) int {
 	if at := slices.Index(hosts, host); at >= 0 || host == "" {
 		return at
@@ -69,14 +71,15 @@ func placeOf(host string, hosts []string) int {
 	return slices.IndexFunc(hosts, func(other string) bool { return sameHost(host, other) })
 }
 
-// sameHost compares two names of which one may have a domain and the other none.
+// sameHost compares two names, of which one may include a domain.
 func sameHost(a, b string) bool {
 	labelA, domainA, _ := strings.Cut(strings.ToLower(a), ".")
 	labelB, domainB, _ := strings.Cut(strings.ToLower(b), ".")
 	return labelA == labelB && (domainA == "" || domainB == "" || domainA == domainB)
 }
 
-// named makes of a launcher's name of a job one that a run may have: what no directory should have becomes a dash.
+// named converts a launcher's name of a job to a valid name of a run, by replacing unsuitable
+// characters by dashes.
 func named(job string) string {
 	job = strings.Map(func(r rune) rune {
 		if r < 0x80 && (isNameByte(byte(r)) || r == '+') {
@@ -87,8 +90,8 @@ func named(job string) string {
 	return strings.Trim(job, "._+-")
 }
 
-// settle completes an identity by what is so of all daemons of a launch, and judges it. facts are what tells this launch
-// from another of the same name.
+// settle completes an identity with properties that all daemons of a launch share, and validates
+// it. facts distinguish this launch from another one with the same name.
 func settle(id Identity, want Want, facts ...string) (Identity, error) {
 	switch {
 	case id.Size < 1 || id.Size > maxSize:
@@ -110,7 +113,7 @@ func settle(id Identity, want Want, facts ...string) (Identity, error) {
 	return id, nil
 }
 
-// nameless is for a launcher whose daemons share nothing that names the launch.
+// nameless returns the error for a launcher whose daemons share no name of their launch.
 func nameless(by, mend string) error {
 	return &LaunchError{
 		Problem: "cannot name the run: " + by + " tells its processes nothing that names their launch, and runs of one name would meet each other",
@@ -118,7 +121,7 @@ func nameless(by, mend string) error {
 	}
 }
 
-// torn is for an environment that the launcher alone can't have made.
+// torn returns the error for an environment that the launcher alone cannot have made.
 func torn(by string, err error) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot tell which node this is from what %s tells: %v", by, err),
@@ -126,7 +129,7 @@ func torn(by string, err error) error {
 	}
 }
 
-// crowded is for a daemon that is not the only one of its node.
+// crowded returns the error for a daemon that is not the only one on its node.
 func crowded(seen, start string) error {
 	return &LaunchError{Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node", Mend: "start it with: " + start + " bringupd …"}
 }

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// numberedName is a host name taken apart at the last number of its first label: "gpu-a07.site" is "gpu-a", 7, ".site".
+// numberedName is a host name, split at the last number of its first label: "gpu-a07.site" is
+// "gpu-a", 7, ".site".
 type numberedName struct {
 	prefix, suffix string
-	digits         string // empty where the name has no number
+	digits         string // empty if the name has no number
 	number         uint64
 }
 
-// CompactNodeList returns hosts, in any order and with repeats, as a node list that ExpandNodeList reads:
-// sorted, each host once, numbers that follow each other as a range.
+// CompactNodeList returns hosts, which may be unsorted and repeated, as a node list for
+// ExpandNodeList: sorted, each host once, consecutive numbers as a range.
 func CompactNodeList(hosts []string) string {
 	names := make([]numberedName, 0, len(hosts))
 	for _, host := range hosts {
@@ -39,11 +40,13 @@ func CompactNodeList(hosts []string) string {
 	return strings.Join(parts, ",")
 }
 
-// longestList bounds in bytes the names of all hosts in one record, which every node reads.
+// longestList is the maximum total size in bytes of the host names in a record, which every node
+// reads.
 const longestList = 128 << 10
 
-// HostList is the hosts of all ranks in their order, as short as ExpandNodeList can read it; empty where one of them
-// is not known, or it would be longer than 128 KiB.
+// HostList returns the hosts of all nodes in order, in the shortest form that ExpandNodeList can
+// read. It returns an empty string if a host is unknown, or if the list would be longer than 128
+// KiB.
 func HostList(hosts []string) string {
 	list := CompactNodeList(hosts)
 	if back, err := ExpandNodeList(list, len(hosts)); err != nil || !slices.Equal(back, hosts) {
@@ -72,7 +75,7 @@ func splitName(host string) numberedName {
 	return numberedName{prefix: host[:start], suffix: host[end:], digits: host[start:end], number: number}
 }
 
-// joinNames writes names that differ in nothing but their number.
+// joinNames writes names that differ only in their numbers.
 func joinNames(names []numberedName) string {
 	first := names[0]
 	if len(names) == 1 {

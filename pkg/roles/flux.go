@@ -1,7 +1,7 @@
 package roles
 
-// fluxRun is flux run and flux submit: the shell of a job of Flux. Which instance the
-// process is in, FLUX_URI and the job's id, is so for every process of it.
+// fluxRun is flux run or flux submit: the shell of a Flux job. FLUX_URI and the job's id are the
+// same for every process of the job, including those of nested launches.
 var fluxRun = starter{
 	title: "flux run", mark: "FLUX_TASK_RANK",
 	names: rankNames{

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Flux is flux run and flux submit as a starter of daemons. Flux starts no job anew, and tells the processes of one no
-// hosts: flux hostlist would, and is a program.
+// Flux is flux run or flux submit as a launcher of daemons. Flux does not requeue jobs, and gives
+// processes no host names: only the program flux hostlist does.
 const Flux Launcher = "flux"
 
 var flux = launcher{
@@ -64,8 +64,9 @@ func identifyFlux(env Environment, hostname string, want Want) (Identity, error)
 	return settle(Identity{Launcher: Flux, Rank: r.Rank, Size: r.Ranks, Host: hostname, Job: fluxJob(env)}, want)
 }
 
-// fluxJob is the job's place among instances: the ids of a nested one begin anew in each. Base 58 has no dash, and the
-// letter that ids begin with may be no ASCII (RFC 19).
+// fluxJob returns the path of the job among nested instances, because the ids of each instance
+// start from the beginning. Base 58 has no dash, and the first letter of an id may be outside ASCII
+// (RFC 19).
 func fluxJob(env Environment) string {
 	_, path := env.first("FLUX_JOB_ID_PATH", "FLUX_JOB_ID")
 	return named(strings.ReplaceAll(path, "ƒ", "f"))

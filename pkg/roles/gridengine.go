@@ -7,16 +7,18 @@ import (
 	"strings"
 )
 
-// GridEngine is qrsh -inherit of Sun's Grid Engine and its heirs, within a parallel environment.
+// GridEngine is qrsh -inherit of Sun's Grid Engine and its successors, within a parallel
+// environment.
 //
-// A task is told the job alone: PE_HOSTFILE, with the hosts, is for the job's script and lies on its host
-// (exec_job.c: "forward PE_HOSTFILE only to master task"), so that the script gives each its --rank and --nnodes. A job
-// that is started anew has RESTARTED=1, however often.
+// A task gets only the job: PE_HOSTFILE, with the hosts, is for the job's script and exists only on
+// its host (exec_job.c: "forward PE_HOSTFILE only to master task"). So the script gives each daemon
+// its --rank and --nnodes. A job that was started again has RESTARTED=1, without a count.
 const GridEngine Launcher = "gridengine"
 
 var gridEngine = launcher{
 	name: GridEngine,
-	// JOB_ID is too common a name to tell a process's job by, or to be kept from services.
+	// JOB_ID is too common a name to identify a process's job, or to be removed from the environment
+	// of services.
 	traits: Traits{
 		NamesNodes: true, Relaunches: true, Starter: "qrsh -inherit", Private: []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
 		SubmitDir: "SGE_O_WORKDIR",
@@ -35,7 +37,7 @@ var gridEngine = launcher{
 	identify: identifyGridEngine, words: gridEngineWords,
 }
 
-// gridEngineTasks are what an execution daemon starts.
+// gridEngineTasks is the starter of an execution daemon's tasks.
 var gridEngineTasks = starter{title: "qrsh", origin: origin{programs: []string{"sge_shepherd"}}}
 
 func gridEngineWords(job string) Words {
@@ -58,7 +60,7 @@ func gridEngineWords(job string) Words {
 	}
 }
 
-// gridEngineJob is the job's number, and its index in an array.
+// gridEngineJob returns the job's number, with its index in an array.
 func gridEngineJob(env Environment) string {
 	job := env.get("JOB_ID")
 	if index := env.get("SGE_TASK_ID"); isDecimal(index) {
@@ -67,8 +69,9 @@ func gridEngineJob(env Environment) string {
 	return named(job)
 }
 
-// ofQrsh tells whether qrsh -inherit has started this process: the folder of its task is in the job's, active_jobs/17.1.
-// Such a task on any host but the first is told one host and one slot (NHOSTS=1), whatever the job has.
+// ofQrsh reports whether qrsh -inherit has started this process: the directory of its task is
+// within the job's, active_jobs/17.1. Such a task on a host other than the first has one host and
+// one slot in its environment (NHOSTS=1), regardless of the job.
 func ofQrsh(env Environment) bool {
 	dir := env.get("SGE_JOB_SPOOL_DIR")
 	return dir != "" && path.Base(path.Dir(dir)) != "active_jobs"
@@ -80,7 +83,7 @@ func identifyGridEngine(env Environment, hostname string, want Want) (Identity, 
 		id.Rank, id.Size = *want.Rank, *want.Size
 		return settle(id, want)
 	}
-	// A job of one host needs no qrsh.
+	// A job with one host needs no qrsh.
 	if hosts, err := env.number(1, "NHOSTS"); err == nil && hosts == 1 && !ofQrsh(env) && want.Rank == nil && want.Size == nil {
 		id.Size = 1
 		return settle(id, want)

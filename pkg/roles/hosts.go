@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Hosts is the launcher of machines without a batch system: "bringupd hosts" starts a daemon on each by ssh.
+// Hosts is the launcher of machines without a batch system: "bringupd hosts" starts a daemon on
+// each of them by ssh.
 const Hosts Launcher = "hosts"
 
 var hosts = launcher{
@@ -28,8 +29,8 @@ func hostsWords(string) Words {
 	}
 }
 
-// identifyHosts takes what "bringupd hosts" says. The way to the machine that has launched the run is told by sshd:
-// SSH_CONNECTION begins with the client's address (ssh(1)).
+// identifyHosts uses the values from "bringupd hosts". sshd provides the address of the launching
+// machine: SSH_CONNECTION begins with the client's address (ssh(1)).
 func identifyHosts(env Environment, hostname string, want Want) (Identity, error) {
 	if want.Rank == nil {
 		return Identity{}, fmt.Errorf("internal error: a daemon of bringupd hosts without a rank")
@@ -47,7 +48,7 @@ func identifyHosts(env Environment, hostname string, want Want) (Identity, error
 	return id, nil
 }
 
-// CutUser parts "user@host", as ssh takes it; the user is empty where none is named.
+// CutUser splits "user@host", as for ssh. The user is empty if none is given.
 func CutUser(destination string) (user, host string) {
 	if at := strings.LastIndexByte(destination, '@'); at >= 0 {
 		return destination[:at], destination[at+1:]

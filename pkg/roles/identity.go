@@ -1,5 +1,6 @@
-// Package roles tells a daemon who it is: its rank, its node, its peers and its role, and whether the launch
-// that started it is a mistake. It knows nothing of processes, and reads no files and no environment of its own.
+// Package roles determines the identity of a daemon: its launcher, its node index, its peers and
+// its role, and whether the launch is a mistake. It does not start processes, and does not read
+// files or the environment by itself.
 package roles
 
 import (
@@ -12,14 +13,15 @@ import (
 	"strings"
 )
 
-// RunVariable is the environment variable that tells the children of a daemon the RunName of their run. A
-// daemon that finds its own run name there has been started inside itself.
+// RunVariable is the environment variable with the RunName of the run, which a daemon sets for its
+// children. A daemon that finds its own run name there was started inside itself.
 const RunVariable = "BRINGUPD_RUN"
 
-// Environment looks a variable up, as os.LookupEnv does. A variable that is empty counts as one not set.
+// Environment looks a variable up, like os.LookupEnv. An empty variable counts as not set.
 type Environment func(name string) (value string, set bool)
 
-// EnvironmentOf looks variables up in a list of NAME=VALUE, of which the first counts, as for getenv.
+// EnvironmentOf looks variables up in a list of NAME=VALUE. The first entry of a name counts, as
+// for getenv.
 func EnvironmentOf(environ []string) Environment {
 	return func(name string) (string, bool) {
 		for _, entry := range environ {
@@ -59,57 +61,64 @@ func (env Environment) number(least int, names ...string) (int, error) {
 	return n, nil
 }
 
-// Want is what the command line says about the launch. The zero Want leaves everything to the environment.
+// Want has the values of the command line about the launch. With the zero Want everything is read
+// from the environment.
 type Want struct {
-	// Hosts are where "bringupd hosts" has started the ranks, as ssh was told; the environment of a launcher does not count.
+	// Hosts are the hosts on which "bringupd hosts" has started the daemons, as given to ssh. If it is
+	// set, the environment of a launcher is ignored.
 	Hosts []string
-	Local bool // this is a rank that "bringupd local" started: the environment of a launcher does not count
-	Rank  *int // --rank: given together with Size; they outrank the environment
-	Size  *int // the most of --nnodes: counts where no launcher tells a size, or with Rank
-	// JobID is --job-id: it names the run where the launcher doesn't, or one of several in the launcher's job; unused
-	// under Slurm.
+	Local bool // a daemon that "bringupd local" has started: the environment of a launcher is ignored
+	Rank  *int // --rank: given together with Size; they override the environment
+	Size  *int // the maximum of --nnodes: used if no launcher provides a size, or with Rank
+	// JobID is --job-id: it names the run if the launcher does not, or one of several runs in the
+	// launcher's job. Slurm ignores it.
 	JobID string
-	CPUs  int // how many this process may run on; 0 if that is not known
-	// ReadFile reads a file that the launcher names, all of it or nothing; nil: none is read.
+	CPUs  int // number of CPUs on which this process may run; 0 if unknown
+	// ReadFile reads a file that the launcher names, completely or not at all. If it is nil, no file
+	// is read.
 	ReadFile func(path string) ([]byte, error)
-	// Ancestry is asked which of several launchers has started this process.
+	// Ancestry determines which of several launchers has started this process.
 	Ancestry Ancestry
 }
 
-// Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart, Attempt and Key.
+// Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,
+// Restart, Attempt and Key.
 type Identity struct {
 	Launcher Launcher
 	Rank     int    // 0 … Size-1
-	Size     int    // daemons in the run, one a node
-	Host     string // this node's name, as the launcher has it
+	Size     int    // number of daemons in the run, one per node
+	Host     string // the launcher's name of this node
 
-	// Hosts has the host of each rank; nil where the launcher doesn't tell, or tells it in an order that
-	// is not the order of the ranks (srun --distribution=arbitrary).
+	// Hosts has the host of each node. It is nil if the launcher does not provide them, or not in the
+	// order of the node indices (srun --distribution=arbitrary).
 	Hosts []string
 
 	Job     string
-	Step    string // empty where the launcher has no steps
+	Step    string // empty if the launcher has no steps
 	Restart int    // how often the job was requeued
-	Attempt int    // how often the run was begun anew within this launch
+	Attempt int    // how often the run was restarted within this launch
 
-	// Key digests what all ranks of this launch share and another launch of the same RunName, within one
-	// cluster, most likely does not: job ids start again when a controller loses its state.
+	// Key is a digest of values that all daemons of this launch share. Another launch with the same
+	// RunName in the same cluster most likely has another Key: job ids start again if a controller
+	// loses its state.
 	Key string
 
-	// LaunchAddress is the address or name of the host that launched the run, empty where not told: it is
-	// somewhere to route towards, and may be a loopback address.
+	// LaunchAddress is the address or name of the host that launched the run, or empty if it is
+	// unknown. It is a destination for route lookups, and may be a loopback address.
 	LaunchAddress string
 
-	LocalSize int // daemons on this machine: 1 but for Local
-	GPUs      int // granted to this node, -1 where not told
-	CPUs      int // granted to this node, 0 where not told
+	LocalSize int // number of daemons on this machine: 1 except for Local
+	GPUs      int // granted on this node; -1 if unknown
+	CPUs      int // granted on this node; 0 if unknown
 
-	GPUsFrom string // the variable, or the flag, that tells GPUs; empty where not told
+	GPUsFrom string // the variable or flag with the number of GPUs; empty if there is none
 }
 
-// Identify finds out from its launcher who this daemon is. It believes, in this order: want, the launcher
-// that has started this very process, which its ancestors show if several may have, RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
-// host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
+// Identify determines the identity of this daemon. In order of precedence it uses want, the
+// launcher that has started this process (which its ancestors show if several are possible), and
+// RANK and WORLD_SIZE. A size alone is not a launch; a launcher's size overrides the one in want.
+// hostname is used if the launcher provides no host name. A launch that cannot work is a
+// *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	ancestors := want.Ancestry.see()
 	env = env.withoutStep(ancestors)
@@ -133,8 +142,9 @@ func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	return id, nil
 }
 
-// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a requeue and
-// "-a<attempt>" where it was begun anew. It is the same on all ranks, and made of letters, digits and "._+-" alone.
+// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
+// requeue and "-a<attempt>" after a restart. It is the same on all nodes, and contains only
+// letters, digits and "._+-".
 func (id Identity) RunName() string {
 	name := id.Job
 	if id.Step != "" {
@@ -149,16 +159,16 @@ func (id Identity) RunName() string {
 	return name
 }
 
-// attemptMark stands in a run's name before the number of its attempt.
+// attemptMark precedes the number of the attempt in a run's name.
 const attemptMark = "-a"
 
-// hasAttempt tells whether a run is a later attempt of the launch whose first one has this name.
+// hasAttempt reports whether run is a later attempt of the launch whose first attempt is first.
 func hasAttempt(run, first string) bool {
 	digits, is := strings.CutPrefix(run, first+attemptMark)
 	return is && isDecimal(digits)
 }
 
-// LocalRank is the rank among the daemons of this machine: 0 but for Local.
+// LocalRank returns the index of this daemon among those of this machine: 0 except for Local.
 func (id Identity) LocalRank() int {
 	if id.LocalSize > 1 {
 		return id.Rank
@@ -166,10 +176,10 @@ func (id Identity) LocalRank() int {
 	return 0
 }
 
-// Title is the launcher's name for people; empty if it has none.
+// Title returns the launcher's display name. It is empty if it has none.
 func (id Identity) Title() string { return id.Launcher.Words(id.Job).Title }
 
-// HostOf returns the host of a rank, or the empty string where the launcher doesn't tell it.
+// HostOf returns the host of a node, or an empty string if the launcher does not provide it.
 func (id Identity) HostOf(rank int) string {
 	switch {
 	case rank == id.Rank:
@@ -181,11 +191,11 @@ func (id Identity) HostOf(rank int) string {
 	}
 }
 
-// reservedNames are the names in a log directory that are no run's: see package signal.
+// reservedNames are names in a log directory that are not runs: see package signal.
 var reservedNames = []string{"latest", "history", "bad-nodes"}
 
-// CheckRunName returns an error that says what is accepted if name cannot be the name of a run.
-// The name becomes that of a directory, and listings of runs leave out names that begin with a dot.
+// CheckRunName returns an error, which states what is accepted, if name cannot be the name of a
+// run. The name becomes that of a directory, and listings of runs skip names that begin with a dot.
 // Some file systems ignore case.
 func CheckRunName(name string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -202,7 +212,8 @@ const decimal = "0123456789"
 
 func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimal) == "" }
 
-// digest returns a short hexadecimal digest of facts; no two lists of facts run into each other.
+// digest returns a short hexadecimal digest of facts. Different lists of facts never have the same
+// input.
 func digest(facts ...string) string {
 	var b strings.Builder
 	for _, fact := range facts {

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// Kubernetes is the controller of an Indexed Job, with one daemon a pod, also one of a JobSet.
+// Kubernetes is the controller of an Indexed Job, with one daemon per pod, also within a JobSet.
 //
-// A pod is told its index (JOB_COMPLETION_INDEX), and its host name is "<job>-<index>", but not how many there are: no
-// field of the downward API has the completions. A pod that has failed is replaced by one of the same index.
+// A pod gets its index (JOB_COMPLETION_INDEX), and its host name is "<job>-<index>". It does not
+// get the number of pods: no field of the downward API has the completions. A failed pod is
+// replaced by one with the same index.
 const Kubernetes Launcher = "kubernetes"
 
 var kubernetes = launcher{

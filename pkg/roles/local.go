@@ -24,7 +24,7 @@ func localWords(job string) Words {
 	return words
 }
 
-// identifyLocal takes what "bringupd local" says: all ranks are on this host.
+// identifyLocal uses the values from "bringupd local". All nodes are on this host.
 func identifyLocal(_ Environment, hostname string, want Want) (Identity, error) {
 	if want.Rank == nil || want.Size == nil {
 		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")

@@ -7,9 +7,10 @@ import (
 
 // LSF is blaunch of IBM's Spectrum LSF, and jsrun under it.
 //
-// blaunch numbers its tasks from 1 (LSF_PM_TASKID; PRRTE's ess/lsf takes one from it) and starts one for each slot of
-// the job, unless it is given hosts (its manual). LSB_MCPU_HOSTS has each host and its slots; LSB_HOSTS a host for each
-// slot. LSB_RESTART says that the job was started anew, but not how often.
+// blaunch numbers its tasks from 1 (LSF_PM_TASKID; PRRTE's ess/lsf subtracts one) and starts one
+// for each slot of the job, unless it is given hosts (see its manual). LSB_MCPU_HOSTS has each host
+// and its slots, LSB_HOSTS one host for each slot. LSB_RESTART reports that the job was started
+// again, without a count.
 const LSF Launcher = "lsf"
 
 // JSM is jsrun of IBM's job step manager, under LSF.
@@ -83,7 +84,8 @@ func lsfWords(job string) Words {
 	}
 }
 
-// lsfJob is the job's number, and its index in an array: LSB_JOBINDEX is 0 for a job of no array.
+// lsfJob returns the job's number, with its index in an array. LSB_JOBINDEX is 0 for a job without
+// an array.
 func lsfJob(env Environment) string {
 	job := env.get("LSB_JOBID")
 	if index := env.get("LSB_JOBINDEX"); job != "" && index != "" && index != "0" {
@@ -124,7 +126,7 @@ func identifyLSF(env Environment, hostname string, want Want) (Identity, error) 
 		return Identity{}, crowded(fmt.Sprintf("task %d, in a job of %d slots on %d hosts: blaunch starts one for each slot", task, len(slots), len(hosts)),
 			`blaunch -z "`+clip(strings.Join(hosts, " "))+`"`)
 	case id.Rank < 0 && task > 0 && len(slots) == len(hosts):
-		id.Rank = task - 1 // the node calls itself otherwise
+		id.Rank = task - 1 // the node has another name of its own
 	case id.Rank < 0:
 		return Identity{}, torn("LSF", fmt.Errorf("%s is none of the job's hosts (%s)", hostname, clip(strings.Join(hosts, " "))))
 	}
@@ -132,8 +134,9 @@ func identifyLSF(env Environment, hostname string, want Want) (Identity, error) 
 	return settle(id, want)
 }
 
-// lsfSlots returns a host for each slot of the job. LSB_HOSTS is not set where it would be too long, and where LSF gives
-// hosts a name for each slot in a file (LSB_DJOB_HOSTFILE) that is read last: it may be on one host's disk.
+// lsfSlots returns a host for each slot of the job. LSB_HOSTS is not set if it would be too long,
+// or if LSF lists the hosts in a file (LSB_DJOB_HOSTFILE). The file is read last, because it may
+// exist on one host only.
 func lsfSlots(env Environment, want Want) ([]string, error) {
 	if list := env.get("LSB_MCPU_HOSTS"); list != "" {
 		return lsfCounts(strings.Fields(list))
@@ -152,7 +155,7 @@ func lsfSlots(env Environment, want Want) ([]string, error) {
 	return hostColumn(text)
 }
 
-// lsfCounts reads "hosta 2 hostb 1".
+// lsfCounts parses "hosta 2 hostb 1".
 func lsfCounts(words []string) (slots []string, err error) {
 	for i := 0; i < len(words); i += 2 {
 		n := 0

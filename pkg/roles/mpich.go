@@ -1,7 +1,7 @@
 package roles
 
-// hydra is mpiexec of MPICH and of Intel MPI. PMI_RANK alone is no sign of it: Slurm,
-// Flux and PALS tell it, too.
+// hydra is mpiexec of MPICH and of Intel MPI. PMI_RANK alone does not prove it, because Slurm, Flux
+// and PALS set it, too.
 var hydra = starter{
 	title: "MPICH's mpiexec", mark: "MPI_LOCALRANKID",
 	names: rankNames{

@@ -2,8 +2,8 @@ package roles
 
 import "fmt"
 
-// MPICH is hydra, mpiexec of MPICH, of Intel MPI and of MVAPICH, as a starter of daemons. Nothing that it tells its
-// processes names their launch, so that the user does.
+// MPICH is hydra, mpiexec of MPICH, Intel MPI and MVAPICH, as a launcher of daemons. None of its
+// variables names the launch, so the user must.
 const MPICH Launcher = "mpich"
 
 var hydraDaemons = launcher{

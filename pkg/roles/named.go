@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// RankNamed returns the rank that a word means among size daemons: the rank itself or, where there is none of that
-// number, the host on which there is one daemon alone. hostOf returns a rank's host, empty where that is not known. The
-// error tells what would be accepted.
+// RankNamed returns the index of the node that word selects among size nodes: the index itself or,
+// if there is no such index, a host with exactly one daemon. hostOf returns a node's host, or an
+// empty string if it is unknown. The error states what would be accepted.
 func RankNamed(word string, size int, hostOf func(rank int) string) (int, error) {
 	number, err := strconv.Atoi(word)
 	if err == nil && 0 <= number && number < size {

@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	defaultNodeLimit = 65536 // names ExpandNodeList returns at most, unless told otherwise
+	defaultNodeLimit = 65536 // default maximum number of names from ExpandNodeList
 	highestNodeLimit = 1 << 30
-	maxNodeName      = 253 // the longest name DNS has
-	maxNodeDigits    = 18  // what fits an int64 whatever the digits
+	maxNodeName      = 253 // maximum length of a DNS name
+	maxNodeDigits    = 18  // any number with so many digits fits an int64
 )
 
-// ExpandNodeList returns the names of a Slurm node list such as "n[0-3,7],r[1-2]gpu-a[01-12]-ib", in the order
-// of the list; where a name has several brackets the last one runs fastest, and numbers keep the width of their
-// range's first. A list of more than limit names (65536 where limit is 0) is an error, found before anything is
-// made of it, as is a name of more than 253 bytes.
+// ExpandNodeList returns the names of a Slurm node list such as "n[0-3,7],r[1-2]gpu-a[01-12]-ib",
+// in the order of the list. In a name with several brackets, the last bracket varies fastest.
+// Numbers keep the width of the first number of their range. A list with more than limit names
+// (65536 if limit is 0) is an error, which is detected before any name is made, and so is a name of
+// more than 253 bytes.
 func ExpandNodeList(s string, limit int) ([]string, error) {
 	if limit <= 0 {
 		limit = defaultNodeLimit
@@ -51,15 +52,15 @@ func expandNodeList(s string, limit uint64) ([]string, error) {
 	return names, nil
 }
 
-// nodeEntry is one name of a list, with or without brackets: its parts, and what
-// may stand in each of them.
+// nodeEntry is one entry of a list, with or without brackets: its parts, each with its
+// alternatives.
 type nodeEntry [][]namePart
 
 // namePart is plain text, or one range of a bracket.
 type namePart struct {
 	text      string
 	low, high uint64
-	width     int // of the numbers; 0: it is text
+	width     int // of the numbers; 0: plain text
 }
 
 func (p namePart) at(n uint64) string {
@@ -69,8 +70,8 @@ func (p namePart) at(n uint64) string {
 	return padded(n, p.width)
 }
 
-// size returns how many names there are, limit+1 where they are more, and the
-// length of the longest one.
+// size returns the number of names, or limit+1 if there are more, and the length of the longest
+// one.
 func (e nodeEntry) size(limit uint64) (names uint64, longest int) {
 	names = 1
 	for _, part := range e {
@@ -80,7 +81,7 @@ func (e nodeEntry) size(limit uint64) (names uint64, longest int) {
 			sum = min(sum+(one.high-one.low+1), limit+1)
 			widest = max(widest, len(one.at(one.high)))
 		}
-		names = min(names*sum, limit+1) // both are at most limit+1, so that their product fits
+		names = min(names*sum, limit+1) // both are at most limit+1, so the product fits
 		longest += widest
 	}
 	return names, longest
@@ -98,13 +99,13 @@ func (e nodeEntry) expand(names []string, prefix string) []string {
 	return names
 }
 
-// padded writes n with zeros to at least width digits.
+// padded writes n with leading zeros, with at least width digits.
 func padded(n uint64, width int) string {
 	s := strconv.FormatUint(n, 10)
 	return strings.Repeat("0", max(0, width-len(s))) + s
 }
 
-// listParser reads a node list from left to right.
+// listParser parses a node list from left to right.
 type listParser struct {
 	text string
 	at   int
@@ -114,7 +115,7 @@ func (p *listParser) errorf(format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", p.at+1, fmt.Sprintf(format, args...))
 }
 
-// take reads the bytes that are so, if any.
+// take consumes and returns the following bytes that satisfy is.
 func (p *listParser) take(is func(byte) bool) string {
 	start := p.at
 	for p.at < len(p.text) && is(p.text[p.at]) {
@@ -123,7 +124,7 @@ func (p *listParser) take(is func(byte) bool) string {
 	return p.text[start:p.at]
 }
 
-// skip reads one byte, where it is this one.
+// skip consumes the next byte if it is c.
 func (p *listParser) skip(c byte) bool {
 	if p.at == len(p.text) || p.text[p.at] != c {
 		return false
@@ -132,7 +133,7 @@ func (p *listParser) skip(c byte) bool {
 	return true
 }
 
-// seen says what is to be read, for an error.
+// seen describes the next byte for an error.
 func (p *listParser) seen() string {
 	if p.at == len(p.text) {
 		return "the end"
@@ -181,7 +182,7 @@ func (p *listParser) entry() (nodeEntry, error) {
 	return entry, nil
 }
 
-// bracket reads "0-3,7]".
+// bracket parses "0-3,7]".
 func (p *listParser) bracket() (ranges []namePart, err error) {
 	for more := true; more; more = p.skip(',') {
 		start := p.at
@@ -225,7 +226,7 @@ func isNameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c) || c == '-' || c == '_' || c == '.'
 }
 
-// clip keeps a long list from filling the error.
+// clip shortens a long list for an error.
 func clip(s string) string {
 	const most = 200
 	if len(s) <= most {

@@ -1,7 +1,7 @@
 package roles
 
-// openMPI is mpirun of Open MPI, of versions 4 and 5. What users set of it, OMPI_MCA_btl
-// and the like, is for every process.
+// openMPI is mpirun of Open MPI, versions 4 and 5. Settings of users, such as OMPI_MCA_btl, are for
+// every process.
 var openMPI = starter{
 	title: "Open MPI's mpirun", mark: "OMPI_COMM_WORLD_RANK",
 	names: rankNames{

@@ -5,11 +5,12 @@ import (
 	"strconv"
 )
 
-// OpenMPI is mpirun of Open MPI, of versions 4 and 5, as a starter of daemons.
+// OpenMPI is mpirun of Open MPI, versions 4 and 5, as a launcher of daemons.
 //
-// All that its processes share is the namespace of the launch, which PMIx tells each of them; the batch system's
-// variables reach those alone whose node it has started mpirun's daemon on, so that the run is named after the
-// namespace. That is made of the host and the process of mpirun, which may come again.
+// Its processes share only the namespace of the launch, which PMIx provides to each of them. The
+// batch system's variables reach only those on nodes where it has started mpirun's daemon. So the
+// run is named after the namespace, which consists of the host and the PID of mpirun, and may occur
+// again.
 const OpenMPI Launcher = "openmpi"
 
 var openMPIDaemons = launcher{
@@ -20,7 +21,7 @@ var openMPIDaemons = launcher{
 	},
 	tasks: openMPI,
 	claim: func(env Environment, _ Want) claim {
-		// Flux's plugin for Spectrum MPI sets the rank alone (src/shell/lua.d/mpi/spectrum.lua).
+		// Flux's plugin for Spectrum MPI sets only the rank (src/shell/lua.d/mpi/spectrum.lua).
 		return bothOf(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
 	},
 	identify: identifyOpenMPI,
@@ -29,7 +30,7 @@ var openMPIDaemons = launcher{
 	},
 }
 
-// bothOf is the claim of a launcher that tells a daemon its rank and the size.
+// bothOf returns the claim of a launcher that sets the index and the number of daemons.
 func bothOf(env Environment, rank, size string) claim {
 	if env.get(rank) != "" && env.get(size) != "" {
 		return started
@@ -59,7 +60,7 @@ func identifyOpenMPI(env Environment, hostname string, want Want) (Identity, err
 			return Identity{}, nameless(openMPI.title, "")
 		}
 		if _, err := strconv.Atoi(id.Job); err == nil {
-			id.Job = "mpirun-" + id.Job // Open MPI 4 has a mere number, which is not to look like a job's
+			id.Job = "mpirun-" + id.Job // in Open MPI 4 it is only a number, which looks like that of a batch job
 		}
 	}
 	return settle(id, want, namespace)

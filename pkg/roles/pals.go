@@ -1,7 +1,7 @@
 package roles
 
-// pals is mpiexec and aprun of HPE's PALS, also under PBS. It tells how many ranks there
-// are by PMI's variable alone.
+// pals is mpiexec or aprun of HPE's PALS, also under PBS. Only PMI's variable has the number of
+// ranks.
 var pals = starter{
 	title: "PALS", mark: "PALS_RANKID",
 	names: rankNames{
@@ -13,7 +13,7 @@ var pals = starter{
 	private:   []string{"PALS_", "ALPS_APP_"},
 }
 
-// jsrun is that of IBM's job step manager, under LSF.
+// jsrun is jsrun of IBM's job step manager, under LSF.
 var jsrun = starter{
 	title: "jsrun", mark: "JSM_NAMESPACE_RANK",
 	names: rankNames{

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// PALS is mpiexec and aprun of HPE's PALS, under PBS, as a starter of daemons. Each launch has an id of its own, so that
-// a job may have several.
+// PALS is mpiexec or aprun of HPE's PALS, under PBS, as a launcher of daemons. Each launch has an
+// id of its own, so a job can have several.
 const PALS Launcher = "pals"
 
 var palsDaemons = launcher{
@@ -24,8 +24,8 @@ var palsDaemons = launcher{
 	},
 }
 
-// claimPALS leaves steps of Slurm's to Slurm, whose plugin for Cray's MPI tells their processes the same, with an id of
-// the job and the step (src/plugins/mpi/cray_shasta/apinfo.c).
+// claimPALS ignores Slurm steps. Slurm's plugin for Cray's MPI sets the same variables, with an id
+// of the job and the step (src/plugins/mpi/cray_shasta/apinfo.c).
 func claimPALS(env Environment, _ Want) claim {
 	if inSlurmStep(env) && strings.HasPrefix(env.get("PALS_APID"), env.get("SLURM_JOB_ID")+".") {
 		return unclaimed
@@ -42,7 +42,7 @@ func identifyPALS(env Environment, hostname string, want Want) (Identity, error)
 		return Identity{}, crowded(fmt.Sprintf("PALS_LOCAL_RANKID=%d, rank %d of %d on %s", r.Local, r.Rank, r.Ranks, hostname), "mpiexec --ppn 1")
 	}
 	id := Identity{Launcher: PALS, Rank: r.Rank, Size: r.Ranks, Host: hostname}
-	// mpiexec hands its whole environment to all of its processes, or none of it.
+	// mpiexec passes its whole environment to all of its processes, or none of it.
 	if id.Job = pbsJob(env); id.Job == "" {
 		id.Job = named(env.get("PALS_APID"))
 	} else if want.JobID == "" {

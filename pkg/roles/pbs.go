@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// PBS is pbsdsh and pbs_tmrsh of OpenPBS, PBS Professional and Torque: tasks that the job's task manager starts.
+// PBS is pbsdsh or pbs_tmrsh of OpenPBS, PBS Professional and Torque: the job's task manager starts
+// the tasks.
 //
-// A task is told the job, and the number of its host among the job's (PBS_NODENUM: ji_nodeid in OpenPBS's
-// src/resmom/start_exec.c), but not how many hosts there are: PBS_NODEFILE has a line for each process that the job has
-// room for. Its tasks on the first host are not told that variable, although the file is there: see pbsNodeFile. If PBS
-// makes the file on the first host alone (before December 2020, or with $gen_nodefile_on_sister_mom 0), --nnodes has to
-// tell. Nothing tells how often the job was run.
+// A task gets the job, and the index of its host among the job's hosts (PBS_NODENUM: ji_nodeid in
+// OpenPBS's src/resmom/start_exec.c), but not the number of hosts. PBS_NODEFILE has a line for each
+// process slot of the job. Tasks on the first host do not get that variable, although the file
+// exists: see pbsNodeFile. If PBS makes the file only on the first host (before December 2020, or
+// with $gen_nodefile_on_sister_mom 0), --nnodes must be given. The number of restarts is not
+// available.
 const PBS Launcher = "pbs"
 
 var pbs = launcher{
@@ -26,7 +28,7 @@ var pbs = launcher{
 	claim: claimPBS, identify: identifyPBS, words: pbsWords,
 }
 
-// pbsTasks are what a job's task manager starts.
+// pbsTasks is the starter of a job's task manager.
 var pbsTasks = starter{title: "pbsdsh", origin: origin{programs: []string{"pbs_mom"}}}
 
 func claimPBS(env Environment, _ Want) claim {
@@ -40,7 +42,8 @@ func claimPBS(env Environment, _ Want) claim {
 	}
 }
 
-// inPBSShell tells whether this is the job's script or its shell: the task manager's first task, on the first host.
+// inPBSShell reports whether this is the job's script or its shell: the task manager's first task,
+// on the first host.
 func inPBSShell(env Environment) bool {
 	return env.get("PBS_NODENUM") == "0" && strings.TrimLeft(env.get("PBS_TASKNUM"), "0") == "1"
 }
@@ -62,12 +65,12 @@ func pbsWords(job string) Words {
 	}
 }
 
-// pbsNodes is how to start one daemon on each of n hosts.
+// pbsNodes returns the command that starts one daemon on each of n hosts.
 func pbsNodes(n int) string {
 	return fmt.Sprintf("pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter", n)
 }
 
-// spaced writes the hosts of a node list one after the other.
+// spaced writes the hosts of a node list separated by spaces.
 func spaced(nodes string) string {
 	if hosts, err := ExpandNodeList(nodes, 0); err == nil {
 		return strings.Join(hosts, " ")
@@ -75,7 +78,8 @@ func spaced(nodes string) string {
 	return nodes
 }
 
-// pbsJob is the job's number, and its index in an array: "17[4].server" is "17-4". Another server is another cluster.
+// pbsJob returns the job's number, with its index in an array: "17[4].server" is "17-4". Another
+// server is another cluster.
 func pbsJob(env Environment) string {
 	job, _, _ := strings.Cut(env.get("PBS_JOBID"), ".")
 	return named(strings.ReplaceAll(job, "[]", ""))
@@ -115,7 +119,7 @@ func identifyPBS(env Environment, hostname string, want Want) (Identity, error) 
 	return settle(id, want, env.get("PBS_JOBID"))
 }
 
-// pbsLines are the hosts of PBS_NODEFILE, one for each process that the job has room for.
+// pbsLines returns the hosts in PBS_NODEFILE, one for each process slot of the job.
 func pbsLines(env Environment, want Want) ([]string, error) {
 	text, err := want.read(pbsNodeFile(env, want))
 	if err != nil {
@@ -124,14 +128,15 @@ func pbsLines(env Environment, want Want) ([]string, error) {
 	return hostColumn(text)
 }
 
-// pbsNodeFile returns the path of the job's PBS_NODEFILE. A task that is not told it finds it where the
-// MoM of every host puts it: $PBS_HOME/aux, whose PBS_HOME is in PBS's configuration.
+// pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns
+// the path at which the MoM of every host writes the file: $PBS_HOME/aux, with PBS_HOME from PBS's
+// configuration.
 func pbsNodeFile(env Environment, want Want) string {
 	if file := env.get("PBS_NODEFILE"); file != "" {
 		return file
 	}
 	home := env.get("PBS_HOME")
-	text, _ := want.read(cmp.Or(env.get("PBS_CONF_FILE"), "/etc/pbs.conf")) // without one it has the usual place
+	text, _ := want.read(cmp.Or(env.get("PBS_CONF_FILE"), "/etc/pbs.conf")) // without one the default applies
 	for line := range strings.Lines(text) {
 		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {
 			home = strings.Trim(value, `"'`)
@@ -140,8 +145,8 @@ func pbsNodeFile(env Environment, want Want) string {
 	return filepath.Join(cmp.Or(home, "/var/spool/pbs"), "aux", env.get("PBS_JOBID"))
 }
 
-// again tells whether Torque, which numbers the lines (PBS_VNODENUM), has started this process for a line whose host
-// has an earlier one.
+// again reports whether Torque, which numbers the lines (PBS_VNODENUM), has started this process
+// for a line whose host has an earlier line.
 func again(env Environment, lines []string) bool {
 	line, err := env.number(0, "PBS_VNODENUM")
 	return err == nil && line < len(lines) && placeOf(lines[line], lines) < line

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Ranks is any launcher that sets RANK and WORLD_SIZE, or a user who gives the flags of the same meaning.
+// Ranks is any launcher that sets RANK and WORLD_SIZE, or a user who gives the corresponding flags.
 const Ranks Launcher = "ranks"
 
 var ranks = launcher{
@@ -30,18 +30,18 @@ func claimRanks(env Environment, want Want) claim {
 	}
 }
 
-// anotherName is what to do about a daemon inside its own run where the user may name runs.
+// anotherName is the fix for a daemon inside its own run if the user can name runs.
 const anotherName = "give the inner one another --job-id"
 
-// noSlurm is why a job that no launcher here knows can't be started anew.
+// noSlurm explains why a job of an unknown launcher cannot be requeued.
 const noSlurm = "it is no job of Slurm's, which alone can start one anew"
 
-// plainWords are those of a launcher that has none of its own: the user names the runs.
+// plainWords returns the words of a launcher without its own: the user names the runs.
 func plainWords(string) Words {
 	return Words{Nested: anotherName, Nodes: srunNodes, Gone: "once none of its daemons runs any more", NoRequeue: noSlurm}
 }
 
-// identifyRanks takes the flags, or reads RANK and WORLD_SIZE.
+// identifyRanks uses the flags, or RANK and WORLD_SIZE.
 func identifyRanks(env Environment, hostname string, want Want) (Identity, error) {
 	if claim := claimRanks(env, want); claim == told || claim == sized {
 		return identifyFlags(env, hostname, want)
@@ -51,7 +51,7 @@ func identifyRanks(env Environment, hostname string, want Want) (Identity, error
 	if err := cmp.Or(rankErr, sizeErr); err != nil {
 		return Identity{}, rankError(err)
 	}
-	// A launcher of one process a GPU sets these.
+	// A launcher of one process per GPU sets this variable.
 	if local := env.get("LOCAL_WORLD_SIZE"); local != "" && local != "1" {
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot run %s daemons on one node (LOCAL_WORLD_SIZE=%s, RANK=%d, WORLD_SIZE=%d): bringupd runs once on every node", local, local, rank, size),
@@ -61,7 +61,7 @@ func identifyRanks(env Environment, hostname string, want Want) (Identity, error
 	return plainIdentity(Ranks, hostname, rank, size, want.JobID, env.get("MASTER_ADDR"))
 }
 
-// identifyFlags takes --rank and --nnodes.
+// identifyFlags uses --rank and --nnodes.
 func identifyFlags(env Environment, hostname string, want Want) (Identity, error) {
 	if want.Rank == nil || want.Size == nil {
 		given, missing := "--rank", "--nnodes"
@@ -76,7 +76,8 @@ func identifyFlags(env Environment, hostname string, want Want) (Identity, error
 	return plainIdentity(Ranks, hostname, *want.Rank, *want.Size, want.JobID, env.get("MASTER_ADDR"))
 }
 
-// maxSize is far above any run there has been; it keeps a slip from asking for a huge list of hosts.
+// maxSize is far above the size of any existing run. It prevents that a mistake allocates a huge
+// list of hosts.
 const maxSize = 1 << 20
 
 func plainIdentity(launcher Launcher, hostname string, rank, size int, job, launchAddress string) (Identity, error) {

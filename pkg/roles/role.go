@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Role is what a daemon does on its node.
+// Role is the function of a daemon on its node.
 type Role string
 
-// The roles a daemon can be asked for.
+// The roles that can be requested.
 const (
-	Auto    Role = "auto"    // head on rank 0, worker elsewhere
+	Auto    Role = "auto"    // head on node 0, worker elsewhere
 	Head    Role = "head"    // runs the head's service and the driver
 	Worker  Role = "worker"  // runs the worker's service
-	Sandbox Role = "sandbox" // runs this node's sandbox and nothing else
+	Sandbox Role = "sandbox" // runs only this node's sandbox
 )
 
 var allRoles = []Role{Auto, Head, Worker, Sandbox}
 
-// ParseRole returns the role of that name; the empty string is Auto.
+// ParseRole returns the role with this name. An empty string is Auto.
 func ParseRole(s string) (Role, error) {
 	if s == "" {
 		return Auto, nil
@@ -30,8 +30,9 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("cannot take role %q: auto, head, worker and sandbox are accepted", s)
 }
 
-// Elect returns the role of this rank when asked for role: the head is rank 0, so that all ranks agree on it
-// without a word being exchanged. A role that would leave the job with no head or with two is a LaunchError.
+// Elect returns the role of this node for the requested role. The head is node 0, so all nodes
+// agree without communication. A role that would leave the job without a head or with two is a
+// LaunchError.
 func (id Identity) Elect(role Role) (Role, error) {
 	own := Worker
 	if id.Rank == 0 {

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Slurm is the launcher that starts one task a node of one job step.
+// Slurm is the launcher that starts one task per node of a job step.
 const Slurm Launcher = "slurm"
 
 var slurm = launcher{
 	name: Slurm,
 	traits: Traits{
-		// proctrack/linuxproc signals all that descends from slurmstepd (kill_proc_tree), and so does proctrack/cgroup
-		// with SignalChildrenProcesses=yes; without that, and with proctrack/pgid, only the tasks get a signal. A step
-		// is not told which.
+		// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
+		// proctrack/cgroup with SignalChildrenProcesses=yes. Otherwise, and with proctrack/pgid, only the
+		// tasks get a signal. A step does not know which one is used.
 		NamesNodes: true, Steps: true, SignalsAll: true, Private: []string{"SLURM_", "SLURMD_"},
 		Starter: "srun", Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
 	},
 	tasks: slurmTasks,
 	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
-	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
+	// Slurm itself reports that an allocation without a batch script cannot be requeued.
 	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} }, memory: slurmMemory,
 }
 
@@ -61,8 +61,9 @@ func slurmWords(job string) Words {
 	}
 }
 
-// srunLine is the command that starts one task a node. The counts are spelled out where they are known: with
-// --ntasks=12 inherited from sbatch, srun drops a lone --ntasks-per-node=1 with no more than a warning.
+// srunLine returns the command that starts one task per node. It includes the counts if they are
+// known: if --ntasks=12 is inherited from sbatch, srun ignores a lone --ntasks-per-node=1 with only
+// a warning.
 func srunLine(nodes int, more string) string {
 	if nodes < 1 {
 		return "srun" + more + " --ntasks-per-node=1 bringupd …"
@@ -70,11 +71,12 @@ func srunLine(nodes int, more string) string {
 	return fmt.Sprintf("srun%s --nodes=%d --ntasks=%d --ntasks-per-node=1 bringupd …", more, nodes, nodes)
 }
 
-// srunNodes are the flags by which srun starts one task on each of n nodes.
+// srunNodes returns the flags by which srun starts one task on each of n nodes.
 func srunNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
 
-// Idle says that a Slurm step has not all nodes of its job, which its user may not mean, and how to start one that has; empty where it has
-// all, or that is not known.
+// Idle describes that a Slurm step has fewer nodes than its job, which may be a mistake, and the
+// command that uses all nodes. It returns an empty string if the step has all nodes, or if that is
+// unknown.
 func Idle(env Environment) string {
 	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
 	job, _ := strconv.Atoi(env.get("SLURM_JOB_NUM_NODES"))
@@ -84,10 +86,10 @@ func Idle(env Environment) string {
 	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunLine(job, ""))
 }
 
-// Managed tells whether an environment is that of a job of Slurm's, with or without a step.
+// Managed reports whether an environment belongs to a Slurm job, with or without a step.
 func Managed(env Environment) bool { return env.get("SLURM_JOB_ID") != "" }
 
-// Block returns the name of the block of nodes that this node is in; empty where Slurm knows no blocks.
+// Block returns the name of this node's block. It is empty if Slurm has no blocks.
 func Block(env Environment) string {
 	block, _, found := strings.Cut(env.get("SLURM_TOPOLOGY_ADDR"), ".")
 	if !found || env.get("SLURM_TOPOLOGY_ADDR_PATTERN") != "block.node" {
@@ -96,7 +98,7 @@ func Block(env Environment) string {
 	return block
 }
 
-// slurmJob is one job, as Slurm's own client changes it.
+// slurmJob changes a job by Slurm's own client programs.
 type slurmJob struct {
 	id  string
 	run Program
@@ -104,13 +106,13 @@ type slurmJob struct {
 
 var _ Requeuer = slurmJob{}
 
-// Requeue has Slurm end the job and put it back into the queue.
+// Requeue makes Slurm end the job and queue it again.
 func (j slurmJob) Requeue(ctx context.Context) error {
 	_, err := j.run(ctx, "scontrol", "requeue", j.id)
 	return err
 }
 
-// Exclude adds hosts to those that the job excludes already. Slurm takes it from jobs that wait in the queue alone.
+// Exclude adds hosts to the excluded hosts of the job. Slurm accepts that only for queued jobs.
 func (j slurmJob) Exclude(ctx context.Context, hosts []string) error {
 	shown, err := j.run(ctx, "scontrol", "show", "job", "--oneliner", j.id)
 	if err != nil {
@@ -129,8 +131,8 @@ func (j slurmJob) Exclude(ctx context.Context, hosts []string) error {
 	return err
 }
 
-// Slurm numbers its own steps from the top. These are no launch of ours: their one process is a shell, or a
-// process that came in by ssh.
+// Slurm numbers its own steps from the maximum downwards. Their single process is a shell, or a
+// process that was started by ssh, and not a launch of daemons.
 var pseudoSteps = map[string]string{
 	"4294967290":  "interactive",
 	"4294967291":  "batch",
@@ -141,15 +143,17 @@ var pseudoSteps = map[string]string{
 	"extern":      "extern",
 }
 
-// inSlurmStep tells whether srun started this process as a task. SLURM_PROCID, SLURM_NTASKS and the rest prove
-// nothing: a batch shell has them too, and only the step's number is missing there.
+// inSlurmStep reports whether srun started this process as a task. SLURM_PROCID, SLURM_NTASKS and
+// others prove nothing, because a batch shell has them, too; only the step's number is missing
+// there.
 func inSlurmStep(env Environment) bool {
 	step := env.get("SLURM_STEP_ID")
 	_, pseudo := pseudoSteps[step]
 	return step != "" && !pseudo && env.get("SLURM_JOB_ID") != ""
 }
 
-// noStepError is for a process that no srun has started, in a job or in none.
+// noStepError returns the error for a process that was not started by srun, inside or outside of a
+// job.
 func noStepError(env Environment) error {
 	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
 	switch {
@@ -181,17 +185,18 @@ func noStepError(env Environment) error {
 	}
 }
 
-// slurmStep is what srun tells a task about its step, read but not yet judged.
+// slurmStep has the step variables that srun sets for a task, parsed but not validated.
 type slurmStep struct {
 	Environment
 	job, step    string
 	nodes, tasks int
-	perNode      string // "2(x3),1"
-	list         string // nodes of the step, in the order of their names
-	het          int    // components of a heterogeneous job, 0 for an ordinary one
+	perNode      string // for example "2(x3),1"
+	list         string // nodes of the step, sorted by name
+	het          int    // components of a heterogeneous job; 0 for an ordinary job
 }
 
-// identifySlurm reads a task's environment, and refuses a step that isn't one task a node.
+// identifySlurm reads a task's environment. A step with more or less than one task per node is an
+// error.
 func identifySlurm(env Environment, hostname string, want Want) (Identity, error) {
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
@@ -200,7 +205,7 @@ func identifySlurm(env Environment, hostname string, want Want) (Identity, error
 	id, err := s.identity(hostname)
 	id.CPUs = slurmCPUs(env, want.CPUs)
 	if _, launch := err.(*LaunchError); err != nil && !launch {
-		// No srun has made this environment.
+		// srun has not made this environment.
 		err = &LaunchError{
 			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
 			Mend:    "let srun alone set the SLURM_ variables, and start it with: " + srunLine(0, ""),
@@ -209,7 +214,8 @@ func identifySlurm(env Environment, hostname string, want Want) (Identity, error
 	return id, err
 }
 
-// identity is that of a task of the step. The error is a *LaunchError where srun has made what it tells.
+// identity returns the identity of a task of the step. The error is a *LaunchError if srun has made
+// the environment.
 func (s slurmStep) identity(hostname string) (Identity, error) {
 	if err := s.read(); err != nil {
 		return Identity{}, err
@@ -250,13 +256,14 @@ func (s slurmStep) identity(hostname string) (Identity, error) {
 	return id, nil
 }
 
-// read reads the step's sizes.
+// read reads the step's variables.
 func (s *slurmStep) read() (err error) {
-	// They become a directory's name.
+	// They become the name of a directory.
 	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
 		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
 	}
-	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also how sbatch and a user ask srun.
+	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also options of sbatch
+	// and of users for srun.
 	tasks := []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}
 	if s.tasks, err = s.number(1, tasks...); err != nil {
 		return err
@@ -274,7 +281,7 @@ func (s *slurmStep) read() (err error) {
 	return nil
 }
 
-// oneTaskANode is nil where the step has one task on each of its nodes.
+// oneTaskANode returns nil if the step has one task on each of its nodes.
 func (s slurmStep) oneTaskANode() error {
 	most, err := mostTasks(s.perNode)
 	if err != nil {
@@ -294,7 +301,7 @@ func (s slurmStep) oneTaskANode() error {
 	return &LaunchError{Problem: problem, Mend: "start it with: " + srunLine(s.nodes, "")}
 }
 
-// expandList returns the nodes of the step in the launcher's order, nil where no list is told.
+// expandList returns the nodes of the step in the launcher's order, or nil if there is no list.
 func (s slurmStep) expandList() ([]string, error) {
 	if s.list == "" {
 		return nil, nil
@@ -309,9 +316,9 @@ func (s slurmStep) expandList() ([]string, error) {
 	return nodes, nil
 }
 
-// hostsByRank returns the host of each rank where that can be told. Ranks follow the step's list of nodes but
-// for two cases: srun --distribution=arbitrary, and a heterogeneous step, whose list is sorted over all
-// components while its ranks go through one component after the other.
+// hostsByRank returns the host of each node if they are known. Node indices follow the step's list
+// of nodes, with two exceptions: srun --distribution=arbitrary, and a heterogeneous step, whose
+// list is sorted over all components while the indices follow one component after the other.
 func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
 	switch {
 	case strings.HasPrefix(s.get("SLURM_DISTRIBUTION"), "arbitrary"):
@@ -325,17 +332,17 @@ func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
 	return nodes
 }
 
-// maxHetGroups is Slurm's own limit of components in a job.
+// maxHetGroups is Slurm's maximum number of components of a job.
 const maxHetGroups = 128
 
-// hetHosts returns the nodes of a step that spans all components of its job, one component after the other, or
-// sorted where the step is just one of them; otherwise nil.
+// hetHosts returns the nodes of a step that includes all components of its job, one component after
+// the other, or the sorted nodes if the step has only one component. Otherwise it returns nil.
 func (s slurmStep) hetHosts(sorted []string) []string {
 	if len(sorted) == 0 {
 		return nil
 	}
 	var all []string
-	told := true // all components, with no more nodes than the step has
+	told := true // all components are known, with no more nodes than the step has
 	for i := range min(s.het, maxHetGroups) {
 		_, list := s.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
 		group, err := ExpandNodeList(list, len(sorted))
@@ -352,9 +359,10 @@ func (s slurmStep) hetHosts(sorted []string) []string {
 	return all
 }
 
-// key leaves out what differs between the tasks of one step: srun gives each component of a heterogeneous step
-// a launcher port of its own (and the components may have begun a second apart), gives SLURM_SRUN_COMM_PORT
-// another value for each group of 48 nodes, and is seen by each node under the address that node is reached from.
+// key excludes values that differ between the tasks of one step: srun gives each component of a
+// heterogeneous step its own launcher port (and the components may have started a second apart),
+// sets another SLURM_SRUN_COMM_PORT for each group of 48 nodes, and has another address on each
+// network.
 func (s slurmStep) key(restart int) string {
 	facts := []string{string(Slurm), s.get("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
 	if s.het < 2 {
@@ -363,8 +371,9 @@ func (s slurmStep) key(restart int) string {
 	return digest(facts...)
 }
 
-// slurmGPUs returns the number of GPUs of this task's node, and the variable that tells it. SLURM_GPUS_PER_NODE
-// is not asked: it is what sbatch was asked for, and stays the same in a step that was given fewer.
+// slurmGPUs returns the number of GPUs of this task's node, and the variable with that number. It
+// ignores SLURM_GPUS_PER_NODE, which is the request of sbatch and does not change in a step with
+// fewer GPUs.
 func slurmGPUs(env Environment) (n int, from string) {
 	// The indices are written as in the bracket of a node list, "0,1" or "0-1".
 	if list := env.get("SLURM_STEP_GPUS"); list != "" && !strings.ContainsAny(list, "[]") {
@@ -378,10 +387,11 @@ func slurmGPUs(env Environment) (n int, from string) {
 	return -1, ""
 }
 
-// slurmCPUs returns how many CPUs this task may use; 0 if that is not known. usable is how many the
-// process may run on, 0 if that is not known. SLURM_CPUS_ON_NODE is what the step has on the node, or all
-// that the job has if the step is not bound. SLURM_CPUS_PER_TASK is not asked: it is what sbatch was told
-// for tasks of its own kind, and srun with another number of tasks leaves it as it is.
+// slurmCPUs returns how many CPUs this task may use, or 0 if that is unknown. usable is the number
+// of CPUs on which the process may run, or 0 if that is unknown. SLURM_CPUS_ON_NODE is the step's
+// number of CPUs on the node, or the job's if the step is not bound. SLURM_CPUS_PER_TASK is
+// ignored: it is a request of sbatch for its own tasks, and srun with another number of tasks does
+// not change it.
 func slurmCPUs(env Environment, usable int) int {
 	n, err := env.number(1, "SLURM_CPUS_ON_NODE")
 	switch {
@@ -394,8 +404,9 @@ func slurmCPUs(env Environment, usable int) int {
 	}
 }
 
-// slurmMemory returns the memory on this node that the step may use, in bytes: --mem, --mem-per-cpu and --mem-per-gpu
-// are told in MiB, and --mem=0, which is all of it, as 0. It returns 0 if nothing is told.
+// slurmMemory returns the memory in bytes that the step may use on this node. --mem, --mem-per-cpu
+// and --mem-per-gpu are given in MiB, and --mem=0, which means all of it, as 0. It returns 0 if
+// nothing is set.
 func slurmMemory(env Environment) int64 {
 	gpus, _ := env.number(1, "SLURM_GPUS_ON_NODE")
 	for _, of := range []struct {
@@ -409,8 +420,8 @@ func slurmMemory(env Environment) int64 {
 	return 0
 }
 
-// mostTasks returns the highest count of "2(x3),1", two tasks on each of three nodes and then one on one; 0
-// where nothing is told.
+// mostTasks returns the highest count in "2(x3),1", which is two tasks on each of three nodes and
+// one on another. It returns 0 for an empty text.
 func mostTasks(s string) (most int, err error) {
 	if s == "" {
 		return 0, nil

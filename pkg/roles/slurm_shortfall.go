@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Shortfall is something that a Slurm job has and a step of it has not, which its user may not mean.
+// Shortfall is a resource of a Slurm job that a step does not have, which may be a mistake.
 type Shortfall struct {
-	Seen string // what the step has, and what the job has
-	Mend string // the flag that gives the step all of it
+	Seen string // the resources of the step and of the job
+	Mend string // the flag that gives the step all of them
 }
 
-// Shortfalls returns what the step that an environment is of lacks. cpus is how many CPUs the task may
-// use, and nodeCPUs how many its node has; 0 if that is not known. It returns nil outside a step. What
-// concerns all nodes alike is told on the first node alone.
+// Shortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs the
+// task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
+// outside of a step. Shortfalls that concern all nodes are reported only on the first node.
 func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	if !inSlurmStep(env) {
 		return nil
@@ -22,7 +22,7 @@ func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	if lack, is := hetShortfall(env); is && env.get("SLURM_NODEID") == "0" {
 		found = append(found, lack)
 	}
-	// Without a GPU of its own a step has an empty list, or none.
+	// A step without GPUs has an empty list, or none.
 	if job := env.get("SLURM_JOB_GPUS"); job != "" && env.get("SLURM_STEP_GPUS") == "" {
 		flag := "--gpus-per-node=N"
 		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
@@ -43,7 +43,7 @@ func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	return found
 }
 
-// hetShortfall reports whether a step has not all components of a heterogeneous job.
+// hetShortfall reports whether a step has only some components of a heterogeneous job.
 func hetShortfall(env Environment) (lack Shortfall, is bool) {
 	components, _ := strconv.Atoi(env.get("SLURM_HET_SIZE")) // 0 in a job without components
 	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
@@ -54,7 +54,7 @@ func hetShortfall(env Environment) (lack Shortfall, is bool) {
 		nodes, groups = nodes+n, append(groups, strconv.Itoa(component))
 	}
 	if step == 0 || nodes <= step {
-		return lack, false // an srun of all components does not tell their sizes
+		return lack, false // an srun of all components does not provide their sizes
 	}
 	return Shortfall{
 		fmt.Sprintf("the job has %d nodes in %d components, and this step has %d of them", nodes, components, step),
@@ -62,5 +62,6 @@ func hetShortfall(env Environment) (lack Shortfall, is bool) {
 	}, true
 }
 
-// maxComponents bounds how many components are looked for. Slurm allows 128 (MAX_HET_JOB_COMPS).
+// maxComponents is the maximum number of components that are looked up. Slurm allows 128
+// (MAX_HET_JOB_COMPS).
 const maxComponents = 128

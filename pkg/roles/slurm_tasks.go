@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// slurmTasks is srun where it starts one task a rank. A batch shell has SLURM_PROCID,
-// too: only a step's number is proof.
+// slurmTasks is srun with one task per rank. A batch shell has SLURM_PROCID, too, so only a step's
+// number is proof.
 var slurmTasks = starter{
 	title: "srun", mark: "SLURM_STEP_ID", started: inSlurmStep,
 	names: rankNames{
@@ -21,15 +21,15 @@ var slurmTasks = starter{
 	retell:  retellSlurm,
 }
 
-// The ports that completeSlurm picks from: below those that kernels give away (32768 on),
-// without 29500, which torch takes where it is told none.
+// The range of ports for completeSlurm: below the kernel's ephemeral ports (from 32768), and
+// without 29500, torch's default.
 const (
 	firstMasterPort = 20000
 	masterPorts     = 9000
 )
 
-// completeSlurm adds how many tasks the node has, what is theirs, and where the ranks may
-// meet: rank 0 is on the first node of the step, unless the user has laid out the tasks.
+// completeSlurm adds the number of tasks on the node, their resources, and the address and port of
+// rank 0. Rank 0 is on the first node of the step, unless the user has arranged the tasks.
 func completeSlurm(env Environment, r *StartedRank) {
 	r.OwnGPUs = slurmSplitsGPUs(env)
 	if locals := tasksOn(env.get("SLURM_STEP_TASKS_PER_NODE"), r.Node); locals > r.Local {
@@ -41,13 +41,13 @@ func completeSlurm(env Environment, r *StartedRank) {
 	}
 	name := fnv.New32a()
 	for _, variable := range []string{"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"} {
-		_, _ = fmt.Fprintln(name, env.get(variable)) // a hash takes everything
+		_, _ = fmt.Fprintln(name, env.get(variable)) // a hash never fails
 	}
 	r.Master, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPorts)
 }
 
-// slurmSplitsGPUs tells whether srun shows each task GPUs of its own, of those that the
-// step has on the node. What srun was asked for is told to batch scripts alone.
+// slurmSplitsGPUs reports whether srun shows each task its own part of the step's GPUs on the node.
+// The options of srun are only available in batch scripts.
 func slurmSplitsGPUs(env Environment) bool {
 	if _, bind, told := strings.Cut(env.get("SLURMD_TRES_BIND"), "gpu:"); told {
 		return !strings.Contains(bind, "none")
@@ -57,7 +57,7 @@ func slurmSplitsGPUs(env Environment) bool {
 	return err == nil && from == "SLURM_STEP_GPUS" && own < all
 }
 
-// tasksOn returns the count of one node of "2(x3),1"; 0 where it isn't told.
+// tasksOn returns the count of one node in "2(x3),1", or 0 if it is missing.
 func tasksOn(counts string, node int) int {
 	for part := range strings.SplitSeq(counts, ",") {
 		count, nodes, _ := strings.Cut(strings.TrimSuffix(part, ")"), "(x")
@@ -66,16 +66,16 @@ func tasksOn(counts string, node int) int {
 			times = 1
 		}
 		if node -= times; node < 0 {
-			n, _ := strconv.Atoi(count) // 0 where it is none
+			n, _ := strconv.Atoi(count) // 0 if there is none
 			return n
 		}
 	}
 	return 0
 }
 
-// retellSlurm returns srun's variables that tell which task a process is, how many there
-// are, and what each may use of its node. As those of a step, they have no nodes without tasks: a
-// Hydra divides by the count of each.
+// retellSlurm returns the variables that srun would set for a task: its rank, the number of tasks,
+// and its share of the node. Nodes without tasks are left out, as in a step: Hydra divides by the
+// count of each node.
 func retellSlurm(env Environment, t Task) map[string]string {
 	var onNode []string
 	for _, rank := range t.OnNode {
@@ -101,11 +101,11 @@ func retellSlurm(env Environment, t Task) map[string]string {
 	return set
 }
 
-// retellNodes adds srun's variables of the nodes that have tasks.
+// retellNodes adds the variables about nodes that have tasks.
 func retellNodes(env Environment, t Task, set map[string]string) {
 	nodes, err := ExpandNodeList(env.get("SLURM_STEP_NODELIST"), len(t.PerNode))
 	if err != nil || len(nodes) != len(t.PerNode) {
-		return // the step was started in a way that tells another number of nodes
+		return // the step has another number of nodes
 	}
 	own, err := env.number(0, "SLURM_NODEID")
 	var used []string
@@ -122,16 +122,16 @@ func retellNodes(env Environment, t Task, set map[string]string) {
 	set["SLURM_NNODES"], set["SLURM_STEP_NUM_NODES"] = count, count
 }
 
-// SlotVariables are the variables of a step of Slurm's by which the mpiruns of Open MPI, MPICH and Intel
-// MPI find nodes and how many ranks each may have, for these hosts, of which one may be there several
-// times. Another job that inherits them is told its own. It returns nil outside of a job of Slurm's.
+// SlotVariables returns the variables of a Slurm step by which the mpiruns of Open MPI, MPICH and
+// Intel MPI find the nodes and their numbers of slots, for these hosts, which may be repeated.
+// Slurm sets them again for another job that inherits them. It returns nil outside of a Slurm job.
 func SlotVariables(env Environment, hosts []string, slots int) map[string]string {
 	names, perNode := each(hosts), []int(nil)
 	list := HostList(names)
-	if strings.Contains(list, ".") { // they do not read what stands behind a bracket
+	if strings.Contains(list, ".") { // they ignore text after a bracket
 		list = strings.Join(names, ",")
 	}
-	if env.get("SLURM_JOBID") == "" || list == "" { // by the first they know Slurm
+	if env.get("SLURM_JOBID") == "" || list == "" { // SLURM_JOBID is how they recognise Slurm
 		return nil
 	}
 	for _, name := range names {
@@ -144,14 +144,15 @@ func SlotVariables(env Environment, hosts []string, slots int) map[string]string
 		perNode = append(perNode, n)
 	}
 	set := map[string]string{"SLURM_NODELIST": list, "SLURM_TASKS_PER_NODE": taskCounts(perNode)}
-	// Hydra has room for so many counts, and in a heterogeneous job the variable counts one component.
+	// Hydra allocates that many counts. In a heterogeneous job the variable counts the nodes of one
+	// component.
 	if nodes, err := env.number(1, "SLURM_NNODES"); err != nil || nodes < len(names) {
 		set["SLURM_NNODES"] = strconv.Itoa(len(names))
 	}
 	return set
 }
 
-// taskCounts writes how many tasks each node has as Slurm does: "2(x3),1".
+// taskCounts writes the number of tasks of each node as Slurm does: "2(x3),1".
 func taskCounts(perNode []int) string {
 	var parts []string
 	for at := 0; at < len(perNode); {

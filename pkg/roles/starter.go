@@ -7,65 +7,67 @@ import (
 	"strings"
 )
 
-// starter is all that is particular to what starts one process a rank: a launcher, or
-// an MPI's mpirun. Each has a file of its own, and its place in starters.
+// starter has all properties of a program that starts one process per rank: a launcher, or an MPI's
+// mpirun. Each has a file of its own, and a place in starters.
 type starter struct {
-	title string // for people
-	// mark is the variable that only a process has which it has started.
+	title string // display name
+	// mark is a variable that only its processes have.
 	mark string
-	// started tells whether it has, where mark alone does not; nil: where mark is set.
+	// started reports whether it has started a process, if mark alone is not sufficient. If it is nil,
+	// mark decides.
 	started func(env Environment) bool
 	names   rankNames
 	origin  origin // by which the process's ancestors show it
-	// complete adds what no variable tells alone; nil: nothing.
+	// complete adds values that no single variable has. It may be nil.
 	complete  func(env Environment, r *StartedRank)
-	servesPMI bool // whether its processes are told a server of PMI or PMIx
-	// private are the beginnings of the variables that speak of the one process which
-	// it has started: another one that believes them takes itself for that one.
+	servesPMI bool // whether its processes have a PMI or PMIx server
+	// private are the prefixes of variables that describe the started process itself. Another process
+	// that inherits them would mistake itself for that one.
 	private []string
-	// retell are those variables of its own that a task of a world is to see nevertheless,
-	// with what they would say if it had started the task; nil: none.
+	// retell returns those of its variables that a task of a world needs nevertheless, with the values
+	// that it would set for the task. It may be nil.
 	retell func(env Environment, t Task) map[string]string
 }
 
-// rankNames are the variables by which a starter tells a process who it is; the first
-// one that is set counts.
+// rankNames are the variables with a process's rank, number of ranks, local rank, number of local
+// ranks, node index and number of nodes. The first one of each kind that is set counts.
 type rankNames struct{ rank, ranks, local, locals, node, nodes []string }
 
-// starters are all that StartedAs knows. If the ancestors of a process do not decide, the first whose
-// variables it has counts: mpirun, flux and torchrun start theirs within a task of Slurm's.
+// starters are all starters that StartedAs knows. If the ancestors of a process do not decide, the
+// first whose variables are set counts: mpirun, flux and torchrun start their processes within a
+// Slurm task.
 var starters = []starter{openMPI, hydra, mvapich, fluxRun, ownRanks, torchrun, pals, slurmTasks, jsrun, plainTasks}
 
-// otherPrivate begin the names of what is told one process by whom StartedAs doesn't
-// know: the servers of PMI, Kubernetes, PBS, and rapidsmpf's rrun, whose places to meet
-// serve the ranks that it has started.
+// otherPrivate are the prefixes of variables for one process that are set by programs which
+// StartedAs does not know: PMI servers, Kubernetes, PBS, and rapidsmpf's rrun, whose rendezvous
+// servers only serve its own ranks.
 var otherPrivate = append([]string{"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_"}, pmiPrivate...)
 
-// pmiPrivate begin the names of what the servers of PMI tell.
+// pmiPrivate are the prefixes of variables that PMI servers set.
 var pmiPrivate = []string{"PMI_", "PMI2_", "PMIX_"}
 
-// usersPMIx begins the names of what users set of PMIx, for every process.
+// usersPMIx is the prefix of PMIx settings of users, which are for every process.
 const usersPMIx = "PMIX_MCA_"
 
-// StartedRank is a process that a launcher has started as one of many, as it was told.
+// StartedRank is a process that a launcher has started as one of many, according to its variables.
 type StartedRank struct {
-	By            string // the launcher's title
+	By            string // display name of the launcher
 	Rank, Ranks   int
-	Local, Locals int // on its node; -1 and 0 where that is not told
-	Node, Nodes   int // -1 and 0 where that is not told
-	// CPUs are how many all of the node's have together; 0 where that is not told.
+	Local, Locals int // on its node; -1 and 0 if unknown
+	Node, Nodes   int // -1 and 0 if unknown
+	// CPUs is the number of CPUs that all ranks of the node share, or 0 if it is unknown.
 	CPUs int
-	// OwnGPUs is whether the launcher shows the process the GPUs that are its own, and not
-	// all that the node's have together.
+	// OwnGPUs reports that the launcher shows the process only its own GPUs, and not all GPUs of the
+	// node's ranks.
 	OwnGPUs bool
-	// Master is the host of rank 0, and MasterPort a port for it that all ranks find by
-	// themselves and that nobody holds; empty and 0 where only rank 0 itself knows.
+	// Master is the host of rank 0, and MasterPort a port for it that all ranks derive in the same
+	// way; it is not reserved. They are empty and 0 if only rank 0 itself can know them.
 	Master     string
 	MasterPort int
 }
 
-// StartedAs finds out which of a launcher's processes this is, for a program that
-// nothing but that launcher has started. Its error is a *LaunchError.
+// StartedAs determines which of a launcher's processes this is, for a program that was started by a
+// launcher directly. Its error is a *LaunchError.
 func StartedAs(env Environment, ancestry Ancestry) (StartedRank, error) {
 	ancestors := ancestry.see()
 	env = env.withoutStep(ancestors)
@@ -86,14 +88,14 @@ func StartedAs(env Environment, ancestry Ancestry) (StartedRank, error) {
 		}
 	}
 	r.By = s.title
-	r.CPUs, _ = env.number(1, "SLURM_CPUS_ON_NODE") // of a step of mpirun's, too; 0 where it isn't told
+	r.CPUs, _ = env.number(1, "SLURM_CPUS_ON_NODE") // also for a step of mpirun; 0 if it is not set
 	if s.complete != nil {
 		s.complete(env, &r)
 	}
 	return r, nil
 }
 
-// has tells whether the starter has started the process of that environment.
+// has reports whether the starter has started the process with this environment.
 func (s starter) has(env Environment) bool {
 	if s.started != nil {
 		return s.started(env)
@@ -101,7 +103,7 @@ func (s starter) has(env Environment) bool {
 	return env.get(s.mark) != ""
 }
 
-// read reads the numbers, and sees whether they can be.
+// read reads and validates the numbers.
 func (names rankNames) read(env Environment) (r StartedRank, err error) {
 	r = StartedRank{Local: -1, Node: -1}
 	for _, number := range []struct {
@@ -146,9 +148,9 @@ func notStartedError() error {
 	}
 }
 
-// PMIVariables are the variables of an environment that speak of a server of PMI or PMIx, or of the mpirun that has
-// started this process, each with the empty string: they are for that one process, and an mpirun that it starts is not
-// to take them for its own (Open MPI's refuses "recursive calls").
+// PMIVariables returns the variables of an environment that refer to a PMI or PMIx server, or to
+// the mpirun that has started this process, each with an empty value. They are only for this
+// process: an mpirun that it starts must not use them (Open MPI's refuses "recursive calls").
 func PMIVariables(environ []string) map[string]string {
 	private := slices.Clone(pmiPrivate)
 	for _, s := range []starter{openMPI, hydra} {
@@ -159,18 +161,16 @@ func PMIVariables(environ []string) map[string]string {
 	return cleared(environ, private)
 }
 
-// Task is a process of a world as a launcher that starts one task a process would
-// number it.
+// Task is a process of a world, numbered as a launcher with one task per process would do.
 type Task struct {
 	Rank, Ranks int
 	Local       int
-	PerNode     []int // how many each node has
-	OnNode      []int // the ranks of the task's own node
+	PerNode     []int // number of tasks on each node
+	OnNode      []int // the ranks on the task's own node
 }
 
-// TaskVariables are the variables of an environment that speak of the one process which
-// a launcher has started there, as they would speak of that task; the empty string where
-// they must not be there at all.
+// TaskVariables returns the variables of an environment that describe the process which a launcher
+// has started, with the values for the task. The value is empty if the variable must be removed.
 func TaskVariables(environ []string, t Task) map[string]string {
 	private := slices.Clone(otherPrivate)
 	for _, s := range starters {

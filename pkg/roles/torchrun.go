@@ -5,7 +5,7 @@ var torchNames = rankNames{
 	node: []string{"GROUP_RANK", "NODE_RANK"}, nodes: []string{"GROUP_WORLD_SIZE"},
 }
 
-// torchrun is that of torch, and what starts its processes in the same way.
+// torchrun is torch's torchrun, and launchers that start processes in the same way.
 var torchrun = starter{
 	title: "torchrun", mark: "TORCHELASTIC_RUN_ID", names: torchNames,
 	origin: origin{programs: []string{
@@ -15,7 +15,7 @@ var torchrun = starter{
 	private: []string{"TORCHELASTIC_", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"},
 }
 
-// ownRanks are the ranks of a world of bringupd's own, which are told what torchrun tells, too.
+// ownRanks are the ranks of a bringupd world, which also have torchrun's variables.
 var ownRanks = starter{
 	title: "bringupd", mark: "BRINGUPD_RANK",
 	names: rankNames{
@@ -26,8 +26,8 @@ var ownRanks = starter{
 	private: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_"}, torchrun.private...),
 }
 
-// plainTasks is any launcher that sets RANK and WORLD_SIZE. Under Slurm they may be left
-// from a batch script, so that it comes last.
+// plainTasks is any launcher that sets RANK and WORLD_SIZE. It comes last, because under Slurm they
+// may be left over from a batch script.
 var plainTasks = starter{
 	title: "a launcher that sets RANK and WORLD_SIZE", mark: "RANK and WORLD_SIZE", names: torchNames,
 	started: func(env Environment) bool { return env.get("RANK") != "" && env.get("WORLD_SIZE") != "" },

@@ -1,4 +1,4 @@
-// Package secret hides what nobody else is to read in texts that are shown.
+// Package secret removes secrets from texts that are shown.
 package secret
 
 import "github.com/bringupd/bringupd/pkg/pattern"
@@ -6,21 +6,21 @@ import "github.com/bringupd/bringupd/pkg/pattern"
 const (
 	hiddenValue = "…"
 	secretName  = `[\w.-]*(?:token|key|secret|password)[\w.-]*`
-	// What follows a name: pieces in quotes, which may be escaped themselves
-	// where the text has been quoted before, and pieces without.
+	// A value after a name consists of pieces in quotes, which may be escaped if the text was quoted
+	// before, and pieces without quotes.
 	secretValue = `(?:\\"(?:[^\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'\\]|\\.)+`
 )
 
 var (
 	secretFlag = pattern.New(`(?i)^--?` + secretName + `$`)
 	secretPair = pattern.New(`(?i)^(` + secretName + `=)`)
-	// A switch may be named like a secret, and have the flag of one behind it.
+	// A switch may have the name of a secret, and be followed by the flag of one.
 	secretInText = pattern.New(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
 	secretInURL  = pattern.New(`(://)[^/\s@]*(@)`)
 )
 
-// Redact hides, in a text such as a shell command, the values of NAME=VALUE and
-// of --name VALUE where the name speaks of a secret, and the user of a URL.
+// Redact hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE if
+// the name is that of a secret, and the user in a URL.
 func Redact(text string) string {
 	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
 	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")

@@ -9,11 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DriverKey is the one key of the configuration file that is no setting.
+// DriverKey is the only key of the configuration file that is not a setting.
 const DriverKey = "driver"
 
-// readConfig offers settings what the file says, and returns the driver
-// that it names.
+// readConfig offers the values in the file to the settings, and returns the driver in the file.
 func readConfig(path string, read func(what, path string) ([]byte, error), all List) (driver []string, err error) {
 	data, err := read("the configuration", path)
 	if err != nil {
@@ -79,8 +78,7 @@ func unknownKey(at, key string, all List) error {
 	return Usagef("cannot use %s: there is no key %q%s", at, key, Suggestion("", key, append(known, DriverKey)))
 }
 
-// read offers the setting what the file says of it. A key without a value says
-// nothing.
+// read offers the value in the file to the setting. A key without a value is ignored.
 func (s *Setting) read(at string, value *yaml.Node) error {
 	if value.Tag == "!!null" {
 		return nil
@@ -97,7 +95,7 @@ func (s *Setting) read(at string, value *yaml.Node) error {
 	return nil
 }
 
-// scalars returns a list's values, or the one value.
+// scalars returns the values of a list, or the single value.
 func scalars(value *yaml.Node) ([]string, error) {
 	nodes := []*yaml.Node{value}
 	if value.Kind == yaml.SequenceNode {
@@ -114,7 +112,7 @@ func scalars(value *yaml.Node) ([]string, error) {
 	return values, nil
 }
 
-// resolved follows an alias to what it stands for.
+// resolved returns the node to which an alias refers.
 func resolved(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

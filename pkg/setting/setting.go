@@ -1,5 +1,5 @@
-// Package setting is what a program can be told by a flag, by a variable or by a
-// line of a file: which of them counts, what is taken, and how a mistake is told.
+// Package setting resolves settings that can be given by a flag, by an environment variable or by a
+// line of a file: their precedence, their validation, and the error messages.
 package setting
 
 import (
@@ -11,46 +11,46 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Source tells what gave a setting its value. A higher one outranks a lower.
+// Source is the source of a setting's value. A higher source has precedence over a lower one.
 type Source int
 
-// The sources that there are.
+// The sources of values, from the lowest to the highest precedence.
 const (
 	ByDefault Source = iota
 	ByFile
 	ByVariable
 	ByFlag
-	ByCommand // the subcommand itself leaves no choice
+	ByCommand // the subcommand itself determines the value
 )
 
-// Setting is one thing that the user can tell: by a flag, mostly by a variable
-// or a line of the configuration file as well.
+// Setting is a single setting. It has a flag, and usually also a variable and a key of the
+// configuration file.
 type Setting struct {
 	Name     string
-	letter   string // the flag's short form; mostly there is none
+	letter   string // the flag's short form; usually empty
 	Category string // the heading in --help
 	Usage    string
-	Shape    string   // what stands for the value in --help; empty: a switch
-	Accepted []string // where only some words are, or come to mind
-	// Framework that it is for; empty: all
+	Shape    string   // placeholder of the value in --help; empty for a switch
+	Accepted []string // the accepted or suggested words, if there are such
+	// Framework is the framework to which the setting applies; empty for all.
 	Framework string
-	Hidden    bool     // from --help
-	removed   bool     // it is known only to name its replacement
-	barred    []Source // that may not give it
-	Repeats   bool     // it may be given several times, and each counts
+	Hidden    bool     // not shown by --help
+	removed   bool     // known only to name its replacement
+	barred    []Source // sources that must not give it
+	Repeats   bool     // it may be given several times, and every value counts
 
-	// Take takes one value; its error says what would be accepted.
+	// Take sets one value. Its error states what would be accepted.
 	Take func(value string) error
-	// Show returns the value as it is now, nil where there is none.
+	// Show returns the present value, or nil if there is none.
 	Show func() any
 	Told
 }
 
-// Told is what a source says of a setting.
+// Told is the value of a setting as given by a source.
 type Told struct {
 	Source Source
-	line   string   // file:line, where the source is the file
-	Given  []string // values, not taken yet
+	line   string   // file:line, if the source is the file
+	Given  []string // values that are not parsed yet
 }
 
 var (
@@ -58,7 +58,7 @@ var (
 	_ flag.Value = (*Setting)(nil)
 )
 
-// Apply makes the flag known to the parser.
+// Apply registers the flag with the parser.
 func (s *Setting) Apply(set *flag.FlagSet) error {
 	for _, name := range s.Names() {
 		set.Var(s, name, s.Usage)
@@ -66,16 +66,16 @@ func (s *Setting) Apply(set *flag.FlagSet) error {
 	return nil
 }
 
-// Names returns the flag's name, and the short form where there is one.
+// Names returns the flag's name, and its short form if it has one.
 func (s *Setting) Names() []string {
 	return slices.DeleteFunc([]string{s.Name, s.letter}, func(name string) bool { return name == "" })
 }
 
-// IsSet tells whether anything but the default gives the value.
+// IsSet reports whether the value is not the default.
 func (s *Setting) IsSet() bool { return s.Source != ByDefault }
 
-// Set notes what the command line says, for later: all sources are judged in one
-// place, and in the same words.
+// Set records a value from the command line. It is validated later, so that all sources are handled
+// in one place and with the same messages.
 func (s *Setting) Set(value string) error {
 	if s.Source != ByFlag || !s.Repeats {
 		s.Given = nil
@@ -84,8 +84,8 @@ func (s *Setting) Set(value string) error {
 	return nil
 }
 
-// String returns what was said last: the parser copies it from the flag's short
-// form to its name.
+// String returns the last value, because the parser copies it from the flag's short form to its
+// name.
 func (s *Setting) String() string {
 	if s.letter == "" || len(s.Given) == 0 {
 		return ""
@@ -93,10 +93,10 @@ func (s *Setting) String() string {
 	return s.Given[len(s.Given)-1]
 }
 
-// IsBoolFlag lets a switch stand without a value.
+// IsBoolFlag reports whether the flag is a switch, which needs no value.
 func (s *Setting) IsBoolFlag() bool { return s.Shape == "" }
 
-// InHelp is the flag as --help shows it.
+// InHelp returns the flag as --help shows it.
 func (s *Setting) InHelp() string {
 	switch {
 	case s.Shape != "":
@@ -108,10 +108,10 @@ func (s *Setting) InHelp() string {
 	}
 }
 
-// Unbroken is a blank at which no line is broken.
+// Unbroken is a non-breaking space.
 const Unbroken = "\u00a0"
 
-// DefaultText tells the default where the usage does not.
+// DefaultText returns the default value, unless the usage text already has it.
 func (s *Setting) DefaultText() string {
 	value := s.Show()
 	if value == nil || s.Shape == "" || s.Repeats || value == "" {
@@ -120,7 +120,7 @@ func (s *Setting) DefaultText() string {
 	return fmt.Sprintf(" (default:"+Unbroken+"%v)", value)
 }
 
-// Under puts settings under a heading of --help.
+// Under assigns settings to a heading of --help.
 func Under(category string, all ...*Setting) List {
 	for _, s := range all {
 		s.Category = category
@@ -128,37 +128,37 @@ func Under(category string, all ...*Setting) List {
 	return all
 }
 
-// Not keeps sources from giving the setting.
+// Not excludes sources for the setting.
 func (s *Setting) Not(barred ...Source) *Setting {
 	s.barred = append(s.barred, barred...)
 	return s
 }
 
-// Hide keeps the setting out of --help.
+// Hide hides the setting from --help.
 func (s *Setting) Hide() *Setting {
 	s.Hidden = true
 	return s
 }
 
-// Short gives the setting a letter, too.
+// Short adds a short form of one letter to the setting.
 func (s *Setting) Short(letter string) *Setting {
 	s.letter = letter
 	return s
 }
 
-// Variable is the name of the environment variable that gives the setting.
+// Variable returns the name of the setting's environment variable.
 func (s *Setting) Variable() string {
 	return "BRINGUPD_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
-// Offer gives the setting values from a source, unless it has a better one.
+// Offer records values from a source, unless a source with higher precedence has given some.
 func (s *Setting) Offer(from Source, line string, values ...string) {
 	if from > s.Source {
 		s.Told = Told{from, line, values}
 	}
 }
 
-// Settle takes what the best source said.
+// Settle parses the values from the source with the highest precedence.
 func (s *Setting) Settle() error {
 	for _, value := range s.Given {
 		if err := s.Take(value); err != nil {
@@ -168,7 +168,7 @@ func (s *Setting) Settle() error {
 	return nil
 }
 
-// where shows a value as it was given, on one line.
+// where returns a value as it was given, on one line.
 func (s *Setting) where(value string) string {
 	if s.Source == ByFile {
 		return fmt.Sprintf("%s (%s: %s)", s.line, s.Name, OneLine(value))
@@ -176,7 +176,7 @@ func (s *Setting) where(value string) string {
 	return s.Origin() + "=" + OneLine(value)
 }
 
-// Origin names what gave the value.
+// Origin names the source of the value.
 func (s *Setting) Origin() string {
 	switch s.Source {
 	case ByFile:
@@ -192,10 +192,10 @@ func (s *Setting) Origin() string {
 	}
 }
 
-// List is the settings of one subcommand, in the order of --help.
+// List has the settings of one subcommand, in the order of --help.
 type List []*Setting
 
-// Find returns the setting of that name, nil where there is none.
+// Find returns the setting with the given name, or nil if there is none.
 func (all List) Find(name string) *Setting {
 	if at := slices.IndexFunc(all, func(s *Setting) bool { return s.Name == name }); at >= 0 {
 		return all[at]
@@ -203,27 +203,28 @@ func (all List) Find(name string) *Setting {
 	return nil
 }
 
-// Only returns those to keep.
+// Only returns the settings for which keep returns true.
 func (all List) Only(keep func(*Setting) bool) List {
 	return slices.DeleteFunc(slices.Clone(all), func(s *Setting) bool { return !keep(s) })
 }
 
-// IsFor tells whether the setting has a meaning for a framework.
+// IsFor reports whether the setting applies to a framework.
 func (s *Setting) IsFor(framework string) bool {
 	return s.Framework == "" || s.Framework == framework
 }
 
-// HasVariable tells whether an environment variable may give the setting.
+// HasVariable reports whether the setting can be given by an environment variable.
 func (s *Setting) HasVariable() bool { return !slices.Contains(s.barred, ByVariable) }
 
-// IsMeant tells whether somebody gave the setting for this job: a variable may be set for all of a site.
+// IsMeant reports whether the setting was given for this job. A variable does not count, because it
+// may be set for a whole site.
 func (s *Setting) IsMeant() bool { return s.Source == ByFlag || s.Source == ByFile }
 
-// IsKey tells whether the configuration file may give the setting.
+// IsKey reports whether the setting can be given by the configuration file.
 func (s *Setting) IsKey() bool { return !s.Hidden && !slices.Contains(s.barred, ByFile) }
 
-// Gather settles every setting by its best source. It returns the driver that
-// the configuration file names. The errors of read, which reads that file, are returned as they are.
+// Gather sets every setting from the source with the highest precedence. It returns the driver in
+// the configuration file. Errors of read, which reads that file, are returned unchanged.
 func (all List) Gather(lookup func(string) (string, bool), read func(what, path string) ([]byte, error)) (driver []string, err error) {
 	for _, s := range all {
 		value, _ := lookup(s.Variable())
@@ -248,7 +249,7 @@ func (all List) Gather(lookup func(string) (string, bool), read func(what, path 
 	return driver, nil
 }
 
-// Flags are the settings as the parser of the command line wants them.
+// Flags returns the settings as flags for the command line parser.
 func (all List) Flags() (flags []cli.Flag) {
 	for _, s := range all {
 		flags = append(flags, s)
@@ -256,5 +257,5 @@ func (all List) Flags() (flags []cli.Flag) {
 	return flags
 }
 
-// OneLine keeps what is printed for people on one line.
+// OneLine escapes line ends, so that a text is printed on one line.
 func OneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }

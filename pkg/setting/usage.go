@@ -11,23 +11,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// usageError says that the command line or the configuration is wrong.
+// usageError is an error in the command line or the configuration.
 type usageError struct{ what string }
 
 func (e *usageError) Error() string { return e.what }
 
-// Usagef is an error of who has told the settings.
+// Usagef returns an error in the user's settings.
 func Usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// IsUsage tells whether an error is one of Usagef's.
+// IsUsage reports whether err was made by Usagef.
 func IsUsage(err error) bool {
 	var wrong *usageError
 	return errors.As(err, &wrong)
 }
 
-// OnUsageError turns what the flag parser says into our own sentence.
+// OnUsageError replaces an error of the flag parser by our own message.
 func OnUsageError(c *cli.Context, err error, _ bool) error {
 	said := err.Error()
 	if name, ok := strings.CutPrefix(said, "flag provided but not defined: -"); ok {
@@ -50,8 +50,8 @@ func flagNames(command *cli.Command) (names []string) {
 	return names
 }
 
-// Suggestion names the known word that is nearest to one that isn't, if any is
-// near.
+// Suggestion returns a clause with the known word that is nearest to an unknown one. It returns an
+// empty string if none is near.
 func Suggestion(prefix, word string, known []string) string {
 	best := prose.Nearest(word, known, min(len(word), max(3, len(word)/3)))
 	if best == "" {
@@ -60,8 +60,8 @@ func Suggestion(prefix, word string, known []string) string {
 	return "; the nearest is " + prefix + best
 }
 
-// FlagsFirst puts the flags of a subcommand before its arguments, where people
-// write them behind, too: the parser ends at the first argument.
+// FlagsFirst moves the flags of a subcommand before its arguments, because the parser stops at the
+// first argument.
 func FlagsFirst(command *cli.Command, args []string) []string {
 	var flags, others []string
 	for at := 0; at < len(args); at++ {
@@ -78,7 +78,7 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 	return append(flags, others...)
 }
 
-// takesNext tells whether the value of a flag is the next argument.
+// takesNext reports whether the value of a flag is the next argument.
 func takesNext(command *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, flag := range command.Flags {

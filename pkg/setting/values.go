@@ -11,9 +11,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// The constructors of settings, one for each type of value.
+// The constructors below return settings, one for each type of value.
 
-// Valued is a setting of one value: how it is parsed, and how it is shown.
+// Valued returns a setting of one value, with functions that parse and show it.
 func Valued[T any](name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string) *Setting {
 	return &Setting{
 		Name: name, Shape: shape, Usage: usage,
@@ -28,15 +28,15 @@ func Valued[T any](name, shape string, to *T, parse func(string) (T, error), sho
 	}
 }
 
-// Itself shows a value as what it is.
+// Itself shows a value unchanged.
 func Itself[T any](value T) any { return value }
 
-// Text takes any text.
+// Text accepts any text.
 func Text(name, shape string, to *string, usage string) *Setting {
 	return Valued(name, shape, to, func(value string) (string, error) { return value, nil }, Itself, usage)
 }
 
-// Choice takes one of some words.
+// Choice accepts one of several words.
 func Choice(name string, accepted []string, to *string, usage string) *Setting {
 	s := Valued(name, "WORD", to, func(value string) (string, error) {
 		if !slices.Contains(accepted, value) {
@@ -48,7 +48,8 @@ func Choice(name string, accepted []string, to *string, usage string) *Setting {
 	return s
 }
 
-// Number takes a whole number. A default that is not accepted stands for none.
+// Number accepts a whole number from least to most. A default outside of that range means that
+// there is none.
 func Number(name string, to *int, least, most int, usage string) *Setting {
 	return Valued(name, "N", to, func(value string) (int, error) {
 		n, err := strconv.Atoi(value)
@@ -75,15 +76,14 @@ func Yes(name string, to *bool, usage string) *Setting {
 	}, Itself, usage)
 }
 
-// Words takes a list: a repeated flag, the lines of a variable, or a list in
-// the file.
+// Words accepts a list: a repeated flag, the lines of a variable, or a list in the file.
 func Words(name, shape string, to *[]string, usage string) *Setting {
 	s := Valued(name, shape, to, func(value string) ([]string, error) { return append(*to, value), nil }, Itself, usage)
 	s.Repeats = true
 	return s
 }
 
-// Wait takes a duration, which must have a unit.
+// Wait accepts a duration, which must have a unit.
 func Wait(name string, to *time.Duration, usage string) *Setting {
 	return Valued(name, "TIME", to, func(value string) (time.Duration, error) {
 		parsed, err := time.ParseDuration(value)
@@ -97,17 +97,16 @@ func Wait(name string, to *time.Duration, usage string) *Setting {
 	}, func(d time.Duration) any { return prose.FlagTime(d) }, usage)
 }
 
-// Removed returns the setting of a flag that this release no longer has. A value for it, from
-// whatever source, is refused with instead, a clause that names the replacement. The shape is that
-// of the former value.
+// Removed returns the setting of a flag that this release no longer has. Any value for it is
+// refused with instead, a clause that names the replacement. The shape is that of the former value.
 func Removed(name, shape, instead string) *Setting {
 	s := Foreign(name, shape, func(string) string { return "this flag was removed: " + instead })
 	s.removed = true
 	return s
 }
 
-// Foreign returns the setting of a flag that only other programs have. A value for it is refused with the
-// reason, a clause that names the flag to give in its place.
+// Foreign returns the setting of a flag that only other programs have. Any value for it is refused
+// with the reason, a clause that names the flag to use.
 func Foreign(name, shape string, reason func(value string) string) *Setting {
 	s := &Setting{
 		Name: name, Shape: shape,

@@ -11,20 +11,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Begun is what one look shows of the newest attempt of a launch.
+// Begun is the newest attempt of a launch, as one listing shows it.
 type Begun struct {
-	*Dir        // nil where there is none
-	Attempt int // 0 is the first; -1 where there is none
-	// Over says that its result is there.
+	*Dir        // nil if there is none
+	Attempt int // 0 is the first; -1 if there is none
+	// Over reports that its result is published.
 	Over bool
-	// Control and Nodes are the names there, in order. Of an attempt that is over they
-	// are not looked for.
+	// Control and Nodes are the sorted names there. They are not listed for an attempt that is over.
 	Control, Nodes []string
 }
 
-// Attempts are those of a launch, newest first, as one look at the log directory shows
-// them. place.Run is what the first one is called, to which later ones add "-a" and
-// their number.
+// Attempts returns the attempts of a launch, newest first, from one listing of the log directory.
+// place.Run is the name of the first one, to which later ones add "-a" and their number.
 func (p Place) Attempts(ctx context.Context) ([]Begun, error) {
 	p.Access = p.ready()
 	var names []string
@@ -46,10 +44,10 @@ func (p Place) Attempts(ctx context.Context) ([]Begun, error) {
 	return found, nil
 }
 
-// attemptOf tells by a name whether it may be an attempt's of the launch, and which.
+// attemptOf reports whether a name can be that of an attempt of the launch, and its number.
 func (p Place) attemptOf(name string) (int, bool) {
 	rest, is := strings.CutPrefix(name, p.Run)
-	rest, _, _ = strings.Cut(rest, "+") // see Create; the run's own name may contain one, too
+	rest, _, _ = strings.Cut(rest, "+") // Create may have added this suffix; the run's own name may also contain a "+"
 	if rest == "" {
 		return 0, is
 	}
@@ -58,13 +56,14 @@ func (p Place) attemptOf(name string) (int, bool) {
 	return attempt, is && found && err == nil && attempt > 0 && digits == strconv.Itoa(attempt)
 }
 
-// Newest is the newest attempt of a launch, as Attempts has it.
+// Newest returns the newest attempt of a launch. Its Attempt is -1 if there is none.
 func (p Place) Newest(ctx context.Context) (Begun, error) {
 	p.Access = p.ready()
 	all, err := p.Attempts(ctx)
 	if err != nil {
 		return Begun{}, err
 	}
+	// The newest attempt of this launch is returned; those of other launches are skipped.
 	for _, begun := range all {
 		own, err := p.owns(ctx, &begun)
 		if err != nil {
@@ -77,6 +76,7 @@ func (p Place) Newest(ctx context.Context) (Begun, error) {
 		if err != nil {
 			return Begun{}, err
 		}
+		// Only an attempt that is not over needs further listings.
 		if begun.Over = slices.Contains(names, NameResult); begun.Over {
 			return begun, nil
 		}
@@ -88,7 +88,8 @@ func (p Place) Newest(ctx context.Context) (Begun, error) {
 	return Begun{Attempt: -1}, nil
 }
 
-// owns opens an attempt, and tells whether it is one of this launch.
+// owns opens an attempt, and reports whether it belongs to this launch: another launch may have the
+// same name.
 func (p Place) owns(ctx context.Context, begun *Begun) (bool, error) {
 	d, job, err := p.open(ctx, begun.run)
 	switch {
@@ -101,8 +102,8 @@ func (p Place) owns(ctx context.Context, begun *Begun) (bool, error) {
 	return job.Key == p.Key && job.Size == p.Size, nil
 }
 
-// Results are those of a launch's attempts before one, oldest first; what can't be read
-// is left out.
+// Results returns the results of a launch's attempts before the given one, oldest first. Results
+// that cannot be read are left out.
 func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
 	p.Access = p.ready()
 	all, err := p.Attempts(ctx)
@@ -124,8 +125,8 @@ func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
 	return results, nil
 }
 
-// LastResult reads how the newest attempt has ended of the launch whose first one is called
-// place.Run, whoever started it.
+// LastResult returns the result of the newest attempt of the launch whose first one is called
+// place.Run, even if another launch has the same name.
 func (p Place) LastResult(ctx context.Context) (result Result, err error) {
 	p.Access = p.ready()
 	all, err := p.Attempts(ctx)
@@ -139,7 +140,7 @@ func (p Place) LastResult(ctx context.Context) (result Result, err error) {
 	return d.Result(ctx)
 }
 
-// Result reads how an attempt has ended; the error is errAbsent's where it has not.
+// Result returns the result of an attempt. The error is errAbsent if there is none.
 func (d *Dir) Result(ctx context.Context) (result Result, err error) {
 	names, err := d.Names(ctx, "")
 	if err == nil && !slices.Contains(names, NameResult) {
@@ -151,8 +152,8 @@ func (d *Dir) Result(ctx context.Context) (result Result, err error) {
 	return result, err
 }
 
-// Twin returns a *TwinError if the daemon that has joined as this node runs on this host and is not this
-// process. A listing must have shown its record; one that cannot be read names no daemon.
+// Twin returns a *TwinError if the daemon that has joined as this node runs on this host and is not
+// this process. A listing must have shown its record; a record that cannot be read is ignored.
 func (d *Dir) Twin(ctx context.Context) error {
 	var joined JoinedRecord
 	if err := d.Read(ctx, Nodes, d.NodeName(d.rank, Joined), &joined); err != nil {
@@ -161,7 +162,8 @@ func (d *Dir) Twin(ctx context.Context) error {
 	return d.twin(joined.Header, joined.PID)
 }
 
-// twin returns a *TwinError if the process that has written a record runs on this host and is not this one.
+// twin returns a *TwinError if the process that has written a record runs on this host and is not
+// this one.
 func (d *Dir) twin(by Header, pid int) error {
 	if by.Host != d.host || !process.RunsProgram(pid, by.At) {
 		return nil

@@ -10,14 +10,13 @@ import (
 	"syscall"
 )
 
-// BadNodes is the directory, beside the runs, of what NoteBadNodes writes.
+// BadNodes is the name of the directory in which NoteBadNodes writes, beside the run directories.
 const BadNodes = "bad-nodes"
 
-// NoteBadNodes writes down, a host a line, which nodes were to blame for the
-// end of the run or are not fit for another, and returns where: in a file of the
-// run's name, so that those of a job's attempts stand side by side. It is for who
-// starts the job again.
-// The first one who notes them for a run is right.
+// NoteBadNodes records the nodes that caused the end of the run, or are not fit for another one,
+// one host per line, and returns the path of the file. The file has the run's name, so that those
+// of a job's attempts are side by side. It is for scripts that start the job again. The first
+// record for a run wins.
 func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, err error) {
 	dir := filepath.Join(filepath.Dir(d.path), BadNodes)
 	path = filepath.Join(dir, d.run)
@@ -37,8 +36,9 @@ func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, er
 	return path, err
 }
 
-// trustOld refuses a directory beside the runs that a stranger may have made when others could still write to the log
-// directory. One that a listing does not show yet is a peer's, made just now.
+// trustOld refuses a directory beside the runs that another user may have made while others could
+// write to the log directory. A directory that a listing does not show yet was made by a peer just
+// now.
 func (d *Dir) trustOld(dir string) error {
 	names, err := d.via.Share.List(filepath.Dir(dir), nil)
 	if err != nil || !slices.Contains(names, filepath.Base(dir)) {
@@ -47,7 +47,7 @@ func (d *Dir) trustOld(dir string) error {
 	facts, err := d.via.Share.Look(dir)
 	switch {
 	case err != nil:
-		return nil // the write that follows explains it
+		return nil // the write that follows reports the error
 	case !facts.Mode.IsDir():
 		return syscall.ENOTDIR
 	default:

@@ -11,9 +11,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// guarded makes calls into the share from a goroutine of their own and gives
-// them up when ctx ends: the goroutine of a call that never returns is the one
-// thing here that nobody waits for, because the kernel won't let go of it.
+// guarded makes a call to the shared file system in a goroutine of its own, and abandons it when
+// ctx ends. The goroutine of a call that never returns is the only one that no code waits for,
+// because the kernel does not release it. The meter records the call as pending under the names op
+// and path, which the error also mentions.
 func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
 	if ctx.Err() != nil {
 		var none T
@@ -22,8 +23,7 @@ func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() 
 	return begun(ctx, m, op, path, call)
 }
 
-// begun is guarded for calls that are made in any case, also where ctx ends
-// first.
+// begun is like [guarded], but always makes the call, even if ctx has ended.
 func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
 	begin := time.Now()
 	asked := m.begin(op, path)
@@ -37,24 +37,22 @@ func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T
 	return value, err
 }
 
-// do is guarded for calls that return nothing.
+// do is like [guarded], for calls that return nothing.
 func do(ctx context.Context, m *Meter, op, path string, call func() error) error {
 	_, err := guarded(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
 const (
-	// againTries is how often something is asked for whose answer says nothing
-	// for good, and againPause the pause before the second time, which doubles up
-	// to longestAgain: a third of a second in all. A share that fails one call in
-	// twenty so refuses a record less than once in a hundred thousand.
+	// againTries is the maximum number of tries after errors that may be temporary. againPause is the
+	// first pause, which doubles up to longestAgain. All pauses together take a third of a second. If
+	// a file system fails one call in twenty, less than one record in a hundred thousand is lost.
 	againTries   = 9
 	againPause   = 10 * time.Millisecond
 	longestAgain = 50 * time.Millisecond
 )
 
-// again repeats what may be done twice while the share's answer is one that
-// goes away by itself.
+// again makes a call, and repeats it while its error is temporary. The call must be idempotent.
 func (a Access) again(do func() error) error {
 	wait := againPause
 	for try := 1; ; try++ {
@@ -68,7 +66,7 @@ func (a Access) again(do func() error) error {
 	}
 }
 
-// asked is guarded for a question, which is repeated while again repeats it.
+// asked is like [guarded], for a query. It is repeated while its error is temporary.
 func asked[T any](ctx context.Context, a Access, op, path string, call func() (T, error)) (T, error) {
 	return guarded(ctx, a.Meter, op, path, func() (value T, err error) {
 		err = a.again(func() error {
@@ -79,20 +77,20 @@ func asked[T any](ctx context.Context, a Access, op, path string, call func() (T
 	})
 }
 
-// names returns, in order, the names that one look at a directory shows.
+// names returns the sorted names of one listing of a directory.
 func (a Access) names(ctx context.Context, path string, vet func(Facts) error) ([]string, error) {
 	names, err := asked(ctx, a, "list", path, func() ([]string, error) { return a.Share.List(path, vet) })
 	slices.Sort(names)
 	return names, err
 }
 
-// change is Share.Change of what may be changed twice. It repeats the call as again does.
+// change calls Share.Change for an idempotent change, and repeats it while its error is temporary.
 func (a Access) change(how Change, from, to string) error {
 	return a.again(func() error { return a.Share.Change(how, from, to) })
 }
 
-// write is Share.Write of a name that nobody else makes. It repeats the call as again does, without
-// what a try before has left.
+// write calls Share.Write for a name that no other process creates. While the error is temporary,
+// it removes what the failed call has left and tries again.
 func (a Access) write(path string, data []byte, durable bool) error {
 	tried := false
 	return a.again(func() error {
@@ -101,18 +99,17 @@ func (a Access) write(path string, data []byte, durable bool) error {
 		}
 		err := a.Share.Write(path, data, durable)
 		if tried && errors.Is(err, os.ErrExist) {
-			return errAbsent // the remove has failed in passing
+			return errAbsent // the remove has failed temporarily
 		}
 		tried = true
 		return err
 	})
 }
 
-// tidy removes what nobody will look at, if it can.
+// tidy removes a name that is not needed any more, if possible.
 func (a Access) tidy(path string) { _ = a.change(Remove, "", path) }
 
-// makeOwn makes a directory that nobody else makes, or that anybody may make:
-// where it is there, it is good.
+// makeOwn makes a directory. An existing directory is no error.
 func (a Access) makeOwn(path string) error {
 	if err := a.change(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
 		return err
@@ -120,8 +117,8 @@ func (a Access) makeOwn(path string) error {
 	return nil
 }
 
-// draft writes a temporary. The first one of this node tells the time of the share
-// where it is stamped.
+// draft writes a temporary file. If stamped is set, the first such file of this node is used to
+// determine the offset of the server's clock.
 func (a Access) draft(path string, data []byte, durable, stamped bool) error {
 	began := time.Now()
 	err := a.write(path, data, durable)
@@ -131,10 +128,10 @@ func (a Access) draft(path string, data []byte, durable, stamped bool) error {
 	return err
 }
 
-// draftName returns a name for a temporary in dir that nobody can guess and no other writer uses.
+// draftName returns an unpredictable, unique name for a temporary file in dir.
 func draftName(dir, name string) string { return dir + "/." + name + "." + newTag() }
 
-// settle has the names in dir survive a crash of the server, where that is wanted.
+// settle makes the names in dir durable if durable is set: they survive a crash of the server.
 func (a Access) settle(dir string, durable bool) error {
 	if !durable {
 		return nil
@@ -156,13 +153,13 @@ func (a Access) writeWhole(dir, name string, data []byte, durable bool) error {
 	return a.settle(dir, durable)
 }
 
-// renameOwn renames what this daemon alone has made and knows the name of. A
-// request that was repeated after a lost reply answers "no such file" though
-// the first one worked: that from is gone says so, and that to is there.
+// renameOwn renames a file that only this daemon knows. If the kernel repeats a request because its
+// reply was lost, the answer is "no such file" although the first request has succeeded. In this
+// case the old name is missing and the new name exists, and renameOwn returns nil.
 //
-// Once is not enough: a share that says "no such file" in passing may say so
-// of from twice. A client that does not know of to for a while is believed when
-// all tries have come to the same.
+// One query is not enough: a file system that temporarily answers "no such file" may do so twice.
+// If this client does not see the new name for a while, renameOwn also returns nil when all tries
+// have found that the old name is missing.
 func (a Access) renameOwn(from, to string) error {
 	gone := 0
 	err := a.again(func() error {
@@ -182,19 +179,18 @@ func (a Access) renameOwn(from, to string) error {
 	return err
 }
 
-// lacks tells whether the share says that there is no such file.
+// lacks reports whether the file system answers that there is no such file.
 func (a Access) lacks(path string) bool {
 	_, err := a.Share.Look(path)
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// writeFirst makes name appear in dir with data in it, or returns ErrTaken where
-// it is there.
+// writeFirst makes name appear in dir with data in it, or returns ErrTaken if it exists.
 //
-// A link is exclusive where a rename is not: it would hide the first. A share
-// without links is asked for a listing before a durable record, which leaves a
-// moment for two; the others are in a directory that is too large to be listed by
-// all, and of these the last one wins.
+// It uses a hard link, which fails if the name exists, whereas a rename would replace the first
+// file. On a file system without links, it lists the directory before it renames a durable record,
+// which leaves a short window for two writers. For other records the last writer wins, because
+// their directory is too large to be listed by all nodes.
 func (a Access) writeFirst(dir, name string, data []byte, durable bool) error {
 	temporary := draftName(dir, name)
 	defer a.tidy(temporary)
@@ -218,8 +214,7 @@ func (a Access) writeFirst(dir, name string, data []byte, durable bool) error {
 	return a.settle(dir, durable)
 }
 
-// renameFirst is renameOwn, but where a listing shows name: then it returns
-// os.ErrExist.
+// renameFirst is like renameOwn, but returns os.ErrExist if a listing shows name.
 func (a Access) renameFirst(dir, temporary, name string) error {
 	var names []string
 	err := a.again(func() (err error) {

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// ErrTaken says that somebody else has published the record before.
+// ErrTaken reports that another process has published the record before.
 var ErrTaken = errors.New("the record is there already")
 
 var (
-	// errAbsent says that a record is not there yet, is not whole yet, or is
-	// another attempt's: all three mean "look again later".
+	// errAbsent reports that a record does not exist yet, is incomplete, or belongs to another
+	// attempt: in all cases it should be read again later.
 	errAbsent = errors.New("no such record of this attempt")
-	// errNotDir says that something is there that is not a directory.
+	// errNotDir reports that a name exists but is not a directory.
 	errNotDir = errors.New("it is not a directory")
 )
 
-// DirError says why a log or run directory can't be used, and what could.
+// DirError explains why a log or run directory cannot be used, and what could be used instead.
 type DirError struct {
-	Path string // the directory meant
-	Host string // the node that saw it
-	Seen string // what was found
-	Mend string // what would be accepted
+	Path string // the directory that was to be used
+	Host string // the node that reports it
+	Seen string // the problem that was found
+	Mend string // the remedy
 }
 
 func (e *DirError) Error() string {
@@ -33,7 +33,7 @@ func (e *DirError) Error() string {
 	return text + ": " + e.Mend
 }
 
-// TwinError says that another daemon of the same run and node runs on this host.
+// TwinError reports that another daemon of the same run and node runs on this host.
 type TwinError struct {
 	Run, Host string
 	Rank, PID int
@@ -44,12 +44,12 @@ func (e *TwinError) Error() string {
 		e.Run, e.Rank, e.PID, e.Host)
 }
 
-// StallError says that a call into the share had not returned when the caller
-// stopped waiting. The call may still be under way.
+// StallError reports that a call to the file system had not returned when the caller stopped
+// waiting. The call may still be in progress.
 type StallError struct {
 	Op    string
 	Path  string
-	After time.Duration // 0 where there was no time left to call at all
+	After time.Duration // 0 if there was no time to make the call
 	Cause error         // why the caller stopped waiting
 }
 
@@ -61,10 +61,10 @@ func (e *StallError) Error() string {
 		e.Op, e.Path, e.After.Round(time.Millisecond), e.Cause)
 }
 
-// Unwrap returns why the caller stopped waiting.
+// Unwrap returns the reason why the caller stopped waiting.
 func (e *StallError) Unwrap() error { return e.Cause }
 
-// Stalled tells whether an error is that of a call that has not returned.
+// Stalled reports whether an error is or wraps a *StallError.
 func Stalled(err error) bool {
 	_, is := errors.AsType[*StallError](err)
 	return is

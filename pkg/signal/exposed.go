@@ -14,31 +14,33 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// byInode are the FUSE file systems that find an open directory by its inode, as the kernel's own do.
-// Others may go by path, as sshfs, rclone and s3fs do: for them, whatever has a directory's path is the directory.
+// byInode are FUSE file systems that identify an open directory by its inode, like the kernel's
+// own. Others, such as sshfs, rclone and s3fs, may use paths: if another directory is renamed to
+// the path of an open one, they use the other directory.
 var byInode = []string{"fuse.glusterfs", "fuse.mfs", "fuse.ceph-fuse", "fuse.juicefs"}
 
-// Exposure says how another user could put a directory of theirs in place of one that is in use. It is empty if no
-// other user can, as far as this node sees. On most file systems that is so whatever the directories above allow,
-// because a daemon keeps its directory open.
+// Exposure describes how another user could replace a directory that is in use. It is empty if no
+// other user can do so, as far as this node knows. On most file systems the permissions of the
+// directories above do not matter, because a daemon keeps its directory open.
 type Exposure struct {
-	Seen string // what makes it possible, as a clause
-	Mend string // what prevents it
+	Seen string // the reason, as a clause
+	Mend string // the remedy
 }
 
-// Exposure returns that of the run directory. It is empty, too, if the share does not answer before ctx ends.
+// Exposure returns the exposure of the run directory. It is also empty if the file system does not
+// answer before ctx ends.
 func (d *Dir) Exposure(ctx context.Context) Exposure {
 	found, _ := guarded(ctx, d.via.Meter, "look above", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
 	return found
 }
 
-// ExposureOf returns that of the directory at path.
+// ExposureOf returns the exposure of the directory at path.
 func ExposureOf(path string) Exposure {
 	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil || len(mounts) == 0 {
 		return Exposure{}
 	}
-	// Of mounts on the same path, the last one is seen.
+	// If several file systems are mounted on the same path, the last one is visible.
 	mount := mounts[0]
 	for _, m := range mounts {
 		if len(m.Mountpoint) >= len(mount.Mountpoint) {
@@ -56,14 +58,14 @@ func ExposureOf(path string) Exposure {
 	return found
 }
 
-// ExposureAbove returns that of a path that is used as a path, whatever file system it is on: other users must not be
-// able to rename any directory above it.
+// ExposureAbove returns the exposure of a path that is resolved again at each use, on any file
+// system: other users must not be able to rename a directory above it.
 func ExposureAbove(path string) Exposure {
 	unknown := OverflowUser("/")
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
 		if err != nil {
-			return Exposure{} // a parent that cannot be seen cannot be judged
+			return Exposure{} // the permissions of a parent that is not visible are unknown
 		}
 		mode, owner := info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid)
 		switch {
@@ -84,10 +86,12 @@ func ExposureAbove(path string) Exposure {
 	}
 }
 
-// OverflowUser returns the user id by which this user namespace shows every user that it does not know, root of the
-// machine among them, by the files below root. It returns -1 outside of user namespaces, where all users are known.
+// OverflowUser returns the user id by which this user namespace shows all users that it does not
+// map, including root of the machine, according to the files below root. It returns -1 outside of
+// user namespaces, where all users are known.
 func OverflowUser(root string) int {
-	// A kernel without user namespaces has no such file. The initial namespace maps all ids to themselves.
+	// A kernel without user namespaces has no such file. The initial namespace maps all ids to
+	// themselves.
 	mapped, _ := os.ReadFile(filepath.Join(root, "proc/self/uid_map"))
 	if fields := strings.Fields(string(mapped)); len(fields) == 0 || slices.Equal(fields, []string{"0", "0", "4294967295"}) {
 		return -1

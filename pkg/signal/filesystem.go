@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// FileSystem is what statfs says a directory lies on.
+// FileSystem is the file system of a directory, according to statfs.
 type FileSystem struct {
 	Name  string
-	Local bool // known to live on one machine alone
+	Local bool // known to exist on one machine only
 }
 
-// fileSystems names the ones worth telling apart, by the magic numbers of
-// linux/magic.h and the file systems' own sources.
+// fileSystems has the known file systems, by the magic numbers in linux/magic.h and in their own
+// sources.
 var fileSystems = map[int64]FileSystem{
 	0xEF53:     {"ext4", true},
 	0x58465342: {"xfs", true},
@@ -41,13 +41,12 @@ func fileSystemOf(path string) (FileSystem, error) {
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return FileSystem{}, err
 	}
-	// Type is signed, and 32 bits wide on some machines.
+	// Type is signed, and has 32 bits on some machines.
 	magic := stat.Type & 0xFFFFFFFF
 	return cmp.Or(fileSystems[magic], FileSystem{Name: fmt.Sprintf("0x%x", magic)}), nil
 }
 
-// named returns what is known of the file system of that name, as a record
-// tells it.
+// named returns the file system with this name, which comes from a record.
 func named(name string) FileSystem {
 	for _, known := range fileSystems {
 		if known.Name == name {
@@ -57,22 +56,22 @@ func named(name string) FileSystem {
 	return FileSystem{Name: name}
 }
 
-// Space is the room on a file system, in bytes and in files. A quota is not in
-// it: few file systems show one so.
+// Space is the size of a file system and its free space, in bytes and in files. It does not include
+// quotas, which few file systems report in this way.
 type Space struct {
 	Size      uint64
-	Free      uint64 // for those who are not root
-	Files     uint64 // how many it can hold; 0 where there is no such number
+	Free      uint64 // for other users than root
+	Files     uint64 // maximum number of files; 0 if there is no such number
 	FreeFiles uint64
 }
 
-// Space returns what room the share has. It is one call, and the same for all
-// nodes: the head alone asks.
+// Space returns the size and the free space of the shared file system. It is one call with the same
+// result on all nodes, so only the head makes it.
 func (d *Dir) Space(ctx context.Context) (Space, error) {
 	return guarded(ctx, d.via.Meter, "ask for the space of", d.path, func() (Space, error) { return d.via.Share.Space(d.path) })
 }
 
-// SpaceOf returns what room the file system of a path has.
+// SpaceOf returns the size and the free space of the file system of a path.
 func SpaceOf(path string) (Space, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(path, &stat); err != nil {

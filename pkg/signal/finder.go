@@ -17,18 +17,17 @@ type Finder struct {
 	place Place
 	pace  Pace
 	begun time.Time
-	// meant tells by the name, accept by the record, which run is looked for.
+	// The function meant selects candidates by name, and accept selects by the job record.
 	meant  func(name string) bool
 	accept func(ctx context.Context, d *Dir, job Job) (bool, error)
-	// refused are names of other runs, which need not be read again.
+	// refused are names of other runs, which are not read again.
 	refused map[string]bool
 	met     bool // the log directory was seen, and is safe
 	looks   int
-	failed  error // of the newest look
+	failed  error // error of the newest poll
 }
 
-// NewFinder returns a finder of the run directory that the head of the same
-// launch makes.
+// NewFinder returns a finder of the run directory of the same launch's head.
 func NewFinder(p Place) *Finder {
 	f := newFinder(p)
 	f.meant = func(name string) bool { return name == p.Run || strings.HasPrefix(name, p.Run+"+") }
@@ -36,8 +35,8 @@ func NewFinder(p Place) *Finder {
 	return f
 }
 
-// NewStepFinder returns a finder of a run of another step of the same job that
-// waits for sandboxes and is not over. place's Run, Key and Size don't count.
+// NewStepFinder returns a finder of a run of another step of the same job that waits for sandboxes
+// and is not over. place's Run, Key and Size are ignored.
 func NewStepFinder(p Place, job string, restart int) *Finder {
 	p.Run = ""
 	f := newFinder(p)
@@ -59,15 +58,14 @@ func NewStepFinder(p Place, job string, restart int) *Finder {
 }
 
 const (
-	// findLook is by how much each node of the job lengthens the pause between
-	// the first two looks.
+	// findLook is the time by which each node of the job extends the pause between the first two
+	// polls.
 	findLook = 50 * time.Microsecond
-	// headCalls is how many times as long as a worker's look the head needs until
-	// the directory is there: it makes 16 calls, and a look is 6. An earlier look
-	// is in vain.
+	// headCalls is how many times longer the head needs to make the directory than a worker needs for
+	// a poll: 16 calls against 6. An earlier second poll would be useless.
 	headCalls = 3
-	// slowHead bounds that estimate, which comes from one look that may have been
-	// slow because all looked at once.
+	// slowHead is the maximum estimate of the time that the head needs. The estimate is based on one
+	// poll, which may have been slow because all nodes polled at once.
 	slowHead = 250 * time.Millisecond
 )
 
@@ -78,10 +76,9 @@ func newFinder(p Place) *Finder {
 	return &Finder{place: p, pace: pace, begun: time.Now(), refused: make(map[string]bool)}
 }
 
-// Find looks until it sees the run directory, reads the job and returns both.
-// A *DirError says that the log directory can't be used on this node; otherwise
-// it waits as long as ctx does, and the error wraps ctx's cause and tells of a
-// look that failed.
+// Find polls until it sees the run directory, reads the job record and returns both. A *DirError
+// reports that the log directory cannot be used on this node. Otherwise it waits until ctx ends;
+// the error then wraps ctx's cause and reports a failed poll.
 func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 	for again := false; ; {
 		begin := time.Now()
@@ -94,7 +91,7 @@ func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 		}
 		waited := time.Since(f.begun)
 		if again = f.failed != nil && !again; again {
-			waited = 0 // what fails in passing is mostly well a moment later
+			waited = 0 // temporary errors usually disappear quickly
 		}
 		head := min(headCalls*time.Since(begin), slowHead)
 		if !pause.For(ctx, f.pace.next(waited, head, f.place.Jitter())) {
@@ -111,11 +108,11 @@ func (f *Finder) gaveUp(ctx context.Context) error {
 	return fmt.Errorf("%w (the last look at %s: %v)", cause, f.place.LogDir, errno(f.failed))
 }
 
-// Waited tells whether the run directory was not there at the first look.
+// Waited reports whether the run directory was missing at the first poll.
 func (f *Finder) Waited() bool { return f.looks > 1 }
 
-// FileSystem returns what the log directory lies on, as this node sees it; its
-// zero value where it can't be told before ctx ends.
+// FileSystem returns the file system of the log directory, as this node sees it. It returns the
+// zero value if that is unknown when ctx ends.
 func (f *Finder) FileSystem(ctx context.Context) FileSystem {
 	kind, err := f.place.fileSystem(ctx)
 	if err != nil || !f.met {
@@ -149,8 +146,7 @@ func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
 	return nil, Job{}, errAbsent
 }
 
-// read opens a run directory. Its error is errOther where it is not the one that
-// is looked for.
+// read opens a run directory. It returns errOther if this is not the run that the finder looks for.
 func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
 	d, job, err := f.place.open(ctx, name)
 	if err != nil {
@@ -163,7 +159,7 @@ func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
 	return d, job, err
 }
 
-// Ended tells whether the run has ended or is about to: its end is published.
+// Ended reports whether the end of the run is published: the run has ended or is about to end.
 func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	names, err := d.Names(ctx, Control)
 	if passing(err) {
@@ -176,9 +172,9 @@ func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	return l.Has(NameDrain) || l.Has(NameOver) || len(l.Aborts()) > 0, nil
 }
 
-// RankOf returns the rank whose node has joined the run from a host, once there is
-// one. guess is looked at first. It is for a daemon that the launcher has told the
-// ranks of another step. The error is that of a wait which ctx has ended.
+// RankOf waits until a node has joined the run from a host, and returns the node's index. It reads
+// the record of the node guess first. It is for a daemon that only knows the node indices of
+// another step. If ctx ends, it returns an error like that of Watch.Wait.
 func (d *Dir) RankOf(ctx context.Context, host string, guess int) (int, error) {
 	found, read := -1, make(map[int]bool)
 	err := d.Await(ctx, Nodes, func(l Listing) bool {
@@ -192,7 +188,7 @@ func (d *Dir) RankOf(ctx context.Context, host string, guess int) (int, error) {
 			}
 			var joined JoinedRecord
 			if d.Read(ctx, Nodes, d.NodeName(rank, Joined), &joined) != nil {
-				return false // the next look shows it again
+				return false // the next poll shows it again
 			}
 			if read[rank] = true; joined.Host == host {
 				found = rank

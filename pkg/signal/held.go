@@ -14,16 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldDirs are directories that stay open after they have been verified. A path below one is resolved from its
-// descriptor: another user who may rename it, or a directory above it, cannot put other files in place of ours.
+// heldDirs are directories that stay open after they have been verified. Paths below them are
+// resolved from their descriptors: another user who can rename such a directory, or one above it,
+// cannot replace our files.
 //
-// A file system that goes by path on its own, as sshfs does, is not protected by this: see Exposure.
+// A file system that works with paths, such as sshfs, is not protected by this: see Exposure.
 type heldDirs struct {
 	mu   sync.Mutex
 	dirs []*heldDir // guarded by mu; never removed
 }
 
-// heldDir is one of them. Its file is closed when nothing refers to it any more.
+// heldDir is a directory that stays open. Its file is closed when the garbage collector finds that
+// it is not referenced any more.
 type heldDir struct {
 	path string
 	file *os.File
@@ -36,7 +38,7 @@ func (h *heldDirs) add(path string, file *os.File, vet func(Facts) error) {
 	h.dirs = append(h.dirs, &heldDir{path: filepath.Clean(path), file: file, vet: vet})
 }
 
-// above returns the held directory that path is or is in. It returns nil if there is none.
+// above returns the held directory that contains path or is path. It returns nil if there is none.
 func (h *heldDirs) above(path string) *heldDir {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,13 +50,13 @@ func (h *heldDirs) above(path string) *heldDir {
 	return nil
 }
 
-// relative is a path as the at-calls of the kernel take it.
+// relative is a path for system calls such as openat.
 type relative struct {
 	fd   int    // a directory, or unix.AT_FDCWD
 	name string // the path from there
 }
 
-// relative returns a path as seen from the held directory above it, if there is one.
+// relative returns a path relative to the held directory above it, if there is one.
 func (h *heldDirs) relative(path string) relative {
 	dir := h.above(path)
 	if dir == nil {
@@ -67,7 +69,7 @@ func (h *heldDirs) relative(path string) relative {
 	return relative{int(dir.file.Fd()), name}
 }
 
-// path returns the same path for a call that takes no descriptor. It needs /proc.
+// path returns a path for a call that accepts no descriptor. It needs /proc.
 func (r relative) path() string {
 	if r.fd == unix.AT_FDCWD {
 		return r.name
@@ -75,7 +77,7 @@ func (r relative) path() string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", r.fd, r.name)
 }
 
-// stat describes what has the path. It follows no link.
+// stat returns the attributes of the path. It follows no link.
 func (r relative) stat() (os.FileInfo, error) {
 	fd, err := unix.Openat(r.fd, r.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,7 +88,7 @@ func (r relative) stat() (os.FileInfo, error) {
 	return file.Stat()
 }
 
-// remove removes what has the path and, if it is a directory, all in it. It is no error if there is nothing.
+// remove removes the path and, if it is a directory, everything in it. A missing path is no error.
 func (r relative) remove() error {
 	err := unix.Unlinkat(r.fd, r.name, 0)
 	switch err {
@@ -99,14 +101,14 @@ func (r relative) remove() error {
 	}
 }
 
-// at makes a call into the share whose paths are relative to the held directories. If the descriptor of the one above
-// path has become useless (the server or the mount has begun anew), the directory is opened by its path and verified
-// again, and the call is repeated once.
+// at makes a call whose paths are relative to the held directories. If the descriptor of the one
+// above path has become invalid (because the server or the mount was restarted), the directory is
+// opened by its path and verified again, and the call is repeated once.
 func (d disk) at(op Op, path string, call func() error) error {
 	defer runtime.KeepAlive(d.held)
 	uninterrupted := func() error {
 		for {
-			if err := call(); err != unix.EINTR { // FUSE returns it if a signal comes meanwhile
+			if err := call(); err != unix.EINTR { // FUSE returns it if a signal arrives meanwhile
 				return err
 			}
 		}
@@ -126,7 +128,7 @@ func (d disk) at(op Op, path string, call func() error) error {
 	return err
 }
 
-// reopen opens a held directory by its path, verifies it, and has its descriptor refer to it from now on.
+// reopen opens a held directory by its path, verifies it, and replaces its descriptor.
 func (d disk) reopen(dir *heldDir) error {
 	file, err := called(d, OpOpen, dir.path, func() (*os.File, error) {
 		return os.OpenFile(dir.path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)

@@ -9,11 +9,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// hint returns a channel that says "look now" when the kernel saw a name
-// appear in the directory, and a function that ends the hints. Only a local
-// file system (several daemons on one machine) tells: a mount never hears of
-// what other clients did, so none is asked there. A kernel that refuses costs
-// time, never correctness.
+// hint returns a channel that receives a value when the kernel has seen a name appear in the
+// directory, and a function that ends the hints. If local is false, the channel receives nothing:
+// hints work only on a local file system (several daemons on one machine), because a mount never
+// reports changes by other clients. If the kernel refuses the watch, changes are seen later, by
+// polls, but the result is the same.
 func hint(path string, local bool) (<-chan struct{}, func()) {
 	hints := make(chan struct{}, 1)
 	if !local {
@@ -35,8 +35,8 @@ func hint(path string, local bool) (<-chan struct{}, func()) {
 	}
 }
 
-// relay turns what the kernel tells into hints, until the watcher is closed. That
-// it could not tell all (a queue that was full) is one, too.
+// relay converts the kernel's events to hints until the watcher is closed. An overflow of the event
+// queue is also a hint.
 func relay(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 	for {
 		select {
@@ -48,7 +48,7 @@ func relay(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 			if !open {
 				return
 			}
-			// What happens to temporaries is noise: a record's birth is a rename.
+			// Events of temporaries are ignored: a record appears by a rename.
 			if !event.Has(fsnotify.Create) || filepath.Base(event.Name)[0] == '.' {
 				continue
 			}

@@ -13,53 +13,53 @@ import (
 	"syscall"
 )
 
-// Keeper brings the logs that a service writes on its node's own disk to the run
-// directory, so that they outlive the private directory they are in. It is safe for
-// concurrent use, but one round at a time is made.
+// Keeper copies the logs that a service writes to its node's local disk into the run directory,
+// because its private directory is removed. It is safe for concurrent use, but makes one round at a
+// time.
 type Keeper struct {
 	via      Access
 	from, to string
-	turn     chan struct{} // held by the round that is being made, which may hang
+	turn     chan struct{} // held by the present round, which may hang
 	open     func(path string) (*os.File, error)
 
-	made  bool // the directory it keeps them in
+	made  bool // the destination directory exists
 	bytes int64
 	files map[fileID]*keptFile
-	next  int // how many files have been seen
+	next  int // number of files seen
 }
 
-// fileID is what stays of a file that is renamed.
+// fileID identifies a file even if it is renamed.
 type fileID struct{ device, inode uint64 }
 
-// keptFile is how far a file is kept.
+// keptFile is the state of a file that is copied.
 type keptFile struct {
-	name   string // it is kept under; that of the file when it was first seen
-	seen   int    // the files are gone through in the order in which they were seen
+	name   string // the name of the copy: that of the file when it was first seen
+	seen   int    // files are handled in the order in which they were first seen
 	offset int64
 }
 
-// KeepLimits bound a round of a Keeper.
+// KeepLimits are the limits of a Keeper's round.
 type KeepLimits struct {
-	Tail  int64 // of what is new in a file, at most so many bytes of its end
-	Total int64 // of all files; what is left waits for the next round
-	Last  bool  // it is the last round: made however much was kept before, and of what is too long the end is kept
+	Tail  int64 // maximum number of new bytes of a file, from its end
+	Total int64 // maximum number of bytes of all files; the rest waits for the next round
+	Last  bool  // the last round: it is made regardless of earlier ones, and of a long file the end is kept
 }
 
 const (
-	// keepFiles bounds how many files are kept of a directory.
+	// keepFiles is the maximum number of files that are copied from a directory.
 	keepFiles = 4096
-	// keepDepth is how many levels of directories below it are looked into.
+	// keepDepth is the number of levels of subdirectories that are searched.
 	keepDepth = 3
-	// keepBytes bounds what is kept of a directory in all: a share is no place for
-	// logs that grow and grow.
+	// keepBytes is the maximum total size of the copies: a shared file system is no place for logs
+	// that grow without limit.
 	keepBytes = 1 << 30
-	// keepLeast is how many bytes each file gets of a round, however many there are.
+	// keepLeast is the number of bytes that each file gets in a round, for any number of files.
 	keepLeast = 64 << 10
 )
 
-// Keeper returns what keeps the files in a node-local directory in Logs, in a directory
-// of that name. A file of a directory below has that one's name and a dot before its
-// own. Links, sockets and all else that is no file are left out.
+// Keeper returns a keeper that copies the files in the local directory from to a directory with the
+// given name in Logs. The name of a file in a subdirectory is prefixed with that of the
+// subdirectory and a dot. Links, sockets and other special files are skipped.
 func (d *Dir) Keeper(from, name string) *Keeper {
 	return &Keeper{
 		via: d.via, from: from, to: filepath.Join(d.path, Logs, name),
@@ -71,17 +71,18 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
 
-// Round appends what is new in the files since the last round. A file that was renamed,
-// as by a rotation, goes on where it is kept; a line tells where something was left out.
-// It gives up when ctx ends. Where a file can't be read, its error tells of the first such
-// one when the others are kept; where the share takes nothing, all waits for the next round.
+// Round appends what is new in the files since the last round. A file that was renamed, for example
+// by a rotation, continues in its copy; a line marks omitted data. It returns when ctx ends. If a
+// file cannot be read, the others are copied, and the error reports the first such file. If the
+// shared file system accepts nothing, everything waits for the next round.
 func (k *Keeper) Round(ctx context.Context, limits KeepLimits) error {
 	select {
 	case k.turn <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("cannot copy %s: the copying before has not ended: %w", k.from, context.Cause(ctx))
 	}
-	// A meter of its own: where the disk hangs, the share is not to be suspected.
+	// The separate meter ensures that a local disk that hangs is not reported as an unresponsive
+	// shared file system.
 	return do(ctx, new(Meter), "copy to", k.to, func() error {
 		defer func() { <-k.turn }()
 		return k.round(ctx, limits)
@@ -99,6 +100,7 @@ func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
 		}
 		k.made = true
 	}
+	// The limit of the round is shared by all files with new data.
 	each := max(keepLeast, limits.Total/int64(len(found)))
 	left := limits.Total
 	var unread error
@@ -119,7 +121,7 @@ func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
 			continue
 		}
 		tail, most := limits.Tail, min(each, left)
-		if limits.Last { // there is no next round for the rest: the end tells more
+		if limits.Last { // there is no next round for the rest, and the end has more information
 			tail = min(tail, most)
 		}
 		n, err := k.extend(in, file, tail, most)
@@ -133,15 +135,15 @@ func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
 	return unread
 }
 
-// foundFile is a file with something new in it.
+// foundFile is a file with new data.
 type foundFile struct {
 	path string
 	size int64
 	kept *keptFile
 }
 
-// look returns the files that have something new in them, in the order in which they were
-// first seen: what is older of a log that was rotated comes before what is newer.
+// look returns the files with new data, in the order in which they were first seen: the older part
+// of a rotated log comes before the newer one.
 func (k *Keeper) look() ([]foundFile, error) {
 	root, err := filepath.EvalSymlinks(k.from) // Ray's newest session is a link
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,8 +182,8 @@ func (k *Keeper) look() ([]foundFile, error) {
 	return found, err
 }
 
-// known returns how far a file is kept. One that has become shorter, or has a name that
-// no rotation gives, is another one.
+// known returns the state of a file. A file that has become shorter, or has a name that a rotation
+// would not give it, counts as a new one.
 func (k *Keeper) known(name string, info fs.FileInfo) (*keptFile, fileID) {
 	stat := info.Sys().(*syscall.Stat_t)
 	id := fileID{device: stat.Dev, inode: stat.Ino}
@@ -193,14 +195,15 @@ func (k *Keeper) known(name string, info fs.FileInfo) (*keptFile, fileID) {
 	return kept, id
 }
 
-// rotated tells whether a file of one name may have got another by a rotation, as
-// "raylet.out" gets "raylet.out.1" and "raylet.1.out".
+// rotated reports whether a rotation may have renamed a file, for example "raylet.out" to
+// "raylet.out.1" or "raylet.1.out".
 func rotated(from, to string) bool {
 	stem, _, _ := strings.Cut(from, ".")
 	return strings.HasPrefix(to, stem)
 }
 
-// extend appends what is new in a file, most bytes of it, and returns how many were.
+// extend appends the new data of a file to its copy, limited to `most` bytes, and returns the
+// number of bytes. If there are more than tail new bytes, it skips the older ones.
 func (k *Keeper) extend(in io.ReaderAt, file foundFile, tail, most int64) (n int64, err error) {
 	out, err := k.via.Share.Extend(filepath.Join(k.to, file.kept.name))
 	if err != nil {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Listing is what one look at a directory showed. It never changes, and may be
-// asked from several goroutines: what it answers is the caller's own.
+// Listing is the result of one poll of a directory. It never changes, and is safe for concurrent
+// use; callers own the results of its methods.
 type Listing struct {
-	names  []string          // without temporaries, in no order
-	marks  map[string][]mark // of the nodes of this job, by state, in no order
-	aborts []int             // in order, each once
-	Looks  int               // how many looks there were, this one included
-	At     time.Time         // when the look ended, on this node's clock
+	names  []string          // without temporaries, unsorted
+	marks  map[string][]mark // names of this job's nodes, by state, unsorted
+	aborts []int             // sorted, without duplicates
+	Looks  int               // number of polls so far, including this one
+	At     time.Time         // when the poll ended, by this node's clock
 }
 
-// mark is what a name in Nodes says besides the state.
+// mark is the information in a name in Nodes, except the state.
 type mark struct {
 	rank   int
-	number int64 // 0 where the name has none
+	number int64 // 0 if the name has none
 }
 
-// newListing takes the names apart that a look has shown in the run directory
-// of size nodes: once, as the head of thousands asks a dozen questions a look.
+// newListing parses the names of a poll of the run directory of size nodes. They are parsed once,
+// because the head of thousands of nodes makes a dozen queries per poll.
 func newListing(names []string, size, looks int, at time.Time) Listing {
 	l := Listing{names: names, marks: make(map[string][]mark), Looks: looks, At: at}
 	for _, name := range names {
@@ -37,20 +37,20 @@ func newListing(names []string, size, looks int, at time.Time) Listing {
 	return l
 }
 
-// inOrder puts numbers in order, each once. A directory that changes while it is
-// read may show a name twice.
+// inOrder sorts numbers and removes duplicates. A directory that changes while it is read may show
+// a name twice.
 func inOrder(numbers []int) []int {
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
 }
 
-// Names returns all names that were shown, in no order.
+// Names returns all names, unsorted.
 func (l Listing) Names() []string { return slices.Clone(l.names) }
 
-// Has tells whether name was shown. It goes through all names.
+// Has reports whether the listing contains a name. It searches all names.
 func (l Listing) Has(name string) bool { return slices.Contains(l.names, name) }
 
-// Ranks returns, in order, the ranks that a listing of Nodes shows in state.
+// Ranks returns the sorted indices of the nodes in state, in a listing of Nodes.
 func (l Listing) Ranks(state string) []int {
 	ranks := slices.Grow([]int(nil), len(l.marks[state]))
 	for _, m := range l.marks[state] {
@@ -59,14 +59,13 @@ func (l Listing) Ranks(state string) []int {
 	return inOrder(ranks)
 }
 
-// States returns the states in which a listing of Nodes shows ranks, without
-// beats and events.
+// States returns the states of all nodes in a listing of Nodes, without heartbeats and events.
 func (l Listing) States() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.marks)), counted)
 }
 
-// Missing returns, in order, the ranks below size that a listing of Nodes does
-// not show in state.
+// Missing returns the sorted indices below size of nodes that are not in state, in a listing of
+// Nodes.
 func (l Listing) Missing(state string, size int) (missing []int) {
 	there := l.Ranks(state)
 	for rank := range size {
@@ -79,8 +78,7 @@ func (l Listing) Missing(state string, size int) (missing []int) {
 	return missing
 }
 
-// Without returns the ranks that are not in others, as a slice of its own; both are
-// in order.
+// Without returns, as a new slice, the nodes that are not in others. Both must be sorted.
 func Without(ranks, others []int) []int {
 	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
 		_, among := slices.BinarySearch(others, rank)
@@ -88,8 +86,8 @@ func Without(ranks, others []int) []int {
 	})
 }
 
-// Beats returns each rank's newest beat of that state that the listing shows.
-// The number is only ever compared with an earlier one of the same rank.
+// Beats returns the number of each node's newest heartbeat, by node index. It returns nil if
+// names of that state have no number. The numbers of different nodes cannot be compared.
 func (l Listing) Beats(state string) map[int]int64 {
 	if !counted(state) {
 		return nil
@@ -101,8 +99,8 @@ func (l Listing) Beats(state string) map[int]int64 {
 	return beats
 }
 
-// Kinds returns the ranks that a listing of Nodes shows as checked by what kind
-// of node they are (see CheckedName), each kind's in order.
+// Kinds returns the nodes that have passed their checks, by their kind (see CheckedName), sorted,
+// in a listing of Nodes.
 func (l Listing) Kinds() map[int64][]int {
 	kinds := make(map[int64][]int)
 	for _, m := range l.marks[Checked] {
@@ -114,8 +112,7 @@ func (l Listing) Kinds() map[int64][]int {
 	return kinds
 }
 
-// Events returns, for each rank, the numbers of the events that a listing of
-// Nodes shows, in order.
+// Events returns the sorted numbers of each node's events, in a listing of Nodes.
 func (l Listing) Events() map[int][]int {
 	events := make(map[int][]int)
 	for _, m := range l.marks[Event] {
@@ -127,8 +124,8 @@ func (l Listing) Events() map[int][]int {
 	return events
 }
 
-// Slots returns how many ranks each node may have that a listing of Nodes shows to
-// have said so.
+// Slots returns the number of ranks that each node can have, as far as published, in a listing of
+// Nodes.
 func (l Listing) Slots() map[int]int {
 	slots := make(map[int]int)
 	for _, m := range l.marks[Slots] {
@@ -137,8 +134,8 @@ func (l Listing) Slots() map[int]int {
 	return slots
 }
 
-// IdleNodes returns, in order, the nodes that a listing of Nodes shows to have ranks that
-// all do nothing.
+// IdleNodes returns the sorted indices of the nodes whose ranks are all idle, in a listing of
+// Nodes.
 func (l Listing) IdleNodes() (idle []int) {
 	for rank, n := range l.Beats(Idle) {
 		if n%2 == 1 {
@@ -148,11 +145,10 @@ func (l Listing) IdleNodes() (idle []int) {
 	return inOrder(idle)
 }
 
-// Aborts returns, in order, the ranks whose abort a listing of Control shows.
+// Aborts returns the sorted indices of the nodes with an abort, in a listing of Control.
 func (l Listing) Aborts() []int { return slices.Clone(l.aborts) }
 
-// Team returns the newest generation whose team a listing of Control shows; -1
-// where it shows none.
+// Team returns the newest generation of the team in a listing of Control, or -1 if there is none.
 func (l Listing) Team() int {
 	newest := -1
 	for _, name := range l.names {

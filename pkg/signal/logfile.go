@@ -8,11 +8,10 @@ import (
 	"sync"
 )
 
-// LogFile appends to a file of the run directory. It is opened by the first
-// write, so that what says nothing costs nothing, and so that a stalled share
-// holds the goroutine that writes and not the one that starts a child.
-// Who writes may be left behind in a call that hangs: a Close from elsewhere
-// waits for its end, and no later Write opens the file again.
+// LogFile appends to a file of the run directory. The first write opens it, so that an empty log
+// costs nothing, and an unresponsive file system blocks the writing goroutine and not the one that
+// starts a child. A write that hangs may be abandoned: a concurrent Close waits for its end, and no
+// later Write opens the file again.
 type LogFile struct {
 	via  Access
 	path string
@@ -22,18 +21,17 @@ type LogFile struct {
 	closed bool           // guarded by mu
 }
 
-// LogFile returns the file name in the subdirectory sub. One rank only may
-// write to it.
+// LogFile returns the file name in the subdirectory sub. Only one node may write to it.
 func (d *Dir) LogFile(sub, name string) *LogFile {
 	return &LogFile{via: d.via, path: filepath.Join(d.path, sub, name)}
 }
 
-// Path returns where the file is.
+// Path returns the path of the file.
 func (l *LogFile) Path() string { return l.path }
 
-// Write appends; a call may hang for as long as the share does. A handle that
-// the share has forgotten is not asked again: the file is opened anew for what
-// was not taken, now where the error goes away by itself, or by the next Write.
+// Write appends data; it may hang for as long as the file system does. A handle that the server has
+// forgotten is not used again: the file is reopened for the rest, immediately if the error is
+// temporary, and otherwise by the next Write.
 func (l *LogFile) Write(data []byte) (written int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +46,7 @@ func (l *LogFile) Write(data []byte) (written int, err error) {
 	return written, err
 }
 
-// extend needs mu.
+// extend appends data. mu must be held.
 func (l *LogFile) extend(data []byte) (int, error) {
 	if l.file == nil {
 		file, err := l.via.Share.Extend(l.path)
@@ -59,13 +57,13 @@ func (l *LogFile) extend(data []byte) (int, error) {
 	}
 	n, err := l.file.Write(data)
 	if err != nil {
-		_ = l.file.Close() // the write's error says more
+		_ = l.file.Close() // the write's error is more informative
 		l.file = nil
 	}
 	return n, err
 }
 
-// Close closes the file if it was opened. Its error says that data was lost.
+// Close closes the file if it was opened. Its error reports that data was lost.
 func (l *LogFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Op is a kind of call into the share.
+// Op is a kind of file system call.
 type Op int
 
-// The kinds of calls, as the kernel knows them. A listing is one call, however
-// many requests the kernel makes of it.
+// The kinds of calls, as the kernel distinguishes them. A listing is one call, regardless of the
+// number of requests to the server.
 const (
 	OpOpen Op = iota
 	OpList
@@ -26,7 +26,7 @@ const (
 	OpMkdir
 	OpStat
 	OpStatfs
-	OpRemove // of a whole tree is one
+	OpRemove // a whole tree is one call
 	ops
 )
 
@@ -34,7 +34,7 @@ var opWords = [ops]string{
 	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir", "stat", "statfs", "remove",
 }
 
-// String returns the word for the kind in records and on the screen.
+// String returns the name of the kind, for records and messages.
 func (o Op) String() string { return opWords[o] }
 
 // Ops returns all kinds, in the order in which they are shown.
@@ -46,44 +46,43 @@ func Ops() []Op {
 	return all
 }
 
-// Meter counts and times the calls of one daemon into the share, and knows
-// what has been asked for and has not been answered. Its zero value is ready;
-// its methods may be called from any goroutine.
+// Meter counts and times the file system calls of one daemon, and keeps track of pending requests.
+// Its zero value is ready for use; its methods are safe for concurrent use.
 type Meter struct {
 	mu      sync.Mutex
-	spent   [ops]Spent        // by kind, guarded by mu
+	spent   [ops]Spent        // indexed by Op, guarded by mu
 	retries int64             // guarded by mu
 	slowest SlowCall          // guarded by mu
-	pending map[*request]bool // what is asked for, guarded by mu
-	settled chan struct{}     // closed when nothing is pending; nil where nobody waits, guarded by mu
+	pending map[*request]bool // pending requests, guarded by mu
+	settled chan struct{}     // closed when nothing is pending; nil if no caller waits, guarded by mu
 }
 
-// request is something asked of the share, which takes one call or several.
+// request is an operation on the file system, which consists of one or more calls.
 type request struct {
 	op    string
 	path  string
 	began time.Time
 }
 
-// SlowCall is one call and how long it took.
+// SlowCall is a call and its duration.
 type SlowCall struct {
 	Op   string        `json:"op"`
 	Path string        `json:"path"`
 	Took time.Duration `json:"took_ns"`
-	// Pending says that it has not come back yet: then it may be several calls.
+	// Pending reports that it has not returned yet: then it may be several calls.
 	Pending bool `json:"pending,omitempty"`
 }
 
-// Stats is what a daemon has asked of the share.
+// Stats are the statistics of a daemon's file system calls.
 type Stats struct {
 	Calls   int64            `json:"calls"`
 	ByKind  map[string]int64 `json:"by_kind"`
-	Retries int64            `json:"retries"` // looks, reads and renames that had to be made again
-	Busy    time.Duration    `json:"busy_ns"` // sum of the times of all calls that came back
+	Retries int64            `json:"retries"` // polls, reads and renames that were repeated
+	Busy    time.Duration    `json:"busy_ns"` // total duration of all calls that have returned
 	Slowest SlowCall         `json:"slowest"`
 }
 
-// Stats returns the counts so far; calls that have not come back are in them.
+// Stats returns the statistics so far, including calls that have not returned.
 func (m *Meter) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,14 +100,14 @@ func (m *Meter) Stats() Stats {
 	return s
 }
 
-// Spent is what the calls of one kind have come to.
+// Spent are the statistics of one kind of calls.
 type Spent struct {
 	Op    Op
 	Calls int64
-	Busy  time.Duration // of those that came back
+	Busy  time.Duration // total duration of the calls that have returned
 }
 
-// Spent returns the counts so far, of each kind that there was any call of.
+// Spent returns the statistics so far, of each kind with any calls.
 func (m *Meter) Spent() []Spent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +118,8 @@ func (m *Meter) spentLocked() []Spent {
 	return slices.DeleteFunc(slices.Clone(m.spent[:]), func(s Spent) bool { return s.Calls == 0 })
 }
 
-// Silence returns for how long what was asked for first is under way: for how
-// long, at least, the share has not answered. 0 where nothing is.
+// Silence returns how long the oldest pending request has been pending. The file system has not
+// answered for at least that time. It returns 0 if nothing is pending.
 func (m *Meter) Silence() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +129,7 @@ func (m *Meter) Silence() time.Duration {
 	return 0
 }
 
-// oldest needs mu.
+// oldest returns the oldest pending request. mu must be held.
 func (m *Meter) oldest() (oldest request, there bool) {
 	for r := range m.pending {
 		if !there || r.began.Before(oldest.began) {
@@ -140,8 +139,7 @@ func (m *Meter) oldest() (oldest request, there bool) {
 	return oldest, there
 }
 
-// Settle waits until all that was asked for is answered, or ctx ends, and
-// tells which.
+// Settle waits until no request is pending, or ctx ends. It reports whether no request is pending.
 func (m *Meter) Settle(ctx context.Context) bool {
 	m.mu.Lock()
 	if len(m.pending) == 0 {
@@ -161,7 +159,7 @@ func (m *Meter) Settle(ctx context.Context) bool {
 	}
 }
 
-// begin notes that something is asked for.
+// begin records the start of a request.
 func (m *Meter) begin(op, path string) *request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +171,7 @@ func (m *Meter) begin(op, path string) *request {
 	return r
 }
 
-// end notes that it is answered.
+// end records the end of a request.
 func (m *Meter) end(r *request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +182,7 @@ func (m *Meter) end(r *request) {
 	}
 }
 
-// Enter counts a call.
+// Enter counts a call, and returns the present time.
 func (m *Meter) Enter(op Op, _ string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +191,7 @@ func (m *Meter) Enter(op Op, _ string) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// Leave times it.
+// Leave records the duration of a call that began at entered.
 func (m *Meter) Leave(op Op, path string, entered time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,7 +202,7 @@ func (m *Meter) Leave(op Op, path string, entered time.Time) {
 	}
 }
 
-// retry counts something that had to be asked for again.
+// retry counts a repeated request.
 func (m *Meter) retry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

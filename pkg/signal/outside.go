@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// outsider is the rank in the records of somebody who has none.
+// outsider is the node index in records from outside of the job.
 const outsider = -1
 
 // Latest is the link in the log directory to the newest run.
 const Latest = "latest"
 
-// OpenExisting opens the run directory at path from outside the job. Its errors
-// tell what was found there and what would be accepted.
+// OpenExisting opens the run directory at path from outside the job. Its errors state what was
+// found there and what would be accepted.
 func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 	return Access{}.OpenExisting(ctx, path, host)
 }
 
-// OpenExisting is the function of that name by another way to the share.
+// OpenExisting is like the function OpenExisting, but uses this access.
 func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, Job,
 	return Place{LogDir: absolute, Rank: outsider, Host: host, Access: a}.openExisting(ctx)
 }
 
-// openExisting opens the run directory that the log directory is.
+// openExisting opens the run directory at p.LogDir.
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
@@ -57,8 +57,7 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 
 const outsideMend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
 
-// PointLatest makes the log directory's link point at this run. It is for
-// people and tools only: no daemon follows it.
+// PointLatest makes the log directory's link point to this run. No daemon follows it.
 func (d *Dir) PointLatest(ctx context.Context) error {
 	parent := filepath.Dir(d.path)
 	path, temporary := filepath.Join(parent, Latest), filepath.Join(parent, "."+Latest+"-"+newTag())
@@ -78,8 +77,8 @@ func (d *Dir) PointLatest(ctx context.Context) error {
 	})
 }
 
-// RequestStop asks the run's head, from outside the job, for the orderly end.
-// Asking twice is asking once.
+// RequestStop requests the orderly end from the run's head, from outside the job. A second request
+// has no effect.
 func (d *Dir) RequestStop(ctx context.Context) error {
 	err := d.PublishOnce(ctx, filepath.Join(Control, NameStop), &State{})
 	if errors.Is(err, ErrTaken) {
@@ -88,28 +87,26 @@ func (d *Dir) RequestStop(ctx context.Context) error {
 	return err
 }
 
-// Names returns, in order, the names that one look at a subdirectory shows. It
-// is for who reads a run from outside.
+// Names returns the sorted names of one listing of a subdirectory, for readers outside of the job.
 func (d *Dir) Names(ctx context.Context, sub string) ([]string, error) {
 	return d.via.names(ctx, filepath.Join(d.path, sub), nil)
 }
 
-// Make makes a subdirectory, for the first who needs it.
+// Make makes a subdirectory, if it does not exist.
 func (d *Dir) Make(ctx context.Context, sub string) error {
 	path := filepath.Join(d.path, sub)
 	return d.change(ctx, "make", path, func() error { return d.via.makeOwn(path) })
 }
 
-// OwnedNames returns the names that one look at a subdirectory shows. One in which
-// somebody else could plant names is refused by a *DirError.
+// OwnedNames returns the sorted names of one listing of a subdirectory. It returns a *DirError if
+// other users can write to the subdirectory.
 func (d *Dir) OwnedNames(ctx context.Context, sub string) ([]string, error) {
 	path := filepath.Join(d.path, sub)
 	return d.via.names(ctx, path, Place{Host: d.host}.vetting(path))
 }
 
-// ReadOwned reads once a record that somebody else may have planted: it must be a
-// file of this user's that nobody else can write to. Of its errors, Absent tells
-// which may go away by themselves.
+// ReadOwned reads once a record that another user might have created: it must be a file of this
+// user to which no other user can write. Absent reports which of its errors may be temporary.
 func (d *Dir) ReadOwned(ctx context.Context, sub, name string, rec Record) error {
 	path := filepath.Join(d.path, sub, name)
 	file, err := asked(ctx, d.via, "read", path, func() (ownedFile, error) { return d.via.openOwned(path) })
@@ -119,7 +116,7 @@ func (d *Dir) ReadOwned(ctx context.Context, sub, name string, rec Record) error
 	return d.use(file, path, rec)
 }
 
-// ownedFile is the content of a file, and what is known of the file that was opened.
+// ownedFile is the content of a file, and the attributes of the opened file.
 type ownedFile struct {
 	data  []byte
 	facts Facts
@@ -130,7 +127,7 @@ func (a Access) openOwned(path string) (file ownedFile, err error) {
 	return file, err
 }
 
-// use decodes the record in a file, unless another user may have written it.
+// use decodes the record in a file. It returns an error if another user may have written the file.
 func (d *Dir) use(file ownedFile, path string, rec Record) (err error) {
 	switch mode := file.facts.Mode; {
 	case !mode.IsRegular():
@@ -150,11 +147,11 @@ func (d *Dir) use(file ownedFile, path string, rec Record) (err error) {
 	return nil
 }
 
-// Absent tells whether an error of ReadOwned may go away by itself: this client
-// does not know the file yet, or it is not whole, or not this attempt's.
+// Absent reports whether an error of ReadOwned may be temporary: this client does not know the file
+// yet, or it is incomplete, or from another attempt.
 func Absent(err error) bool { return passing(err) }
 
-// Discard removes names that nobody needs any more.
+// Discard removes names that are not needed any more.
 func (d *Dir) Discard(ctx context.Context, sub string, names ...string) error {
 	for _, name := range names {
 		path := filepath.Join(d.path, sub, name)

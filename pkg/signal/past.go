@@ -10,36 +10,37 @@ import (
 	"strings"
 )
 
-// History is the directory, beside the runs, of what runs leave of a host's devices for later ones.
+// History is the directory of device histories, beside the runs.
 const History = "history"
 
 const (
-	// pastKept is how many files of a host are kept.
+	// pastKept is the number of files that are kept of a host.
 	pastKept = 20
-	// pastBytes bounds one of them: those of a node with 16 GPUs have some 10 KiB.
+	// pastBytes is the maximum size of a file in bytes: a node with 16 GPUs needs about 10 KiB.
 	pastBytes = 256 << 10
 )
 
-// Past is what runs on one host have left for later ones: history/<host>/<number>.<run>.<rank>, each written once. The
-// numbers count up, so that a listing tells which is the newest, whatever the runs are called.
+// Past is the history that runs on one host leave for later ones:
+// history/<host>/<number>.<run>.<rank>, each written once. The numbers increase, so that a listing
+// shows which one is the newest, whatever the names of the runs are.
 //
-// A host reads and writes its own folder alone. That a client may take a name for missing which another has made costs
-// nothing here: nobody else makes any in it.
+// A host only uses its own directory. So it does no harm here that a client may not see names that
+// other clients have created.
 type Past struct {
-	parent, dir string // of all hosts, and of this one
-	name        string // of what this daemon leaves, without its number
+	parent, dir string // the directories of all hosts, and of this host
+	name        string // name of this daemon's file, without its number
 	host        string
 	via         Access
 }
 
-// Past returns what earlier runs have left of the host on which this one is used.
+// Past returns the history of the host on which this daemon runs.
 func (d *Dir) Past() Past {
 	p := pastOf(filepath.Dir(d.path), d.host, d.via)
 	p.name = fmt.Sprintf("%s.%0*d", d.run, Width(d.size), d.rank)
 	return p
 }
 
-// Past returns the same for somebody outside, who leaves nothing.
+// Past returns the history of p.Host for a reader outside of the job, which writes nothing.
 func (p Place) Past() Past { return pastOf(p.LogDir, p.Host, p.ready()) }
 
 func pastOf(logDir, host string, via Access) Past {
@@ -47,7 +48,7 @@ func pastOf(logDir, host string, via Access) Past {
 	return Past{parent: parent, dir: filepath.Join(parent, host), host: host, via: via}
 }
 
-// named refuses a host that no folder can be called by.
+// named returns an error if the host cannot be the name of a directory.
 func (p Past) named() error {
 	if p.host == "" || p.host[0] == '.' || strings.ContainsAny(p.host, "/\x00") {
 		return fmt.Errorf("cannot keep a history of the host %q: give it a name that a file can have", p.host)
@@ -55,8 +56,8 @@ func (p Past) named() error {
 	return nil
 }
 
-// names lists what there is of the host, by name and so by age, once nobody else can plant anything there. It makes the
-// folder first, where somebody is about to write.
+// names returns the sorted names of the host's files, oldest first, if no other user can create
+// files there. It makes the directory first if writes is set.
 func (p Past) names(writes bool) (names []string, err error) {
 	vet := Place{Host: p.host}
 	if writes {
@@ -65,6 +66,7 @@ func (p Past) names(writes bool) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// The parent directory is verified before anything is made in it.
 	switch facts, err := p.via.Share.Look(p.parent); {
 	case err != nil:
 		return nil, err
@@ -85,7 +87,8 @@ func (p Past) names(writes bool) (names []string, err error) {
 	return names, err
 }
 
-// numberOf returns the number that a name in a host's folder begins with; 0 where it has none.
+// numberOf returns the number at the beginning of a name in a host's directory, or 0 if there is
+// none.
 func numberOf(name string) int64 {
 	digits, _, _ := strings.Cut(name, ".")
 	number, ok := parseNumber(digits, 31)
@@ -95,8 +98,8 @@ func numberOf(name string) int64 {
 	return number
 }
 
-// Recall returns what the last runs on the host have left, the newest first and at most so many; nothing where there is
-// nothing. What is no file of this user's, or cannot be read, is left out.
+// Recall returns the files of the last runs on the host, newest first, limited to `most` files.
+// Files of other users, and files that cannot be read, are skipped.
 func (p Past) Recall(ctx context.Context, most int) ([][]byte, error) {
 	if err := p.named(); err != nil {
 		return nil, err
@@ -123,7 +126,8 @@ func (p Past) Recall(ctx context.Context, most int) ([][]byte, error) {
 	})
 }
 
-// Keep leaves data for later runs, and removes what is older than the newest 20. What this daemon has left before stays.
+// Keep writes data for later runs, and removes the host's older files except the newest 20. It
+// returns ErrTaken if this daemon has written its file already.
 func (p Past) Keep(ctx context.Context, data []byte) error {
 	if err := p.named(); err != nil {
 		return err
@@ -136,6 +140,7 @@ func (p Past) Keep(ctx context.Context, data []byte) error {
 		if err != nil {
 			return err
 		}
+		// The new file gets the next number.
 		next := int64(1)
 		for _, name := range names {
 			next = max(next, numberOf(name)+1)
@@ -146,6 +151,7 @@ func (p Past) Keep(ctx context.Context, data []byte) error {
 		if err := p.via.writeFirst(p.dir, fmt.Sprintf("%06d.%s", next, p.name), data, false); err != nil {
 			return err
 		}
+		// The oldest files are removed, including one for the file that was just written.
 		for _, name := range names[:max(0, len(names)+1-pastKept)] {
 			p.via.tidy(filepath.Join(p.dir, name))
 		}

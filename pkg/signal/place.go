@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// Place says where an attempt meets, and who asks.
+// Place is the location of an attempt's run directory, and the identity of this node in the run.
 type Place struct {
 	LogDir string // the user's log directory: absolute, shared by all nodes
 	Run    string // the run directory's name in it
-	Key    string // facts of the launch that all its ranks share
+	Key    string // digest of facts that all nodes of the launch share
 	Rank   int
 	Size   int
 	Host   string
@@ -26,14 +26,13 @@ func (p Place) refuse(path, mend, format string, args ...any) error {
 	return &DirError{Path: path, Host: p.Host, Seen: fmt.Sprintf(format, args...), Mend: mend}
 }
 
-// look makes the log directory if only its last part is missing, and lists it
-// when it is safe: ours, no link, and nobody else can write to it. Its errors
-// are a *DirError, a *StallError, or one that is passing.
+// look makes the log directory if only its last part is missing, and lists it if it is safe: it
+// belongs to this user, is not a link, and no other user can write to it. Its error is a *DirError,
+// a *StallError, or temporary.
 //
-// Every node begins with a mkdir, which goes to the server whatever this client
-// believes: an open or stat of a name that isn't there yet might teach the client
-// that it is missing. A directory that was met before is there and was found
-// safe, so neither is done again.
+// Every node begins with a mkdir, which always goes to the server: an open or stat of a missing
+// name might make the client cache that it is missing. If met is set, an earlier call has listed
+// the directory, so neither the mkdir nor the check is repeated.
 func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
 		made, list, vet := os.ErrExist, p.Share.List, p.vetting(p.LogDir)
@@ -46,15 +45,16 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 		case errors.Is(made, os.ErrNotExist):
 			return nil, p.explainMkdir(made)
 		case passing(made):
-			return nil, made // to be asked again: nobody may have made it yet
+			return nil, made // the caller tries again: it may not exist yet
 		}
+		// The directory exists, or the listing shows why it does not.
 		names, err := list(p.LogDir, vet)
 		var refused *DirError
 		switch {
 		case err == nil, errors.As(err, &refused):
 			return names, err
 		case made != nil && !errors.Is(made, os.ErrExist):
-			// Some servers refuse to make what is there already.
+			// Some servers refuse to make an existing directory.
 			return nil, p.explainMkdir(made)
 		case passing(err):
 			return nil, err
@@ -64,17 +64,17 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 	})
 }
 
-// fileSystem returns what the log directory lies on.
+// fileSystem returns the file system of the log directory.
 func (p Place) fileSystem(ctx context.Context) (FileSystem, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() (FileSystem, error) { return p.Share.Kind(p.LogDir) })
 }
 
-// vetting returns what trusts the directory or refuses it.
+// vetting returns a function that returns an error if the directory cannot be trusted.
 func (p Place) vetting(path string) func(Facts) error {
 	return func(facts Facts) error { return p.trust(path, facts) }
 }
 
-// trust refuses a directory in which somebody else could plant names.
+// trust returns a *DirError if another user could create names in the directory.
 func (p Place) trust(path string, facts Facts) error {
 	if facts.Owner != os.Geteuid() {
 		return p.refuse(path, "give a --log-dir of your own",
@@ -106,7 +106,7 @@ func (p Place) explainOpen(err error) error {
 	if facts, lookErr := p.Share.Look(p.LogDir); lookErr != nil || facts.Mode&os.ModeSymlink == 0 {
 		return p.refuse(p.LogDir, "give a directory with --log-dir", "it is not a directory")
 	}
-	// Not every share can tell where its links point: sshfs does not.
+	// Not every file system can resolve links: sshfs does not.
 	target, linkErr := p.Share.Target(p.LogDir)
 	switch {
 	case linkErr != nil:
@@ -117,12 +117,12 @@ func (p Place) explainOpen(err error) error {
 	return p.refuse(p.LogDir, "give the directory itself: --log-dir="+target, "it is a symbolic link")
 }
 
-// unread refuses a directory that this node's mount does not give.
+// unread returns the error for a directory that this node cannot read.
 func (p Place) unread(path string, err error) error {
 	return p.refuse(path, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
 }
 
-// explainInTheWay tells what has the name of the run directory.
+// explainInTheWay describes what has the name of the run directory.
 func (p Place) explainInTheWay(ctx context.Context, path string) error {
 	what := "it is a file"
 	target, err := guarded(ctx, p.Meter, "follow", path, func() (string, error) { return p.Share.Target(path) })
@@ -134,7 +134,7 @@ func (p Place) explainInTheWay(ctx context.Context, path string) error {
 
 const writableMend = "give a --log-dir that you can read and write"
 
-// mendFor says what to do about a directory that can't be written to.
+// mendFor returns the remedy for a directory that is not writable.
 func mendFor(err error) string {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return "free space or quota there, or give another --log-dir"
@@ -142,7 +142,7 @@ func mendFor(err error) string {
 	return writableMend
 }
 
-// errno strips an error of the path, which the sentence around it has.
+// errno removes the path from an error, because the message already has it.
 func errno(err error) error {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number

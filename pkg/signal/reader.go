@@ -14,17 +14,16 @@ import (
 	"time"
 )
 
-// Reader reads a directory of the share for people, and never changes it: a
-// run's, live or a year old, or one that has runs. It follows no link, and reads
-// no file that belongs to anybody but the directory's owner. Its methods may be
-// called from several goroutines.
+// Reader reads a directory of the shared file system, and never changes it: that of a run, live or
+// a year old, or one that has runs. It follows no link, and reads no file of another user than the
+// directory's owner. Its methods are safe for concurrent use.
 type Reader struct {
 	path  string
 	owner int
 	via   Access
 }
 
-// OpenReader returns a reader of the directory at path, which is no link.
+// OpenReader returns a reader of the directory at path, which must not be a link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	r := &Reader{path: path, via: Access{}.ready()}
 	facts, err := asked(ctx, r.via, "look into", path, func() (Facts, error) { return r.via.Share.Look(path) })
@@ -38,11 +37,11 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	return r, nil
 }
 
-// Reader returns one of the run directory, by the same way into the share.
+// Reader returns a reader of the run directory, with the same access.
 func (d *Dir) Reader() *Reader { return &Reader{path: d.path, owner: os.Geteuid(), via: d.via} }
 
-// LastChange returns when names last changed in the run directory at path, by
-// the share's clock: beats change them for as long as the daemons live.
+// LastChange returns when names last changed in the run directory at path, by the server's clock.
+// Heartbeats change names for as long as the daemons live.
 func LastChange(ctx context.Context, path string) (last time.Time, err error) {
 	share := Access{}.ready()
 	for _, sub := range []string{Control, Nodes} {
@@ -58,14 +57,14 @@ func LastChange(ctx context.Context, path string) (last time.Time, err error) {
 	return last, nil
 }
 
-// Folder is a directory as one listing has shown it.
+// Folder is a directory, as one listing has shown it.
 type Folder struct {
-	Names []string // in order, without temporaries
+	Names []string // sorted, without temporaries
 	of    *Reader
 	path  string
 }
 
-// Folder lists a subdirectory; the empty one is the directory itself.
+// Folder lists a subdirectory. An empty name means the directory itself.
 func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	path := filepath.Join(r.path, sub)
 	names, err := r.via.names(ctx, path, r.own)
@@ -75,10 +74,10 @@ func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	return &Folder{Names: names, of: r, path: path}, nil
 }
 
-// Listing takes the names of a run directory of size nodes apart.
+// Listing parses the names of a run directory of size nodes.
 func (f *Folder) Listing(size int) Listing { return newListing(f.Names, size, 1, time.Now()) }
 
-// own refuses what belongs to somebody else.
+// own returns an error if a file does not belong to the directory's owner.
 func (r *Reader) own(facts Facts) error {
 	if facts.Owner != r.owner {
 		return fmt.Errorf("it belongs to %s, and the directory to %s", userName(facts.Owner), userName(r.owner))
@@ -86,17 +85,16 @@ func (r *Reader) own(facts Facts) error {
 	return nil
 }
 
-// Content is what a file has.
+// Content is the content of a file.
 type Content struct {
-	// Data is its beginning and End its end; what is between was too much, and
-	// is left out.
+	// Data is its beginning and End its end; the middle of a large file is left out.
 	Data, End []byte
 	Size      int64
-	Written   time.Time // when last, by the share's clock
+	Written   time.Time // last modification, by the server's clock
 }
 
-// Read returns what a file has; of one that is larger than limit, the first and
-// the last half of as much.
+// Read returns the content of a file. If it is larger than limit, it returns the first and the last
+// half of that size.
 func (f *Folder) Read(ctx context.Context, name string, limit int64) (Content, error) {
 	path := filepath.Join(f.path, name)
 	content, err := guarded(ctx, f.of.via.Meter, "read", path, func() (c Content, err error) {
@@ -114,8 +112,8 @@ func (f *Folder) Read(ctx context.Context, name string, limit int64) (Content, e
 	return content, nil
 }
 
-// From returns what a file has from offset on, at most that many bytes. Each call
-// opens the file anew: a handle kept open may show the past.
+// From returns the content of a file from offset on, limited to `most` bytes. Each call opens the
+// file again, because an open handle may show old content.
 func (f *Folder) From(ctx context.Context, name string, offset, most int64) ([]byte, error) {
 	path := filepath.Join(f.path, name)
 	data, err := guarded(ctx, f.of.via.Meter, "read", path, func() ([]byte, error) {
@@ -142,20 +140,20 @@ func (f *Folder) part(name string, offset, most int64) ([]byte, Facts, error) {
 		err = f.of.own(facts)
 	}
 	if err != nil {
-		data = nil // it may be somebody else's
+		data = nil // it may belong to another user
 	}
 	return data, facts, err
 }
 
-// errCutOff says of a record that its end is missing.
+// errCutOff reports that the end of a record is missing.
 var errCutOff = errors.New("it is cut off: its writer is at it, or was ended")
 
-// errOther says of a record that it is another attempt's.
+// errOther reports that a record belongs to another attempt.
 var errOther = errors.New("it is of another attempt")
 
-// Record reads a record of the attempt with that nonce (of any, where it is
-// empty), and returns when it was written by the share's clock. A file without
-// anything in it is a mark, and no error: the record stays as it is.
+// Record reads a record of the attempt with the given nonce (of any attempt if it is empty), and
+// returns its modification time by the server's clock. An empty file is a valid mark: rec is not
+// changed.
 func (f *Folder) Record(ctx context.Context, name, nonce string, rec Record) (written time.Time, err error) {
 	content, err := f.Read(ctx, name, maxRecord)
 	if err != nil || content.Size == 0 {
@@ -178,14 +176,13 @@ func (f *Folder) Record(ctx context.Context, name, nonce string, rec Record) (wr
 	return content.Written, err
 }
 
-// Target returns where a symbolic link in the directory points.
+// Target returns the target of a symbolic link in the directory.
 func (f *Folder) Target(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(f.path, name)
 	return guarded(ctx, f.of.via.Meter, "follow", path, func() (string, error) { return f.of.via.Share.Target(path) })
 }
 
-// Directories returns the directories in it, the one that was changed last
-// first.
+// Directories returns the subdirectories, the one that was changed last first.
 func (f *Folder) Directories(ctx context.Context) ([]string, error) {
 	found, err := f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsDir() })
 	return slices.SortedFunc(maps.Keys(found), func(a, b string) int {
@@ -193,14 +190,14 @@ func (f *Folder) Directories(ctx context.Context) ([]string, error) {
 	}), err
 }
 
-// Files returns what is known of the files in it, by their names. What belongs to
-// anybody but the directory's owner is left out.
+// Files returns the attributes of the files in it, by name. Files of other users than the
+// directory's owner are skipped.
 func (f *Folder) Files(ctx context.Context) (map[string]Facts, error) {
 	return f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsRegular() && f.of.own(facts) == nil })
 }
 
-// looked returns what is known of those names that are taken. Such as are gone are
-// left out.
+// looked returns the attributes of the directory's names, by name, if the function taken accepts
+// them. Names that have disappeared are skipped.
 func (f *Folder) looked(ctx context.Context, taken func(Facts) bool) (map[string]Facts, error) {
 	return guarded(ctx, f.of.via.Meter, "look into", f.path, func() (map[string]Facts, error) {
 		found := make(map[string]Facts)
@@ -213,8 +210,8 @@ func (f *Folder) looked(ctx context.Context, taken func(Facts) bool) (map[string
 	})
 }
 
-// Hosts returns the host of each rank of a run of size nodes that has joined, as
-// it says itself; of one whose record can't be read, nothing.
+// Hosts returns the host in the record of each node that has joined a run of size nodes. Records
+// that cannot be read are skipped.
 func (r *Reader) Hosts(ctx context.Context, size int) (map[int]string, error) {
 	nodes, err := r.Folder(ctx, Nodes)
 	if err != nil {

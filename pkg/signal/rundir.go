@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Dir is one attempt's run directory, as one rank uses it.
+// Dir is the run directory of one attempt, as used by one node.
 type Dir struct {
 	path  string
 	run   string
@@ -36,38 +36,39 @@ func (d *Dir) Path() string { return d.path }
 // Name returns the run directory's name in the log directory.
 func (d *Dir) Name() string { return d.run }
 
-// Nonce returns what the head drew for this attempt alone.
+// Nonce returns the random value that the head chose for this attempt.
 func (d *Dir) Nonce() string { return d.nonce }
 
-// Secret returns 32 bytes that who can read the run directory can make, and nobody else: the same in all daemons of this
-// attempt, others for each purpose, and none of them tells another. They are HKDF's of the nonce (RFC 5869, with SHA-256).
+// Secret returns 32 bytes that only readers of the run directory can derive: the same in all
+// daemons of this attempt, different for each purpose, and not derivable from each other. They are
+// derived from the nonce by HKDF (RFC 5869, with SHA-256).
 func (d *Dir) Secret(purpose string) []byte {
 	secret, err := hkdf.Key(sha256.New, []byte(d.nonce), nil, "bringupd "+purpose, sha256.Size)
 	if err != nil {
-		panic(fmt.Sprintf("internal error: %v", err)) // of a length that HKDF doesn't have
+		panic(fmt.Sprintf("internal error: %v", err)) // the length is always valid for HKDF
 	}
 	return secret
 }
 
-// FileSystem returns what the run directory lies on, as its head saw it.
+// FileSystem returns the file system of the run directory, as its head saw it.
 func (d *Dir) FileSystem() FileSystem { return d.kind }
 
-// As returns the same run directory as used by another rank.
+// As returns the same run directory for use by another node.
 func (d *Dir) As(rank int) *Dir {
 	other := *d
 	other.rank, other.pulse = rank, newPulse()
 	return &other
 }
 
-// Deaf returns the same run directory for somebody whose watches ask the kernel
-// for no hints: of many who watch one directory, each name would wake all.
+// Deaf returns the same run directory without hints of the kernel: if many processes watch one
+// directory, each name would wake all of them.
 func (d *Dir) Deaf() *Dir {
 	deaf := d.As(d.rank)
 	deaf.via.Deaf = true
 	return deaf
 }
 
-// NodeName returns the name in Nodes that says that rank is in state.
+// NodeName returns the name in Nodes for a node's state.
 func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
 
 func (p Place) dir(run string) *Dir {
@@ -77,26 +78,26 @@ func (p Place) dir(run string) *Dir {
 	}
 }
 
-// Create makes the run directory with the job's record in it, as one whole, and
-// returns it. The record's Run, Key, Size and Share are filled in. Where the
-// name is taken by an earlier run (job numbers start again on a new cluster), a
-// name of the same beginning is used. Its errors are a *DirError or a
-// *StallError, or tell that the record can't be encoded.
+// Create atomically makes the run directory with the job's record in it, and returns it. It fills
+// in the record's Run, Key, Size and FileSystem. If an earlier run has the name (job numbers start
+// again on a new cluster), it uses a name with the same beginning. Its error is a *DirError or a
+// *StallError, or reports that the record cannot be encoded.
 func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	p.Access = p.ready()
 	names, kind, err := p.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// The nonce is in no name: only who can read the run directory knows it, and
-	// the log directory may be anybody's to list.
-	run, nonce := p.Run, newTag()+newTag() // 256 bits: secrets are made of it
+	// The nonce is in no name: only readers of the run directory know it, and any user may list the
+	// log directory.
+	run, nonce := p.Run, newTag()+newTag() // 256 bits, from which secrets are derived
 	if slices.Contains(names, run) {
 		if err := p.refuseOwn(ctx); err != nil {
 			return nil, err
 		}
 		run += "+" + newTag()[:8]
 	}
+	// The job record is written before the directory gets its name.
 	d := p.dir(run)
 	d.nonce, d.kind = nonce, kind
 	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
@@ -106,7 +107,7 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	}
 	err = do(ctx, d.via.Meter, "make", d.path, func() error { return d.build(p.LogDir, data) })
 	if taken(err) && run == p.Run {
-		err = cmp.Or(p.refuseOwn(ctx), err) // by another head at the same moment
+		err = cmp.Or(p.refuseOwn(ctx), err) // made by another head at the same time
 	}
 	if err != nil {
 		return nil, p.explainBuild(d.path, err)
@@ -114,7 +115,7 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	return d, nil
 }
 
-// survey looks at the log directory and what it lies on.
+// survey lists the log directory and determines its file system.
 func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err error) {
 	err = p.again(func() error {
 		names, err = p.look(ctx, false)
@@ -129,8 +130,8 @@ func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err
 	return names, kind, err
 }
 
-// refuseOwn refuses a name whose run has the facts of this launch: our peers
-// could not tell the two apart. It refuses, too, what they would stumble over.
+// refuseOwn refuses a name whose run has the same launch facts, because peers could not distinguish
+// the two. It also refuses names with which peers would fail.
 func (p Place) refuseOwn(ctx context.Context) error {
 	const mend = "give another --job-id, or another --log-dir"
 	d, job, err := p.open(ctx, p.Run)
@@ -149,7 +150,7 @@ func (p Place) refuseOwn(ctx context.Context) error {
 	}
 }
 
-// build makes the tree under a name that no reader looks at, then shows it.
+// build makes the tree under a hidden name, and then renames it into place.
 func (d *Dir) build(logDir string, job []byte) error {
 	hidden := filepath.Join(logDir, ".new-"+newTag())
 	err := d.via.makeOwn(hidden)
@@ -170,7 +171,7 @@ func (d *Dir) build(logDir string, job []byte) error {
 	return err
 }
 
-// taken reports whether a run directory could not be made because something has its name.
+// taken reports whether a run directory could not be made because its name is taken.
 func taken(err error) bool {
 	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, os.ErrExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -189,16 +190,16 @@ func (p Place) explainBuild(path string, err error) error {
 	}
 }
 
-// newTag draws what makes a name unlike all others.
+// newTag returns a random name.
 func newTag() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
 	return fmt.Sprintf("%x", raw)
 }
 
-// open opens a run directory, which may be another's. Its error is errOther where
-// it is no directory: Slurm's own output is often named by the job, too. One that
-// has the name of ours is refused.
+// open opens the run directory with the given name, which may belong to another run. It returns
+// errOther if the name is not a directory, because Slurm's own output is often named like the job.
+// If it is the name of this run, the error is a *DirError instead.
 func (p Place) open(ctx context.Context, name string) (*Dir, Job, error) {
 	d := p.dir(name)
 	err := d.inspect(ctx, p)
@@ -214,8 +215,8 @@ func (p Place) open(ctx context.Context, name string) (*Dir, Job, error) {
 	return d, job, err
 }
 
-// adopt makes d what its job record says that it is, and returns that. The secrets of the attempt
-// come from this record, so it must be this user's own.
+// adopt initialises d from its job record, and returns the record. The secrets of the attempt are
+// derived from this record, so it must belong to this user.
 func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
 	path := filepath.Join(d.path, Control, NameJob)
 	file, err := guarded(ctx, d.via.Meter, "read", path, func() (ownedFile, error) { return d.via.openOwned(path) })
@@ -234,8 +235,8 @@ func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
 	return job, err
 }
 
-// inspect refuses a run directory that we did not make. It returns errAbsent
-// where this client doesn't know it yet, and errNotDir where it is none.
+// inspect refuses a run directory that another user has made. It returns errAbsent if this client
+// does not know it yet, and errNotDir if it is not a directory.
 func (d *Dir) inspect(ctx context.Context, p Place) error {
 	facts, err := guarded(ctx, d.via.Meter, "inspect", d.path, func() (Facts, error) { return d.via.Share.Look(d.path) })
 	if err == nil && facts.Mode.IsDir() {
@@ -251,29 +252,28 @@ func (d *Dir) inspect(ctx context.Context, p Place) error {
 	return p.unread(d.path, err)
 }
 
-// Publish makes the record appear as name in the subdirectory sub, whole or not
-// at all. Durable records outlive a crash of the server: causes and results.
-// Each name must be published once only. The first of this node tells Offset.
+// Publish makes the record appear as name in the subdirectory sub, completely or not at all.
+// Durable records (causes and results) survive a crash of the server. Each name must be published
+// only once. The first record of this node determines Offset.
 func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
 	return d.publish(ctx, sub, name, rec, durable, d.via.writeWhole)
 }
 
-// Claim is Publish of a record that is not durable and of which it is not sure
-// that nobody else publishes it: the first one wins, where the share has links,
-// and the others get ErrTaken.
+// Claim is like Publish for a record that is not durable and that another process may publish, too:
+// the first one wins, if the file system has links, and the others get ErrTaken.
 func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
 	return d.publish(ctx, sub, name, rec, false, d.via.writeFirst)
 }
 
-// PublishOnce publishes a durable record that several ranks may want to write (a
-// result where the head is gone): the first one wins and the others get ErrTaken.
-// The name is one in the run directory, or in a subdirectory of it.
+// PublishOnce publishes a durable record that several nodes may want to write (a result if the head
+// is lost): the first one wins and the others get ErrTaken. The name is relative to the run
+// directory.
 func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
 	sub, name := filepath.Split(name)
 	return d.publish(ctx, sub, name, rec, true, d.via.writeFirst)
 }
 
-// publish has write write a record.
+// publish encodes a record and writes it by calling the parameter write.
 func (d *Dir) publish(
 	ctx context.Context, sub, name string, rec Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
 ) error {
@@ -285,7 +285,7 @@ func (d *Dir) publish(
 	return d.change(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
 }
 
-// change makes calls that change what has this path, and explains their error.
+// change makes a call that changes path, and explains its error.
 func (d *Dir) change(ctx context.Context, op, path string, call func() error) error {
 	return d.explainWrite(path, do(ctx, d.via.Meter, op, path, call))
 }
@@ -298,18 +298,16 @@ func (d *Dir) explainWrite(path string, err error) error {
 	return &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: mendFor(err)}
 }
 
-// Mark makes name appear in the subdirectory sub: a record whose name says all
-// is an empty file, which is whole from the first. Each name must be marked
-// once only. One that is there after all, by a Publish whose answer was lost,
-// keeps what it says.
+// Mark makes name appear in the subdirectory sub as an empty file, which is complete from the
+// beginning. Each name must be marked only once. If it exists already, from a Publish whose reply
+// was lost, its content stays.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
 	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil, false) })
 }
 
-// Remark gives a mark of this rank's another name, for a share that is full: a
-// rename needs no room on it. It does nothing where a listing shows that name, by
-// a Publish whose answer was lost.
+// Remark renames a mark of this node, for a full file system: a rename needs no space. It does
+// nothing if a listing shows the new name, from a Publish whose reply was lost.
 func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
 	return d.change(ctx, "publish", filepath.Join(dir, to), func() error {
@@ -321,8 +319,8 @@ func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	})
 }
 
-// Read reads the record name in sub, which a listing must have shown, trying
-// again until ctx ends while it is not there for this client yet.
+// Read reads the record name in sub, which a listing must have shown. It retries until ctx ends
+// while this client does not see it yet.
 func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
 	begin := time.Now()
 	for {
@@ -356,7 +354,8 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	return nil
 }
 
-// pulse holds how many beats a rank has given, but while one is under way.
+// pulse is a channel of capacity one that holds the number of a node's heartbeats so far. It is
+// empty while a heartbeat is in progress, so that heartbeats are made one after the other.
 type pulse chan int64
 
 func newPulse() pulse {
@@ -365,22 +364,22 @@ func newPulse() pulse {
 	return p
 }
 
-// Beat publishes the next beat of this rank as state: see BeatAs.
+// Beat writes the next heartbeat of this node as state: see BeatAs.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	return d.BeatAs(ctx, sub, NodeName(d.rank, d.size, state))
 }
 
-// BeatAs publishes the next beat, a name and a number, in the subdirectory sub: it
-// renames the last one to count up, so that a pulse is one call and leaves one
-// name. A Dir has one pulse: As returns one for another. Beats that come together
-// wait for each other.
+// BeatAs writes the next heartbeat, a name and a number, in the subdirectory sub: it renames the
+// last one to increase the number, so that a heartbeat is one call and leaves one name. A Dir has
+// one sequence of heartbeats; As returns a Dir with another one. Concurrent heartbeats wait for
+// each other.
 func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
 	newest, ok := d.pulse.turn(ctx)
 	if !ok {
 		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
-	// The call gives the turn back, also where nobody waits for it any more.
+	// The call returns the turn, even if its caller does not wait for it any more.
 	_, err := begun(ctx, d.via.Meter, "beat", path, func() (struct{}, error) {
 		err := d.beat(path, newest)
 		if err == nil {
@@ -395,19 +394,19 @@ func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
 func (d *Dir) beat(path string, newest int64) error {
 	name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
 	err := os.ErrNotExist
-	// Twice where the answer passes, or the old name would stay.
+	// The rename is tried twice if the error is temporary, because the old name would stay otherwise.
 	for try := 1; newest > 0 && passing(err) && try <= 2; try++ {
 		err = d.via.Share.Change(Rename, name(newest), name(newest+1))
 	}
-	if err != nil { // or it has worked and only the reply was lost: then this changes nothing
+	if err != nil { // if only the reply was lost, this changes nothing
 		err = d.via.write(name(newest+1), nil, false)
 	}
 	return err
 }
 
-// turn waits for the turn to beat, and tells whether it came in time.
+// turn waits for the turn to write a heartbeat, and reports whether it came in time.
 func (p pulse) turn(ctx context.Context) (newest int64, ok bool) {
-	if ctx.Err() != nil { // of two channels that are ready, select takes either
+	if ctx.Err() != nil { // if both channels are ready, select chooses either
 		return 0, false
 	}
 	select {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRecord bounds a record's size in bytes before it is read, so that a
-// damaged or foreign file can't fill the memory. The largest of ours hold the
-// host names of all nodes, or a cause with its last lines: 20 of 1 KiB, of
-// which JSON makes six times as much where they are not text.
+// maxRecord is the maximum size of a record in bytes. It is checked before reading, so that a
+// damaged or foreign file cannot exhaust the memory. The largest records have the host names of all
+// nodes, or a cause with its last lines: 20 lines of 1 KiB, which JSON makes six times as long if
+// they are not text.
 const maxRecord = 1 << 20
 
 const (
@@ -24,87 +24,82 @@ const (
 	fileMode = 0o600
 )
 
-// Share is every call that goes into the shared file system: the seam at which
-// they are counted, and can be made to fail. Only the hints of a local file
-// system bypass it.
+// Share has all calls to the shared file system. It is the interface at which they are counted, and
+// where tests inject faults. Only the hints of a local file system bypass it.
 type Share interface {
 	Lookup
 	Mutation
 }
 
-// Lookup is what leaves the share as it is.
+// Lookup has the calls that do not change the file system.
 type Lookup interface {
-	// List opens a directory anew, has vet look at it if there is one, and
-	// returns its names, without the dot-names, which are temporaries. A
-	// handle kept open may show the past.
+	// List opens a directory again, calls vet for it if it is not nil, and returns its names, without
+	// temporaries, which begin with a dot. An open handle could show old names.
 	List(path string, vet func(Facts) error) ([]string, error)
-	// Hold lists a directory that vet accepts and keeps it open: from then on,
-	// what has the path of something in it is what this directory has under
-	// that name, whatever may be renamed meanwhile.
+	// Hold lists a directory that vet accepts and keeps it open: from then on, paths below it are
+	// resolved in this directory, even if it is renamed meanwhile.
 	Hold(path string, vet func(Facts) error) ([]string, error)
-	// Look returns what a name is that a listing has shown. It follows no link.
+	// Look returns the attributes of a name that a listing has shown. It follows no link.
 	Look(path string) (Facts, error)
 	// Read returns a file's content, which must not be larger than 1 MiB.
 	Read(path string) ([]byte, error)
-	// Part returns up to most bytes of a file from offset on, and what it is:
-	// nothing of what is no file.
+	// Part returns the content of a file from offset on, limited to `most` bytes, and the file's
+	// attributes. It returns no data if the file is not a regular one.
 	Part(path string, offset, most int64) ([]byte, Facts, error)
-	// Target returns where a symbolic link points.
+	// Target returns the target of a symbolic link.
 	Target(path string) (string, error)
-	// Kind returns which file system the directory lies on.
+	// Kind returns the file system of the directory.
 	Kind(path string) (FileSystem, error)
-	// Space returns what room the directory's file system has.
+	// Space returns the size and the free space of the directory's file system.
 	Space(path string) (Space, error)
 }
 
-// Mutation is what changes the share.
+// Mutation has the calls that change the file system.
 type Mutation interface {
-	// Write makes a file of data, whose name must be new. A durable one
-	// survives a crash of the server that follows the return. Without data, a
-	// file that is there stays as it is.
+	// Write makes a file with data; its name must be new. A durable file survives a crash of the
+	// server after the return. Without data, an existing file is not changed.
 	Write(path string, data []byte, durable bool) error
-	// Extend opens a file to append to it, and makes it where it is missing.
+	// Extend opens a file for appending, and creates it if it is missing.
 	Extend(path string) (io.WriteCloser, error)
-	// Change changes names; from is only meant where two take part.
+	// Change changes names. Its parameter from is only used if two names are involved.
 	Change(how Change, from, to string) error
 }
 
-// Facts are what tells whether a name can be trusted, and the server's clock.
+// Facts are the attributes of a name that decide whether it can be trusted, and the server's time.
 type Facts struct {
 	Mode    fs.FileMode
 	Owner   int       // user id
-	Written time.Time // when, by the share's clock; zero where it does not tell
+	Written time.Time // modification time by the server's clock; zero if it is not available
 	Size    int64
 }
 
-// Change is what may be done to names.
+// Change is a change of names.
 type Change string
 
-// The changes.
+// The changes, with the parameters of Mutation.Change.
 const (
-	MakeDir Change = "make"    // the directory to
-	Rename  Change = "rename"  // from becomes to
-	Link    Change = "link"    // to becomes another name of from; ErrExist where it is there
-	Symlink Change = "symlink" // to points at from
-	Remove  Change = "remove"  // to and all in it; no error where it is not there
-	Settle  Change = "settle"  // the names in the directory to survive a crash of the server
+	MakeDir Change = "make"    // makes the directory `to`
+	Rename  Change = "rename"  // gives the file `from` the name `to`
+	Link    Change = "link"    // makes `to` another name of `from`; fails with ErrExist if `to` exists
+	Symlink Change = "symlink" // makes `to` a symbolic link with the target `from`
+	Remove  Change = "remove"  // removes `to` and everything in it; no error if it is missing
+	Settle  Change = "settle"  // makes the names in the directory `to` durable
 )
 
-// Access is how a daemon reaches the share. Its zero value is the file system
-// itself, with a meter that nobody reads.
+// Access is a daemon's access to the shared file system. Its zero value accesses the file system
+// directly, with a meter that is not read.
 type Access struct {
-	Meter *Meter // counts the calls; nil: one of its own
-	Share Share  // nil: the file system, through the meter
-	// Deaf says not to ask the kernel for hints on a local file system: a
-	// simulation of a share must not be better than one.
+	Meter *Meter // counts the calls; nil means a new one
+	Share Share  // nil means the file system itself, with calls counted by Meter
+	// Deaf disables the kernel's hints on a local file system, because a simulated shared file system
+	// must not be better than a real one.
 	Deaf bool
-	// Jitter draws by how much pauses differ, at least 0 and less than 1; nil:
-	// at random.
+	// Jitter returns the random variation of pauses, at least 0 and less than 1. Nil means random.
 	Jitter func() float64
-	clock  *clock // the share's, for all ranks that go by this way
+	clock  *clock // the server's, common to all nodes with this access
 }
 
-// ready returns an access without nils.
+// ready returns the access with all defaults set.
 func (a Access) ready() Access {
 	if a.Meter == nil {
 		a.Meter = new(Meter)
@@ -121,13 +116,13 @@ func (a Access) ready() Access {
 	return a
 }
 
-// Porter stands at the entrance of a file system: a Meter, or what a simulation
-// or a test puts in front of one.
+// Porter is called around each file system call: a Meter, or the fault injection of a simulation or
+// a test.
 type Porter interface {
-	// Enter comes before a call, which is not made where it returns an error, and
-	// returns from when on the call's time counts.
+	// Enter is called before a call, which is not made if it returns an error. It returns the time
+	// from which the call's duration is measured.
 	Enter(op Op, path string) (time.Time, error)
-	// Leave comes after a call.
+	// Leave is called after a call.
 	Leave(op Op, path string, entered time.Time)
 }
 
@@ -139,10 +134,10 @@ type disk struct {
 
 var _ Share = disk{}
 
-// Disk returns the file system, each call into which passes the porter.
+// Disk returns the file system, with the porter called around each call.
 func Disk(porter Porter) Share { return disk{porter, new(heldDirs)} }
 
-// called is what a call returns.
+// called makes a call and returns its result.
 func called[T any](d disk, op Op, path string, call func() (T, error)) (value T, err error) {
 	entered, err := d.porter.Enter(op, path)
 	if err != nil {
@@ -152,7 +147,7 @@ func called[T any](d disk, op Op, path string, call func() (T, error)) (value T,
 	return call()
 }
 
-// call is called for calls that return nothing.
+// call is like [called], for calls without a result.
 func (d disk) call(op Op, path string, call func() error) error {
 	_, err := called(d, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
@@ -174,8 +169,8 @@ func (d disk) close(file *os.File, path string) error {
 	return d.call(OpClose, path, file.Close)
 }
 
-// within opens what has this path for one use of it, and closes it. The error of
-// close counts: a network file system may say only there that data did not fit.
+// within opens path for one use, and closes it. The error of close is returned: a network file
+// system may report only there that data did not fit.
 func (d disk) within(path string, flags int, use func(*os.File) error) error {
 	file, err := d.open(path, flags)
 	if err != nil {
@@ -298,7 +293,7 @@ func (d disk) Space(path string) (space Space, err error) {
 func (d disk) Write(path string, data []byte, durable bool) error {
 	flags := os.O_WRONLY | os.O_CREATE
 	if len(data) > 0 {
-		flags |= os.O_EXCL // nobody has made it to read what is written there
+		flags |= os.O_EXCL // no other user can have created it to read the data
 	}
 	return d.within(path, flags, func(file *os.File) (err error) {
 		if len(data) > 0 {
@@ -319,7 +314,7 @@ func (d disk) Extend(path string) (io.WriteCloser, error) {
 	return extended{d, file, path}, nil
 }
 
-// extended is a file that is appended to.
+// extended is a file that is open for appending.
 type extended struct {
 	disk disk
 	file *os.File
@@ -347,8 +342,8 @@ func (d disk) Change(how Change, from, to string) error {
 		case MakeDir:
 			return unix.Mkdirat(to.fd, to.name, dirMode)
 		case Rename:
-			// Not os.Rename: it looks at the new name first, which teaches a
-			// client of the share that it is missing.
+			// os.Rename is not used, because it queries the new name first, and the client would cache that
+			// it is missing.
 			return unix.Renameat(from.fd, from.name, to.fd, to.name)
 		case Link:
 			return unix.Linkat(from.fd, from.name, to.fd, to.name, 0)
@@ -358,17 +353,18 @@ func (d disk) Change(how Change, from, to string) error {
 			return to.remove()
 		}
 	})
+	// A repeated request may report that the link exists although the first one has made it.
 	if how == Link && errors.Is(err, os.ErrExist) && d.linked(from, to) {
 		return nil
 	}
 	return err
 }
 
-// changeOps are the calls that changes of names are.
+// changeOps maps changes of names to the kinds of calls.
 var changeOps = map[Change]Op{MakeDir: OpMkdir, Rename: OpRename, Link: OpLink, Symlink: OpSymlink, Remove: OpRemove}
 
-// linked reports whether a name that is there is the link that was made: a
-// request that was repeated after a lost reply answers "file exists".
+// linked reports whether `to` is already a link to `from`. If the kernel repeats a request because
+// its reply was lost, the answer is "file exists" although the first request has succeeded.
 func (d disk) linked(from, to string) (same bool) {
 	err := d.at(OpStat, to, func() error {
 		ours, oursErr := d.held.relative(from).stat()
@@ -379,9 +375,8 @@ func (d disk) linked(from, to string) (same bool) {
 	return same && err == nil
 }
 
-// syncDir asks the server to keep the names. File systems that can't sync a
-// directory (some FUSE ones) say so with EINVAL or ENOTSUP: there is no more
-// that we could do then.
+// syncDir asks the server to make the names durable. File systems that cannot sync a directory
+// (some FUSE ones) return EINVAL or ENOTSUP; nothing more can be done then.
 func (d disk) syncDir(path string) error {
 	return d.within(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
 		err := d.call(OpSync, path, dir.Sync)
@@ -392,14 +387,13 @@ func (d disk) syncDir(path string) error {
 	})
 }
 
-// passing tells an error of a shared file system that goes away by itself:
-// the name was shown by a listing, yet this client doesn't know it (yet, or
-// any more).
+// passing reports whether an error of a shared file system is temporary: a listing has shown the
+// name, but this client does not know it (yet, or any more).
 func passing(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.EIO) || errors.Is(err, errAbsent)
 }
 
-// classify tells the errors of a list apart that call for an answer of their own.
+// classify distinguishes the errors of a listing that need different reactions.
 func classify(err error) error {
 	switch {
 	case passing(err):

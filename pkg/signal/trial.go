@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Trial is what the share can do, as one node has tried it: empty where it can,
-// and what was answered where it can't.
+// Trial has the results of one node's tests of the file system: for each capability an empty string
+// if it works, and otherwise the error.
 type Trial struct {
-	Rename string `json:"rename,omitempty"` // a file takes another one's name
-	Link   string `json:"link,omitempty"`   // a file has two names, and no name two files
+	Rename string `json:"rename,omitempty"` // a rename replaces a file
+	Link   string `json:"link,omitempty"`   // a hard link works, and fails if the name exists
 }
 
-// Try has the share rename and link files, in the run directory's logs, and
-// leaves nothing there. Its error is a share that can't be written to at all.
+// Try tests renames and links with files in the subdirectory Logs, which it removes afterwards. It
+// returns an error if the file system is not writable at all.
 func (d *Dir) Try(ctx context.Context) (Trial, error) {
 	dir := filepath.Join(d.path, Logs)
 	return guarded(ctx, d.via.Meter, "try", dir, func() (Trial, error) {
-		// Dot-names, each tried once: nobody looks at them, and no client has
-		// been told that they are missing.
+		// The names begin with a dot and are used once: no process looks at them, and no client has
+		// cached that they are missing.
 		name := func(what string) string {
 			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", Width(d.size), d.rank, what, newTag()[:8]))
 		}
@@ -42,7 +42,7 @@ func (d *Dir) Try(ctx context.Context) (Trial, error) {
 	})
 }
 
-// tryLink gives first a second name, which then must not become second's.
+// tryLink makes name a link to first. After that, a link to second with the same name must fail.
 func (d *Dir) tryLink(first, second, name string) string {
 	if err := d.via.change(Link, first, name); err != nil {
 		return errno(err).Error()
@@ -54,7 +54,7 @@ func (d *Dir) tryLink(first, second, name string) string {
 	return ""
 }
 
-// tryRename has first take the name of second.
+// tryRename renames first to second, which exists.
 func (d *Dir) tryRename(first, second string) string {
 	if err := d.via.renameOwn(first, second); err != nil {
 		return errno(err).Error()
@@ -69,14 +69,14 @@ func (d *Dir) tryRename(first, second string) string {
 	return ""
 }
 
-// Hear asks the kernel to tell of names that appear in the subdirectory sub,
-// whatever file system it is on, and returns where it does so and what ends it.
-// Most shares tell of what this node writes alone.
+// Hear makes the kernel report names that appear in the subdirectory sub, on any file system. It
+// returns a channel for the reports and a function that ends them. Most shared file systems only
+// report changes by this node.
 func (d *Dir) Hear(sub string) (heard <-chan struct{}, stop func()) {
 	return hint(filepath.Join(d.path, sub), true)
 }
 
-// Remove removes the run directory and all in it.
+// Remove removes the run directory and everything in it.
 func (d *Dir) Remove(ctx context.Context) error {
 	err := do(ctx, d.via.Meter, "remove", d.path, func() error { return d.via.change(Remove, "", d.path) })
 	if err == nil || Stalled(err) {
@@ -85,20 +85,19 @@ func (d *Dir) Remove(ctx context.Context) error {
 	return fmt.Errorf("cannot remove %s: %v", d.path, errno(err))
 }
 
-// mostRuns bounds how many names of a log directory are looked at for runs
-// without an end.
+// mostRuns is the maximum number of names in a log directory that are searched for runs without an
+// end.
 const mostRuns = 1000
 
-// Endless is a run directory without a result in which nothing is written any
-// more.
+// Endless is a run directory without a result that is not written to any more.
 type Endless struct {
 	Path  string        `json:"path"`
-	Quiet time.Duration `json:"quiet_ns"` // since something was last written there
+	Quiet time.Duration `json:"quiet_ns"` // time since the last write
 }
 
-// EndlessRuns returns the runs in the log directory that have no result and in
-// which nothing was written for that long, by this node's clock; but none of
-// those that are not ours. It gives up at the end of ctx with what it has found.
+// EndlessRuns returns this user's runs in the log directory that have no result and were not
+// written to for the given time, by this node's clock. When ctx ends, it returns what it has found
+// so far.
 func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, error) {
 	p.Access = p.ready()
 	names, err := guarded(ctx, p.Meter, "list", p.LogDir, func() ([]string, error) { return p.Share.List(p.LogDir, nil) })
@@ -122,8 +121,8 @@ func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, 
 	return found, nil
 }
 
-// lastWritten returns when something was last written in a run directory
-// without a result; zero where it is none, or none of ours.
+// lastWritten returns the time of the last write to the run directory at path. The time is zero if
+// path is not a run directory of this user, or has a result.
 func (p Place) lastWritten(path string) (last time.Time, err error) {
 	facts, err := p.Share.Look(path)
 	if err != nil || !facts.Mode.IsDir() || facts.Owner != os.Geteuid() {
@@ -134,7 +133,7 @@ func (p Place) lastWritten(path string) (last time.Time, err error) {
 		return last, err
 	}
 	paths := []string{"", Control, Nodes, Logs, Events}
-	for _, sub := range []string{Logs, Events} { // a run that is well may be quiet but for its logs
+	for _, sub := range []string{Logs, Events} { // a healthy run may only write logs
 		inside, _ := p.Share.List(filepath.Join(path, sub), nil)
 		for _, name := range inside {
 			paths = append(paths, filepath.Join(sub, name))

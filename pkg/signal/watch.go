@@ -9,37 +9,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Watch looks at one directory again and again and serves every wait for what
-// it shows: one listing answers them all. Polling is the truth; nudges only
-// make the next look come sooner.
+// Watch polls one directory and serves all waits for its contents: one listing answers all of them.
+// Correctness depends on polling only; notifications make the next poll come sooner.
 type Watch struct {
 	dir   *Dir
 	path  string
-	nudge chan struct{} // buffered by one: "look now"
-	brisk Pace          // the pace at the start, which Relax does not change
+	nudge chan struct{} // buffered by one: "poll now"
+	brisk Pace          // the initial pace, which Relax does not change
 
-	mu      sync.Mutex // guards all that follows
+	mu      sync.Mutex // guards all fields below
 	pace    Pace
 	last    Listing
-	began   time.Time     // when the newest wait began
-	due     time.Time     // when the next look is
-	rested  time.Time     // no look comes earlier than this, not even for a nudge
-	looked  time.Time     // when the newest look ended
-	nudged  bool          // since the newest look began
-	changed chan struct{} // closed and replaced by every look that succeeds
+	began   time.Time     // when the newest wait began; pauses grow from then on
+	due     time.Time     // when the next poll is due
+	rested  time.Time     // no poll comes earlier than this, even after a notification
+	looked  time.Time     // when the newest poll ended
+	nudged  bool          // since the newest poll began
+	changed chan struct{} // closed and replaced by every successful poll
 	trouble
 }
 
-// trouble is what is wrong with the looks of a Watch.
+// trouble is the state of failing polls of a Watch.
 type trouble struct {
-	err     error     // of the newest look
-	looking bool      // a look is under way
-	sick    time.Time // when the first of the looks began that have not succeeded; zero: the newest has
+	err     error     // error of the newest poll
+	looking bool      // a poll is in progress
+	sick    time.Time // start of the first poll since the last success; zero if the newest poll succeeded
 	failing time.Time // when the first of them failed
 }
 
-// Watch returns a watch over the subdirectory sub. Its Run must run for its
-// waits to end.
+// Watch returns a watch of the subdirectory sub. Its Run must be running for its waits to end.
 func (d *Dir) Watch(sub string, pace Pace) *Watch {
 	now := time.Now()
 	return &Watch{
@@ -49,8 +47,8 @@ func (d *Dir) Watch(sub string, pace Pace) *Watch {
 	}
 }
 
-// Run looks until ctx ends, and returns only then. A look that fails is tried
-// again: the waits tell of it at their deadline.
+// Run polls until ctx ends, and returns only then. A failed poll is repeated; waits report it at
+// their deadline.
 func (w *Watch) Run(ctx context.Context) {
 	hints, stop := hint(w.path, w.dir.kind.Local && !w.dir.via.Deaf)
 	defer stop()
@@ -75,13 +73,12 @@ func (w *Watch) begin() time.Time {
 	return now
 }
 
-// note takes in what a look has shown, and sets the time of the next one.
+// note records the result of a poll, and sets the time of the next one.
 //
-// A pause is at least as long as the look before it took, but not where that hung
-// for long: it says little of how long others take. A look that failed is made
-// again soon, however rare the looks are by now, so that a passing error is not
-// taken for a share that does not answer. The pauses grow with the time since the
-// first failure; how long that look hung does not count.
+// A pause is at least as long as the poll before it took, unless that hung for long, which does not
+// predict the duration of others. A failed poll is repeated soon, even if polls have become rare,
+// so that a temporary error is not mistaken for an unresponsive file system. The pauses grow with
+// the time since the first failure; the time for which that poll hung does not count.
 func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +101,7 @@ func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.changed = make(chan struct{})
 }
 
-// pause waits until the next look is due and tells whether there is one.
+// pause waits until the next poll is due and reports whether there is one.
 func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 	for ctx.Err() == nil {
 		w.mu.Lock()
@@ -126,9 +123,9 @@ func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 	return false
 }
 
-// advance makes the next look come at that time if it was due later. After each
-// look there is a rest as long as the look took: the arrival of a thousand nodes
-// must not make the head list a thousand times.
+// advance moves the next poll to the given time if it was due later. After each poll there is a
+// rest as long as the poll took: the arrival of a thousand nodes must not make the head list a
+// thousand times.
 func (w *Watch) advance(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,10 +138,10 @@ func (w *Watch) advance(at time.Time) {
 	pause.Ring(w.nudge)
 }
 
-// Relax makes steady the longest pause between two looks, from the pause under way
-// on. It is for a time in which nothing is expected soon: the pauses go on as if a
-// wait had lasted for a while already. What a nudge has told of, and no look has
-// shown yet, is still looked for soon.
+// Relax sets the maximum pause between two polls to steady, beginning with the present pause. It is
+// for times in which no change is expected soon: the pauses continue as if a wait had lasted for a
+// while already. If a change was notified that no poll has shown yet, the next poll still comes
+// soon.
 func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,15 +156,15 @@ func (w *Watch) Relax(steady time.Duration) {
 	pause.Ring(w.nudge)
 }
 
-// relaxed is how long that wait had lasted, in shortest pauses.
+// relaxed is the assumed duration of the wait after Relax, in multiples of the shortest pause.
 const relaxed = 40
 
-// Nudge makes the next look come at once, and the ones after it soon: a listing
-// may be older than what we are nudged for. It never blocks.
+// Nudge makes the next poll come at once, and the following ones soon, because a listing may be
+// older than the notification. It never blocks.
 func (w *Watch) Nudge() { w.NudgeWithin(0) }
 
-// NudgeWithin makes the next look come at a random time before most has passed, so
-// that daemons that are nudged at once do not all look in the same moment.
+// NudgeWithin makes the next poll come at a random time before most has passed, so that daemons
+// that are notified at once do not all poll at the same time.
 func (w *Watch) NudgeWithin(most time.Duration) {
 	at := time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most)))
 	w.mu.Lock()
@@ -176,16 +173,15 @@ func (w *Watch) NudgeWithin(most time.Duration) {
 	w.advance(at)
 }
 
-// Wait returns the first listing for which until is true. It looks often at
-// first. When ctx ends before, the error wraps its cause and tells of a look
-// that failed or has not come back.
+// Wait waits for a listing for which until returns true, and returns it. It polls often at first.
+// If ctx ends first, the error wraps its cause and reports a poll that has failed or not returned.
 func (w *Watch) Wait(ctx context.Context, until func(Listing) bool) (Listing, error) {
 	w.Quicken()
 	return w.Follow(ctx, until)
 }
 
-// Await watches the subdirectory sub, at the pace of one of many, until a listing
-// is shown for which until is true. Its error is that of a Wait.
+// Await polls the subdirectory sub, at the pace of one of many nodes, until the function until
+// returns true for a listing. It returns an error like that of Watch.Wait if ctx ends first.
 func (d *Dir) Await(ctx context.Context, sub string, until func(Listing) bool) error {
 	watching, stop := context.WithCancel(ctx)
 	watch := d.Watch(sub, WorkerPace(d.size))
@@ -197,7 +193,7 @@ func (d *Dir) Await(ctx context.Context, sub string, until func(Listing) bool) e
 	return err
 }
 
-// Quicken makes the looks come as often as at the start of a wait.
+// Quicken makes the polls come as often as at the start of a wait.
 func (w *Watch) Quicken() {
 	w.mu.Lock()
 	w.began = time.Now()
@@ -206,7 +202,7 @@ func (w *Watch) Quicken() {
 	w.advance(soon)
 }
 
-// Follow is Wait at the pace that the watch has by now.
+// Follow is like Wait, but keeps the present pace of the watch.
 func (w *Watch) Follow(ctx context.Context, until func(Listing) bool) (Listing, error) {
 	for {
 		w.mu.Lock()
@@ -237,9 +233,8 @@ func (w *Watch) gaveUp(ctx context.Context) error {
 	}
 }
 
-// Silence returns for how long no look has succeeded, from the start of the first
-// that did not: it is the share that is silent then, not the peers. 0 while all is
-// well.
+// Silence returns the time since the start of the first poll that did not succeed, or 0 if the last
+// poll has succeeded. For that time the file system is unresponsive, not the peers.
 func (w *Watch) Silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -249,7 +244,7 @@ func (w *Watch) Silence() time.Duration {
 	return time.Since(w.sick)
 }
 
-// Last returns the newest listing; it shows nothing before the first look.
+// Last returns the newest listing; it is empty before the first poll.
 func (w *Watch) Last() Listing {
 	w.mu.Lock()
 	defer w.mu.Unlock()

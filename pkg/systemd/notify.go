@@ -1,5 +1,5 @@
-// Package systemd tells a service manager how a service is, as sd_notify(3)
-// does. It knows nothing of what the service is.
+// Package systemd reports the state of a service to a service manager, as sd_notify(3) does. It is
+// independent of the service.
 package systemd
 
 import (
@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Variable is the environment variable that names the manager's socket. It is
-// meant for one process, and not for its children.
+// Variable is the environment variable with the manager's socket. It is for one process, and not
+// for its children.
 const Variable = "NOTIFY_SOCKET"
 
-// patience bounds one message. A manager has room for many, and takes them
-// when it is not stopped itself.
+// patience is the timeout of one message. A manager has room for many, and reads them unless it is
+// stopped itself.
 const patience = 200 * time.Millisecond
 
-// Ready and Stopping are what a manager knows of a service's life.
+// Ready and Stopping are the states of a service for a manager.
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"
 )
 
-// Status is a line that a manager shows beside the service.
+// Status returns a line that a manager shows beside the service.
 func Status(text string) string {
 	return "STATUS=" + strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -33,8 +33,8 @@ func Status(text string) string {
 	}, text)
 }
 
-// Notify sends what is to be told as one message to the socket: a path, or,
-// where it begins with @, a name in the abstract namespace.
+// Notify sends one message to the socket: a path or, if it begins with @, a name in the abstract
+// namespace.
 func Notify(socket string, lines ...string) error {
 	if !strings.HasPrefix(socket, "/") && !strings.HasPrefix(socket, "@") {
 		return fmt.Errorf("cannot notify %s=%s: give a path, or a name that begins with @", Variable, socket)
@@ -44,7 +44,7 @@ func Notify(socket string, lines ...string) error {
 		return fmt.Errorf("cannot notify %s=%s: %v", Variable, socket, err)
 	}
 	defer conn.Close()
-	_ = conn.SetWriteDeadline(time.Now().Add(patience)) // it fails only for a closed one
+	_ = conn.SetWriteDeadline(time.Now().Add(patience)) // fails only for a closed connection
 	if _, err = conn.Write([]byte(strings.Join(lines, "\n"))); err != nil {
 		return fmt.Errorf("cannot notify %s=%s: %v", Variable, socket, err)
 	}

@@ -13,24 +13,24 @@ import (
 // schedulerAddress is the variable by which Client() finds the scheduler.
 const schedulerAddress = "DASK_SCHEDULER_ADDRESS"
 
-// pagesFlag is where the pages of a scheduler or a worker are. Ours are hidden from
-// other nodes: no certificate guards them.
+// pagesFlag is the address of the dashboard of a scheduler or a worker. By default it is not
+// reachable from other nodes, because it has no certificate.
 const (
 	pagesFlag = "--dashboard-address"
 	hidden    = pagesFlag + "=127.0.0.1:0"
 )
 
-// pairs are the switches of dask scheduler and dask worker of which the user's one
+// pairs are switches of dask scheduler and dask worker; if the user gives one of a pair, it
 // replaces ours.
 var pairs = [][2]string{{"--dashboard", "--no-dashboard"}, {"--nanny", "--no-nanny"}}
 
-// switches are the flags of both that take no value; all others do.
+// switches are the flags of both programs without a value; all others have one.
 var switches = []string{
 	"--dashboard", "--no-dashboard", "--nanny", "--no-nanny", "--show", "--no-show", "--jupyter", "--no-jupyter",
 	"--lifetime-restart", "--no-lifetime-restart", "--version", "--help", "-h",
 }
 
-// ownFlags are the daemon's own, with what to give instead.
+// ownFlags are flags that the daemon sets, with the settings to use instead.
 var ownFlags = map[string]string{
 	"--host":            "give --interface to bringupd",
 	"--interface":       "give --interface to bringupd",
@@ -49,8 +49,8 @@ var ownFlags = map[string]string{
 	"-h":                "run dask worker --help yourself",
 }
 
-// schedulerArgv returns the command line of the scheduler. Its pages are at pages where
-// the user wants them, and does not say where.
+// schedulerArgv returns the command line of the scheduler. Its dashboard is on port pages if the
+// user enables it without an address.
 func (d Cluster) schedulerArgv(node framework.Node, port, pages int) ([]string, error) {
 	extra, err := parse("dask scheduler", d.SchedulerArgs)
 	if err != nil {
@@ -69,8 +69,8 @@ func haveDashboard(flags framework.Arguments) bool {
 	return slices.Contains(flags, "--dashboard") && !slices.Contains(flags, "--no-dashboard")
 }
 
-// dashboard returns where the pages of a scheduler are that starts with these flags;
-// empty where it has none. Its address is "host:port", ":port" or "port".
+// dashboard returns the URL of the dashboard of a scheduler with these flags. It is empty if there
+// is none. The flag's value is "host:port", ":port" or "port".
 func dashboard(node framework.Node, flags framework.Arguments) string {
 	if !haveDashboard(flags) {
 		return ""
@@ -86,8 +86,8 @@ func dashboard(node framework.Node, flags framework.Arguments) string {
 	return ""
 }
 
-// workerArgv returns the command line of a node's worker, or of the nanny of its
-// workers, and those that the scheduler should count then.
+// workerArgv returns the command line of a node's worker, or of the nanny of its workers, and the
+// workers that the scheduler must list then.
 func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []worker, error) {
 	extra, err := parse("dask worker", d.WorkerArgs)
 	if err != nil {
@@ -99,17 +99,17 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	}
 	nanny := "--no-nanny"
 	if n > 1 {
-		nanny = "--nanny" // Dask starts several by nannies only
+		nanny = "--nanny" // Dask starts several workers only by nannies
 	}
 	name := framework.NodeName(node.Attempt, node.LaunchRank)
 	flags := framework.Arguments{
 		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" + filepath.Join(node.TempDir, "dask"), "--no-dashboard", hidden,
 	}
-	// Both are each worker's, and the node's are shared out.
+	// Both are values per worker, so the node's are divided.
 	if node.CPUs > 0 {
 		flags = append(flags, "--nthreads="+strconv.Itoa(max(1, node.CPUs/n)))
 	}
-	if node.Memory > 0 { // Dask looks at the limit of a container, and not at that of a step
+	if node.Memory > 0 { // Dask considers the limit of a container, but not that of a step
 		flags = append(flags, "--memory-limit="+strconv.FormatInt(node.Memory/int64(n), 10))
 	}
 	if node.GPUs >= n {
@@ -123,7 +123,7 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	return append([]string{d.program(), "worker", scheduler}, flags...), wanted, nil
 }
 
-// workersPerNode is how many workers the user's arguments have each node start.
+// workersPerNode returns the number of workers on each node according to the user's arguments.
 func (d Cluster) workersPerNode() (int, error) {
 	extra, err := parse("dask worker", d.WorkerArgs)
 	if err != nil {
@@ -140,7 +140,7 @@ func (d Cluster) workersPerNode() (int, error) {
 	return n, nil
 }
 
-// workerNames are the names that Dask makes of one for n workers.
+// workerNames returns the names that Dask derives from name for n workers.
 func workerNames(name string, n int) []string {
 	if n == 1 {
 		return []string{name}
@@ -160,7 +160,7 @@ func parse(program string, args []string) (framework.Arguments, error) {
 	return flags, err
 }
 
-// merged are our flags, without those that the user's replace, and the user's.
+// merged returns our flags, without those that the user replaces, followed by the user's.
 func merged(ours, extra framework.Arguments) framework.Arguments {
 	replaced := func(flag string) bool {
 		name := framework.FlagName(flag)
@@ -171,17 +171,17 @@ func merged(ours, extra framework.Arguments) framework.Arguments {
 	return append(slices.DeleteFunc(ours, replaced), extra...)
 }
 
-// settings are given to Dask's programs unless the user sets them.
+// settings returns variables for Dask's programs, which the user can override.
 func (d Cluster) settings(argv []string) map[string]string {
-	// What a task prints is in the log also where its worker is killed.
+	// The output of a task is in the log even if its worker is killed.
 	set := map[string]string{"PYTHONUNBUFFERED": "1"}
 	if d.guarded() {
-		// Whatever else would be listened on or connected to without TLS is refused.
+		// All connections and listeners without TLS are refused.
 		set["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] = "True"
 	}
 	if slices.Contains(argv, hidden) && slices.Contains(argv, "--no-dashboard") {
-		// Dask listens for HTTP all the same, and other users of the node may read
-		// its pages, which show code and logs: there are none.
+		// Dask listens for HTTP nevertheless. Other users of the node could read its pages, which show
+		// code and logs, so all routes are removed.
 		set["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = "[]"
 		set["DASK_DISTRIBUTED__WORKER__HTTP__ROUTES"] = "[]"
 	}

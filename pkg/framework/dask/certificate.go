@@ -21,17 +21,16 @@ import (
 
 const (
 	certificateFile = "dask.pem"
-	tlsVariables    = "DASK_DISTRIBUTED__COMM__TLS__" // what their names begin with
-	// authorityVariable tells where the certificate is that all are trusted by.
+	tlsVariables    = "DASK_DISTRIBUTED__COMM__TLS__" // prefix of their names
+	// authorityVariable has the path of the certificate of the only trusted authority.
 	authorityVariable = tlsVariables + "CA_FILE"
-	// certificateName is whom the certificate is for. Dask compares no names: who
-	// has the key is one of the run's.
+	// certificateName is the subject of the certificate. Dask does not compare names: possession of
+	// the key is sufficient.
 	certificateName = "bringupd-dask"
 )
 
-// Credentials returns the certificate of the run with its key, in one file, and the
-// variables by which Dask's scheduler, workers and clients find it; nothing with
-// --dask-tls=off.
+// Credentials returns the certificate of the run with its key, in one file, and the variables by
+// which Dask's scheduler, workers and clients find it. It returns nothing with --dask-tls=off.
 func (d Cluster) Credentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	if !d.guarded() {
 		return framework.Credentials{}, nil
@@ -47,13 +46,13 @@ func (d Cluster) Credentials(node framework.Node, secret []byte) (framework.Cred
 	return framework.Credentials{Files: map[string][]byte{certificateFile: text}, Env: env}, nil
 }
 
-// Strangers tells nothing: Dask lets nobody in without a certificate if it was given
-// one, and with --dask-tls=off it was asked to.
+// Strangers does nothing: with a certificate Dask accepts no other clients, and with --dask-tls=off
+// the user wants open access.
 func (Cluster) Strangers(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
-// certificate makes a key of the secret and a certificate for it, which is its own
-// authority: who trusts this one alone lets in nobody but who knows the secret.
-// Every node makes the same: nothing in it is drawn, and no clock is asked.
+// certificate derives a key from the secret and makes a certificate for it, which is its own
+// authority, so that only holders of the secret are trusted. Every node makes the same certificate:
+// it uses neither random numbers nor the clock.
 func certificate(secret []byte) ([]byte, error) {
 	key, err := keyOf(secret)
 	if err != nil {
@@ -62,11 +61,11 @@ func certificate(secret []byte) ([]byte, error) {
 	name := certificateName
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: it has no end
+		NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: without expiry
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	// Without a source of chance the signature is that of RFC 6979.
+	// Without a source of randomness the signature is that of RFC 6979.
 	der, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
@@ -79,8 +78,8 @@ func certificate(secret []byte) ([]byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...), nil
 }
 
-// keyOf derives a key of P-256, which every OpenSSL takes, from the secret. One in
-// 2^32 numbers is none of the curve's; then the next is taken.
+// keyOf derives a P-256 key, which every OpenSSL supports, from the secret. One in 2^32 numbers is
+// not valid for the curve; then the next one is used.
 func keyOf(secret []byte) (key *ecdsa.PrivateKey, err error) {
 	for try := range byte(8) {
 		mac := hmac.New(sha256.New, secret)
@@ -92,8 +91,7 @@ func keyOf(secret []byte) (key *ecdsa.PrivateKey, err error) {
 	return nil, err
 }
 
-// tlsConfig is how a scheduler is spoken to that has this certificate, and asks for
-// it.
+// tlsConfig returns the TLS configuration of a client of a scheduler with this certificate.
 func tlsConfig(text []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// largest is the largest answer that is read: a worker takes about a kilobyte.
+// largest is the maximum size of a response in bytes: a worker needs about a kilobyte.
 const largest = 256 << 20
 
-// What is sent, in MessagePack: a map of one byte's length, texts of one byte's.
+// Constant messages in MessagePack: a map and texts with lengths of one byte.
 var (
-	// What Dask's programs tell each other first. None is the compression, and 5 the
-	// version of pickle, which every Python has since 3.8; nothing is pickled here.
+	// greeting is the first message of both sides. The compression is none, and the pickle version is
+	// 5, which every Python since 3.8 has; nothing is pickled here.
 	greeting = []byte("\x82\xabcompression\xc0\xafpickle-protocol\x05")
 	question = func(op string) []byte {
 		return append(append([]byte("\x82\xa2op"), 0xa0|byte(len(op))), op+"\xa5reply\xc3"...)
 	}
 )
 
-// ask asks a scheduler by Dask's own protocol: its pages would need no certificate.
-// config is nil where it speaks no TLS; op is an operation without arguments, of
-// less than 32 bytes. The answer is MessagePack. It gives up when ctx ends.
+// ask sends a request to a scheduler by Dask's own protocol, because its pages would need no
+// certificate. config is nil without TLS; op is an operation without arguments, of less than 32
+// bytes. The response is MessagePack. It returns when ctx ends.
 func ask(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
 	answer, err := exchange(ctx, address, config, op)
 	if err != nil && ctx.Err() != nil {
@@ -44,7 +44,7 @@ func exchange(ctx context.Context, address string, config *tls.Config, op string
 		return nil, err
 	}
 	defer func() { _ = plain.Close() }()
-	// A closed connection ends whatever waits for it.
+	// Closing the connection ends all pending operations.
 	defer context.AfterFunc(ctx, func() { _ = plain.Close() })()
 	conn := plain
 	if config != nil {
@@ -59,7 +59,7 @@ func exchange(ctx context.Context, address string, config *tls.Config, op string
 	return receive(conn)
 }
 
-// framed is a message as it travels: the length of the rest, the number of frames,
+// framed returns a message in its format on the wire: the length of the rest, the number of frames,
 // the length of each, and the frames.
 func framed(message []byte) []byte {
 	var b []byte
@@ -69,8 +69,7 @@ func framed(message []byte) []byte {
 	return append(b, message...)
 }
 
-// receive reads a message and returns its first frame. Others would have what is
-// pickled.
+// receive reads a message and returns its first frame. Other frames would contain pickled data.
 func receive(from io.Reader) ([]byte, error) {
 	var length [8]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
@@ -80,7 +79,7 @@ func receive(from io.Reader) ([]byte, error) {
 	if n > largest {
 		return nil, fmt.Errorf("it answers with %d bytes, which is no message of Dask's", n)
 	}
-	// Not allocated at once: the length may be a stranger's.
+	// The buffer grows while data arrives, because the length may come from an attacker.
 	message, err := io.ReadAll(io.LimitReader(from, int64(n)))
 	if err == nil && uint64(len(message)) < n {
 		err = io.ErrUnexpectedEOF
@@ -91,7 +90,7 @@ func receive(from io.Reader) ([]byte, error) {
 	return firstFrame(message)
 }
 
-// firstFrame returns the first frame of what follows a message's length.
+// firstFrame returns the first frame of the data after a message's length.
 func firstFrame(message []byte) ([]byte, error) {
 	const word = 8
 	if len(message) >= word {

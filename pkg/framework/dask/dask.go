@@ -1,5 +1,5 @@
-// Package dask runs a Dask cluster: the command lines of its scheduler and workers,
-// the certificate of a run, and what the scheduler says of its workers.
+// Package dask runs a Dask cluster: the command lines of its scheduler and workers, the certificate
+// of a run, and the scheduler's list of workers.
 package dask
 
 import (
@@ -19,22 +19,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// mostStarts bounds the starts of a scheduler or a worker.
+// mostStarts is the maximum number of starts of a scheduler or a worker.
 const mostStarts = 3
 
-// The words of --dask-tls.
+// The values of --dask-tls.
 const (
 	tlsAuto = "auto"
 	tlsOff  = "off"
 )
 
-// Cluster runs a Dask cluster: its scheduler on rank 0, and a worker on every rank.
+// Cluster runs a Dask cluster: its scheduler on the head, and a worker on every node.
 type Cluster struct {
 	Program       string   // the dask command; empty: dask
-	Port          int      // of the scheduler; 0: one that is free
-	TLS           string   // who is let in: auto, who has the certificate of this run, or off, anybody; empty: auto
+	Port          int      // of the scheduler; 0: a free one
+	TLS           string   // accepted clients: auto, those with the certificate of this run, or off, all; empty: auto
 	DedicatedHead bool     // the head's node has no worker
-	SchedulerArgs []string // more arguments for dask scheduler
+	SchedulerArgs []string // additional arguments for dask scheduler
 	WorkerArgs    []string // the same for dask worker
 }
 
@@ -47,11 +47,11 @@ var (
 	_ framework.Checked   = (*Cluster)(nil)
 )
 
-// New returns a Dask that is to be told what it is by its flags.
+// New returns a Dask cluster with default settings, which its flags change.
 func New() *Cluster { return &Cluster{Program: "dask", Port: 8786, TLS: tlsAuto} }
 
-// Traits are about Dask's program and port. Its workers are told no ranks, and its
-// logs are its output.
+// Traits describes Dask's program and port. Its workers do not know their index, and its logs are
+// its output.
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		Unranked: true, VersionCommand: []string{d.program(), "--version"}, Version: framework.VersionAfter("dask, version "),
@@ -59,8 +59,8 @@ func (d Cluster) Traits() framework.Traits {
 	}
 }
 
-// Flags are Dask's program, the scheduler's port, who is let in, and arguments of
-// the user's own.
+// Flags returns the settings for Dask's program, the scheduler's port, TLS, and additional
+// arguments.
 func (d *Cluster) Flags() []framework.Flag {
 	return []framework.Flag{
 		{Name: "dask", Shape: "PROGRAM", Value: &d.Program, Usage: "the dask program"},
@@ -71,7 +71,7 @@ func (d *Cluster) Flags() []framework.Flag {
 	}
 }
 
-// Check refuses arguments that no node could give to Dask's programs.
+// Check returns an error for arguments that no node could pass to Dask's programs.
 func (d *Cluster) Check() error {
 	_, err := parse("dask scheduler", d.SchedulerArgs)
 	if err == nil {
@@ -80,7 +80,7 @@ func (d *Cluster) Check() error {
 	return err
 }
 
-// Framework returns the cluster as it is told by now.
+// Framework returns the cluster with the present settings.
 func (d *Cluster) Framework(dedicatedHead bool) framework.Framework {
 	chosen := *d
 	chosen.DedicatedHead = dedicatedHead
@@ -90,14 +90,14 @@ func (d *Cluster) Framework(dedicatedHead bool) framework.Framework {
 // Name returns "dask".
 func (Cluster) Name() string { return "dask" }
 
-// Serves returns true: the head runs a scheduler, and the others workers.
+// Serves returns true: the head runs a scheduler, and the nodes run workers.
 func (Cluster) Serves() bool { return true }
 
 func (d Cluster) program() string { return cmp.Or(d.Program, "dask") }
 
 func (d Cluster) guarded() bool { return d.TLS != tlsOff }
 
-// Head returns the scheduler, and where workers and the driver find it.
+// Head returns the scheduler, and its address for workers and the driver.
 func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
 	free, err := framework.FreePorts(2)
 	if err != nil {
@@ -119,7 +119,7 @@ func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	return service, endpoint, nil
 }
 
-// Worker returns a node's worker; nil on the head's node where that is dedicated.
+// Worker returns a node's worker, or nil on a dedicated head.
 func (d Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
 	if d.DedicatedHead && node.Rank == 0 {
 		return nil, nil
@@ -130,30 +130,29 @@ func (d Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	}
 	name := "dask worker"
 	if slices.Contains(argv, "--nanny") {
-		name = "dask nanny" // it starts a worker that has died anew, and is what can die here
+		name = "dask nanny" // it restarts dead workers, so only its own death is detected here
 	}
 	service := d.service(name, node, endpoint, argv)
 	service.Ready = func(ctx context.Context) error { return counted(ctx, endpoint.Address, node, wanted) }
 	return service, nil
 }
 
-// service is a program of Dask's. What a scheduler or a worker says, it says on its
-// output: there are no logs besides.
+// service returns the service of a Dask program. A scheduler or worker logs only to its output.
 func (d Cluster) service(name string, node framework.Node, endpoint framework.Endpoint, argv []string) *framework.Service {
 	return &framework.Service{
 		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.settings(argv), endpoint.Env, nil), Attempts: mostStarts,
-		// A worker that is closing since the scheduler is, and gets TERM then, hangs: of
-		// 2026.8.0, four jobs in seven took the whole of a grace of 5 s.
+		// A worker that closes because the scheduler does, and gets TERM meanwhile, hangs: with 2026.8.0,
+		// four of seven jobs needed the whole grace period of 5 s.
 		Expendable: true,
 		Transient: func(exit process.Exit, lines []string) bool {
-			// Somebody was faster on a port that was free a moment before.
+			// Another process was faster on a port that was free a moment before.
 			return exit.Signal == 0 && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Address already in use") })
 		},
 	}
 }
 
-// Fleet returns nil when the scheduler counts every worker of every member by its
-// name, and nobody else's.
+// Fleet returns nil if the scheduler lists every worker of every member by its name, and no other
+// worker.
 func (d Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
 	if d.DedicatedHead {
 		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.Rank == head.LaunchRank })
@@ -169,10 +168,9 @@ func (d Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framew
 	return compareFleet(head.Attempt, members, perNode, workers)
 }
 
-// counted returns nil when the scheduler counts the node's own workers with what
-// they should have. A thousand nodes look at the same time, and all of what the
-// scheduler knows is large: it is asked for only once a worker of this host is among
-// the addresses.
+// counted returns nil if the scheduler lists the node's own workers with their expected properties.
+// A thousand nodes poll at the same time, and the scheduler's full state is large, so it is
+// requested only once a worker of this host is among the addresses.
 func counted(ctx context.Context, address string, node framework.Node, wanted []worker) error {
 	config, err := dialing(address, node)
 	if err != nil {
@@ -201,7 +199,7 @@ func counted(ctx context.Context, address string, node framework.Node, wanted []
 	return compareOwn(wanted, workers)
 }
 
-// identity asks the scheduler which workers it has.
+// identity requests the list of workers from the scheduler.
 func identity(ctx context.Context, address string, node framework.Node) ([]worker, error) {
 	config, err := dialing(address, node)
 	if err != nil {
@@ -222,7 +220,7 @@ func notUnderstood(address string, err error) error {
 	return fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
 }
 
-// dialing returns how the scheduler at an address is spoken to: nil without TLS.
+// dialing returns the TLS configuration for the scheduler at an address, or nil without TLS.
 func dialing(address string, node framework.Node) (*tls.Config, error) {
 	if !strings.HasPrefix(address, "tls://") {
 		return nil, nil

@@ -13,23 +13,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// mostGaps is how many of those that are missing are told.
+// mostGaps is the maximum number of missing workers in an error.
 const mostGaps = 8
 
-// worker is what the scheduler says of one of its workers, or should.
+// worker is an expected worker, or one as listed by the scheduler.
 type worker struct {
 	Name      string
 	Address   string
-	Status    string             // of what the scheduler says: "running" where it is given work
-	Threads   int                // wanted: 0 where Dask sees for itself
-	Resources map[string]float64 // wanted: the least of each
+	Status    string             // as listed: "running" if it gets work
+	Threads   int                // as expected: 0 if Dask decides
+	Resources map[string]float64 // as expected: the minimum of each
 }
 
-// wants is the worker that flags tell Dask to start.
+// wants returns the worker that Dask starts with these flags.
 func wants(name string, flags framework.Arguments) worker {
 	want := worker{Name: name, Resources: map[string]float64{}}
 	threads, _ := flags.Value("--nthreads")
-	want.Threads, _ = strconv.Atoi(threads) // Dask says what is wrong with it
+	want.Threads, _ = strconv.Atoi(threads) // Dask reports invalid values
 	resources, _ := flags.Value("--resources")
 	for pair := range strings.FieldsSeq(strings.ReplaceAll(resources, ",", " ")) {
 		name, text, _ := strings.Cut(pair, "=")
@@ -40,8 +40,8 @@ func wants(name string, flags framework.Arguments) worker {
 	return want
 }
 
-// compareOwn returns nil when the workers of a node are counted with what they
-// should have; otherwise the error names what is missing.
+// compareOwn returns nil if the workers of a node are listed with their expected properties.
+// Otherwise the error names what is missing.
 func compareOwn(wanted, counted []worker) error {
 	var gaps []string
 	for _, want := range wanted {
@@ -52,9 +52,9 @@ func compareOwn(wanted, counted []worker) error {
 	return missing(gaps)
 }
 
-// compareFleet returns nil when all workers of the members are counted, and nobody
-// else; otherwise the error names who is missing, in the order of the ranks,
-// strangers last. What a worker should have, its node has looked at.
+// compareFleet returns nil if all workers of the members are listed, and no others. Otherwise the
+// error names the missing workers, in the order of the nodes, and unexpected ones last. Each node
+// has verified the properties of its own workers.
 func compareFleet(attempt string, members []framework.Member, perNode int, counted []worker) error {
 	var gaps []string
 	ours := make(map[string]bool)
@@ -81,8 +81,7 @@ func missing(gaps []string) error {
 	return errors.New(prose.List(gaps, mostGaps, "; "))
 }
 
-// gapOf tells what is wrong with a worker that should be counted; empty where
-// nothing is.
+// gapOf describes what is wrong with an expected worker. It returns an empty string if nothing is.
 func gapOf(want worker, counted []worker) string {
 	at := slices.IndexFunc(counted, func(w worker) bool { return w.Name == want.Name })
 	if at < 0 {
@@ -103,7 +102,7 @@ func gapOf(want worker, counted []worker) string {
 	return ""
 }
 
-// workersOf reads the scheduler's answer to "identity", in the order of the names.
+// workersOf parses the scheduler's response to "identity", sorted by name.
 func workersOf(answer []byte) ([]worker, error) {
 	var workers []worker
 	var kind any
@@ -132,13 +131,13 @@ func workersOf(answer []byte) ([]worker, error) {
 	return workers, nil
 }
 
-// workerOf reads what the identity says of one worker.
+// workerOf parses one worker of the response.
 func workerOf(address string, said []byte) (worker, error) {
 	w := worker{Address: address, Resources: map[string]float64{}}
 	err := eachEntry(said, func(key string, value []byte) error {
 		switch key {
 		case "name":
-			w.Name = fmt.Sprint(scalar(value)) // a number, where nobody has named it
+			w.Name = fmt.Sprint(scalar(value)) // a number if it was not named
 		case "status":
 			w.Status, _ = scalar(value).(string)
 		case "nthreads":
@@ -154,8 +153,8 @@ func workerOf(address string, said []byte) (worker, error) {
 	return w, err
 }
 
-// eachEntry has take see each value of a map whose key is a text: the bytes that
-// begin with it.
+// eachEntry calls take for each value of a map whose key is a text, with the bytes from the value
+// on.
 func eachEntry(message []byte, take func(key string, value []byte) error) error {
 	n, rest, err := msgp.ReadMapHeaderBytes(message)
 	for ; err == nil && n > 0; n-- {
@@ -176,8 +175,7 @@ func eachEntry(message []byte, take func(key string, value []byte) error) error 
 	return err
 }
 
-// scalar is a text or a number of an answer; nil where it is anything else, which
-// may be large.
+// scalar returns a text or a number of a response, or nil for any other value, which may be large.
 func scalar(value []byte) any {
 	switch msgp.NextType(value) {
 	case msgp.StrType, msgp.IntType, msgp.UintType, msgp.Float32Type, msgp.Float64Type:
@@ -187,7 +185,7 @@ func scalar(value []byte) any {
 	return nil
 }
 
-// number is a number of an answer; 0 where it is none.
+// number returns a number of a response, or 0 for any other value.
 func number(value []byte) float64 {
 	switch n := scalar(value).(type) {
 	case int64:

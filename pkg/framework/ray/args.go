@@ -12,14 +12,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// resourcesFlag is the one flag that is merged with the user's.
+// resourcesFlag is the only flag that is merged with the user's.
 const resourcesFlag = "--resources"
 
-// argv returns the command line of a node's ray start; place are the flags that
-// make it the head's or a worker's. The user's args replace what would be given
-// otherwise, except for what the daemon has to know itself: that is refused. All
-// ports but the head's are the kernel's choice unless the user fixes them, so
-// that neither two jobs nor two raylets on one host meet.
+// argv returns the command line of a node's ray start; place has the flags that make it the head or
+// a worker. The user's args replace the default flags, but must not replace values that the daemon
+// has to know. All ports except the head's are picked by the kernel unless the user sets them, so
+// that neither two jobs nor two raylets on one host conflict.
 func (r Cluster) argv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
 	extra, err := usersFlags(args, place.Has("--head"))
 	if err == nil {
@@ -47,8 +46,7 @@ func (r Cluster) argv(node framework.Node, place framework.Arguments, args []str
 	return argv, nil
 }
 
-// flags are the flags that would be given without the user's extra ones, but for
-// resources.
+// flags returns the default flags, without those in extra and without resources.
 func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) framework.Arguments {
 	flags := append(framework.Arguments{
 		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false", "--node-ip-address=" + node.Address,
@@ -75,7 +73,7 @@ func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) fr
 	return flags
 }
 
-// mergeResources returns the resources as JSON, the user's over ours.
+// mergeResources returns the resources as JSON. The user's have precedence.
 func mergeResources(ours map[string]float64, extra framework.Arguments) (string, error) {
 	if given, ok := extra.Value(resourcesFlag); ok {
 		var theirs map[string]float64
@@ -92,18 +90,18 @@ func mergeResources(ours map[string]float64, extra framework.Arguments) (string,
 	return string(text), err
 }
 
-// switches are the flags of "ray start" that take no value; all others do.
+// switches are the flags of "ray start" without a value; all others have one.
 var switches = []string{
 	"--head", "--block", "--no-redirect-output", "--enable-object-reconstruction", "--no-monitor",
 	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose", "-v", "-vv", "-vvv", "--help",
 }
 
-// parseFlags reads the user's arguments of "ray start".
+// parseFlags parses the user's arguments of "ray start".
 func parseFlags(args []string) (framework.Arguments, error) {
 	return framework.ParseArguments("ray start", args, switches, "--object-store-memory=1000000000")
 }
 
-// ownFlags are the daemon's own, with what to give instead.
+// ownFlags are flags that the daemon sets, with the settings to use instead.
 var ownFlags = map[string]string{
 	"--head":            "the first rank is the head",
 	"--block":           "it is always given",
@@ -115,11 +113,11 @@ var ownFlags = map[string]string{
 	"--temp-dir":        "give --temp-dir to bringupd",
 }
 
-// headFlags are refused by Ray itself in a worker's start.
+// headFlags are refused by Ray itself for workers.
 var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
 
-// usersFlags reads the user's arguments of the head's or a worker's ray start, and
-// refuses those that are not the user's to give.
+// usersFlags parses the user's arguments of ray start for the head or a worker, and returns an
+// error for those that the user must not give.
 func usersFlags(args []string, head bool) (framework.Arguments, error) {
 	extra, err := parseFlags(args)
 	if err == nil {
@@ -140,9 +138,8 @@ func refuseFlags(extra framework.Arguments, head bool) error {
 	return nil
 }
 
-// fitsSockets returns an error where Ray's sockets in dir would have names that
-// are longer than a socket's may be: 107 bytes. A second start in the same
-// directory numbers them.
+// fitsSockets returns an error if the paths of Ray's sockets in dir would exceed the maximum of 107
+// bytes. Another start in the same directory adds numbers to them.
 func fitsSockets(dir string) error {
 	const longest, below = 107, "/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9"
 	if limit := longest - len(below); len(dir) > limit {

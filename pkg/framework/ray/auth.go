@@ -9,15 +9,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Who is let into the cluster.
+// The modes of access to the cluster.
 const (
-	authAuto = "auto" // who has this run's token, unless the user's variables say something else
-	authOwn  = "own"  // who they say
-	authOff  = "off"  // anybody
+	authAuto = "auto" // clients with this run's token, unless the user's variables set another mode
+	authOwn  = "own"  // the user's variables decide
+	authOff  = "off"  // all clients
 )
 
-// Ray's own variables for it, and the mode in which it wants a token. Ray knows them
-// from 2.52 on.
+// Ray's own variables for it, and the mode with a token. Ray supports them since 2.52.
 const (
 	authModeVariable = "RAY_AUTH_MODE"
 	tokenVariable    = "RAY_AUTH_TOKEN"
@@ -28,8 +27,8 @@ const (
 // tokenFile is the token's name in a node's private directory.
 const tokenFile = "ray-token"
 
-// Credentials returns a token that is this run's alone, unless the user has said who
-// is let in. One in the home directory says nothing: Ray leaves one there itself.
+// Credentials returns a token of this run, unless the user's variables decide. A token in the home
+// directory is ignored, because Ray leaves one there itself.
 func (r Cluster) Credentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	switch {
 	case r.Auth == authOff:
@@ -43,7 +42,7 @@ func (r Cluster) Credentials(node framework.Node, secret []byte) (framework.Cred
 	}, nil
 }
 
-// ownAuth tells whether the user's environment says who is let in.
+// ownAuth reports whether the user's environment decides.
 func ownAuth(environ []string) bool {
 	env := roles.EnvironmentOf(environ)
 	return slices.ContainsFunc([]string{authModeVariable, tokenVariable, pathVariable}, func(name string) bool {

@@ -7,8 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// lastingSigns are Ray's own words, each in one line, for a failure that will not
-// mend itself.
+// lastingSigns are messages of Ray, each in one line, for failures that would occur again.
 var lastingSigns = []string{
 	"Version mismatch: ",
 	"No such option",
@@ -38,15 +37,15 @@ var lastingSigns = []string{
 	"Failed to resolve hostname",
 }
 
-// passingSigns are those for a failure that the same start may not meet again.
+// passingSigns are messages for failures that may not occur again.
 var passingSigns = []string{
-	// Somebody was faster on a port. The next start looks for the holder first.
+	// Another process was faster on a port. The next start looks for its owner first.
 	"Address already in use",
 	"Failed to bind to",
 	"Failed to start the grpc server. The specified port is",
 	"does not match persisted value",
 	"but is already running at",
-	// The other side was slow, or out of reach for a moment.
+	// The other side was slow, or temporarily unreachable.
 	"one Ray agent failed",
 	"The current node timed out during startup",
 	"Timed out while waiting for GCS to become available",
@@ -55,11 +54,10 @@ var passingSigns = []string{
 	"Failed to get cluster ID from GCS server",
 }
 
-// transient tells from how "ray start" ended, from its last lines and from what
-// Ray's logs say, whether the same start may succeed a moment later. A lasting
-// failure outranks one in passing, for which a start that was refused may have
-// waited before. What is not known is not tried again: it would fail as often as
-// it is tried, and its last lines tell why.
+// transient decides from the exit of "ray start", from its last lines and from Ray's logs, whether
+// the same start may succeed a moment later. A lasting failure has precedence over a passing one,
+// because a refused start may have waited before. Unknown failures are not tried again: they would
+// recur, and the last lines explain them.
 func transient(exit process.Exit, lines []string) bool {
 	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
 		return false

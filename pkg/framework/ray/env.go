@@ -9,27 +9,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// staleVariables point at another cluster, or name this process in one.
+// staleVariables refer to another cluster, or identify this process in one.
 var staleVariables = []string{"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_NODE_ID"}
 
-// daemonSettings are given to Ray's daemons unless the user sets them; tunings for many
-// nodes come on top.
+// daemonSettings are variables of Ray's daemons, which the user can override. Tunings for many
+// nodes are added.
 var daemonSettings = map[string]string{
-	// On SIGTERM Ray waits up to 30 s for the node's tasks, which is as long as
-	// Slurm gives the whole job. When services are ended, the driver is gone.
+	// On SIGTERM Ray waits up to 30 s for the node's tasks, as long as Slurm gives the whole job. When
+	// services are ended, the driver has ended already.
 	"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
 
-// daemonEnv returns the environment of Ray's daemons: what the node has, without a
-// cluster's address, and with what else the head tells its peers.
+// daemonEnv returns the environment of Ray's daemons: the node's environment without the address of
+// a cluster, and with the variables from the head.
 func daemonEnv(environ []string, settings, told map[string]string) []string {
 	return framework.ServiceEnviron(environ, settings, told, staleVariables)
 }
 
-// authToken returns the token of Ray's own authentication, as Ray would find it
-// with this environment, and empty where there is none or it is switched off.
-// A head turns authentication on where it finds a token, but a worker does so
-// only when it is told: the caller tells them all.
+// authToken returns the token of Ray's authentication, as Ray would find it in this environment. It
+// is empty if there is none, or if authentication is off. A head enables authentication if it finds
+// a token, but a worker does so only by a variable, which the caller must set.
 func authToken(environ []string) string {
 	env := roles.EnvironmentOf(environ)
 	value := func(name string) string { value, _ := env(name); return value }
@@ -43,6 +42,6 @@ func authToken(environ []string) string {
 	if path == "" && home != "" {
 		path = filepath.Join(home, ".ray", "auth_token")
 	}
-	token, _ := os.ReadFile(path) // Ray itself says what it misses
+	token, _ := os.ReadFile(path) // Ray itself reports a missing file
 	return strings.TrimSpace(string(token))
 }

@@ -16,12 +16,12 @@ type member struct {
 	Rank int
 	Host string
 	Name string             // in the node table
-	Want map[string]float64 // the least of each resource
+	Want map[string]float64 // the minimum of each resource
 }
 
-// compareFleet returns nil when the node table has every member alive, once, with
-// what it should have, and nobody else; otherwise the error names who is
-// missing and why, in the order of the ranks, strangers last.
+// compareFleet returns nil if the node table has every member alive, once, with its resources, and
+// no other node. Otherwise the error names the missing members with the reasons, in the order of
+// the nodes, and unexpected nodes last.
 func compareFleet(members []member, nodes []entry) error {
 	byName := make(map[string][]entry, len(nodes))
 	for _, node := range nodes {
@@ -46,8 +46,8 @@ func compareFleet(members []member, nodes []entry) error {
 	return errors.New(prose.List(gaps, most, "; "))
 }
 
-// memberGap tells what is wrong with the entries of a member's name; empty
-// where nothing is.
+// memberGap describes what is wrong with the entries of a member's name. It returns an empty string
+// if nothing is.
 func memberGap(member member, entries []entry) string {
 	alive := living(entries)
 	switch {
@@ -57,7 +57,7 @@ func memberGap(member member, entries []entry) string {
 		last := slices.MaxFunc(entries, byNameAndStart)
 		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason is given")
 	case len(alive) > 1:
-		// The driver's work would go to both.
+		// Work of the driver could go to either of them.
 		return fmt.Sprintf("is %d times in Ray's node table: an earlier start of it has not been found dead yet", len(alive))
 	}
 	var short []string

@@ -22,32 +22,32 @@ import (
 )
 
 const (
-	// gcsCallTimeout bounds a call whose context doesn't end earlier.
+	// gcsCallTimeout is the timeout of a call, unless the context ends earlier.
 	gcsCallTimeout = 5 * time.Second
-	// gcsReplyLimit bounds an answer, in bytes: a node takes some 600, and the
-	// GCS keeps a thousand dead ones.
+	// gcsReplyLimit is the maximum size of a response in bytes: a node needs about 600, and the GCS
+	// keeps a thousand dead ones.
 	gcsReplyLimit = 64 << 20
 )
 
-// errGCSDenied is wrapped by the errors of calls that were refused for want of
-// the cluster's token: asking again will not help.
+// errGCSDenied is wrapped by the errors of calls that were refused because of a missing or wrong
+// token. Another call would not help.
 var errGCSDenied = errors.New("the GCS denies it")
 
-// gcsClient asks Ray's GCS, which runs on the head, what it knows.
+// gcsClient is a client of Ray's GCS, which runs on the head.
 type gcsClient struct {
 	address string
 	token   string
 	conn    *grpc.ClientConn
 }
 
-// dialGCS returns a client for the GCS, or for a raylet, at address. Nothing is
-// sent yet. token is the cluster's where it has one. The caller closes it.
+// dialGCS returns a client for the GCS, or for a raylet, at address. It does not connect yet. token
+// is the cluster's token, if it has one. The caller must close the client.
 func dialGCS(address, token string) (*gcsClient, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// On this node the token is sent only to the job's own users.
+		// On this node the token is sent only to users of the job.
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return health.Dial(ctx, "tcp", address) }),
-		// Sites set http_proxy for the world outside; Ray itself goes past it too.
+		// Sites set http_proxy for external addresses; Ray itself ignores it, too.
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -62,10 +62,10 @@ func dialGCS(address, token string) (*gcsClient, error) {
 	return &gcsClient{address: address, token: token, conn: conn}, nil
 }
 
-// close ends the connection.
+// close closes the connection.
 func (c *gcsClient) close() error { return c.conn.Close() }
 
-// asking asks the GCS, or the raylet, at address.
+// asking calls ask with a client for the GCS, or the raylet, at address.
 func asking(address, token string, ask func(*gcsClient) error) error {
 	client, err := dialGCS(address, token)
 	if err != nil {
@@ -75,28 +75,28 @@ func asking(address, token string, ask func(*gcsClient) error) error {
 	return ask(client)
 }
 
-// health returns nil when the server at the address answers its health check
-// with SERVING. It proves that a Ray server answers, not that it is ours.
+// health returns nil if the server at the address answers its health check with SERVING. That
+// proves that it is a Ray server, but not that it belongs to this run.
 func (c *gcsClient) health(ctx context.Context) error {
 	_, err := ask(ctx, c, "cannot see Ray at %s in health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
 	return err
 }
 
-// sessionName returns the name of the session that the GCS belongs to. It fails
-// for the first moments of a GCS, until ray start has told it.
+// sessionName returns the name of the session to which the GCS belongs. It fails until ray start
+// has set it, a moment after the start of the GCS.
 func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
 	request := &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
 	return ask(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod, request, parseSession)
 }
 
-// nodes returns the node table, or its entries of these names: one request for
-// N nodes, or one small one a node.
+// nodes returns the node table, or its entries with these names: one request for all nodes, or a
+// small one per node.
 func (c *gcsClient) nodes(ctx context.Context, names ...string) ([]entry, error) {
 	return ask(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod, nodesRequest(names), parseNodesReply)
 }
 
-// ask makes a call and returns what parse makes of the answer. failed begins the
-// error, and has a place for the address.
+// ask makes a call and returns the parsed response. failed is the format of the error's beginning,
+// with a place for the address.
 func ask[T any](ctx context.Context, c *gcsClient, failed, method string, request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
 	reply, err := c.call(ctx, method, request)
 	if err == nil {
@@ -127,18 +127,18 @@ func (c *gcsClient) call(ctx context.Context, method string, request proto.Messa
 	}
 }
 
-// gcsCodec sends messages, and hands an answer over as the bytes that it is: what
-// they may be is known to who asked.
+// gcsCodec encodes messages, and returns a response as bytes, because only the caller knows its
+// type.
 type gcsCodec struct{}
 
 // Marshal returns the bytes of a message.
 func (gcsCodec) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto.Message)) }
 
-// Unmarshal keeps a copy of data: the transport uses its buffer again.
+// Unmarshal copies data, because the transport reuses its buffer.
 func (gcsCodec) Unmarshal(data []byte, v any) error {
 	*v.(*[]byte) = bytes.Clone(data)
 	return nil
 }
 
-// Name is the content subtype that a gRPC server expects.
+// Name returns the content subtype that a gRPC server expects.
 func (gcsCodec) Name() string { return "proto" }

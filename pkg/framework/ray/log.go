@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// logPatterns are the logs of a session in which a failed start is explained: ray
-// start itself says only that it waited in vain.
+// logPatterns are the logs of a session that explain a failed start. ray start itself only reports
+// a timeout.
 var logPatterns = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
 
-// logSigns returns the last lines of the logs below a node's temporary
-// directory that tell of a failure, at most a handful, each with its log's name.
-// They may be of an earlier start in the same directory.
+// logSigns returns the last lines about a failure from the logs below a node's temporary directory,
+// at most a handful, each with its log's name. They may belong to an earlier start in the same
+// directory.
 func logSigns(tempDir string) []string {
 	const most, shown = 8, 300
 	var signs []string
@@ -30,7 +30,7 @@ func logSigns(tempDir string) []string {
 	return signs[max(0, len(signs)-most):]
 }
 
-// lastPart returns the end of a file, or nothing where it can't be read.
+// lastPart returns the end of a file, or nothing if it cannot be read.
 func lastPart(path string) []byte {
 	const size = 64 << 10
 	file, err := os.Open(path)
@@ -46,12 +46,12 @@ func lastPart(path string) []byte {
 	return text
 }
 
-// noDashboard is in a line that each agent logs without a dashboard, and explains nothing: see
-// python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
+// noDashboard occurs in a line that each agent logs without a dashboard, and that explains nothing:
+// see python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
 const noDashboard = "Dashboard http address not found"
 
-// signsIn returns the lines of a log that are a fatal error of Ray's C++ parts,
-// an error of theirs, or the end of a Python traceback; of each kind the last.
+// signsIn returns the lines of a log with a fatal error or an error of Ray's C++ parts, or the end
+// of a Python traceback; the last one of each kind.
 func signsIn(text []byte) []string {
 	const longest = 2 << 10
 	var fatal, failed, raised string
@@ -70,7 +70,7 @@ func signsIn(text []byte) []string {
 	return slices.DeleteFunc([]string{failed, fatal, raised}, func(s string) bool { return s == "" })
 }
 
-// essence is a fatal error without Ray's preamble, which would fill the line.
+// essence returns a fatal error without Ray's preamble, which would fill the line.
 func essence(line string) string {
 	if _, check, found := strings.Cut(line, "Check failed: "); found {
 		return "Check failed: " + check
@@ -78,11 +78,11 @@ func essence(line string) string {
 	return line
 }
 
-// start returns the first n bytes of a text at most.
+// start returns at most the first n bytes of a text.
 func start(s string, n int) string { return s[:min(len(s), n)] }
 
-// exceptionLine tells whether a line is the last of a traceback:
-// "OSError: [Errno 98] Address already in use".
+// exceptionLine reports whether a line is the last of a traceback: "OSError: [Errno 98] Address
+// already in use".
 func exceptionLine(line string) bool {
 	class, rest, found := strings.Cut(line, ": ")
 	if !found || rest == "" || strings.ContainsAny(class, " \t/") {

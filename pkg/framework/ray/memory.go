@@ -12,8 +12,9 @@ import (
 // storeFlag is the flag for the size of a node's object store, in bytes.
 const storeFlag = "--object-store-memory"
 
-// memoryFlags returns how much memory Ray has on a node that may use less than there is. Ray itself looks at the limit
-// of a container, at the root of the cgroups, and not at that of a step below it.
+// memoryFlags returns the flags for Ray's memory on a node whose job may use only a part of it. Ray
+// itself considers the limit of a container, at the root of the cgroups, but not that of a step
+// below it.
 func memoryFlags(node framework.Node, extra framework.Arguments) framework.Arguments {
 	if node.Memory <= 0 {
 		return nil
@@ -21,7 +22,7 @@ func memoryFlags(node framework.Node, extra framework.Arguments) framework.Argum
 	store := storeSize(node.Memory, node.Environ, shmSize())
 	flags := framework.Arguments{storeFlag + "=" + strconv.FormatInt(store, 10)}
 	if given, has := extra.Value(storeFlag); has {
-		store, _ = strconv.ParseInt(given, 10, 64) // Ray refuses what is no number
+		store, _ = strconv.ParseInt(given, 10, 64) // Ray reports an invalid number
 	}
 	if left := node.Memory - store; left > 0 {
 		flags = append(flags, "--memory="+strconv.FormatInt(left, 10))
@@ -29,16 +30,18 @@ func memoryFlags(node framework.Node, extra framework.Arguments) framework.Argum
 	return flags
 }
 
-// Ray's own rule for the size of an object store (ray._private.utils.resolve_object_store_memory of 2.60).
+// The constants of Ray's own rule for the size of an object store
+// (ray._private.utils.resolve_object_store_memory of 2.60).
 const (
 	storePart    = 0.3
 	mostStore    = 200e9
 	leastStore   = 75 << 20 // Ray refuses less
 	shmPart      = 0.95
-	slowStoreMin = 10e9 // up to here Ray takes a store that /dev/shm has no room for
+	slowStoreMin = 10e9 // up to this size Ray accepts a store that does not fit into /dev/shm
 )
 
-// storeSize returns how large the object store is that Ray would make in so much memory, with a /dev/shm of shm bytes.
+// storeSize returns the size of the object store that Ray would choose with so much memory, with a
+// /dev/shm of shm bytes.
 func storeSize(memory int64, environ []string, shm int64) int64 {
 	setting := func(name string, rays float64) float64 {
 		given, _ := process.LookupEnv(environ, name)
@@ -53,7 +56,7 @@ func storeSize(memory int64, environ []string, shm int64) int64 {
 	return max(int64(size), leastStore)
 }
 
-// shmSize returns the size of /dev/shm in bytes; 0 if it cannot be told.
+// shmSize returns the size of /dev/shm in bytes, or 0 if it is unknown.
 func shmSize() int64 {
 	var room unix.Statfs_t
 	if unix.Statfs("/dev/shm", &room) != nil {

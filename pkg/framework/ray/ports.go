@@ -8,12 +8,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// portFlags are the flags of "ray start" that fix a port, in Ray's order.
+// portFlags are the flags of "ray start" that set a port, in Ray's order.
 var portFlags = []struct {
-	name, what string // the flag, and what listens there
-	ofHead     bool   // nothing does on a worker
-	// reserved is the port that Ray takes for given on every node, a worker too,
-	// which never opens it: it clashes with flags all the same.
+	name, what string // the flag, and the listener
+	ofHead     bool   // only on the head
+	// reserved is the port that Ray assumes on every node, even on a worker, which never opens it. It
+	// conflicts with other flags nevertheless.
 	reserved int
 }{
 	{"--port", "Ray's GCS", true, 0},
@@ -32,11 +32,11 @@ const (
 	clientPort    = "--ray-client-server-port"
 )
 
-// fixedPorts returns the fixed ports that a start with these flags will listen
-// on. It fails where two of them are the same, or one is in the range of the
-// worker processes: Ray would, after a second, with a traceback.
+// fixedPorts returns the fixed ports on which a start with these flags will listen. It returns an
+// error if two of them are the same, or one is in the range of the worker processes. Ray would fail
+// then, too, after a second and with a traceback.
 func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
-	low, err := flags.Port("--min-worker-port", 0) // 0: the kernel gives workers theirs
+	low, err := flags.Port("--min-worker-port", 0) // 0: the kernel picks the workers' ports
 	if err != nil {
 		return nil, err
 	}
@@ -73,32 +73,32 @@ func haveDashboard(flags framework.Arguments) bool {
 	return slices.Contains([]string{"true", "True", "1", "yes", "on"}, wanted)
 }
 
-// dashboard returns where the dashboard of a head is that starts with these flags; empty
-// where it starts none.
+// dashboard returns the URL of the dashboard of a head with these flags. It is empty if there is
+// none.
 func dashboard(node framework.Node, flags framework.Arguments) string {
 	if !haveDashboard(flags) {
 		return ""
 	}
 	host, _ := flags.Value("--dashboard-host")
 	port, _ := flags.Value(dashboardPort)
-	return framework.Dashboard(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265")) // Ray's own
+	return framework.Dashboard(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265")) // Ray's defaults
 }
 
-// A block has a port for each of portFlags, in their order, and those of worker
-// processes from blockWorkers on. blockSize is how many ports it has.
+// A block has a port for each of portFlags, in their order, and ports of worker processes from
+// blockWorkers on. blockSize is its number of ports.
 const (
 	blockWorkers = 10
 	blockSize    = 1010
 )
 
-// workerPorts are those of the worker processes in the block that begins at base. Elsewhere Ray passes over one that
-// is taken.
+// workerPorts returns the ports of the worker processes in the block that begins at base. Ray skips
+// ports that are taken.
 func workerPorts(base int) framework.Port {
 	return framework.Port{Name: "Ray's worker processes", Number: base + blockWorkers, Last: base + blockSize - 1}
 }
 
-// portBlock returns the flags that put all ports of a node, but for those that the head
-// is given anyway, into the block that begins at base.
+// portBlock returns the flags that move all ports of a node into the block that begins at base,
+// except those that the head gets in any case.
 func portBlock(base int, head bool) framework.Arguments {
 	var flags framework.Arguments
 	for i, known := range portFlags {
@@ -110,8 +110,8 @@ func portBlock(base int, head bool) framework.Arguments {
 	return append(flags, fmt.Sprintf("--min-worker-port=%d", workers.Number), fmt.Sprintf("--max-worker-port=%d", workers.Last))
 }
 
-// keptFree returns an error where the kernel may give a port of the block that begins at
-// base to somebody else: it gives those from given[0] to given[1] which are not reserved.
+// keptFree returns an error if the kernel could assign a port of the block that begins at base to
+// another process: it assigns ports from given[0] to given[1] that are not reserved.
 func keptFree(base int, host string, given [2]int, reserved [][2]int) error {
 	taken := func(port int) bool {
 		return given[0] <= port && port <= given[1] &&
@@ -126,8 +126,7 @@ func keptFree(base int, host string, given [2]int, reserved [][2]int) error {
 	return nil
 }
 
-// aloneOnHost returns an error where a fixed port would be asked for by every
-// raylet of the host.
+// aloneOnHost returns an error if every raylet of the host would need the same fixed port.
 func (r Cluster) aloneOnHost(flags framework.Arguments) error {
 	if r.Ports > 0 {
 		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: leave it out, and the kernel picks", r.Ports)

@@ -25,13 +25,13 @@ const (
 // entry is a node in Ray's node table.
 type entry struct {
 	ID          string // hexadecimal; a raylet that starts again has another one
-	Name        string // what --node-name said
+	Name        string // the value of --node-name
 	Host        string
 	Address     string
-	Port        int // the raylet's own
+	Port        int // of the raylet
 	Alive       bool
 	Resources   map[string]float64
-	DeathReason string // empty for the living
+	DeathReason string // empty for live nodes
 	StartedMS   uint64 // by the node's own clock
 }
 
@@ -39,10 +39,10 @@ func byNameAndStart(a, b entry) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
 }
 
-// errProto is what ends a message that is cut off or is none at all.
+// errProto is the error of a message that is truncated or invalid.
 var errProto = errors.New("not a protocol buffer")
 
-// parse reads a message, and passes over what is not asked for.
+// parse parses a message, and skips fields that are not needed.
 func parse(b []byte, into proto.Message) error {
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, into) != nil {
 		return errProto
@@ -50,7 +50,7 @@ func parse(b []byte, into proto.Message) error {
 	return nil
 }
 
-// parseSession returns the session's name; the error tells where the GCS has none.
+// parseSession returns the session's name, or an error if the GCS has none yet.
 func parseSession(b []byte) (string, error) {
 	var reply gcs.InternalKVGetReply
 	err := parseReply(b, &reply)
@@ -60,7 +60,7 @@ func parseSession(b []byte) (string, error) {
 	return string(reply.Value), err
 }
 
-// parseReply reads a reply; one whose status is not that of success is an error.
+// parseReply parses a reply. A status other than success is an error.
 func parseReply(b []byte, into interface {
 	proto.Message
 	GetStatus() *gcs.GcsStatus
@@ -72,7 +72,7 @@ func parseReply(b []byte, into interface {
 	return err
 }
 
-// nodesRequest asks for all nodes, or for those of these names.
+// nodesRequest returns a request for all nodes, or for those with these names.
 func nodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
 	request := &gcs.GetAllNodeInfoRequest{}
 	for _, name := range names {
@@ -81,12 +81,12 @@ func nodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
 	return request
 }
 
-// mostNodes bounds the node table: more have no room in a reply at the 600
-// bytes that a node takes, but at the two that an empty one does.
+// mostNodes is the maximum size of the node table. A node usually has 600 bytes, so a reply cannot
+// contain more, but an empty node has only two bytes.
 const mostNodes = gcsReplyLimit / 512
 
-// parseNodesReply returns the node table in the order of the names, those of
-// one name in the order of their starts. The GCS keeps the dead for a while.
+// parseNodesReply returns the node table, sorted by name and then by start. The GCS keeps dead
+// nodes for a while.
 func parseNodesReply(b []byte) ([]entry, error) {
 	if nodesIn(b) > mostNodes {
 		return nil, fmt.Errorf("more than %d nodes", mostNodes)
@@ -103,8 +103,8 @@ func parseNodesReply(b []byte) ([]entry, error) {
 	return nodes, nil
 }
 
-// nodesIn counts the nodes of a reply before any is made. Where the reply is
-// broken, parse will tell.
+// nodesIn counts the nodes of a reply before any is allocated. If the reply is invalid, parse
+// reports it.
 func nodesIn(b []byte) (count int) {
 	for len(b) > 0 {
 		field, _, n := protowire.ConsumeField(b)
@@ -127,13 +127,13 @@ func entryOf(node *gcs.GcsNodeInfo) entry {
 	}
 }
 
-// shown cuts a text to what a message may show.
+// shown shortens a text for a message.
 func shown(text string) string {
 	const longest = 1 << 10
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "�")
 }
 
-// deathReasons are Ray's words for why a node died.
+// deathReasons are Ray's terms for the reasons of a node's death.
 var deathReasons = map[int32]string{
 	1: "ended as asked",
 	2: "ended unexpectedly",
@@ -149,7 +149,7 @@ func deathReason(death *gcs.NodeDeathInfo) string {
 	return kind + ": " + message
 }
 
-// parseHealth returns no error where the answer of a health check is SERVING.
+// parseHealth returns no error if the response of a health check is SERVING.
 func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
 	var reply grpc_health_v1.HealthCheckResponse
 	if err := parse(b, &reply); err != nil {

@@ -18,20 +18,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// mostStarts bounds the starts of a head's or a worker's Ray.
+// mostStarts is the maximum number of starts of a head's or a worker's Ray.
 const mostStarts = 3
 
-// Cluster runs a Ray cluster: its head on rank 0, which is a node of the cluster
-// like the others, and a worker on every other rank.
+// Cluster runs a Ray cluster: its head on node 0, which is also a node of the cluster, and a worker
+// on every other node.
 type Cluster struct {
 	Program       string   // the ray command; empty: ray
-	Port          int      // of the head's GCS; 0: one that is free
-	Ports         int      // the first of a block that all of Ray's ports are in; 0: the kernel's choice
-	Tuning        string   // whether Ray is set up for many nodes: auto or off; empty: auto
-	Auth          string   // who is let in: auto, own or off; empty: auto
+	Port          int      // of the head's GCS; 0: a free one
+	Ports         int      // the first of a block with all of Ray's ports; 0: the kernel picks them
+	Tuning        string   // settings for many nodes: auto or off; empty: auto
+	Auth          string   // accepted clients: auto, own or off; empty: auto
 	Logs          string   // which of Ray's own logs are kept: failure, end or a duration; empty: failure
 	DedicatedHead bool     // the head's node offers no GPUs
-	HeadArgs      []string // more arguments for the head's ray start
+	HeadArgs      []string // additional arguments for the head's ray start
 	WorkerArgs    []string // the same for the workers'
 }
 
@@ -44,12 +44,12 @@ var (
 	_ framework.Checked   = (*Cluster)(nil)
 )
 
-// tasks is how many processes and threads a node of Ray's needs at least: a head of Ray 2.60 without
-// dashboard and workers was seen to have 130 on two CPUs, of which 91 are on every node. A worker
-// has some 25.
+// tasks is the minimum number of processes and threads that a Ray node needs. A head of Ray 2.60
+// without dashboard and workers was measured to have 130 on two CPUs, 91 of which are on every
+// node. A worker has about 25.
 const tasks = 128
 
-// Traits are about Ray's program, ports, store and logs. It gives its nodes no ranks.
+// Traits describes Ray's program, ports, object store and logs. Its nodes do not know their index.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: framework.VersionAfter("ray, version "), ObjectStore: r.objectStore(), Tasks: tasks,
@@ -57,12 +57,12 @@ func (r Cluster) Traits() framework.Traits {
 	}
 }
 
-// New returns a Ray that is to be told what it is by its flags.
+// New returns a Ray cluster with default settings, which its flags change.
 func New() *Cluster {
 	return &Cluster{Program: "ray", Port: 6379, Tuning: tuningAuto, Auth: authAuto, Logs: logsFailure}
 }
 
-// Flags are Ray's program, the head's port, and arguments of the user's own.
+// Flags returns the settings for Ray's program, the head's port, and additional arguments.
 func (r *Cluster) Flags() []framework.Flag {
 	return []framework.Flag{
 		{Name: "ray", Shape: "PROGRAM", Value: &r.Program, Usage: "the ray program"},
@@ -76,8 +76,8 @@ func (r *Cluster) Flags() []framework.Flag {
 	}
 }
 
-// Check refuses a time at which Ray's logs can't be kept, and arguments that no node
-// could give to its ray start.
+// Check returns an error for an invalid time for Ray's logs, and for arguments that no node could
+// pass to ray start.
 func (r *Cluster) Check() error {
 	every, err := time.ParseDuration(r.Logs)
 	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
@@ -98,19 +98,19 @@ func (r *Cluster) Check() error {
 	return nil
 }
 
-// When Ray's own logs are kept.
+// The times at which Ray's own logs are kept.
 const (
 	logsFailure = "failure"
 	logsEnd     = "end"
 )
 
-// evidence are Ray's own logs below tempDir.
+// evidence describes Ray's own logs below tempDir.
 func (r Cluster) evidence(tempDir string) framework.Evidence {
 	every, err := time.ParseDuration(r.Logs)
 	return framework.Evidence{Dir: filepath.Join(tempDir, "session_latest", "logs"), Always: err == nil || r.Logs == logsEnd, Every: every}
 }
 
-// Framework returns the cluster as it is told by now.
+// Framework returns the cluster with the present settings.
 func (r *Cluster) Framework(dedicatedHead bool) framework.Framework {
 	chosen := *r
 	chosen.DedicatedHead = dedicatedHead
@@ -123,7 +123,7 @@ func (Cluster) Name() string { return "ray" }
 // Serves returns true: every node runs Ray.
 func (Cluster) Serves() bool { return true }
 
-// Head returns the head's ray start, and where workers and the driver find it.
+// Head returns the head's ray start, and its address for workers and the driver.
 func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
 	free, err := framework.FreePorts(2)
 	if err != nil {
@@ -141,8 +141,8 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 		"--include-dashboard=false",
 	}
 	address := net.JoinHostPort(node.Address, strconv.Itoa(port))
-	// The driver keeps all else that the launcher says. Without RAY_ADDRESS, ray.init
-	// would start a cluster of its own where it finds none.
+	// The driver keeps all other variables of the launcher. Without RAY_ADDRESS, ray.init would start
+	// its own cluster if it finds none.
 	endpoint := framework.Endpoint{Address: address, Env: r.tuned(node, tunings)}
 	endpoint.Env["RAY_ADDRESS"] = address
 	if authToken(node.Environ) != "" {
@@ -157,7 +157,7 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	return service, endpoint, nil
 }
 
-// Worker returns a worker's ray start; nil on rank 0, whose node the head's is.
+// Worker returns a worker's ray start, or nil on the head, which is a node of the cluster itself.
 func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
 	if node.Rank == 0 {
 		return nil, nil
@@ -165,12 +165,11 @@ func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	return r.service("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, looker.worker)
 }
 
-// Fleet returns nil when Ray's node table has every member alive, and nobody
-// else.
+// Fleet returns nil if Ray's node table has every member alive, and no other node.
 func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
 	wanted := make([]member, len(members))
 	for i, m := range members {
-		// What a node should offer, the node itself has looked at.
+		// Each node has verified its own resources.
 		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: framework.NodeName(head.Attempt, m.Rank)}
 	}
 	return asking(endpoint.Address, authToken(head.Environ), func(gcs *gcsClient) error {
@@ -186,9 +185,8 @@ func (r Cluster) program() string { return cmp.Or(r.Program, "ray") }
 
 func (r Cluster) dedicated(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
 
-// resources are those by which programs that were written for NeMo RL's ray.sub
-// know the cluster and its nodes. A head that does no work has none that would
-// have work placed on it.
+// resources returns the resources by which programs for NeMo RL's ray.sub identify the cluster and
+// its nodes. A dedicated head has none that would place work on it.
 func (r Cluster) resources(node framework.Node) map[string]float64 {
 	resources := map[string]float64{}
 	if roles.Managed(roles.EnvironmentOf(node.Environ)) {
@@ -205,7 +203,7 @@ func (r Cluster) resources(node framework.Node) map[string]float64 {
 	return resources
 }
 
-// service is a ray start, whose service look finds up.
+// service returns the service of a ray start that look proves to be up.
 func (r Cluster) service(
 	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments, args []string, look func(looker, context.Context) error,
 ) (*framework.Service, error) {
@@ -233,7 +231,7 @@ func (r Cluster) service(
 		Warm:  func() []string { return warm(r.program(), env) },
 		Order: orderOf(argv, args, r.Ports > 0),
 		Death: framework.Death{
-			Vital:   []string{"gcs_server", "raylet"}, // ray start looks for them once a second
+			Vital:   []string{"gcs_server", "raylet"}, // ray start checks them once a second
 			Explain: func() []string { return logSigns(node.TempDir) },
 			Stops:   stops,
 		},
@@ -246,8 +244,8 @@ func (r Cluster) service(
 	}, nil
 }
 
-// stops reports whether a command line is that of ray stop: the script itself, one that a Python runs,
-// or its module.
+// stops reports whether a command line is that of ray stop: the script itself, a Python that runs
+// it, or its module.
 func stops(argv []string) bool {
 	for at := 0; at+1 < min(len(argv), 5); at++ {
 		if (filepath.Base(argv[at]) == "ray" || argv[at] == "ray.scripts.scripts") && argv[at+1] == "stop" {
@@ -257,7 +255,7 @@ func stops(argv []string) bool {
 	return false
 }
 
-// wants are the CPUs and GPUs that flags tell Ray to offer.
+// wants returns the CPUs and GPUs that Ray offers with these flags.
 func wants(flags framework.Arguments) map[string]float64 {
 	want := map[string]float64{}
 	for flag, resource := range map[string]string{"--num-cpus": "CPU", "--num-gpus": "GPU"} {
@@ -269,14 +267,14 @@ func wants(flags framework.Arguments) map[string]float64 {
 	return want
 }
 
-// objectStore is how many bytes the arguments of ray start have each node keep
-// in /dev/shm, the larger of head's and workers'; 0 where they leave it to Ray,
-// which takes less where there is less.
+// objectStore returns how many bytes each node keeps in /dev/shm according to the arguments of ray
+// start, the larger value of the head and the workers. It is 0 if Ray decides, which uses less if
+// less is available.
 func (r Cluster) objectStore() (most int64) {
 	for _, args := range [][]string{r.HeadArgs, r.WorkerArgs} {
 		flags, err := parseFlags(args)
 		if err != nil {
-			continue // Argv tells
+			continue // argv reports it
 		}
 		value, _ := flags.Value(storeFlag)
 		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {

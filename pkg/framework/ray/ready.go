@@ -13,16 +13,15 @@ import (
 	"time"
 )
 
-// looker looks at the Ray of one node, to see whether it is up.
+// looker checks whether the Ray of one node is up.
 type looker struct {
-	gcs, token string // the address of the GCS, and the cluster's token where it has one
+	gcs, token string // the address of the GCS, and the cluster's token if it has one
 	tempDir    string
 	self       member
 }
 
-// head takes one look and returns nil when the GCS answers for the session that is
-// in tempDir, and so is this attempt's, and its own node is alive. Workers that
-// start before that wait two seconds longer.
+// head checks once, and returns nil if the GCS answers for the session in tempDir, which belongs to
+// this attempt, and its own node is alive. Workers that start earlier wait two seconds longer.
 func (l looker) head(ctx context.Context) error {
 	ours, err := latestSession(l.tempDir)
 	if err != nil {
@@ -43,9 +42,9 @@ func (l looker) head(ctx context.Context) error {
 	})
 }
 
-// worker takes one look and returns nil when the worker's own node is alive in the
-// node table of the GCS. The GCS is asked only once the raylet has opened its
-// socket: a thousand workers look at the same time.
+// worker checks once, and returns nil if the worker's own node is alive in the node table of the
+// GCS. It sends a request only once the raylet has opened its socket, because a thousand workers
+// poll at the same time.
 func (l looker) worker(ctx context.Context) error {
 	sockets, _ := filepath.Glob(filepath.Join(l.tempDir, "session_latest", "sockets", "raylet*")) // the pattern is a constant
 	if len(sockets) == 0 {
@@ -54,15 +53,14 @@ func (l looker) worker(ctx context.Context) error {
 	return asking(l.gcs, l.token, func(gcs *gcsClient) error { return l.node(ctx, gcs) })
 }
 
-// node returns nil when the node is alive in the node table and its raylet answers:
-// the GCS takes a raylet that was killed for alive for another quarter of a
-// minute, and an earlier start has the same name.
+// node returns nil if the node is alive in the node table and its raylet answers. The GCS lists a
+// killed raylet as alive for another 15 s, and an earlier start has the same name.
 func (l looker) node(ctx context.Context, gcs *gcsClient) error {
 	nodes, err := gcs.nodes(ctx, l.self.Name)
 	if err != nil {
 		return err
 	}
-	// A GCS that can't select has sent all.
+	// A GCS that cannot select returns all nodes.
 	nodes = slices.DeleteFunc(nodes, func(n entry) bool { return n.Name != l.self.Name })
 	alive := living(nodes)
 	if len(alive) == 0 {
@@ -76,7 +74,7 @@ func (l looker) node(ctx context.Context, gcs *gcsClient) error {
 	return asking(raylet, l.token, func(raylet *gcsClient) error { return raylet.health(ctx) })
 }
 
-// latestSession returns the name of the session that was started last in tempDir.
+// latestSession returns the name of the session in tempDir that was started last.
 func latestSession(tempDir string) (string, error) {
 	target, err := os.Readlink(filepath.Join(tempDir, "session_latest"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,13 +86,13 @@ func latestSession(tempDir string) (string, error) {
 	return filepath.Base(target), nil
 }
 
-// pace is how often a node looks whether it is up: so that all of them together ask the GCS some thousand times a second
-// at most, and the gate does not wait for a look.
+// pace returns the interval at which a node checks whether it is up. All nodes together send at
+// most a few thousand requests a second to the GCS, and the gate does not wait for a poll.
 func pace(nodes int) time.Duration {
 	return min(max(100*time.Millisecond, time.Duration(nodes)*time.Millisecond), 500*time.Millisecond)
 }
 
-// explained adds what Ray's own logs say to an error.
+// explained adds lines of Ray's own logs to an error.
 func explained(err error, tempDir string) error {
 	if err == nil {
 		return nil

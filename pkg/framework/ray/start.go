@@ -13,42 +13,41 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// startProgram is what imports Ray before it is told what to start.
+// startProgram imports Ray before it knows what to start.
 //
 //go:embed start.py
 var startProgram string
 
-// order is what startProgram is told.
+// order has the instructions for startProgram.
 type order struct {
 	Args []string `json:"args"` // of the ray command
-	// Never are the methods of Ray's Node that start what nobody would use, and Later
-	// those that start what the node does not wait for. One that a Ray does not have is
-	// passed over.
+	// Never are methods of Ray's Node whose processes are not needed, and Later those whose processes
+	// the node does not wait for. Methods that a version of Ray does not have are ignored.
 	Never []string `json:"never"`
 	Later []string `json:"later"`
 }
 
-// orderOf returns how a ray start is carried out. user are the flags that are the user's own; block says that all
-// ports are known.
+// orderOf returns the instructions for a ray start. user are the flags that the user has given;
+// block reports that all ports are fixed.
 func orderOf(argv, user framework.Arguments, block bool) []byte {
 	o := order{Args: argv[1:], Never: []string{}, Later: []string{"start_log_monitor", "start_monitor"}}
 	if !haveDashboard(argv) {
-		// Without a dashboard Ray starts its process all the same, to send usage statistics, which are off.
+		// Even without a dashboard Ray starts its process, to send usage statistics, which are off.
 		o.Never = append(o.Never, "start_api_server")
 	}
 	if !user.Has(clientPort) && !block {
-		o.Never = append(o.Never, "start_ray_client_server") // at a port that nobody is told
+		o.Never = append(o.Never, "start_ray_client_server") // its port is not published
 	}
-	line, _ := json.Marshal(o) // it is made of strings
+	line, _ := json.Marshal(o) // it consists of strings
 	return line
 }
 
-// warm returns what runs startProgram for a ray command; nil where that is no script of
-// Ray's own.
+// warm returns the command that runs startProgram for a ray command, or nil if that is not Ray's
+// own script.
 func warm(program string, env []string) []string {
 	file, err := process.Which(program, env)
 	if err != nil {
-		return nil // the start says so
+		return nil // the start reports it
 	}
 	if file, err = filepath.Abs(file); err != nil {
 		return nil
@@ -60,7 +59,7 @@ func warm(program string, env []string) []string {
 	return append(python, "-c", startProgram, file)
 }
 
-// beginning returns the first part of a file; nothing where it can't be read.
+// beginning returns the first part of a file, or nothing if it cannot be read.
 func beginning(path string) []byte {
 	const enough = 4 << 10
 	file, err := os.Open(path)
@@ -72,8 +71,8 @@ func beginning(path string) []byte {
 	return text
 }
 
-// interpreter returns the Python that runs a script as installers write it for Ray; nil
-// where it is another, or is not run by Python.
+// interpreter returns the Python that runs a script as installers write it for Ray, or nil if it is
+// another script, or not run by Python.
 func interpreter(script []byte) []string {
 	first, rest, _ := bytes.Cut(script, []byte("\n"))
 	line, is := strings.CutPrefix(string(first), "#!")
@@ -82,7 +81,7 @@ func interpreter(script []byte) []string {
 	}
 	words := strings.Fields(line)
 	if len(words) == 1 && words[0] == "/bin/sh" {
-		// What pip writes where the path is too long for a first line.
+		// pip writes this form if the path is too long for the first line.
 		second, _, _ := bytes.Cut(rest, []byte("\n"))
 		path, is := strings.CutPrefix(string(second), "'''exec' ")
 		if !is {

@@ -6,10 +6,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// Strangers asks the GCS for its nodes without a token, and warns if it answers although the run has one.
+// Strangers requests the nodes from the GCS without a token, and warns if it answers although the
+// run has one.
 func (r Cluster) Strangers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, tell func(sentence string)) {
 	if authToken(head.Environ) == "" {
-		return // it was asked for
+		return // the user wants open access
 	}
 	err := asking(endpoint.Address, "", func(gcs *gcsClient) error {
 		_, err := gcs.nodes(ctx, "none")

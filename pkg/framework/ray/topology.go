@@ -8,18 +8,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// topology are the resources that tell programs where a node is:
+// topology returns the resources that describe the location of a node to programs:
 //
-//   - nvlink_domain_<UUID of the fabric>: 1, on all nodes that reach each other over
-//     NVLink. A placement group asks for a little of it in every bundle, and so
-//     stays within one rack.
+//   - nvlink_domain_<UUID of the fabric>: 1, on all nodes that are connected by NVLink. A placement
+//     group that requests a fraction of it in every bundle stays within one rack.
 //   - topo_rank: a number by which to sort the nodes.
 //
-// The names are those of NeMo RL's ray.sub, and it is NeMo RL that reads them
-// (github.com/NVIDIA-NeMo/RL, nemo_rl/distributed/virtual_cluster.py): it groups
-// nodes by domain, sorts a domain's nodes by topo_rank and the domains by their
-// least, and takes nodes for as many whole segments as it needs. Only the order
-// counts; a number must be there, and no other node's. Ray keeps none that is 0.
+// The names are those of NeMo RL's ray.sub, and NeMo RL reads them (github.com/NVIDIA-NeMo/RL,
+// nemo_rl/distributed/virtual_cluster.py): it groups nodes by domain, sorts the nodes of a domain by
+// topo_rank and the domains by their minimum, and uses as many whole segments as it needs. Only the
+// order matters; every node must have a unique number. Ray does not keep resources that are 0.
 func topology(node framework.Node) map[string]float64 {
 	resources := map[string]float64{
 		"topo_rank": topoRank(roles.Block(roles.EnvironmentOf(node.Environ)), node.LaunchRank),
@@ -30,18 +28,17 @@ func topology(node framework.Node) map[string]float64 {
 	return resources
 }
 
-// topoRank sorts nodes by their block, where Slurm knows blocks, and then by the
-// rank in the launch. ray.sub takes the digits of the node's name for the latter,
-// which may be those of another; a rank is nobody else's, follows Slurm's own
-// order of nodes, and no other node need be asked. So blocks whose names have the
-// same digits, or none, are still told apart by domain and put in order by rank.
+// topoRank sorts nodes by their block, if Slurm has blocks, and then by the node's index in the
+// launch. For the latter ray.sub uses the digits of the node's name, which may not be unique; an
+// index is unique, follows Slurm's order of nodes, and needs no communication. Blocks whose names
+// have the same digits, or none, are still distinguished by domain and sorted by index.
 func topoRank(block string, rank int) float64 {
-	const blockSize = 1e6 // more nodes than there are in any launch
+	const blockSize = 1e6 // more nodes than any launch has
 	return blockSize*blockNumber(block) + float64(rank+1)
 }
 
-// blockNumber is the number that the digits in a name make up; 0 where there are
-// none, or too many for Ray, which refuses to start with a resource above 1e14.
+// blockNumber returns the number that consists of the digits in a name. It returns 0 if there are
+// none, or too many for Ray, which refuses a resource above 1e14.
 func blockNumber(name string) float64 {
 	const most = 99e6
 	digits := strings.Map(func(r rune) rune {

@@ -8,30 +8,30 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Whether Ray is set up for many nodes.
+// The modes of the settings for many nodes.
 const (
 	tuningAuto = "auto"
 	tuningOff  = "off"
 )
 
-// A tuning is a setting of Ray's for jobs of many nodes.
+// A tuning is a setting of Ray for jobs with many nodes.
 type tuning struct {
-	from  int // nodes
+	from  int // minimum number of nodes
 	name  string
 	value string
 }
 
-// tunings are for all of Ray, the driver too. Names and values are those of NeMo RL's
-// ray.sub (github.com/NVIDIA-NeMo/RL), where they were found in jobs of hundreds of
-// nodes whose actors register in bursts; the numbers of nodes are ours. Below them Ray's
-// own values stand, by which it knows of a death sooner.
+// tunings are for all of Ray, including the driver. Names and values are those of NeMo RL's ray.sub
+// (github.com/NVIDIA-NeMo/RL), where they were found in jobs of hundreds of nodes whose actors
+// register in bursts; the numbers of nodes are ours. With fewer nodes Ray's defaults apply, with
+// which it detects a death sooner.
 var tunings = []tuning{
-	// A GCS that is busy answers late: its peers wait for longer.
+	// A busy GCS answers late, so its peers wait longer.
 	{8, "RAY_worker_register_timeout_seconds", "120"},
 	{8, "RAY_gcs_rpc_server_connect_timeout_s", "120"},
 	{8, "RAY_gcs_rpc_server_reconnect_timeout_s", "120"},
 	{8, "RAY_gcs_server_request_timeout_seconds", "120"},
-	// It is asked and told less often.
+	// It gets fewer requests and reports.
 	{32, "RAY_raylet_report_resources_period_milliseconds", "500"},
 	{32, "RAY_task_events_report_interval_ms", "5000"},
 	{32, "RAY_grpc_keepalive_time_ms", "60000"},
@@ -39,18 +39,18 @@ var tunings = []tuning{
 	{32, "RAY_ray_syncer_message_refresh_interval_ms", "10000"},
 	{32, "RAY_core_worker_internal_heartbeat_ms", "5000"},
 	{32, "RAY_health_check_period_ms", "10000"},
-	// What is there to look at only.
+	// These are for observation only.
 	{32, "RAY_enable_timeline", "false"},
 	{32, "RAY_event_stats", "false"},
-	// Each idle worker process holds a connection to the GCS.
+	// Each idle worker process has a connection to the GCS.
 	{32, "RAY_num_workers_soft_limit", "16"},
 }
 
-// gcsTunings are for the daemons of a node with so many CPUs: more threads, and more
-// calls at a time.
+// gcsTunings returns settings for the daemons of a node with so many CPUs: more threads, and more
+// concurrent calls.
 func gcsTunings(cpus int) []tuning {
 	if cpus <= 0 {
-		return nil // Ray looks itself
+		return nil // Ray decides itself
 	}
 	count := func(n int) string { return strconv.Itoa(max(1, n)) }
 	return []tuning{
@@ -61,15 +61,15 @@ func gcsTunings(cpus int) []tuning {
 	}
 }
 
-// settings are what the daemons of a node are given unless the user sets it.
+// settings returns variables for the daemons of a node, which the user can override.
 func (r Cluster) settings(node framework.Node) map[string]string {
 	set := r.tuned(node, append(gcsTunings(node.CPUs), tunings...))
 	maps.Copy(set, daemonSettings)
 	return set
 }
 
-// tuned returns those tunings that are for as many nodes as there are and that the user
-// does not set. Where spares stand by, the head does not know how many: there are many.
+// tuned returns the tunings for the number of nodes that the user does not set. If there are
+// spares, the head does not know the number, and many nodes are assumed.
 func (r Cluster) tuned(node framework.Node, all []tuning) map[string]string {
 	set := map[string]string{}
 	if r.Tuning == tuningOff {

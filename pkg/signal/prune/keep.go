@@ -1,5 +1,5 @@
-// Package prune removes old runs from a log directory: only such as are this user's, look in all ways as bringupd makes
-// them, and are over.
+// Package prune removes old runs from a log directory: only those that belong to this user, look
+// exactly as bringupd makes them, and are over.
 package prune
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Keep says which runs that are over stay; the zero Keep: all of them.
+// Keep selects the finished runs that are kept; the zero Keep keeps all.
 type Keep struct {
-	Age  time.Duration // those that ended less than so long ago; 0: whenever it was
-	Runs int           // the newest ones; 0: all
+	Age  time.Duration // runs that ended less than this time ago; 0 means no limit
+	Runs int           // number of the newest runs; 0 means no limit
 }
 
 const day = 24 * time.Hour
 
 var errKeep = errors.New("give a number of runs, or a time with its unit, as in 20, 30d or 36h")
 
-// ParseKeep reads "20" (runs), "30d" or "36h"; nothing is the zero Keep.
+// ParseKeep parses "20" (runs), "30d" or "36h". An empty text is the zero Keep.
 func ParseKeep(text string) (Keep, error) {
 	if text == "" {
 		return Keep{}, nil
@@ -52,7 +52,7 @@ func ParseKeep(text string) (Keep, error) {
 	return Keep{Age: age}, nil
 }
 
-// String returns what ParseKeep reads.
+// String returns the form that ParseKeep parses.
 func (k Keep) String() string {
 	switch {
 	case k.Runs > 0:
@@ -66,16 +66,17 @@ func (k Keep) String() string {
 	}
 }
 
-// Wanted tells whether anything may be removed at all.
+// Wanted reports whether any runs may be removed: the zero Keep keeps all.
 func (k Keep) Wanted() bool { return k != Keep{} }
 
-// behindTime bounds what a run does about old ones, which must never matter to it.
+// behindTime is the timeout for removing old runs during a job.
 const behindTime = 5 * time.Minute
 
 var errBehind = errors.New("the time for it is over: the next run goes on")
 
-// Behind returns what a head does about old runs beside its own, which has the run directory dir: it removes those with
-// a result that are not to be kept, and says one line. Where the share hangs, it is left to itself when ctx ends.
+// Behind returns a task that removes old runs beside the head's own run directory dir: those with a
+// result that are not kept. It logs one line. If the file system hangs, the task is abandoned when
+// ctx ends.
 func (k Keep) Behind(dir *signal.Dir, meter *signal.Meter, say func(string)) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		if !k.Wanted() {

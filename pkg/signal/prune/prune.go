@@ -20,58 +20,62 @@ import (
 )
 
 const (
-	// settled is how long a result must have been there: its daemons may still be writing logs.
+	// settled is the minimum age of a result. Before that, daemons may still be writing logs.
 	settled = 10 * time.Minute
-	// silent is how long a run without a result must have changed nothing to count as over. A head that is well renames a
-	// beat every few peer timeouts; but a job may go on for its --share-timeout while the share refuses it.
+	// silent is how long a run without a result must be unchanged to count as over. A healthy head
+	// renames a heartbeat file every few peer timeouts, but a job may run for its --share-timeout
+	// without access to the file system.
 	silent = 24 * time.Hour
-	// gone begins the name of what is being removed. No reader looks at a name with a dot.
+	// gone is the prefix of the name of a run that is being removed. Readers ignore names with a
+	// leading dot.
 	gone = ".gone-"
-	// ownMode is that of a run directory, as signal.Create makes it.
+	// ownMode is the mode of a run directory, as made by signal.Create.
 	ownMode = 0o700
-	// maxJob bounds a job record in bytes.
+	// maxJob is the maximum size of a job record in bytes.
 	maxJob = 16 << 20
 )
 
-// Order is what to remove where.
+// Order selects a log directory and the runs to remove from it.
 type Order struct {
 	LogDir string // absolute
 	Keep   Keep
 	DryRun bool   // remove nothing
-	Own    string // the name of the run that asks, which stays; empty: none does
-	// Lost has runs without a result count as over when nothing has changed in them for a day.
+	Own    string // name of the calling run, which is kept; empty if there is none
+	// Lost makes runs without a result count as over if nothing has changed in them for a day.
 	Lost  bool
-	Meter *signal.Meter // counts the calls; nil: nobody does
-	// Say hears of each run that is removed, or kept for another reason than that it is new enough.
+	Meter *signal.Meter // counts the calls; may be nil
+	// Say is called for each run that is removed, or kept for another reason than its age.
+	// It must not be nil.
 	Say func(run, what string)
 }
 
-// Counts are what came of it.
+// Counts are the results of Order.Run.
 type Counts struct {
-	Removed int // runs, or those that would be
+	Removed int // runs, or those that would be removed
 	New     int // kept: they are over, and new enough
-	Live    int // kept: they are not over, as far as can be told
-	Strange int // kept: they are not as bringupd makes them
+	Live    int // kept: as far as known they are not over
+	Strange int // kept: they do not look as bringupd makes them
 }
 
 // past is a run that is over.
 type past struct {
 	name string
-	info fs.FileInfo // of its directory
-	over time.Time   // when it ended, by the share's clock
+	info fs.FileInfo // attributes of its directory
+	over time.Time   // when it ended, by the server's clock
 	why  string
 }
 
-// pruner goes through one log directory.
+// pruner prunes one log directory.
 type pruner struct {
 	Order
 	root *os.Root
-	now  time.Time // by the share's clock
+	now  time.Time // present time by the server's clock
 	Counts
 }
 
-// Run removes old runs. What it could not remove it says, and the next one tries again; its error tells why it came to an
-// end before it was through. It ends soon after ctx, but for a call into the share that hangs.
+// Run removes old runs. It reports runs that it could not remove, and the next call tries them
+// again. Its error is the reason why it stopped early. It ends soon after ctx, except for a file
+// system call that hangs.
 func (o Order) Run(ctx context.Context) (Counts, error) {
 	if o.Meter == nil {
 		o.Meter = new(signal.Meter)
@@ -86,6 +90,7 @@ func (o Order) Run(ctx context.Context) (Counts, error) {
 	if err != nil {
 		return p.Counts, fmt.Errorf("cannot look for old runs in %s: %v", o.LogDir, err)
 	}
+	// Removals that an earlier call has begun are finished, and runs that are over are collected.
 	var all []past
 	for _, name := range names {
 		if ctx.Err() != nil {
@@ -101,6 +106,7 @@ func (o Order) Run(ctx context.Context) (Counts, error) {
 			}
 		}
 	}
+	// Then the runs that are not kept are removed.
 	for _, run := range p.old(all) {
 		if ctx.Err() != nil {
 			return p.Counts, context.Cause(ctx)
@@ -110,7 +116,7 @@ func (o Order) Run(ctx context.Context) (Counts, error) {
 	return p.Counts, nil
 }
 
-// metered makes a call into the share, and counts it.
+// metered makes a file system call, and counts it.
 func metered[T any](p *pruner, op signal.Op, call func() (T, error)) (T, error) {
 	entered, err := p.Meter.Enter(op, p.LogDir)
 	if err != nil {
@@ -130,7 +136,8 @@ func (p *pruner) look(root *os.Root, name string) (fs.FileInfo, error) {
 	return metered(p, signal.OpStat, func() (fs.FileInfo, error) { return root.Lstat(name) })
 }
 
-// begin refuses a directory in which others could plant names, asks the share what time it is, and lists what is there.
+// begin refuses a directory in which other users could create names, determines the server's time,
+// and lists the directory.
 func (p *pruner) begin() ([]string, error) {
 	info, err := metered(p, signal.OpStat, func() (fs.FileInfo, error) { return p.root.Stat(".") })
 	switch {
@@ -145,7 +152,8 @@ func (p *pruner) begin() ([]string, error) {
 	return p.list(p.root)
 }
 
-// clock is the time by the share: that of a file which is made now. No node's clock is compared with it.
+// clock returns the server's time, from a file that it creates. No node's clock is compared with
+// it.
 func (p *pruner) clock() (now time.Time, err error) {
 	name := ".probe-" + rand.Text()
 	file, err := metered(p, signal.OpOpen, func() (*os.File, error) {
@@ -177,26 +185,28 @@ func isOurs(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// judge tells whether what has the name is a run of ours that is over.
+// judge reports whether the name is a finished run of this user.
 func (p *pruner) judge(name string) (run past, over bool) {
 	strange := func(why string) (past, bool) {
 		p.Strange++
 		p.Say(name, "kept: "+why)
 		return run, false
 	}
+	// The name must be a directory as bringupd makes it.
 	info, err := p.look(p.root, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return run, false // somebody else was faster
+		return run, false // another process was faster
 	case err != nil:
 		return strange(err.Error())
 	case info.Mode().IsRegular():
-		return run, false // as Slurm's own output
+		return run, false // for example Slurm's own output
 	case !info.IsDir() || info.Mode().Perm() != ownMode || !isOurs(info):
 		return strange("it is no directory of yours with mode 0700, as runs are")
 	case name == history:
 		return run, false
 	}
+	// Everything below is read in the directory that was just inspected, even if it is renamed.
 	dir, err := metered(p, signal.OpOpen, func() (*os.Root, error) { return p.root.OpenRoot(name) })
 	if err != nil {
 		return strange(err.Error())
@@ -217,7 +227,8 @@ func (p *pruner) judge(name string) (run past, over bool) {
 	return run, over
 }
 
-// history is where package signal keeps what nodes have gone through (signal.Past); it has the mode of a run.
+// history is the directory of package signal's device histories (signal.Past); it has the mode of a
+// run.
 const history = "history"
 
 // job reads the job record of a run.
@@ -238,8 +249,9 @@ func (p *pruner) job(dir *os.Root) (job signal.Job, err error) {
 	return job, json.Unmarshal(data, &job)
 }
 
-// ending tells when a run has ended and by what that is known, or why it may be live.
+// ending returns when a run has ended and the evidence for it, or why it may be live.
 func (p *pruner) ending(dir *os.Root, job signal.Job) (at time.Time, why string, over bool) {
+	// A run with a result is over when the result is old enough.
 	result, err := p.look(dir, signal.NameResult)
 	switch {
 	case err == nil && p.now.Sub(result.ModTime()) >= settled:
@@ -251,7 +263,8 @@ func (p *pruner) ending(dir *os.Root, job signal.Job) (at time.Time, why string,
 	case !p.Lost:
 		return at, "it has no result: it may be under way", false
 	}
-	// Each record and each beat is a rename, which changes its directory.
+	// Without a result, the newest change counts. Each record and each heartbeat is a rename, which
+	// changes its directory.
 	for _, sub := range []string{signal.Control, signal.Nodes} {
 		info, err := p.look(dir, sub)
 		if err != nil {
@@ -271,7 +284,7 @@ func (p *pruner) ending(dir *os.Root, job signal.Job) (at time.Time, why string,
 	return at, "it has no result, and nothing has changed in it for " + age(p.now.Sub(at)), true
 }
 
-// age is a time for people.
+// age formats an age in days or minutes.
 func age(d time.Duration) string {
 	if d >= 2*day {
 		return fmt.Sprintf("%d days", d/day)
@@ -279,7 +292,7 @@ func age(d time.Duration) string {
 	return d.Round(time.Minute).String()
 }
 
-// old returns the runs that are not to be kept.
+// old returns the runs that are not kept.
 func (p *pruner) old(all []past) (old []past) {
 	slices.SortFunc(all, func(a, b past) int { return b.over.Compare(a.over) })
 	for i, run := range all {
@@ -292,7 +305,7 @@ func (p *pruner) old(all []past) (old []past) {
 	return old
 }
 
-// remove takes a run out of sight, and then away.
+// remove hides a run, and then removes it.
 func (p *pruner) remove(ctx context.Context, run past) {
 	if p.DryRun {
 		p.Removed++
@@ -300,7 +313,7 @@ func (p *pruner) remove(ctx context.Context, run past) {
 		return
 	}
 	hidden := gone + run.name + "-" + rand.Text()
-	// What has the name now may be another run than the one that was judged.
+	// Another run may have taken the name since judge inspected it.
 	info, err := p.look(p.root, run.name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, run.info) {
 		return
@@ -321,7 +334,7 @@ func (p *pruner) remove(ctx context.Context, run past) {
 	p.finish(ctx, hidden)
 }
 
-// forget removes what tells of a run beside it.
+// forget removes the file and the link in the log directory that refer to a run.
 func (p *pruner) forget(name string) {
 	if info, err := p.look(p.root, signal.BadNodes); err == nil && info.IsDir() {
 		_ = p.do(signal.OpRemove, func() error { return p.root.Remove(path.Join(signal.BadNodes, name)) })
@@ -331,7 +344,7 @@ func (p *pruner) forget(name string) {
 	}
 }
 
-// finish removes what is out of sight already, also where an earlier prune has left it.
+// finish removes a hidden run, including one that an earlier prune has left.
 func (p *pruner) finish(ctx context.Context, name string) {
 	if p.DryRun {
 		return
@@ -348,13 +361,15 @@ func (p *pruner) finish(ctx context.Context, name string) {
 	}
 }
 
-// clear removes a directory and all in it. What is in it is removed by its own name, and no link is followed.
+// clear removes a directory and everything in it. It removes each name in the open directory, and
+// follows no link.
 func (p *pruner) clear(ctx context.Context, parent *os.Root, name string) error {
 	dir, err := metered(p, signal.OpOpen, func() (*os.Root, error) { return parent.OpenRoot(name) })
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
+	// Each name is removed in turn, and the directory itself last.
 	names, err := p.list(dir)
 	for _, one := range names {
 		if err == nil {
