@@ -1,6 +1,5 @@
-// Package cards is a node's GPUs as its daemon has them: where they sit, which
-// its programs are told, and what befalls them, which the head writes down for
-// all nodes.
+// Package cards monitors the GPUs of a node for its daemon. It provides their topology for the
+// node's programs, and reports their events to the head, which collects the events of all nodes.
 package cards
 
 import (
@@ -22,72 +21,72 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// GPUs are those of this node.
+// GPUs are the GPUs of this node.
 type GPUs interface {
-	// Watch tells what befalls them until ctx ends. It calls ready once, when
-	// nothing will be missed any more, with the number of GPUs that it watches;
-	// where that is none, it returns. Its error says why nothing is watched any
-	// more.
+	// Watch calls event for each event of the GPUs until ctx ends. It calls ready once, when no
+	// further events can be missed, with the number of GPUs that it watches; if there are none, it
+	// returns. The error is the reason why it cannot watch any longer.
 	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
-	// Topology is where they sit, as the checks have seen them.
+	// Topology returns the topology of the GPUs, as the checks have read it.
 	Topology() gpu.Topology
-	// Devices are they and the network cards, with what was counted of them
-	// while they were watched, and the addresses of all GPUs on the bus. There
-	// are none where the checks have seen no GPU.
+	// Devices returns the GPUs and network cards with the counters collected so far, and the PCI
+	// addresses of all GPUs on the bus. It returns none if the checks have found no GPU.
 	Devices() (devices []history.Device, slots []string)
 }
 
-// Past is what earlier runs have left on this node, and what this one leaves.
+// Past stores the records of the runs on this node.
 type Past interface {
+	// Recall returns the newest records first, and not more than most.
 	Recall(ctx context.Context, most int) ([][]byte, error)
+	// Keep stores the record of this run.
 	Keep(ctx context.Context, data []byte) error
 }
 
-// Config is what a node's cards need of its daemon.
+// Config has the parameters and callbacks of Cards.
 type Config struct {
-	GPUs       GPUs                   // nil: nothing is watched
-	Name       string                 // of the node, in messages
-	Rank, Size int                    // of the node in the job, and of that
+	GPUs       GPUs                   // nil if no GPUs are monitored
+	Name       string                 // name of the node, for messages
+	Rank, Size int                    // node index, and number of nodes in the job
 	Private    func() (string, error) // returns the daemon's private directory
 	Life       context.Context
 	Background func(task func(ctx context.Context)) // runs a task that the daemon waits for
 	End        func(cause error)                    // ends the run
 	Header     func() signal.Header
-	Publish    func(name string, record *signal.EventRecord) // among the nodes' records
-	Past       func() Past                                   // asked once there is a run directory
+	Publish    func(name string, record *signal.EventRecord) // publishes a record of this node
+	Past       func() Past                                   // called only after a run directory exists
 	Trail      *trail.Trail
 	Log        *zap.Logger
 }
 
-// Cards are a node's GPUs.
+// Cards monitors the GPUs of a node.
 type Cards struct {
 	cfg      Config
-	topology atomic.Pointer[learned] // nil until it is known where they sit
-	// Witness is told of what befalls this node; nil where it is not the head.
+	topology atomic.Pointer[learned] // nil until the topology is known
+	// Witness receives the events of this node; nil unless the node is the head. It must be set before
+	// the first event.
 	Witness func(signal.EventRecord)
 
 	mu     sync.Mutex
 	memory      // guarded by mu
-	events int  // how many have befallen this node, besides UnfitEvent; guarded by mu
-	unfit  bool // UnfitEvent has befallen it; guarded by mu
+	events int  // number of events of this node, not counting UnfitEvent; guarded by mu
+	unfit  bool // UnfitEvent was published; guarded by mu
 }
 
-// New returns the cards of a node, of which nothing is known yet.
+// New returns the monitor of a node. Its topology is not known yet.
 func New(cfg Config) *Cards { return &Cards{cfg: cfg} }
 
-// learned is what this node knows of where its GPUs sit.
+// learned is the known topology of this node's GPUs.
 type learned struct {
 	topology gpu.Topology
-	file     string // with the topology; empty: there is none
+	file     string // path of the topology file; empty: there is none
 }
 
-// topologyTime is how long programs' file of it may take: a node is better off
-// without it than with a gate that does not open.
+// topologyTime limits how long writing the topology file may take. It is better to do without the
+// file than to delay the gate.
 const topologyTime = 10 * time.Second
 
-// learn takes note of where this node's GPUs sit, for what is started from now
-// on. What it learns later replaces what was known; it is called by one
-// goroutine at a time.
+// learn stores the topology for processes that are started from now on. It replaces an earlier one.
+// It must not be called concurrently.
 func (c *Cards) learn(t gpu.Topology) {
 	ctx, cancel := context.WithTimeoutCause(c.cfg.Life, topologyTime, health.ErrDeadline)
 	defer cancel()
@@ -98,8 +97,8 @@ func (c *Cards) learn(t gpu.Topology) {
 	c.topology.Store(&learned{topology: t, file: file})
 }
 
-// keepTopology writes the file for programs into the private directory. A
-// program never sees half of it.
+// keepTopology writes the topology file into the private directory. It replaces the file
+// atomically, so programs never read an incomplete one.
 func (c *Cards) keepTopology(t gpu.Topology) (file string, err error) {
 	dir, err := c.cfg.Private()
 	if err != nil {
@@ -116,7 +115,7 @@ func (c *Cards) keepTopology(t gpu.Topology) (file string, err error) {
 	return file, nil
 }
 
-// Topology is where this node's GPUs sit; without GPUs as long as nothing is known.
+// Topology returns the topology of this node. It has no GPUs until the topology is known.
 func (c *Cards) Topology() gpu.Topology {
 	if known := c.topology.Load(); known != nil {
 		return known.topology
@@ -124,8 +123,9 @@ func (c *Cards) Topology() gpu.Topology {
 	return gpu.Topology{}
 }
 
-// Env is what children are told of it. As long as nothing is known the
-// variables are empty: another daemon's around ours may be of other GPUs.
+// Env returns the environment variables that describe the topology to child processes. Until it is
+// known they are empty, not missing, so that variables of another daemon around this one are not
+// inherited: they may describe other GPUs.
 func (c *Cards) Env() map[string]string {
 	known := c.topology.Load()
 	if known == nil {
@@ -136,8 +136,8 @@ func (c *Cards) Env() map[string]string {
 	return env
 }
 
-// NVLinkDomain is the UUID of the NVLink fabric that this node's GPUs share with
-// other nodes'; empty: none that is known.
+// NVLinkDomain returns the UUID of the NVLink fabric that this node's GPUs share with other nodes.
+// It is empty if none is known.
 func (c *Cards) NVLinkDomain() string {
 	if known := c.topology.Load(); known != nil && known.topology.Domain != nil {
 		return known.topology.Domain.Cluster

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// recallTime is how long the past may take to be read, which nobody waits for.
+	// recallTime is the timeout for reading earlier records. Nothing else waits for it.
 	recallTime = 10 * time.Second
-	// keepTime is how long it may take to leave this run for later ones: the
-	// daemon's end waits no longer for a share that is known to hang.
+	// keepTime is the timeout for writing this run's record. At its end, the daemon does not wait
+	// longer for an unresponsive file system.
 	keepTime = 5 * time.Second
 )
 
-// memory is what this run is to be remembered by.
+// memory is the state for the record of this run.
 type memory struct {
 	befell []gpu.Judged
-	told   chan struct{} // closed when what the GPUs have gone through is told; nil where nothing is to be told
-	kept   chan struct{} // closed when that is left for later runs, or given up; nil where nothing is to be left
+	told   chan struct{} // closed when all events of the GPUs were reported; nil if there is nothing to report
+	kept   chan struct{} // closed when the record was written or writing was given up; nil if no record is written
 }
 
-// mostRemembered bounds the events that are remembered: a GPU has a few kinds of
-// them, and those that come often are counted.
+// mostRemembered limits the stored events. A GPU has few different events, and frequent ones are
+// counted instead.
 const mostRemembered = 256
 
-// remember takes an event down for later runs.
+// remember stores an event for later runs.
 func (c *Cards) remember(event gpu.Judged) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,9 +43,9 @@ func (c *Cards) remember(event gpu.Judged) {
 	}
 }
 
-// Checked takes in what the checks have said of this node. From then on its past
-// is read, beside all else; what is new is told, and when the run ends what the
-// GPUs have gone through. A share that does not play along costs that alone.
+// Checked receives the findings of the node's checks. It starts a background task that reads the
+// records of earlier runs, reports what has changed, and monitors the counters of the GPUs until
+// the run ends. If the file system is unresponsive, only this task is affected.
 func (c *Cards) Checked(run string, found []check.Finding) {
 	if c.cfg.GPUs == nil || c.cfg.Past == nil {
 		return
@@ -54,10 +54,12 @@ func (c *Cards) Checked(run string, found []check.Finding) {
 	if len(devices) == 0 {
 		return
 	}
+	// Settle and Kept wait until the task closes these channels.
 	told, kept := make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
 	c.told, c.kept = told, kept
 	c.mu.Unlock()
+	// Read the earlier records and report changes and repeated problems. Then monitor until the end.
 	c.cfg.Background(func(ctx context.Context) {
 		defer close(kept)
 		past, err := c.recall()
@@ -78,19 +80,20 @@ func (c *Cards) Checked(run string, found []check.Finding) {
 	})
 }
 
-// liveLook lies between two looks at what the GPUs go through: over as long gpud
-// counts slowdowns, too (components/accelerator/nvidia/hw-slowdown). What only
-// the end of a worker shows may come too late for the result.
+// liveLook is the interval at which counters are read. gpud counts slowdowns over the same period
+// (components/accelerator/nvidia/hw-slowdown). An event that a worker finds only at its end may be
+// too late for the result.
 const liveLook = 10 * time.Minute
 
-// live tells what matters of what the GPUs go through, the first time that it
-// does and at the end of the run. It returns the devices with that, and all that
-// makes them suspicious, of which some is known.
+// live reports remarkable counters of the GPUs, when they first become remarkable and at the end of
+// the run. It returns the devices at the end of the run with their events, and all suspicions about
+// them, including the known ones.
 func (c *Cards) live(past history.Record, run string, found []check.Finding, known []history.Suspicion) (
 	seen []history.Device, suspects []history.Suspicion,
 ) {
 	told := make(map[string]bool)
 	for over := false; !over; {
+		// Wait, then add the events and findings to the current counters.
 		over = !pause.For(c.cfg.Life, liveLook)
 		devices, _ := c.cfg.GPUs.Devices()
 		c.mu.Lock()
@@ -103,6 +106,7 @@ func (c *Cards) live(past history.Record, run string, found []check.Finding, kno
 				c.tell(gpu.KindCourse, history.News{Device: d.Device(), What: what})
 			}
 		}
+		// Report new suspicions only.
 		suspects = past.Suspects(run, time.Now(), seen)
 		fresh := slices.DeleteFunc(slices.Clone(suspects), func(s history.Suspicion) bool { return slices.ContainsFunc(known, s.Like) })
 		c.suspect(past, fresh, seen)
@@ -111,15 +115,15 @@ func (c *Cards) live(past history.Record, run string, found []check.Finding, kno
 	return seen, suspects
 }
 
-// suspect tells of the suspicions that are not the first of their kind: the node
-// is among the bad ones of this run then.
+// suspect reports suspicions that an earlier run had as well. The node is then one of the bad nodes
+// of this run.
 func (c *Cards) suspect(past history.Record, found []history.Suspicion, devices []history.Device) {
 	for _, again := range past.Again(found, devices) {
 		c.tell(gpu.KindSuspect, again)
 	}
 }
 
-// tell tells of a device what no watch does.
+// tell reports an event that is derived from the history, not from the watch.
 func (c *Cards) tell(kind gpu.Kind, news history.News) {
 	event := gpu.Judged{
 		Event: gpu.Event{
@@ -133,8 +137,8 @@ func (c *Cards) tell(kind gpu.Kind, news history.News) {
 	c.note(event)
 }
 
-// Settle waits for no longer than within until it is told what this node's GPUs have gone
-// through; the run must have ended.
+// Settle waits until all events of this node's GPUs were reported, and no longer than within. The
+// run must have ended.
 func (c *Cards) Settle(within time.Duration) {
 	c.mu.Lock()
 	told := c.told
@@ -144,8 +148,9 @@ func (c *Cards) Settle(within time.Duration) {
 	}
 }
 
-// Kept waits for no longer than within until that is left for later runs; the run must have ended. A daemon that has
-// nothing else to do any more would else end the task before it has begun to write.
+// Kept waits until the record of this run was written, and no longer than within. The run must have
+// ended. Without this wait, a daemon with nothing else to do could exit before the record is
+// written.
 func (c *Cards) Kept(within time.Duration) {
 	c.mu.Lock()
 	kept := c.kept
@@ -155,6 +160,7 @@ func (c *Cards) Kept(within time.Duration) {
 	}
 }
 
+// recall reads and merges the last records of this host.
 func (c *Cards) recall() (past history.Record, err error) {
 	ctx, cancel := context.WithTimeoutCause(c.cfg.Life, recallTime, health.ErrDeadline)
 	defer cancel()
@@ -162,7 +168,7 @@ func (c *Cards) recall() (past history.Record, err error) {
 	return history.Read(texts), err
 }
 
-// keep leaves what this run has seen for later ones.
+// keep writes the record of this run for later runs.
 func (c *Cards) keep(ctx context.Context, record history.Record) {
 	data, err := json.Marshal(record)
 	if err == nil {

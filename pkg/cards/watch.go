@@ -14,21 +14,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// watchReady is how long the driver may have to wait for the watch.
+// watchReady limits how long the start of the driver may be delayed by the start of the watch.
 const watchReady = 10 * time.Second
 
-// Watch learns where the GPUs sit, begins to watch them, and returns when nothing
-// will be missed any more. A watch that does not work is told of, and stops
-// nobody: its error is the cause that ctx has ended by.
+// Watch reads the topology, starts to watch the GPUs, and returns when no further events can be
+// missed. If the watch fails, that is only reported. Watch returns an error, the cause of ctx, only
+// if ctx ends.
 func (c *Cards) Watch(ctx context.Context) error {
 	if c.cfg.GPUs == nil {
 		return nil
 	}
-	// Where nobody could look there is nothing to keep a directory for, which no
-	// guard removes yet.
+	// If the GPUs could not be inspected, do not create a private directory: no guard process would
+	// remove it yet.
 	if topology := c.cfg.GPUs.Topology(); topology.GPUs != nil {
 		c.learn(topology)
 	}
+	// Watch in the background. If the watch fails before it is ready, report 0 GPUs.
 	ready := make(chan int, 1)
 	c.cfg.Background(func(context.Context) {
 		err := c.cfg.GPUs.Watch(c.cfg.Life, func(gpus int) { ready <- gpus }, c.befallen)
@@ -41,6 +42,7 @@ func (c *Cards) Watch(ctx context.Context) error {
 			c.cfg.Log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
 		}
 	})
+	// Wait until the watch is ready, for a limited time.
 	late := time.NewTimer(watchReady)
 	defer late.Stop()
 	select {
@@ -54,7 +56,7 @@ func (c *Cards) Watch(ctx context.Context) error {
 	return nil
 }
 
-// befallen takes in what has befallen a GPU.
+// befallen receives an event of the watch.
 func (c *Cards) befallen(event gpu.Judged) {
 	if c.cfg.Life.Err() != nil {
 		return
@@ -63,7 +65,7 @@ func (c *Cards) befallen(event gpu.Judged) {
 	c.note(event)
 }
 
-// note tells of an event: here, and the head.
+// note logs an event and reports it. A fatal event ends the run; others are reported to the head.
 func (c *Cards) note(event gpu.Judged) {
 	c.cfg.Trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
@@ -80,20 +82,20 @@ func (c *Cards) note(event gpu.Judged) {
 	c.noteEvent(what, event)
 }
 
-// A node tells of mostEvents, or of fewer where all nodes together would tell of
-// more than jobEvents: a driver that goes wrong does so on all GPUs at once, and
-// the head reads mostKept. What comes after them is in the node's own timeline
-// alone; UnfitEvent is told besides.
+// Limits of the reported events. A node reports at most mostEvents, or fewer if all nodes together
+// would exceed jobEvents: a faulty driver causes events on all GPUs at once, and the head reads
+// only mostKept. Further events are only in the node's own event log. UnfitEvent is always
+// reported.
 const (
 	mostEvents   = 16
 	fewestEvents = 2
 	jobEvents    = 1024
 )
 
-// eventsOf is how many events each of size nodes tells of, at most.
+// eventsOf returns the maximum number of events that each of size nodes reports.
 func eventsOf(size int) int { return max(fewestEvents, min(mostEvents, jobEvents/size)) }
 
-// noteEvent tells the head of something that ends nothing.
+// noteEvent reports to the head an event that does not end the run.
 func (c *Cards) noteEvent(what string, event gpu.Judged) {
 	data, err := json.Marshal(event)
 	if err != nil {
@@ -108,12 +110,12 @@ func (c *Cards) noteEvent(what string, event gpu.Judged) {
 	if c.Witness != nil {
 		c.Witness(record)
 	}
-	c.cfg.Background(func(context.Context) { // whoever has seen it is to see the next one
+	c.cfg.Background(func(context.Context) { // the same goroutine should be able to handle the next event
 		c.cfg.Publish(signal.EventName(c.cfg.Rank, c.cfg.Size, number), &record)
 	})
 }
 
-// count returns the number of an event of this node's.
+// count returns the number for an event of this node.
 func (c *Cards) count(event gpu.Judged) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ type collector struct {
 	patience time.Duration       // timeout for progress: comePatience
 
 	opening sync.Mutex // held while NVML is initialised
-	opened  bool       // guarded by opening
+	opened  bool       // guarded by [collector.opening]
 
 	mu   sync.Mutex
 	open map[*wait]bool // calls that have not returned; nil if tellWaits is not scheduled; guarded by mu

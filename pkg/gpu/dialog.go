@@ -38,9 +38,10 @@ type dialog struct {
 	in   io.WriteCloser
 	cut  process.Lines
 	kill context.CancelFunc // kills the child, including one that is forked later
-	dead <-chan struct{}    // closed by kill
-	// over is closed once the child has ended and all of its output was handled. Before that, state is
-	// set, and err is the reason why there is no more output: io.EOF, errTooMuch or errGarbage.
+	dead <-chan struct{}    // closed by [dialog.kill]
+	// over is closed once the child has ended and all of its output was handled. Before that,
+	// [dialog.state] is set, and [dialog.err] is the reason why there is no more output: io.EOF,
+	// errTooMuch or errGarbage.
 	over  chan struct{}
 	state *os.ProcessState
 	err   error
@@ -170,6 +171,7 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 	}
 	d.mu.Unlock()
 	if err != nil {
+		// Too many such lines in a row mean that another program runs.
 		if d.garbage++; d.garbage > mostGarbage {
 			d.err = errGarbage
 		}
@@ -180,6 +182,7 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 		return
 	}
 	select {
+	// The reader takes the line, unless it has stopped reading or the child is killed.
 	case a.lines <- l:
 	case <-a.gone:
 	case <-d.dead:
@@ -187,7 +190,8 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 }
 
 // ask sends a request to the child. A failure to send is not reported, because it means that the
-// child has ended, which read reports. The caller must call forget when it stops reading.
+// child has ended, which [answers.read] reports. The caller must call [answers.forget] when it
+// stops reading.
 func (d *dialog) ask(what question) *answers {
 	d.mu.Lock()
 	a := &answers{dialog: d, number: d.next, lines: make(chan line), gone: make(chan struct{})}
@@ -226,7 +230,8 @@ func (a *answers) read(ctx context.Context, late *patience) (line, error) {
 }
 
 // look requests the facts, and reports the progress. The timeout is beginDeadline for the first
-// line with progress, and limit after each further progress. The errors are those of read.
+// line with progress, and limit after each further progress. The errors are those of
+// [answers.read].
 func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
 	a := d.ask(askLook)
 	defer a.forget()
@@ -257,7 +262,7 @@ func (d *dialog) after(separator string) string {
 	return d.said.after(separator)
 }
 
-// fate describes how the child has ended. It may be called once over is closed.
+// fate describes how the child has ended. It may be called once [dialog.over] is closed.
 func (d *dialog) fate() string {
 	if d.state == nil {
 		return "has ended in a way that nobody knows" + d.after(": ")
@@ -268,8 +273,8 @@ func (d *dialog) fate() string {
 	return fmt.Sprintf("ended with exit code %d%s", d.state.ExitCode(), d.after(": "))
 }
 
-// failure converts an error of read to the reason why there are no facts, DRIVER_UNRESPONSIVE or
-// PROBE_DIED, with details.
+// failure converts an error of [answers.read] to the reason why there are no facts,
+// DRIVER_UNRESPONSIVE or PROBE_DIED, with details.
 func (d *dialog) failure(err error) (why Return, detail string) {
 	switch {
 	case err == nil:

@@ -159,6 +159,7 @@ func (j Judged) String() string {
 		fmt.Fprintf(&b, "SXid %d: ", j.Xid)
 	}
 	b.WriteString(j.Meaning)
+	// Append the details, the number of repetitions and what to do.
 	if j.Detail != "" {
 		fmt.Fprintf(&b, " (%s)", j.Detail)
 	}

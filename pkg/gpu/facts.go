@@ -51,7 +51,7 @@ func (why Return) Said() string { return cmp.Or(string(why), "not asked") }
 // mistaken for a failed query. The zero Reading was not queried.
 type Reading[T any] struct {
 	Value *T     `json:"value,omitempty"`
-	Why   Return `json:"why,omitempty"` // if there is no value
+	Why   Return `json:"why,omitempty"` // the reason if there is no value
 }
 
 // read returns a Reading with a value.

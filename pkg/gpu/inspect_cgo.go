@@ -17,7 +17,7 @@ import (
 // number of instances that any GPU can have.
 const mostInstances = 64
 
-// inspector queries one GPU, or NVML itself, and sets the fields of gpu.
+// inspector queries one GPU, or NVML itself, and sets the fields of [inspector.gpu].
 type inspector struct {
 	*collector
 	slot   int // the GPU's index, or system0
@@ -116,7 +116,7 @@ func (i *inspector) memoryOf(d nvml.Device) Reading[Memory] {
 	newer := convert(ask(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
 	})
-	return or(newer, func() Reading[Memory] { // before r510; reserved memory is included in the used memory
+	return or(newer, func() Reading[Memory] { // older function, before r510: reserved memory is included in the used memory
 		return convert(ask(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
 }

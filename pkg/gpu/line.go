@@ -106,6 +106,7 @@ func decodeLine(text []byte) (line, error) {
 			parts++
 		}
 	}
+	// Reject other versions, and values that are impossible.
 	switch e := l.Event; {
 	case l.Version != lineVersion:
 		return line{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, lineVersion)

@@ -183,9 +183,10 @@ func (l *listener) tell(e Event) {
 	}
 }
 
-// Close ends the child, if there is one, and waits for its end, or until ctx ends. A child in which
-// the driver may be initialising GPUs is not killed: it ends by itself. Further requests fail.
-// Close returns nil.
+// Close ends the child, if there is one, and waits for its end, or until ctx ends. It first waits
+// for another request that is just starting the child, which takes at most forkWait. A child in
+// which the driver may be initialising GPUs is not killed: it ends by itself. Further requests
+// fail. Close returns nil.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	d := s.running

@@ -77,7 +77,7 @@ type watchedGPU struct {
 	eager      time.Time // until this time it is polled after each wait
 
 	counting sync.Mutex
-	tally    Tally // guarded by counting
+	tally    Tally // guarded by [watchedGPU.counting]
 }
 
 // watch registers for the events of all GPUs, reports how many GPUs are watched, and reports events
@@ -99,6 +99,7 @@ func watch(ctx context.Context, c *collector, what question, tell func(line)) er
 
 // run watches all GPUs until the context ends, or until all GPUs are lost, which is an error.
 func (w *watcher) run(ctx context.Context) error {
+	// Each GPU registers and then runs in a goroutine of its own.
 	registered, ended := make(chan *watchedGPU, len(w.gpus)), make(chan bool, len(w.gpus))
 	for _, g := range w.gpus {
 		go func() {
@@ -334,6 +335,7 @@ func (g *watchedGPU) look() (lost bool) {
 		return false
 	}
 	g.polled = now
+	// Query the handle and the recovery action: a lost GPU fails in one of them.
 	handle := g.handle() // fails for a lost GPU
 	action := unread[int](handle.Why)
 	if handle.Value != nil {
@@ -344,6 +346,7 @@ func (g *watchedGPU) look() (lost bool) {
 		report(g.tell, g.event(KindLost, string(action.Why)))
 		return true
 	}
+	// Report a new recovery action.
 	if wanted, ok := action.Get(); ok && wanted != g.action { // older drivers have no such field
 		if g.action = wanted; wanted != 0 {
 			e := g.event(KindRecovery, "")
@@ -354,6 +357,7 @@ func (g *watchedGPU) look() (lost bool) {
 	if g.device == nil {
 		return false
 	}
+	// After an event look at the links, and otherwise at the counters.
 	if eager {
 		g.lookAtLinks()
 	} else {

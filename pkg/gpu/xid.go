@@ -152,6 +152,7 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 	if verdict.Next = Next(fields[2]); verdict.Next != NextFit && verdict.Next != NextUnfit {
 		return 0, verdict, fmt.Errorf("%.40q does not say whether the GPU is fit for the next job: %w", fields[2], errXidForm)
 	}
+	// The action and the meaning are optional.
 	if len(fields) > 3 && fields[3] != "" {
 		verdict.Action = fields[3]
 	}

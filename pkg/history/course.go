@@ -10,12 +10,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Course is what was counted of a GPU, or of a network card's links, while a job ran.
+// Course contains the counters of a GPU, or of a network card's links, during a job.
 type Course struct {
 	Looks  int           `json:"looks"`
-	Slowed int           `json:"slowed"` // looks at which heat or a power brake kept its clocks down
+	Slowed int           `json:"slowed"` // number of polls with clocks reduced by heat or a power brake
 	Span   time.Duration `json:"span_ns"`
-	// Grown is by how much what the driver counts has grown; nil where that could not be read, or the device has none.
+	// Grown has the increase of each counter; nil if it could not be read, or if the device does not
+	// have it.
 	Grown struct {
 		Replays        *int `json:"pcie_replays,omitempty"`
 		Rows           *int `json:"remapped_rows,omitempty"`
@@ -23,30 +24,31 @@ type Course struct {
 		LinkDowns      *int `json:"link_downs,omitempty"`
 		LinkRecoveries *int `json:"link_recoveries,omitempty"`
 	} `json:"grown"`
-	// The same at the end, since the driver was loaded or the GPU was reset; the rows, since it was made.
+	// The values at the end, counted since the driver was loaded or the GPU was reset. Rows counts
+	// since the GPU was made.
 	Replays    gpu.Reading[int] `json:"pcie_replays"`
 	Rows       gpu.Reading[int] `json:"remapped_rows"`
 	Recoveries gpu.Reading[int] `json:"nvlink_recoveries"`
 }
 
-// Courses are those of a node's GPUs and network cards, by their IDs. The zero value is empty. It is not safe for
-// concurrent use.
+// Courses contains the counters of a node's GPUs and network cards, by device ID. The zero value is
+// empty. It is not safe for concurrent use.
 type Courses struct{ of map[string]*counted }
 
-// tallied is a GPU's tally, or what the links of a network card have counted.
+// tallied contains the counters of a GPU or of a network card's links at one time.
 type tallied struct {
 	gpu.Tally
 	linkDowns, linkRecoveries gpu.Reading[int]
 }
 
-// counted is the first and the last tally of a device.
+// counted contains the first and the last counters of a device.
 type counted struct {
 	first, last   tallied
 	begun, ended  time.Time
-	looks, slowed int // of watches that have died: the next one counts from 0
+	looks, slowed int // totals of earlier watches that have failed; a new watch counts from 0
 }
 
-// Take takes in what a watch has counted by then.
+// Take adds the counters that a watch has reported at the given time.
 func (c *Courses) Take(tallies []gpu.Tally, at time.Time) {
 	for _, t := range tallies {
 		if t.UUID != "" {
@@ -55,14 +57,15 @@ func (c *Courses) Take(tallies []gpu.Tally, at time.Time) {
 	}
 }
 
-// TakeLinks takes in how often the links of a network card have gone down and recovered by then; nil: that could not be
-// read.
+// TakeLinks adds how often the links of a network card have gone down and recovered until the given
+// time. A parameter is nil if it could not be read.
 func (c *Courses) TakeLinks(id string, downs, recoveries *int, at time.Time) {
 	if downs != nil || recoveries != nil {
 		c.take(tallied{gpu.Tally{UUID: id}, gpu.Reading[int]{Value: downs}, gpu.Reading[int]{Value: recoveries}}, at)
 	}
 }
 
+// take adds the counters of one device.
 func (c *Courses) take(t tallied, at time.Time) {
 	is := c.of[t.UUID]
 	if is == nil {
@@ -75,6 +78,8 @@ func (c *Courses) take(t tallied, at time.Time) {
 	is.take(t, at)
 }
 
+// take adds the counters of the device. If they are from a new watch, it adds the polls of the old
+// one to the totals.
 func (c *counted) take(t tallied, at time.Time) {
 	if t.Looks < c.last.Looks {
 		c.looks, c.slowed = c.looks+c.last.Looks, c.slowed+c.last.Slowed
@@ -91,14 +96,14 @@ func (c *counted) take(t tallied, at time.Time) {
 		if r.first.Value == nil {
 			*r.first = *r.now
 		}
-		if r.now.Value == nil { // the last that could be read counts
+		if r.now.Value == nil { // keep the last value that could be read
 			*r.now = *r.last
 		}
 	}
 	c.last, c.ended = t, at
 }
 
-// Counted returns what was counted so far.
+// Counted returns the counters so far.
 func (c *Courses) Counted() map[string]Course {
 	all := make(map[string]Course)
 	for id, is := range c.of {
@@ -116,7 +121,8 @@ func (c *Courses) Counted() map[string]Course {
 	return all
 }
 
-// grown is by how much a count has grown; a driver that was loaded anew, or a device that was reset, counts from 0.
+// grown returns the increase of a counter. If the last value is smaller than the first, the driver
+// was reloaded or the device was reset, and it has counted from 0.
 func grown(first, last gpu.Reading[int]) *int {
 	before, ok := first.Get()
 	after, okAfter := last.Get()
@@ -130,22 +136,24 @@ func grown(first, last gpu.Reading[int]) *int {
 }
 
 const (
-	// A GPU's throttling is told of from 5 % of the looks on, of at least 6: a minute. nvml.h has a slowdown reported
-	// during a change of clocks, too, so that one look of a few means nothing.
+	// Throttling of a GPU is reported from 5 % of at least 6 polls (one minute). According to nvml.h a
+	// slowdown is also reported during a change of clocks, so a single poll means nothing.
 	toldPart, toldLooks = 0.05, 6
-	// toldReplays is how many PCIe replays a minute are borne: "8 replays per minute is the maximum recommended by RM",
-	// NVIDIA's driver, says DCGM (dcgmlib/src/dcgm_gpu_hardware_limits.h), and warns of more.
+	// toldReplays is the tolerated number of PCIe replays per minute: "8 replays per minute is the
+	// maximum recommended by RM" (NVIDIA's driver), according to DCGM, which warns above that
+	// (dcgmlib/src/dcgm_gpu_hardware_limits.h).
 	toldReplays = 8.0
-	// suspectPart is gpud's measure of an unhealthy GPU: 0.6 slowdowns a minute, at a look each minute, over ten of them
-	// (components/accelerator/nvidia/hw-slowdown). Heat of the whole node, or of the hall, is not the GPU's fault: another
-	// GPU of the node must have had less than half of it.
+	// suspectPart is gpud's limit for an unhealthy GPU: 0.6 slowdowns per minute, with one poll per
+	// minute, over ten minutes (components/accelerator/nvidia/hw-slowdown). Heat in the whole node or
+	// room is not the GPU's fault, so another GPU of the node must have less than half of it.
 	suspectPart, suspectLooks = 0.6, 10
 )
 
-// part is that of the looks at which the GPU was slowed down.
+// part returns the fraction of polls at which the GPU was slowed down.
 func (c *Course) part() float64 { return float64(c.Slowed) / float64(max(c.Looks, 1)) }
 
-// Told is what of it matters to people; empty where nothing does, or nothing was counted.
+// Told returns a text about the counters that users should know about. It is empty if there is
+// nothing to report, or if c is nil.
 func (c *Course) Told() string {
 	if c == nil {
 		return ""
@@ -154,6 +162,7 @@ func (c *Course) Told() string {
 	if c.Looks >= toldLooks && c.part() >= toldPart {
 		told = append(told, throttled+" "+c.share())
 	}
+	// Errors that were repaired are reported from the first one on.
 	for _, grown := range []struct {
 		by   *int
 		what string
@@ -170,6 +179,7 @@ func (c *Course) Told() string {
 			told = append(told, grown.what+" "+times(*grown.by))
 		}
 	}
+	// A few PCIe replays are normal. Only a high rate is reported.
 	if c.Grown.Replays != nil && c.Span >= time.Minute {
 		if rate := float64(*c.Grown.Replays) / c.Span.Minutes(); rate > toldReplays {
 			told = append(told, fmt.Sprintf("%.0f PCIe replays a minute", rate))
@@ -178,12 +188,15 @@ func (c *Course) Told() string {
 	return strings.Join(told, ", ")
 }
 
+// share returns how much of the run the GPU was slowed down, as text.
 func (c *Course) share() string {
 	return fmt.Sprintf("%.0f %% of the run (%d of %d looks)", 100*c.part(), c.Slowed, c.Looks)
 }
 
+// times returns "1 time", "2 times" and so on.
 func times(n int) string { return fmt.Sprintf("%d %s", n, prose.Noun(n, "time")) }
 
+// plural returns the noun in the form that fits n.
 func plural(n int, one string) string {
 	if stem, y := strings.CutSuffix(one, "y"); y && n != 1 {
 		return stem + "ies"
@@ -191,7 +204,8 @@ func plural(n int, one string) string {
 	return prose.Noun(n, one)
 }
 
-// throttledAlone are the GPUs that were slowed down where another of the node was not, or much less.
+// throttledAlone returns the GPUs that were slowed down while another GPU of the node was not, or
+// much less.
 func throttledAlone(devices []Device) (alone []Device) {
 	least := 1.0
 	for _, d := range devices {
@@ -207,7 +221,7 @@ func throttledAlone(devices []Device) (alone []Device) {
 	return alone
 }
 
-// WithCourses gives the devices what was counted of them.
+// WithCourses returns the devices with the counters added.
 func WithCourses(devices []Device, counted map[string]Course) []Device {
 	devices = slices.Clone(devices)
 	for i, d := range devices {

@@ -1,5 +1,6 @@
-// Package history is what the GPUs and network cards of a node have gone through in earlier jobs: what of it is new, what
-// makes a device suspicious, and what is told when a job ends. It is policy over data alone: pkg/signal keeps the data.
+// Package history evaluates the history of a node's GPUs and network cards in earlier jobs: changes
+// since the last job, repeated problems of a device, and counters worth a report at the end of a
+// job. It only works on data. pkg/signal stores the records.
 package history
 
 import (
@@ -14,41 +15,43 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ID is that of the check that tells what is new.
+// ID is the ID of the check that reports changes.
 const ID = "host.history"
 
-// Version is the version of the form that a Record has as JSON.
+// Version is the version of the JSON format of a Record.
 const Version = 1
 
 const (
-	// Records is how many records of a host are read. Each has what came before, and the second and third are for runs
-	// that ended at the same time, of which none has read the other's.
+	// Records is the number of records of a host that are read. Each record contains the ones before
+	// it. The second and third are needed for runs that ended at the same time and have not read each
+	// other's records.
 	Records = 3
-	// window is how many runs on the node a suspicion is remembered for.
+	// window is the number of runs on the node for which a suspicion is kept.
 	window = 10
-	// mostDevices bounds a record: a node has at most some 16 GPUs and as many cards. What was seen last is kept.
+	// mostDevices limits the devices in a record. A node has about 16 GPUs and as many network cards
+	// at most. The devices seen last are kept.
 	mostDevices = 64
-	// mostOf bounds what a record has of one device, and mostWords what each says, in characters.
+	// mostOf limits the entries of one device in a record, and mostWords their length in characters.
 	mostOf    = 16
 	mostWords = 300
 )
 
-// Device is a GPU or a network card, as it was last seen.
+// Device is a GPU or a network card, in the state in which it was last seen.
 type Device struct {
-	ID    string `json:"id"`   // a GPU's UUID, a card's node GUID: it stays the same wherever the device is put
-	Name  string `json:"name"` // of a card: mlx5_0
+	ID    string `json:"id"`   // a GPU's UUID or a card's node GUID; it does not depend on the slot
+	Name  string `json:"name"` // only for a card: mlx5_0
 	Index int    `json:"index"`
-	Bus   string `json:"bus"` // PCI address, as sysfs has it: 0000:3b:00.0
+	Bus   string `json:"bus"` // PCI address as in sysfs: 0000:3b:00.0
 	Model string `json:"model,omitempty"`
-	Run   string `json:"run,omitempty"` // the last one that has seen it
-	// Rows are the rows of a GPU's memory that were replaced so far.
+	Run   string `json:"run,omitempty"` // the last run that has seen the device
+	// Rows is the number of rows of a GPU's memory that were replaced so far.
 	Rows     gpu.Reading[int] `json:"remapped_rows"`
-	Course   *Course          `json:"course,omitempty"` // nil where nothing was counted
+	Course   *Course          `json:"course,omitempty"` // nil if there are no counters
 	Findings []Finding        `json:"findings,omitempty"`
 	Events   []Happened       `json:"events,omitempty"`
 }
 
-// Finding is what a check has said of the device that is wrong with it.
+// Finding is a problem of the device that a check has found.
 type Finding struct {
 	ID       string        `json:"id"`
 	Verdict  check.Verdict `json:"verdict"`
@@ -56,37 +59,39 @@ type Finding struct {
 	Observed string        `json:"observed"`
 }
 
-// Happened is what befell a GPU while a job ran, and how often.
+// Happened counts the events of one kind of a GPU during a job.
 type Happened struct {
-	Kind   string     `json:"kind"` // xid 79, lost
+	Kind   string     `json:"kind"` // for example "xid 79" or "lost"
 	Effect gpu.Effect `json:"effect"`
 	Next   gpu.Next   `json:"next"`
 	Times  int        `json:"times"`
 }
 
-// Suspicion is that something may be wrong with a device, for what one run has seen.
+// Suspicion is a sign of a fault of a device, observed in one run.
 type Suspicion struct {
 	Run    string    `json:"run"`
 	At     time.Time `json:"at"`
-	Device string    `json:"device"` // its ID
-	Kind   string    `json:"kind"`   // the check's ID, xid 79, throttled, link down
+	Device string    `json:"device"` // ID of the device
+	Kind   string    `json:"kind"`   // ID of the check, "xid 79", "throttled" or "link down"
 	What   string    `json:"what"`
 }
 
-// Record is what a run leaves for later ones: what it has seen, and what is remembered of those before.
+// Record is the record that a run leaves for later ones: its own observations, and those of earlier
+// runs.
 type Record struct {
 	Version int       `json:"version"`
 	Run     string    `json:"run"`
 	At      time.Time `json:"at"`
-	Runs    []string  `json:"runs"` // this one, and those before it, which Suspicions are of
-	// Devices are those of the node, also such that only an earlier run has seen.
+	Runs    []string  `json:"runs"` // this run and the earlier ones that Suspicions refer to, newest first
+	// Devices are the devices of the node, including those that only an earlier run has seen.
 	Devices    []Device    `json:"devices"`
 	Suspicions []Suspicion `json:"suspicions,omitempty"`
 }
 
-// Read makes one of the newest records of a host, the newest first. What is no record of this version is passed over; of
-// no record the zero Record is made.
+// Read merges the newest records of a host, given newest first. Invalid records, and those of
+// another version, are ignored. Without any record the result is the zero Record.
 func Read(texts [][]byte) Record {
+	// Decode the records.
 	var records []Record
 	for _, text := range texts {
 		var r Record
@@ -97,12 +102,13 @@ func Read(texts [][]byte) Record {
 	if len(records) == 0 {
 		return Record{}
 	}
+	// Merge the runs and suspicions. The newest record comes first.
 	all := records[0]
 	for _, r := range records[1:] {
 		all.Runs = append(all.Runs, r.Runs...)
 		all.Suspicions = append(all.Suspicions, r.Suspicions...)
 	}
-	// A run knows best what it has seen itself.
+	// Prefer the state of a device that a run has seen itself to a copy from an earlier record.
 	all.Devices = nil
 	for _, own := range []bool{true, false} {
 		for _, r := range records {
@@ -116,7 +122,8 @@ func Read(texts [][]byte) Record {
 	return all.bounded()
 }
 
-// clean makes plain words of what a person may have edited.
+// clean removes control characters from texts that a person may have edited, and limits their
+// length.
 func (r Record) clean() Record {
 	for i, d := range r.Devices {
 		for _, words := range []*string{&d.ID, &d.Name, &d.Bus, &d.Model, &d.Run} {
@@ -133,7 +140,7 @@ func (r Record) clean() Record {
 	return r
 }
 
-// bounded has of the runs the newest, and nothing twice.
+// bounded removes duplicates and limits the sizes. The newest runs are kept.
 func (r Record) bounded() Record {
 	r.Runs = distinct(r.Runs, func(run string) string { return run })
 	r.Runs = r.Runs[:min(len(r.Runs), window)]
@@ -143,9 +150,10 @@ func (r Record) bounded() Record {
 	return r
 }
 
+// key returns a key that is equal for equal suspicions.
 func (s Suspicion) key() string { return s.Run + "\n" + s.Device + "\n" + s.Kind }
 
-// distinct has the first of those that are the same.
+// distinct removes duplicates. The first of equal elements is kept.
 func distinct[T any](all []T, key func(T) string) []T {
 	seen := make(map[string]bool)
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
@@ -155,6 +163,7 @@ func distinct[T any](all []T, key func(T) string) []T {
 	})
 }
 
+// device returns the device with that ID.
 func (r Record) device(id string) (Device, bool) {
 	at := slices.IndexFunc(r.Devices, func(d Device) bool { return d.ID == id })
 	if at < 0 {
@@ -163,10 +172,10 @@ func (r Record) device(id string) (Device, bool) {
 	return r.Devices[at], true
 }
 
-// gpu tells a GPU from a card: NVIDIA's UUIDs begin so.
+// gpu reports whether the device is a GPU: NVIDIA's UUIDs have this prefix.
 func (d Device) gpu() bool { return strings.HasPrefix(d.ID, "GPU-") }
 
-// Device is how messages speak of it.
+// Device returns the identity of the device for messages.
 func (d Device) Device() check.Device {
 	if !d.gpu() {
 		return check.Device{Index: -1, Name: d.Name, UUID: d.ID, Bus: d.Bus}
@@ -174,22 +183,24 @@ func (d Device) Device() check.Device {
 	return check.Device{Index: d.Index, UUID: d.ID, Bus: d.Bus}
 }
 
-// News is what is new about a device since an earlier run.
+// News is a change of a device since an earlier run.
 type News struct {
 	Device check.Device
 	What   string
 }
 
-// News is what is new on a node that has these devices. Slots are the addresses of the GPUs that its bus has, whoever may
-// use them; without any, and where another job may have a GPU, none is missed.
+// News returns the changes on a node that now has the given devices. slots are the PCI addresses of
+// all GPUs on the bus, including those that this process may not use. A GPU is reported as missing
+// only if slots is not empty and does not contain its address: another job may have it.
 func (r Record) News(now []Device, slots []string) (news []News) {
 	tell := func(d Device, format string, args ...any) {
 		news = append(news, News{Device: d.Device(), What: fmt.Sprintf(format, args...)})
 	}
-	at := make(map[string]Device) // what is there, by its address
+	at := make(map[string]Device) // present devices by PCI address
 	for _, d := range now {
 		at[d.Bus] = d
 	}
+	// Compare the devices that are present with their last state.
 	for _, d := range now {
 		was, known := r.device(d.ID)
 		rows, told := d.Rows.Get()
@@ -201,6 +212,7 @@ func (r Record) News(now []Device, slots []string) (news []News) {
 			tell(d, "%d %s of its memory were replaced since run %s: %d now", rows-before, prose.Noun(rows-before, "row"), was.Run, rows)
 		}
 	}
+	// Look for devices that have been replaced or removed.
 	for _, was := range r.Devices {
 		if slices.ContainsFunc(now, func(d Device) bool { return d.ID == was.ID }) {
 			continue
@@ -215,8 +227,9 @@ func (r Record) News(now []Device, slots []string) (news []News) {
 	return news
 }
 
-// Next is what a run leaves that has seen these devices, and found those suspicions. What it has not seen is remembered
-// as long as its place may still be there: another job may have it.
+// Next returns the record of a run that has seen the given devices and found the given suspicions.
+// A device that it has not seen stays in the record unless it was replaced or removed: another job
+// may have it.
 func (r Record) Next(run string, at time.Time, now []Device, slots []string, found []Suspicion) Record {
 	next := Record{Version: Version, Run: run, At: at, Runs: append([]string{run}, r.Runs...)}
 	taken := make(map[string]bool)

@@ -11,24 +11,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// hardware are the checks that speak of a device itself. The others speak of how it is set up, or of who uses it: that
-// comes again in every job until somebody changes it, and says nothing of the device.
+// hardware are the checks that examine the device itself. Others examine its configuration or its
+// users. Their findings return in every job until an administrator changes something, and are no
+// sign of a faulty device.
 var hardware = []string{
 	"gpu.clocks", "gpu.count", "gpu.ecc_corr", "gpu.ecc_unc", "gpu.fabric", "gpu.nvlink", "gpu.pcie", "gpu.recovery", "gpu.remap",
 	"gpu.retired", "net.ib", "net.ib_err",
 }
 
-// The kinds of the suspicions that may be seen no sooner than at a run's end.
+// Kinds of suspicions that may be detected only at the end of a run.
 const (
 	throttled = "throttled"
 	linkDown  = "link down"
 )
 
-// linkFlaps is how often a link goes down in a run that is to be suspected: gpud's measure of one that flaps, within 12 h
-// (components/infiniband). A switch that is rebooted takes the links of all its nodes down, once, and no card is to blame.
+// linkFlaps is the number of times that a link goes down in a run from which on the card is
+// suspected: gpud's limit for a flapping link, within 12 h (components/infiniband). When a switch
+// is rebooted, the links of all its nodes go down once, and no card is faulty.
 const linkFlaps = 3
 
-// WithFindings gives the devices what the checks have said that is wrong with them.
+// WithFindings returns the devices with the problems that the checks have found.
 func WithFindings(devices []Device, found []check.Finding) []Device {
 	devices = slices.Clone(devices)
 	for _, f := range check.Of(found, check.Warn, check.Fail) {
@@ -40,7 +42,8 @@ func WithFindings(devices []Device, found []check.Finding) []Device {
 	return devices
 }
 
-// WithEvents gives the devices what befell them. What is the program's own affair, or means nothing, is left out.
+// WithEvents returns the devices with their events. Events that the user's program has caused, and
+// those without a meaning, are omitted.
 func WithEvents(devices []Device, events []gpu.Judged) []Device {
 	devices = slices.Clone(devices)
 	for _, e := range events {
@@ -49,6 +52,7 @@ func WithEvents(devices []Device, events []gpu.Judged) []Device {
 		if i < 0 || e.Effect == gpu.EffectApp || e.Effect == gpu.EffectIgnore {
 			continue
 		}
+		// Count the event. If events of one kind differ, the effects of a suspicious one are kept.
 		kind := string(e.Kind)
 		if e.Kind == gpu.KindXid {
 			kind = fmt.Sprintf("xid %d", e.Xid)
@@ -58,7 +62,7 @@ func WithEvents(devices []Device, events []gpu.Judged) []Device {
 		switch {
 		case at >= 0:
 			before[at].Times += max(e.Count, 1)
-			if suspect(Happened{Effect: e.Effect, Next: e.Next}) { // as the worst of them was
+			if suspect(Happened{Effect: e.Effect, Next: e.Next}) { // keep the effects of the worst event
 				before[at].Effect, before[at].Next = e.Effect, e.Next
 			}
 		case len(before) < mostOf:
@@ -69,12 +73,12 @@ func WithEvents(devices []Device, events []gpu.Judged) []Device {
 	return devices
 }
 
-// meant returns the place of the device that somebody speaks of; -1 where there is none.
+// meant returns the index of the device that of refers to, or -1 if there is none.
 func meant(devices []Device, of *check.Device) int {
 	if of == nil {
 		return -1
 	}
-	card, _, _ := strings.Cut(of.Name, " ") // "mlx4_0 port 2"
+	card, _, _ := strings.Cut(of.Name, " ") // for "mlx4_0 port 2"
 	return slices.IndexFunc(devices, func(d Device) bool {
 		switch {
 		case of.UUID != "":
@@ -89,11 +93,12 @@ func meant(devices []Device, of *check.Device) int {
 	})
 }
 
+// suspect reports whether an event is a sign of a faulty device.
 func suspect(h Happened) bool { return h.Effect == gpu.EffectFatal || h.Next == gpu.NextUnfit }
 
-// Suspects are what a run has seen of devices that makes them suspicious, where it is new. What a check says of a device
-// in the same words as in the run before is no second thing: a card without a cable, a count that stands still. The
-// checks tell of it each time.
+// Suspects returns the suspicions that a run's observations give rise to. A finding with the same
+// text as in the previous run is no new suspicion, for example for a card without a cable or a
+// counter that does not change. The checks report it each time anyway.
 func (r Record) Suspects(run string, at time.Time, devices []Device) (found []Suspicion) {
 	add := func(d Device, kind, what string) {
 		found = append(found, Suspicion{Run: run, At: at, Device: d.ID, Kind: kind, What: what})
@@ -121,11 +126,11 @@ func (r Record) Suspects(run string, at time.Time, devices []Device) (found []Su
 	return distinct(found, Suspicion.key)
 }
 
-// Like tells whether another suspicion is the same, of the same device and run.
+// Like reports whether both suspicions are of the same run, device and kind.
 func (s Suspicion) Like(other Suspicion) bool { return s.key() == other.key() }
 
-// Again has those of the suspicions of a run whose like an earlier one had, of the same device, with the evidence in
-// words. So much of a device means that the next job is better off elsewhere.
+// Again returns the suspicions that an earlier run had as well, for the same device and of the same
+// kind, with the evidence as text. The next job should then avoid the device.
 func (r Record) Again(found []Suspicion, devices []Device) (again []News) {
 	for _, s := range found {
 		i := slices.IndexFunc(r.Suspicions, func(was Suspicion) bool {
@@ -142,7 +147,8 @@ func (r Record) Again(found []Suspicion, devices []Device) (again []News) {
 	return again
 }
 
-// Late are the suspicions that the last run has had at its end, when it was late for its own bad nodes.
+// Late returns the suspicions that the last run detected only at its end, too late to report the
+// node as bad itself.
 func (r Record) Late() []Suspicion {
 	return slices.DeleteFunc(slices.Clone(r.Suspicions), func(s Suspicion) bool {
 		return s.Kind != throttled && s.Kind != linkDown || s.Run != r.Runs[0]

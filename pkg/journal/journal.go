@@ -33,16 +33,18 @@ type Journal struct {
 	// Dropped returns the line that reports how many lines are missing before it; {"dropped":3} by
 	// default. It must not be changed once the journal is open.
 	Dropped func(lines int) string
-	// Eager offers each line to the file immediately. It must not be changed either.
+	// Eager offers each line to the file immediately. It must not be changed once the journal is
+	// open.
 	Eager bool
 	// Patience is how long the file may accept nothing before lines are dropped: as long as it accepts
-	// something, Write waits for room. With 0 Write never waits. It must not be changed either.
+	// something, Write waits for room. With 0 Write never waits. It must not be changed once the
+	// journal is open.
 	Patience time.Duration
 
 	mu      sync.Mutex
 	pending []byte        // guarded by mu
 	rest    []byte        // data of the last write that the file has not accepted; guarded by mu
-	dropped int           // number of lines, guarded by mu
+	dropped int           // number of dropped lines, guarded by mu
 	parted  bool          // the last dropped piece has no line end; guarded by mu
 	torn    bool          // the last piece in rest ends within a line; guarded by mu
 	since   time.Time     // when the file last accepted data, or got some after an idle time; guarded by mu
@@ -54,7 +56,7 @@ type Journal struct {
 	flush chan struct{} // buffered by one: "write now"
 	ended chan struct{} // closed when the writing goroutine has ended
 	life  context.Context
-	stop  context.CancelFunc // ends life; called by Close
+	stop  context.CancelFunc // cancels life; called by Close
 }
 
 // New returns a journal without a file: it keeps its lines until Open. Close must be called.
@@ -150,7 +152,7 @@ func (j *Journal) run() {
 	}
 }
 
-// drain writes until nothing is left, or the file refuses data.
+// drain writes lines until none are left or a write fails.
 func (j *Journal) drain() {
 	for j.next() {
 		n, err := j.file.Write(j.rest)
@@ -161,7 +163,7 @@ func (j *Journal) drain() {
 		}
 		j.mu.Unlock()
 		if err != nil {
-			return // the records that cannot be published either report it
+			return // the daemon reports it when it fails to publish records there
 		}
 	}
 }

@@ -1,2 +1,3 @@
-// Package kmsg reads the kernel's log, and finds in it what befell GPUs, NVSwitches and PCIe devices.
+// Package kmsg reads the kernel log and finds the errors of GPUs, NVSwitches and PCIe devices in
+// it.
 package kmsg

@@ -11,35 +11,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Kind is what sort of thing befell a device.
+// Kind is the type of an event.
 type Kind string
 
-// The kinds.
+// The kinds of events.
 const (
-	KindXid  Kind = "xid"  // NVIDIA's driver has named an error of a GPU
-	KindSXid Kind = "sxid" // the same of an NVSwitch
-	KindAER  Kind = "aer"  // PCIe Advanced Error Reporting: an error on the way to a device
-	KindLost Kind = "lost" // a GPU has fallen off the bus: mostly told right after Xid 79, at times without one
+	KindXid  Kind = "xid"  // NVIDIA's driver has reported a numbered error of a GPU
+	KindSXid Kind = "sxid" // NVIDIA's driver has reported a numbered error of an NVSwitch
+	KindAER  Kind = "aer"  // PCIe Advanced Error Reporting: an error on the path to a device
+	KindLost Kind = "lost" // a GPU has fallen off the bus: mostly logged right after Xid 79, sometimes without it
 )
 
-// The severities. An event has none where the kernel does not tell.
+// The severities. An event has none if the kernel does not log one.
 const (
 	Fatal     = "Fatal"
 	Nonfatal  = "Nonfatal"
-	Corrected = "Corrected" // of PCIe and of NVSwitches: nothing was lost
+	Corrected = "Corrected" // for PCIe and NVSwitches: no data was lost
 )
 
-// Event is what befell a device, by one line of the kernel's log.
+// Event is one line of the kernel log about a device.
 type Event struct {
 	Kind     Kind
-	Number   int           // of an Xid or an SXid; 0: of neither
-	Bus      string        // PCI address, as sysfs has it: 0000:3b:00.0
-	Severity string        // Fatal, Nonfatal, Corrected; empty: not told
-	Detail   string        // in the driver's words, fit for a line: no name and no number of a process is among them
-	Since    time.Duration // that the system had been up, by the kernel's clock
+	Number   int           // number of the Xid or SXid, otherwise 0
+	Bus      string        // PCI address as in sysfs: 0000:3b:00.0
+	Severity string        // Fatal, Nonfatal, Corrected; empty: unknown
+	Detail   string        // the driver's text on one line, without names and IDs of processes
+	Since    time.Duration // system uptime at the event, by the kernel's clock
 }
 
-// event is what the record tells. Only the kernel is believed.
+// event returns the event that the record describes. Only records of the kernel itself are trusted.
 func (r record) event() (Event, bool) {
 	if !r.kernel {
 		return Event{}, false
@@ -49,22 +49,25 @@ func (r record) event() (Event, bool) {
 	return e, is
 }
 
-// address is a PCI address, with or without domain and function.
+// address matches a PCI address, with or without domain and function.
 const address = `(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?`
 
-// severities are how aer.c has named them: "Correctable" and "Uncorrectable" are the words since Linux 6.x.
+// severities match the severities in the messages of aer.c. Since Linux 6.x they are "Correctable"
+// and "Uncorrectable".
 const severities = `Correct(?:ed|able)|Uncorrect(?:ed|able) \((?:Non-)?Fatal\)`
 
-// forms are those of the lines that tell something. They are matched from the beginning of a record, and fully as far as
-// users' names may stand in it: other lines begin with the name of a process (15 bytes at most), which may look as one
-// of these do.
+// forms are the patterns of the lines that describe an event. A pattern is anchored at the
+// beginning of a record, and covers all parts that could contain text chosen by a user. Other lines
+// begin with the name of a process (at most 15 bytes), which may look like one of these patterns.
 //
-// NVRM's and nvidia-nvswitch's are those of NVIDIA/open-gpu-kernel-modules: src/nvidia/src/kernel/gpu/rc/kernel_rc.c,
-// src/nvidia/arch/nvalloc/unix/src/osinit.c and osapi.c, src/common/nvswitch/kernel/inc/common_nvswitch.h. PCIe's are
-// those of drivers/pci/pcie/aer.c. Of its lines on one error the one with the severity counts, or the last one where the
-// firmware handles errors; what the port says before only where nothing follows.
+// The lines of NVRM and nvidia-nvswitch are from NVIDIA/open-gpu-kernel-modules:
+// src/nvidia/src/kernel/gpu/rc/kernel_rc.c, src/nvidia/arch/nvalloc/unix/src/osinit.c and osapi.c,
+// src/common/nvswitch/kernel/inc/common_nvswitch.h. Those of PCIe are from drivers/pci/pcie/aer.c,
+// which writes several lines for one error. Here the line with the severity counts or, if the
+// firmware handles errors, the last line. The line of the port, which comes first, counts only if
+// no other line follows.
 var forms = []struct {
-	mark string // that its lines have: most lines of a log need no closer look
+	mark string // text that all matching lines contain: a fast test, because most lines have none
 	form func() *regexp.Regexp
 	read func(parts []string) (Event, bool)
 }{
@@ -77,7 +80,7 @@ var forms = []struct {
 	{"aer_uncor_severity", pattern.New(`^(\S+) (` + address + `): (?:AER: )?aer_uncor_severity: 0x[0-9a-f]{8}$`), aerFirmware},
 }
 
-// recognise is what a text of the kernel's tells of a device.
+// recognise returns the event that a text of the kernel describes, or false if it describes none.
 func recognise(text string) (Event, bool) {
 	for _, f := range forms {
 		if !strings.Contains(text, f.mark) {
@@ -90,10 +93,12 @@ func recognise(text string) (Event, bool) {
 	return Event{}, false
 }
 
-// xidSeverity is how NVLink's Xids (144 to 150) name it. It is longer than the name of a process, which therefore can't
-// be taken for it: "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 …".
+// xidSeverity matches the severity in the Xids of NVLink (144 to 150). The pattern is longer than
+// the name of a process, so it cannot match one: "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6
+// …".
 var xidSeverity = pattern.New(` (Fatal|Nonfatal) XC\d i\d+ Link -?\d+ \(0x`)
 
+// xid returns the event of an Xid line.
 func xid(parts []string) (Event, bool) {
 	e := Event{Kind: KindXid, Number: number(parts[2]), Bus: normal(parts[1]), Detail: clean(unnamed(parts[3]))}
 	if named := xidSeverity().FindStringSubmatch(parts[3]); named != nil {
@@ -102,11 +107,11 @@ func xid(parts []string) (Event, bool) {
 	return e, true
 }
 
-// mostName is the longest name that Linux has for a process: TASK_COMM_LEN without its end.
+// mostName is the maximum length of a process name on Linux: TASK_COMM_LEN without the final zero.
 const mostName = 15
 
-// unnamed is what an Xid's text has behind "pid=1234, name=python3, ". The driver quotes no name, and one may well have
-// commas: all is dropped that could be part of one.
+// unnamed removes the process from the text of an Xid: "pid=1234, name=python3, ". The driver does
+// not quote the name, which may contain commas, so everything that may be a part of it is removed.
 func unnamed(text string) string {
 	if pid, rest, found := strings.Cut(text, ", "); found && strings.HasPrefix(pid, "pid=") {
 		text = rest
@@ -123,12 +128,13 @@ func unnamed(text string) string {
 	return name[at+len(end):]
 }
 
-// switchSeverities are the words of nvidia-nvswitch: intr_nvswitch.h
+// switchSeverities are the severities in messages of nvidia-nvswitch: intr_nvswitch.h
 var switchSeverities = map[string]string{"Fatal": Fatal, "Non-fatal": Nonfatal, "Correctable": Corrected}
 
+// sxid returns the event of an SXid line.
 func sxid(parts []string) (Event, bool) {
 	text := parts[3]
-	// More lines on the error before: error_nvswitch.c
+	// This line only continues the previous error: error_nvswitch.c
 	if strings.HasPrefix(text, "Severity ") || strings.HasPrefix(text, "Data {") {
 		return Event{}, false
 	}
@@ -141,20 +147,25 @@ func sxid(parts []string) (Event, bool) {
 	return e, true
 }
 
+// lost returns the event of a GPU that has fallen off the bus.
 func lost(parts []string) (Event, bool) { return Event{Kind: KindLost, Bus: normal(parts[1])}, true }
 
+// aer returns the event of a PCIe error with a severity.
 func aer(parts []string) (Event, bool) {
 	return Event{Kind: KindAER, Bus: normal(parts[2]), Severity: ofAER(parts[3]), Detail: clean(parts[1] + ": " + parts[4])}, true
 }
 
+// aerNotice returns the event of a PCIe error for which the kernel found no details.
 func aerNotice(parts []string) (Event, bool) {
 	return Event{Kind: KindAER, Bus: normal(parts[3]), Severity: ofAER(parts[2]), Detail: "no details"}, true
 }
 
+// aerFirmware returns the event of a PCIe error that the firmware has handled.
 func aerFirmware(parts []string) (Event, bool) {
 	return Event{Kind: KindAER, Bus: normal(parts[2]), Detail: clean(parts[1] + ": by the firmware")}, true
 }
 
+// ofAER returns the severity in a message of aer.c.
 func ofAER(word string) string {
 	switch {
 	case strings.HasPrefix(word, "Correct"):
@@ -166,13 +177,14 @@ func ofAER(word string) string {
 	}
 }
 
-// number reads a few digits, which a form has asked for.
+// number parses digits that a pattern has already matched.
 func number(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-// normal is an address as sysfs has it: NVIDIA's driver leaves the function away, and others write more zeros.
+// normal returns the address in the format of sysfs. NVIDIA's driver omits the function; other
+// drivers write more zeros.
 func normal(address string) string {
 	address = strings.ToLower(address)
 	domain, device := "0", address
@@ -186,8 +198,9 @@ func normal(address string) string {
 	return fmt.Sprintf("%04x:%s", n, device)
 }
 
-const mostDetail = 120 // characters
+const mostDetail = 120 // in characters
 
+// clean returns the text without a final dot, on one line and limited in length.
 func clean(text string) string {
 	return prose.Line(strings.TrimSuffix(strings.TrimSpace(text), "."), mostDetail)
 }

@@ -16,31 +16,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Log is what the kernel's log had when it was read.
+// Log holds the events that were in the kernel log when it was read.
 type Log struct {
-	Seen []Seen // the newest first
-	// From is the time of its oldest record, since boot.
+	Seen []Seen // newest first
+	// From is the time of the oldest record, since boot.
 	From time.Duration
-	// Whole says that it goes back to the boot, and was read to its end. The kernel overwrites the oldest.
+	// Whole says that the log covers the time since boot, and was read to its end. The kernel
+	// overwrites the oldest records.
 	Whole bool
 }
 
-// Seen is an event that has come once or more: same kind, number, device and severity.
+// Seen is an event that was logged one or more times with the same kind, number, device and
+// severity.
 type Seen struct {
 	Event // the last one
 	Count int
 }
 
-// A look ends after so many reads, or so long, whatever there is: 64 thousand lines take a fraction of a second, and a
-// kernel's log has no more unless log_buf_len makes it larger. It is read from its oldest line on, so that an early end
-// would miss what matters most.
+// Limits for reading the log, whatever its content. Reading 64 thousand lines takes a fraction of a
+// second, and a kernel log is no larger unless log_buf_len is set. The oldest records are read
+// first, so with too low limits the newest records, which matter most, would be missed.
 const (
 	mostReads = 1 << 18
 	mostTime  = 2 * time.Second
 )
 
-// Read returns what befell devices since boot, as far as the log goes back. It does not wait. The error is one of
-// permission (fs.ErrPermission) where CAP_SYSLOG is missing and kernel.dmesg_restrict is set.
+// Read returns the events since boot, as far as the log goes back. It does not wait for new
+// records. root is the directory that contains /dev; empty: /. The error wraps fs.ErrPermission if
+// CAP_SYSLOG is missing and kernel.dmesg_restrict is set.
 func Read(root string) (Log, error) {
 	file, err := open(root)
 	if err != nil {
@@ -51,7 +54,7 @@ func Read(root string) (Log, error) {
 	if err != nil {
 		return Log{}, fmt.Errorf("cannot read the kernel's log: %w", err)
 	}
-	// File.Read would wait for the next record.
+	// Use the raw connection: File.Read would wait for the next record.
 	r := reader{read: func(buffer []byte) (n int, err error) {
 		closed := raw.Read(func(fd uintptr) bool {
 			n, err = unix.Read(int(fd), buffer)
@@ -66,8 +69,9 @@ func Read(root string) (Log, error) {
 	return log, nil
 }
 
-// Follow tells of what befalls devices from now on, one after the other, until ctx ends; then it returns nil. The error
-// says why the log can't be read, or can't any more; it is as Read's.
+// Follow calls the callback for each event from now on, in order, until ctx ends. It then returns
+// nil. It returns an error if the log cannot be read, or not any more. The errors are those of
+// Read.
 func Follow(ctx context.Context, root string, tell func(Event)) error {
 	return follow(ctx, root, func(r record) {
 		if e, is := r.event(); is {
@@ -76,17 +80,19 @@ func Follow(ctx context.Context, root string, tell func(Event)) error {
 	})
 }
 
+// follow calls the callback for each new record of the log. It ends as Follow does.
 func follow(ctx context.Context, root string, tell func(record)) error {
 	file, err := open(root)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	// A pipe in the log's place has nothing old.
+	// If a pipe replaces the log, it has no old records.
 	if _, err := file.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, syscall.ESPIPE) {
 		return fmt.Errorf("cannot go to the end of the kernel's log: %w", err)
 	}
-	// The log can be polled: a read waits in Go's poller, without a thread, and ends at its deadline.
+	// The log supports poll: a read waits in Go's poller without blocking a thread, and ends at its
+	// deadline.
 	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for r := (reader{read: file.Read}); ; {
@@ -103,9 +109,10 @@ func follow(ctx context.Context, root string, tell func(record)) error {
 	}
 }
 
-// path is where the log is. Root is where /dev is; empty: /.
+// path returns the path of the log. root is the directory that contains /dev; empty: /.
 func path(root string) string { return filepath.Join("/", root, "dev/kmsg") }
 
+// open opens the log without waiting for records.
 func open(root string) (*os.File, error) {
 	file, err := os.OpenFile(path(root), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -114,23 +121,24 @@ func open(root string) (*os.File, error) {
 	return file, nil
 }
 
-// bufferSize is more than any record takes (CONSOLE_EXT_LOG_MAX, 8 KiB): the kernel drops a record that does not fit,
-// and answers EINVAL.
+// bufferSize is larger than any record (CONSOLE_EXT_LOG_MAX, 8 KiB). If a record does not fit, the
+// kernel drops it and returns EINVAL.
 const bufferSize = 16 << 10
 
-// reader reads records. Each read of the log returns one; of a file in its place, as many as there are.
+// reader reads records. Each read of the log returns one record; if a file replaces the log, a read
+// may return several.
 type reader struct {
 	read   func([]byte) (int, error)
 	buffer [bufferSize]byte
-	rest   []byte // of a file's: the beginning of a line
+	rest   []byte // incomplete last line, if a file replaces the log
 	missed bool   // records were overwritten before they were read
 }
 
-// next returns the records of one read, which may be none.
+// next returns the records of one read, possibly none.
 func (r *reader) next() (records []record, err error) {
 	n, err := r.read(r.buffer[:])
 	switch {
-	case errors.Is(err, syscall.EPIPE): // the next read goes on with the oldest that is left
+	case errors.Is(err, syscall.EPIPE): // the next read returns the oldest record that is left
 		r.missed = true
 		return nil, nil
 	case errors.Is(err, syscall.EINTR):
@@ -140,12 +148,13 @@ func (r *reader) next() (records []record, err error) {
 	case n == 0:
 		return nil, io.EOF
 	}
+	// If the buffer is full, the last line may be incomplete. Keep it for the next read.
 	text := slices.Concat(r.rest, r.buffer[:n])
 	r.rest = nil
 	if n == bufferSize {
 		end := bytes.LastIndexByte(text, '\n') + 1
 		if r.rest = text[end:]; len(r.rest) > bufferSize {
-			r.rest = nil // no line of a log's
+			r.rest = nil // too long for a line of the log
 		}
 		text = text[:end]
 	}
@@ -157,7 +166,7 @@ func (r *reader) next() (records []record, err error) {
 	return records, nil
 }
 
-// all reads to the end.
+// all reads the log to its end, and counts equal events.
 func (r *reader) all() (log Log, err error) {
 	seen := map[Event]*Seen{}
 	ended, any := false, false
@@ -176,7 +185,7 @@ func (r *reader) all() (log Log, err error) {
 			}
 		}
 	}
-	if !any { // containers have been given /dev/null or a terminal by that name
+	if !any { // a container may have /dev/null or a terminal as its /dev/kmsg
 		return Log{}, errors.New("there is not a single record in it")
 	}
 	log.Whole = log.Whole && ended && !r.missed
@@ -190,12 +199,13 @@ func (r *reader) all() (log Log, err error) {
 	return log, nil
 }
 
-// alike is the same for events that differ in their words and their time only.
+// alike returns the event without its text and time. The results are equal for equal events.
 func (e Event) alike() Event {
 	e.Detail, e.Since = "", 0
 	return e
 }
 
+// count adds an event to seen.
 func count(seen map[Event]*Seen, e Event) {
 	key := e.alike()
 	if seen[key] == nil {

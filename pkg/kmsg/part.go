@@ -14,23 +14,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ID is that of the check.
+// ID is the ID of the check.
 const ID = "host.kernel"
 
-// Part is the check of what the kernel has said since boot. What is past fails no node: it may have been mended, and
-// other jobs have run since.
+// Part is the check of the kernel log since boot. Past events do not fail a node: the problem may
+// have been fixed, and other jobs have run since then.
 type Part struct {
-	Root string // where /dev is; empty: /
-	// Judge says what an Xid of that severity means, what an operator does about it, and whether a GPU is of no use
-	// until then.
+	Root string // directory that contains /dev; empty: /
+	// Judge classifies an Xid with the given severity: it returns the meaning, the operator's next
+	// action, and whether the GPU is unusable until then.
 	Judge func(xid int, severity string) (meaning, action string, bad bool)
 }
 
-// Traits are none: what befell a node is its own.
+// Traits returns nil: nodes are not compared by their events.
 func (*Part) Traits() []check.Trait { return nil }
 
-// Look reads the log once, within 2 s. There is one finding for each device and kind of event that matters, or one
-// where there is none.
+// Look reads the log once, within 2 s. It returns one finding for each device and kind of event
+// that matters, or a single one if nothing matters.
 func (p *Part) Look(context.Context, func([]check.Finding)) []check.Finding {
 	sheet := check.Sheet{Each: check.Finding{ID: ID, Source: path(p.Root)}}
 	log, err := Read(p.Root)
@@ -39,8 +39,9 @@ func (p *Part) Look(context.Context, func([]check.Finding)) []check.Finding {
 		return sheet.Found
 	}
 	var now unix.Timespec
-	// By its documentation the log's clock is the monotonic one. It is local_clock (kernel/printk/printk.c), which begins
-	// with it and is not kept right as that is.
+	// Get the time since boot. According to its documentation the log uses the monotonic clock. In
+	// fact it uses local_clock (kernel/printk/printk.c), which starts together with the monotonic
+	// clock but drifts.
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		sheet.Skip(fmt.Sprintf("cannot tell how long ago the kernel has said what it says: %v", err))
 		return sheet.Found
@@ -49,7 +50,7 @@ func (p *Part) Look(context.Context, func([]check.Finding)) []check.Finding {
 	return sheet.Found
 }
 
-// refusal says why the log can't be read, and what helps.
+// refusal returns the reason why the log cannot be read, and a remedy.
 func refusal(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -62,27 +63,28 @@ func refusal(err error) string {
 }
 
 const (
-	mostFindings = 8 // devices that are told of: a node's GPUs
-	mostOfDevice = 3 // things that are told of one
+	mostFindings = 8 // maximum number of devices with a finding of their own: the GPUs of a node
+	mostOfDevice = 3 // maximum number of events in the finding of a device
 )
 
-// woe is what befell a device that somebody should see to.
+// woe is a problem of a device that needs an operator.
 type woe struct {
 	device check.Device
 	kind   Kind
-	said   []string // the newest first
-	action string   // about the newest
+	said   []string // descriptions of the events, newest first
+	action string   // for the newest event
 	fatal  bool
 }
 
-// judge writes down what the log tells, now being the time since boot.
+// judge adds the findings about the log. now is the time since boot.
 func (p *Part) judge(sheet *check.Sheet, log Log, now time.Duration) {
+	// Separate the events that need an operator from lesser ones.
 	var woes []*woe
 	var lesser []Seen
 	for _, s := range log.Seen {
 		what, action, bad := p.meaning(s.Event)
 		switch {
-		case s.Kind == KindLost && log.has(Event{Kind: KindXid, Number: offTheBus, Bus: s.Bus}): // the same, told twice
+		case s.Kind == KindLost && log.has(Event{Kind: KindXid, Number: offTheBus, Bus: s.Bus}): // already reported as an Xid
 		case !bad:
 			lesser = append(lesser, s)
 		default:
@@ -93,6 +95,7 @@ func (p *Part) judge(sheet *check.Sheet, log Log, now time.Duration) {
 		sheet.Pass("nothing that matters " + reach(log, now) + also(lesser))
 		return
 	}
+	// Report fatal problems first. They fail the check in strict mode.
 	slices.SortStableFunc(woes, func(a, b *woe) int {
 		switch {
 		case a.fatal == b.fatal:
@@ -113,17 +116,17 @@ func (p *Part) judge(sheet *check.Sheet, log Log, now time.Duration) {
 	}
 }
 
-// has tells whether the log has an event of that kind, number, device and severity.
+// has reports whether the log has an event of the same kind, number, device and severity.
 func (log Log) has(e Event) bool {
 	return slices.ContainsFunc(log.Seen, func(s Seen) bool { return s.alike() == e })
 }
 
-// warn tells of the past without blaming the job that looks at it.
+// warn adds a warning about a past event, which the present job has not caused.
 func warn(sheet *check.Sheet, observed, action string) *check.Finding {
 	return sheet.Warn(check.Node, observed, "none since boot", "whichever job it was: if nobody has seen to it since, "+action)
 }
 
-// add adds what was seen to the woes, one for each device and kind.
+// add adds an event to the problems. There is one problem for each device and kind.
 func add(woes []*woe, s Seen, said, action string) []*woe {
 	device := deviceOf(s.Event)
 	at := slices.IndexFunc(woes, func(w *woe) bool { return w.device == device && w.kind == s.Kind })
@@ -135,6 +138,7 @@ func add(woes []*woe, s Seen, said, action string) []*woe {
 	return woes
 }
 
+// deviceOf returns the device of an event. Devices other than GPUs are given a name.
 func deviceOf(e Event) check.Device {
 	switch e.Kind {
 	case KindSXid:
@@ -149,8 +153,8 @@ func deviceOf(e Event) check.Device {
 // offTheBus is the Xid of a GPU that has fallen off the bus.
 const offTheBus = 79
 
-// meaning says what an event is, what to do about it, and whether it matters. An error that PCIe has corrected needs
-// nobody: drivers/pci/pcie/aer.c does nothing about it either.
+// meaning returns a description of the event, the operator's action, and whether the event matters.
+// A PCIe error that was corrected needs no action; drivers/pci/pcie/aer.c takes none either.
 func (p *Part) meaning(e Event) (what, action string, bad bool) {
 	switch e.Kind {
 	case KindXid, KindLost:
@@ -164,7 +168,8 @@ func (p *Part) meaning(e Event) (what, action string, bad bool) {
 		}
 		return fmt.Sprintf("Xid %d (%s)", e.Number, meaning), action, bad
 	case KindSXid:
-		// Of the fatal ones NVIDIA's guide to the fabric manager says to reset GPUs and NVSwitches, or to reboot.
+		// For fatal SXids, NVIDIA's guide to the fabric manager recommends to reset GPUs and NVSwitches,
+		// or to reboot.
 		return worded(fmt.Sprintf("SXid %d", e.Number), e.Detail), "drain the node, and reset all its GPUs and NVSwitches, or reboot it", e.Severity == Fatal
 	default:
 		what = "an uncorrected error of PCIe"
@@ -175,6 +180,7 @@ func (p *Part) meaning(e Event) (what, action string, bad bool) {
 	}
 }
 
+// worded appends the detail in parentheses, if there is one.
 func worded(what, detail string) string {
 	if detail == "" {
 		return what
@@ -182,7 +188,7 @@ func worded(what, detail string) string {
 	return what + " (" + detail + ")"
 }
 
-// often says how often, and how long ago.
+// often returns how often the event has occurred, and how long ago the last time was.
 func often(s Seen, now time.Duration) string {
 	if s.Count == 1 {
 		return ", " + ago(now-s.Since)
@@ -190,7 +196,8 @@ func often(s Seen, now time.Duration) string {
 	return fmt.Sprintf(", %d times, the last %s", s.Count, ago(now-s.Since))
 }
 
-// ago is how long ago something was, in few words: the clocks may be minutes apart after some weeks.
+// ago returns a rounded duration with "ago". It is imprecise because the clocks may differ by
+// minutes after some weeks.
 func ago(d time.Duration) string {
 	if d < 2*time.Second {
 		return "just now"
@@ -198,6 +205,7 @@ func ago(d time.Duration) string {
 	return roughly(d) + " ago"
 }
 
+// roughly formats a duration in its largest useful unit.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -211,7 +219,7 @@ func roughly(d time.Duration) string {
 	}
 }
 
-// reach says for how long nothing was seen.
+// reach returns the period that the log covers, as text.
 func reach(log Log, now time.Duration) string {
 	if log.Whole {
 		return fmt.Sprintf("since boot (%s)", roughly(now))
@@ -219,7 +227,7 @@ func reach(log Log, now time.Duration) string {
 	return "in what is left of the kernel's log, which begins " + ago(now-log.From)
 }
 
-// also counts what does not matter.
+// also returns the counts of the events that do not matter, as text.
 func also(lesser []Seen) string {
 	counts := map[string]int{}
 	for _, s := range lesser {

@@ -9,18 +9,20 @@ import (
 	"time"
 )
 
-// record is one of the kernel's log, in the form of https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
+// record is a record of the kernel log. For its format see
+// https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 type record struct {
-	// kernel says that the kernel has written it. A process that writes to the log, as a syslog daemon that passes on
-	// whatever users give it, can't have that said of its own.
+	// kernel says that the kernel itself has written the record. A process cannot set this for its own
+	// records, for example a syslog daemon that forwards the messages of users.
 	kernel   bool
-	sequence uint64        // counted from 0 since boot
-	at       time.Duration // since boot
+	sequence uint64        // starts at 0 after boot
+	at       time.Duration // time since boot
 	text     string
 }
 
-// parse reads the line that a record begins with: "4,1234,56789,-;text". More fields may stand before the semicolon.
-// The lines that follow, " KEY=value", have nothing that the text lacks: to whom they are given they are no record.
+// parse parses the first line of a record: "4,1234,56789,-;text". There may be more fields before
+// the semicolon. For other lines it returns false: the following lines, " KEY=value", do not
+// contain anything that is not in the text.
 func parse(line string) (record, bool) {
 	head, text, found := strings.Cut(line, ";")
 	fields := strings.Split(head, ",")
@@ -34,14 +36,15 @@ func parse(line string) (record, bool) {
 		return record{}, false
 	}
 	return record{
-		kernel:   priority>>3 == 0, // the facility; the lowest three bits are the level
+		kernel:   priority>>3 == 0, // the upper bits are the facility, the lowest three the level
 		sequence: sequence,
 		at:       time.Duration(micros) * time.Microsecond,
 		text:     unescape(text),
 	}, true
 }
 
-// unescape undoes what the kernel does to bytes that can't be shown: \x0a is the end of a line within a record.
+// unescape decodes the kernel's escapes of unprintable bytes. For example, \x0a is a line feed
+// within a record.
 func unescape(text string) string {
 	const escape = `\x`
 	var b strings.Builder

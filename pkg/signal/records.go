@@ -67,7 +67,7 @@ type Plan struct {
 	// Need is the number of nodes that the driver needs. It is smaller than the number of nodes if
 	// there are spares.
 	Need int `json:"need"`
-	// Sandboxes is the number that the gate needs: all, any, head or a number.
+	// Sandboxes is the number of ready sandboxes that the gate needs: all, any, head or a number.
 	Sandboxes string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
@@ -293,7 +293,7 @@ type Result struct {
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// Circumstances are further facts about a cause.
+// Circumstances has further facts about a failed attempt.
 type Circumstances struct {
 	// AtPhase is the phase of the sequence at the failure, and AfterGate how long the gate had been
 	// open then, by the head's clock.

@@ -24,8 +24,8 @@ const (
 	fileMode = 0o600
 )
 
-// Share has all calls to the shared file system. It is the interface at which they are counted, and
-// where tests inject faults. Only the hints of a local file system bypass it.
+// Share is the interface for all calls to the shared file system: its implementations count the
+// calls, and tests inject faults. Only the kernel's hints about a local file system bypass it.
 type Share interface {
 	Lookup
 	Mutation

@@ -47,11 +47,11 @@ func (a Answer) String() string {
 // was not queried.
 type Reading[T any] struct {
 	Value *T     `json:"value,omitempty"`
-	Why   Answer `json:"why,omitzero"` // if there is no value
+	Why   Answer `json:"why,omitzero"` // the reason if there is no value
 }
 
-// reading returns a Reading of value if answer is a success. Otherwise it returns a Reading without
-// a value, because of answer.
+// reading returns a Reading of value if answer is a success. Otherwise the Reading has no value,
+// and answer is the reason.
 func reading[T any](answer Answer, value T) Reading[T] {
 	if answer.Code != 0 {
 		return Reading[T]{Why: answer}

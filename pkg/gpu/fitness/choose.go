@@ -270,10 +270,10 @@ func onOff(on, known bool) string {
 func switchTrait(r gpu.Reading[gpu.Switch]) string { return onOff(r.OrZero().Current, r.Value != nil) }
 
 // Limits above which an idle GPU is unusual. They are our own choice. On the idle machines in
-// testdata/facts, the warmest GPU, an air-cooled B200, has 53 °C; an A100 throttles at 89 °C.
-// Among GPUs with a limit of 200 W and more, the highest draw is 21 % of the limit, again of the B200.
-// Smaller cards draw up to half of their limit when idle (a T4: 34 of 70 W), so power is compared
-// only for GPUs with a default limit of at least idleFrom (in mW).
+// testdata/facts, the warmest GPU, an air-cooled B200, has 53 °C (an A100 throttles at 89 °C).
+// Among GPUs with a limit of 200 W and more, the highest draw is 21 % of the limit, on the same
+// B200. Smaller cards draw up to half of their limit when idle (a T4: 34 of 70 W), so power is
+// checked only for GPUs with a default limit of at least idleFrom, in mW.
 const (
 	idleHot  = 70 // °C
 	idleDraw = 40 // % of the default limit

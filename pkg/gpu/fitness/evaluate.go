@@ -250,7 +250,7 @@ func (t *gaps) add(what string, gpu int) {
 }
 
 // of returns all reasons as one text. all is the number of the job's GPUs; a reason that does not
-// apply to all of them is followed by the GPUs' indices.
+// apply to all of them is preceded by the GPUs' indices.
 func (t gaps) of(all int) string {
 	var parts []string
 	for _, g := range t {

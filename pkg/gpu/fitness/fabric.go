@@ -9,8 +9,8 @@ import (
 )
 
 // fabricField is a field of the fabric's health mask, as nvml.h defines it by
-// NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_… and …_WIDTH_…. In fields of two bits 0 is "not supported",
-// 1 is "true" and 2 is "false".
+// NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_… and …_WIDTH_…. In fields of two bits 0 is "not
+// supported", 1 is "true" and 2 is "false".
 type fabricField struct {
 	shift   uint
 	width   uint32

@@ -96,7 +96,8 @@ func Attaching(p gpu.Progress) check.Finding {
 	}
 }
 
-// raise turns a Skip into a Warn if there are signs of GPUs on the node.
+// raise turns a Skip into a Warn if there are signs of GPUs on the node, and adds them to the
+// finding.
 func raise(f *check.Finding, want Expect) {
 	if len(want.Signs) == 0 || want.Forgone() {
 		return

@@ -94,7 +94,8 @@ func told[T any](e *exam, what string, r gpu.Reading[T]) (value T, ok bool) {
 	return get(e, what, r)
 }
 
-// judgeUse checks that a GPU or an instance is idle. The finding begins with the prefix whose.
+// judgeUse checks that a GPU or an instance is idle. The text of its finding begins with [whose],
+// which is empty for a whole GPU.
 func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled gpu.Reading[gpu.Memory]) {
 	all, procsOK := told(e, "processes", running)
 	var memory gpu.Memory

@@ -53,7 +53,7 @@ type Order struct {
 type Counts struct {
 	Removed int // runs, or those that would be removed
 	New     int // kept: they are over, and new enough
-	Live    int // kept: as far as known they are not over
+	Live    int // kept: they may not be over yet
 	Strange int // kept: they do not look as bringupd makes them
 }
 
@@ -192,7 +192,7 @@ func (p *pruner) judge(name string) (run past, over bool) {
 		p.Say(name, "kept: "+why)
 		return run, false
 	}
-	// The name must be a directory as bringupd makes it.
+	// Only a directory of this user with the mode of a run directory can be a run.
 	info, err := p.look(p.root, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
