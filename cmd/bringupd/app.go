@@ -21,73 +21,74 @@ import (
 
 // invocation is one execution of the program, with the data that every subcommand needs.
 type invocation struct {
-	files   config.Files
-	signals <-chan os.Signal
+	streams    config.Streams
+	signalChan <-chan os.Signal
 	// driver is the part of the command line after "--". It is cut off before the flags are parsed,
 	// because a driver may be called "stop" or have flags of its own.
-	driver []string
-	dashed bool
+	driver    []string
+	hasDashes bool
 	// notifySocket is the socket of the service manager that has started this process. It is empty if
 	// there is none.
 	notifySocket string
-	jsonLog      bool // standard error is JSON
-	code         int  // set by a subcommand that ends with a code and without an error
+	logsJSON     bool // standard error is JSON
+	exitCode     int  // set by a subcommand that ends with a code and without an error
 }
 
-// run is the whole program. It returns the exit code.
-func run(args []string, signals <-chan os.Signal, files config.Files) int {
-	if len(args) == 2 && args[1] == tetheredCommand {
-		told, all, in, end, err := tethered(signals, files)
+// runMain is the whole program. It returns the exit code.
+func runMain(args []string, signals <-chan os.Signal, files config.Streams) int {
+	if len(args) == 2 && args[1] == sshDaemonCommand {
+		told, all, in, end, err := prepareSSHDaemon(signals, files)
 		if err != nil {
-			code := codeOf(err)
-			voice.Refuse(files.Err, false, err, code)
+			code := exitCodeOf(err)
+			voice.ReportStartError(files.Err, false, err, code)
 			return code
 		}
 		files.In = in
-		code := run(told, all, files)
+		code := runMain(told, all, files)
 		end(code)
 		return code
 	}
-	inv := &invocation{files: files, signals: signals, notifySocket: takeNotifySocket()}
-	args, inv.driver, inv.dashed = cutDriver(args)
-	app := inv.app()
-	args = named(app, args)
-	if command := app.Command(args[1]); command != nil && slices.ContainsFunc(args, asksForHelp) {
-		command.CustomHelpTemplate = verbatim(helpText(app, command)) // takes a millisecond at each start
+	inv := &invocation{streams: files, signalChan: signals, notifySocket: takeNotifySocket()}
+	args, inv.driver, inv.hasDashes = splitDriver(args)
+	app := inv.newApp()
+	args = withDefaultCommand(app, args)
+	if command := app.Command(args[1]); command != nil && slices.ContainsFunc(args, isHelpFlag) {
+		// takes a millisecond at each start
+		command.CustomHelpTemplate = verbatimTemplate(helpText(app, command))
 	}
-	if slices.Contains(ofRuns, args[1]) {
+	if slices.Contains(runArgCommands, args[1]) {
 		args = slices.Concat(args[:2], setting.FlagsFirst(app.Command(args[1]), args[2:]))
 	}
 	if err := app.Run(args); err != nil {
-		code := codeOf(err)
-		if setting.IsUsage(err) && !inv.jsonLog {
+		code := exitCodeOf(err)
+		if setting.IsUsageError(err) && !inv.logsJSON {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
-		voice.Refuse(files.Err, inv.jsonLog, err, code)
+		voice.ReportStartError(files.Err, inv.logsJSON, err, code)
 		return code
 	}
-	return inv.code
+	return inv.exitCode
 }
 
-// asksForHelp reports whether an argument is the help flag, in any form that package flag accepts.
-func asksForHelp(arg string) bool {
+// isHelpFlag reports whether an argument is the help flag, in any form that package flag accepts.
+func isHelpFlag(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
 	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, name)
 }
 
-// ofRuns are the subcommands that accept a run as an argument.
-var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
+// runArgCommands are the subcommands that accept a run as an argument.
+var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
 
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child that used it would speak for the service.
 func takeNotifySocket() string {
-	socket := os.Getenv(systemd.Variable)
-	_ = os.Unsetenv(systemd.Variable) // fails only for invalid names
+	socket := os.Getenv(systemd.SocketVariable)
+	_ = os.Unsetenv(systemd.SocketVariable) // fails only for invalid names
 	return socket
 }
 
-// cutDriver splits the arguments at the first "--".
-func cutDriver(args []string) (own, driver []string, dashed bool) {
+// splitDriver splits the arguments at the first "--".
+func splitDriver(args []string) (own, driver []string, dashed bool) {
 	at := slices.Index(args, "--")
 	if at < 0 {
 		return args, nil, false
@@ -95,8 +96,8 @@ func cutDriver(args []string) (own, driver []string, dashed bool) {
 	return args[:at], args[at+1:], true
 }
 
-// named inserts the default subcommand if none is given.
-func named(app *cli.App, args []string) []string {
+// withDefaultCommand inserts the default subcommand if none is given.
+func withDefaultCommand(app *cli.App, args []string) []string {
 	program, rest := args[:min(1, len(args))], args[min(1, len(args)):]
 	meant := "run"
 	if len(rest) > 0 {
@@ -113,37 +114,37 @@ func named(app *cli.App, args []string) []string {
 	return slices.Concat(program, []string{meant}, rest)
 }
 
-// codeOf maps an error to its exit code. It is the only place that does.
-func codeOf(err error) int {
+// exitCodeOf maps an error to its exit code. It is the only place that does.
+func exitCodeOf(err error) int {
 	var launch *roles.LaunchError
 	var directory *signal.DirError
 	var stall *signal.StallError
-	var by *stopped
+	var by *signalError
 	switch {
 	case errors.As(err, &by):
-		return by.code()
-	case setting.IsUsage(err):
-		return health.OutcomeOf(health.Usage).Code
+		return by.exitCode()
+	case setting.IsUsageError(err):
+		return health.OutcomeOfKind(health.Usage).Code
 	case errors.As(err, &launch):
-		return health.OutcomeOf(health.Launch).Code
+		return health.OutcomeOfKind(health.Launch).Code
 	case errors.Is(err, process.ErrNotFound):
-		return health.OutcomeOf(health.NotFound).Code
+		return health.OutcomeOfKind(health.NotFound).Code
 	case errors.Is(err, process.ErrNotExecutable):
-		return health.OutcomeOf(health.NotExecutable).Code
+		return health.OutcomeOfKind(health.NotExecutable).Code
 	case errors.As(err, &directory), errors.As(err, &stall):
-		return health.OutcomeOf(health.Share).Code
+		return health.OutcomeOfKind(health.ShareUnusable).Code
 	default:
-		return health.OutcomeOf(health.Internal).Code
+		return health.OutcomeOfKind(health.Internal).Code
 	}
 }
 
-func (inv *invocation) app() *cli.App {
+func (inv *invocation) newApp() *cli.App {
 	app := &cli.App{
 		Name:           "bringupd",
 		HideHelp:       true,
 		HideVersion:    true,
-		Writer:         inv.files.Out,
-		ErrWriter:      inv.files.Err,
+		Writer:         inv.streams.Out,
+		ErrWriter:      inv.streams.Err,
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
@@ -154,7 +155,7 @@ func (inv *invocation) app() *cli.App {
 		removedCommand("pmi", "give a program of your MPI in its place, as in docs/mpi.md"),
 	}
 	for _, command := range app.Commands {
-		command.OnUsageError = setting.OnUsageError
+		command.OnUsageError = setting.ReplaceUsageError
 		command.HideHelpCommand = true
 	}
 	return app
@@ -166,27 +167,27 @@ func removedCommand(name, instead string) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: "removed: " + instead, UsageText: "(none)", Hidden: true, SkipFlagParsing: true,
 		Action: func(*cli.Context) error {
-			return usage("cannot run bringupd %s: this subcommand was removed: %s", name, instead)
+			return usageErrorf("cannot run bringupd %s: this subcommand was removed: %s", name, instead)
 		},
 	}
 }
 
-// command completes a subcommand that runs no driver: do gets its arguments after its settings are
-// resolved. Only subcommands that accept a run take arguments.
-func (inv *invocation) command(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {
-	c.Flags = all.Flags()
+// completeCommand completes a subcommand that runs no driver: do gets its arguments after its
+// settings are resolved. Only subcommands that accept a run take arguments.
+func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {
+	c.Flags = all.CLIFlags()
 	c.Action = func(ctx *cli.Context) error {
-		switch takes := slices.Contains(ofRuns, c.Name); {
+		switch takes := slices.Contains(runArgCommands, c.Name); {
 		case !takes && !c.SkipFlagParsing && ctx.Args().Present():
-			return usage("cannot take %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
-		case inv.dashed && c.Name == "stop":
-			return usage("cannot stop by a driver: give the run directory, without --")
-		case inv.dashed && c.Name == "attach":
-			return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
-		case inv.dashed && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
-			return usage("cannot take a driver: bringupd %s runs none", c.Name)
+			return usageErrorf("cannot take %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
+		case inv.hasDashes && c.Name == "stop":
+			return usageErrorf("cannot stop by a driver: give the run directory, without --")
+		case inv.hasDashes && c.Name == "attach":
+			return usageErrorf("cannot take a command: bringupd exec runs one, and attach opens a shell")
+		case inv.hasDashes && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
+			return usageErrorf("cannot take a driver: bringupd %s runs none", c.Name)
 		}
-		if _, err := all.Gather(os.LookupEnv, inv.read); err != nil {
+		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile); err != nil {
 			return err
 		}
 		return do(ctx.Args().Slice())

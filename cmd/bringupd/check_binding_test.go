@@ -53,7 +53,7 @@ func TestCheckBinding(t *testing.T) {
 
 func TestCheckBindingAsJSON(t *testing.T) {
 	got := call(t, inRank(`{"cpus":"8000","gpus":["1"]}`), "check", "--bind", "--json")
-	var b ranks.Bound
+	var b ranks.ActualBinding
 	if err := json.Unmarshal([]byte(got.out), &b); err != nil || got.code != 75 {
 		t.Fatalf("%+v: %v", got, err)
 	}
@@ -79,12 +79,12 @@ func TestCheckBindingRefuses(t *testing.T) {
 // For real: every rank of a world of one a core starts "check --bind" from a thread
 // that was made ready for it, and says that it is where it should be.
 func TestCheckBindingOfRealRanks(t *testing.T) {
-	node, err := binding.Discover("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
+	node, err := binding.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
-	cores := node.Slots(binding.PerCore)
-	for i, place := range node.Assign(cores, binding.Kinds{CPU: true, Memory: true}) {
+	cores := node.CountSlots(binding.PerCore)
+	for i, place := range node.AssignRanks(cores, binding.ResourceKinds{CPU: true, Memory: true}) {
 		place.Mems = node.Mems // more than Assign, on a machine of one NUMA node
 		check := program(t, "check", "--bind")
 		check.Env = append(check.Env, fmt.Sprintf("BRINGUPD_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANKS=%d", cores))
@@ -97,13 +97,13 @@ func TestCheckBindingOfRealRanks(t *testing.T) {
 }
 
 // startedOn is what a command says that is started by a thread which is bound so.
-func startedOn(t *testing.T, place binding.Place, command *exec.Cmd) (said string, err error) {
+func startedOn(t *testing.T, place binding.Affinity, command *exec.Cmd) (said string, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // and never unlocked: the thread ends with us
-		restore, skipped, failed := place.Prepare()
+		restore, skipped, failed := place.BindThread()
 		if failed != nil || len(skipped) > 0 {
 			t.Errorf("it can't be bound: %v, %v", skipped, failed)
 			return

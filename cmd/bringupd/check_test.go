@@ -79,11 +79,13 @@ func TestCheckAsJSON(t *testing.T) {
 	}
 }
 
-// A recording is for somebody who was not there: nothing that they need is missing, and nothing else is in it.
+// A recording is for somebody who was not there: nothing that they need is missing, and nothing
+// else is in it.
 func TestCheckRecords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
-	// In a process of its own: the process that asks for GPUs is let go of by the end of the program alone.
+	// In a process of its own: the process that asks for GPUs is let go of by the end of the program
+	// alone.
 	command := program(t, "check", "--nvml=/nonexistent/libnvidia-ml.so.1", "--check=host.*=off", "--check=net.*=off",
 		"--active-check=echo hunter2; exit 1", "--record=r.json")
 	command.Env = append(command.Env, "SLURMD_NODENAME=n7", "CUDA_PROFILE=hunter2")
@@ -94,15 +96,15 @@ func TestCheckRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := content(t, "r.json")
-	var recorded recording.Recording
+	var recorded recording.Bundle
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&recorded); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, data, said.String())
 	}
 	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success || recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != recording.Version || recorded.Bringupd != version() || recorded.Report.Host != "node" ||
-		command.ProcessState.ExitCode() != check.Nagios(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
+		recorded.Version != recording.Version || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
+		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
 		t.Errorf("%v, %v:\n%s%s", command.ProcessState, err, data, out)
 	}
 	info, err := os.Stat("r.json")
@@ -122,7 +124,8 @@ func TestCheckRecords(t *testing.T) {
 func TestCheckReadsTheFileOfAJob(t *testing.T) {
 	config := file(t, "job.yaml", "framework: ray\nray-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
 	got := call(t, nil, checkArgs("--config="+config)...)
-	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") { // flags outrank the list of the file
+	// flags outrank the list of the file
+	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
 	got = call(t, nil, "check", "--gpu-check=off", "--config="+file(t, "job.yaml", "active-check: [exit 2, exit 1]\ncheck: ['host.*=off', 'net.*=off', 'active.exit=warn']\n"))
@@ -174,10 +177,10 @@ func TestCheckIsInterrupted(t *testing.T) {
 			t.Chdir(t.TempDir())
 			forget(t)
 			dir := t.TempDir()
-			files := config.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+			files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 			signals, code := make(chan os.Signal), make(chan int)
 			go func() {
-				code <- run(append([]string{"bringupd"}, checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
+				code <- runMain(append([]string{"bringupd"}, checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
 			}()
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
 				if _, err := os.Stat("ran"); err == nil {
@@ -198,7 +201,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 
 func TestCheckProgress(t *testing.T) {
 	dir := t.TempDir()
-	c := checking{looking: &looking{invocation: &invocation{files: config.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
+	c := checkCmd{nodeCheckCmd: &nodeCheckCmd{invocation: &invocation{streams: config.Streams{Err: open(t, filepath.Join(dir, "err"))}}}}
 	wait := func(ids ...string) (report check.Report) {
 		for _, id := range ids {
 			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})
@@ -206,13 +209,13 @@ func TestCheckProgress(t *testing.T) {
 		report.Findings = append(report.Findings, check.Finding{ID: "x", Verdict: check.Warn})
 		return report
 	}
-	progress := c.progress(90 * time.Second)
+	progress := c.waitReporter(90 * time.Second)
 	for _, report := range []check.Report{wait("a"), wait("a"), wait("a", "b", "c", "d", "e"), wait("a")} {
 		progress(report)
 	}
 	const begin = "bringupd: waiting, for up to 1m30s (--check-timeout), for "
 	const want = begin + "a: in progress\n" + begin + "a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
-	if got := content(t, c.files.Err.Name()); got != want {
+	if got := content(t, c.streams.Err.Name()); got != want {
 		t.Errorf("it said\n%s", got)
 	}
 }
@@ -228,10 +231,10 @@ func TestCheckPlace(t *testing.T) {
 		gpus int
 		want readiness.Config
 	}{
-		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, readiness.Config{Host: "n2", Rank: -1, Granted: -1}},
-		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, readiness.Config{Host: "n2", Rank: -1, Granted: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, readiness.Config{Host: "n2", Rank: 1, Granted: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, readiness.Config{Host: "n2", Rank: 1, Granted: 3, GrantedBy: "--gpus-per-node"}},
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, readiness.Config{Host: "n2", Rank: -1, GrantedGPUs: -1}},
+		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, readiness.Config{Host: "n2", Rank: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"in a step", step, -1, readiness.Config{Host: "n2", Rank: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"told by a flag", step, 3, readiness.Config{Host: "n2", Rank: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)
@@ -242,7 +245,7 @@ func TestCheckPlace(t *testing.T) {
 			opts := newOptions()
 			opts.gpus, opts.cfg.TempDir = tc.gpus, "/x"
 			tc.want.TempDir = "/x"
-			if got, err := opts.where(); err != nil || !reflect.DeepEqual(got, tc.want) {
+			if got, err := opts.readinessConfig(); err != nil || !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})

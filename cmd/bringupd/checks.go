@@ -16,30 +16,30 @@ import (
 // checkSettings returns the settings of a node's checks, for a daemon and for "bringupd check".
 func checkSettings(to *check.Config) setting.List {
 	return setting.List{
-		setting.Choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
+		setting.NewChoice("gpu-check", check.ModeNames, (*string)(&to.Policy.Mode),
 			"how much the GPUs matter: off (not checked), auto (checked if there are any, or should be), require (there must be some, "+
 				"and all known to be well), or strict (some warnings are failures, too: for acceptance tests)"),
-		rules("check", &to.Policy.Rules, "what it means when the check ID finds something wrong: fail, warn, or off (not checked); "+
+		rulesSetting("check", &to.Policy.Rules, "what it means when the check ID finds something wrong: fail, warn, or off (not checked); "+
 			"ID may be a pattern, as in net.*=off, and the last one that matches counts (repeat for more)"),
-		commands("active-check", &to.Active, "shell command of your own that tests the node when no other check has failed; its exit code is "+
+		commandsSetting("active-check", &to.ActiveCommands, "shell command of your own that tests the node when no other check has failed; its exit code is "+
 			"0 (well), 1 (a warning), 3 (not known), 2 or any other (a failure) (repeat for more)"),
-		setting.Wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
-		setting.Wait("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
-		setting.Text("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
-		nvml(&to.NVML),
+		setting.NewDuration("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
+		setting.NewDuration("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
+		setting.NewText("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
+		nvmlSetting(&to.NVML),
 	}
 }
 
-// nvml returns the setting that selects the NVML library.
-func nvml(to *string) *setting.Setting {
-	return setting.Text("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
+// nvmlSetting returns the setting that selects the NVML library.
+func nvmlSetting(to *string) *setting.Setting {
+	return setting.NewText("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
 }
 
-// rules returns a setting that accepts rules for findings.
-func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
+// rulesSetting returns a setting that accepts rules for findings.
+func rulesSetting(name string, to *[]check.Rule, usage string) *setting.Setting {
 	return &setting.Setting{
-		Name: name, Shape: "ID=WORD", Usage: usage, Repeats: true,
-		Take: func(value string) error {
+		Name: name, Placeholder: "ID=WORD", Usage: usage, IsRepeatable: true,
+		SetValue: func(value string) error {
 			rule, err := check.ParseRule(value)
 			if err != nil {
 				return err
@@ -47,7 +47,7 @@ func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
 			*to = append(*to, rule)
 			return nil
 		},
-		Show: func() any {
+		CurrentValue: func() any {
 			var words []string
 			for _, rule := range *to {
 				words = append(words, rule.String())
@@ -57,11 +57,11 @@ func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
 	}
 }
 
-// commands returns a setting that accepts shell commands, none of which may be empty.
-func commands(name string, to *[]string, usage string) *setting.Setting {
-	s := setting.Words(name, "COMMAND", to, usage)
-	take := s.Take
-	s.Take = func(value string) error {
+// commandsSetting returns a setting that accepts shell commands, none of which may be empty.
+func commandsSetting(name string, to *[]string, usage string) *setting.Setting {
+	s := setting.NewWordList(name, "COMMAND", to, usage)
+	take := s.SetValue
+	s.SetValue = func(value string) error {
 		if strings.TrimSpace(value) == "" {
 			return errors.New("give a shell command")
 		}
@@ -72,8 +72,8 @@ func commands(name string, to *[]string, usage string) *setting.Setting {
 
 // The minimum and maximum timeouts of checks.
 const (
-	leastActive = time.Second
-	mostCheck   = 24 * time.Hour
+	minActiveTimeout = time.Second
+	maxCheckTimeout  = 24 * time.Hour
 )
 
 // removedChecks are the ids of checks that this release no longer has.
@@ -82,38 +82,38 @@ var removedChecks = []string{
 	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
 }
 
-// judgeChecks returns an error for contradictory settings of the checks. gpus is -1 if the expected
-// number of GPUs is not known.
-func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
+// validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
+// expected number of GPUs is not known.
+func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 	for _, one := range []struct {
 		name        string
 		time, least time.Duration
-	}{{"active-check-timeout", cfg.ActiveTimeout, leastActive}, {"check-timeout", cfg.Timeout, 0}} {
+	}{{"active-check-timeout", cfg.ActiveTimeout, minActiveTimeout}, {"check-timeout", cfg.Timeout, 0}} {
 		switch {
 		case one.time < one.least:
-			return usage("cannot use --%s=%v: give at least %v", one.name, one.time, one.least)
-		case one.time > mostCheck:
-			return usage("cannot use --%s=%v: give at most %v", one.name, one.time, mostCheck)
+			return usageErrorf("cannot use --%s=%v: give at least %v", one.name, one.time, one.least)
+		case one.time > maxCheckTimeout:
+			return usageErrorf("cannot use --%s=%v: give at most %v", one.name, one.time, maxCheckTimeout)
 		}
 	}
 	for _, rule := range cfg.Policy.Rules {
-		if ids := readiness.IDs(cfg.Active); !rule.Means(ids...) {
-			if rule.Means(removedChecks...) {
-				return usage("cannot use --check=%s: this check was removed: give --active-check with a command "+
+		if ids := readiness.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
+			if rule.Matches(removedChecks...) {
+				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
 					"of your own, as in docs/checks.md", rule)
 			}
-			return usage("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
+			return usageErrorf("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
 		}
 	}
 	switch mode := cfg.Policy.Mode; {
 	case gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict):
-		return usage("cannot use --gpu-check=%s with --gpus-per-node=0: it is for nodes with GPUs", mode)
-	case mode == check.ModeOff && all.Find("nvml").Source == setting.ByFlag:
-		return usage("cannot use --nvml with --gpu-check=off: no GPU is looked at")
-	case mode == check.ModeOff && all.Find("xid-policy").Source == setting.ByFlag:
-		return usage("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
-	case len(cfg.Active) == 0 && all.Find("active-check-timeout").Source == setting.ByFlag:
-		return usage("cannot use --active-check-timeout without a command: give --active-check")
+		return usageErrorf("cannot use --gpu-check=%s with --gpus-per-node=0: it is for nodes with GPUs", mode)
+	case mode == check.ModeOff && all.FindSetting("nvml").Source == setting.SourceFlag:
+		return usageErrorf("cannot use --nvml with --gpu-check=off: no GPU is looked at")
+	case mode == check.ModeOff && all.FindSetting("xid-policy").Source == setting.SourceFlag:
+		return usageErrorf("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
+	case len(cfg.ActiveCommands) == 0 && all.FindSetting("active-check-timeout").Source == setting.SourceFlag:
+		return usageErrorf("cannot use --active-check-timeout without a command: give --active-check")
 	}
 	return nil
 }

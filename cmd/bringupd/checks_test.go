@@ -17,14 +17,14 @@ func TestCheckConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := newOptions()
-	all := o.settings()
+	all := o.daemonSettings()
 	for name, values := range map[string][]string{
 		"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "active-check-timeout": {"10s"},
 		"check-timeout": {"0s"}, "xid-policy": {policy}, "nvml": {"lib/libnvidia-ml.so.1"},
 	} {
-		all.Find(name).Offer(setting.ByFlag, "", values...)
+		all.FindSetting(name).OfferValues(setting.SourceFlag, "", values...)
 	}
-	if _, err := all.Gather(func(string) (string, bool) { return "", false }, nil); err != nil {
+	if _, err := all.ResolveAll(func(string) (string, bool) { return "", false }, nil); err != nil {
 		t.Fatal(err)
 	}
 	got, err := o.checkConfig()
@@ -33,7 +33,7 @@ func TestCheckConfig(t *testing.T) {
 			Mode:  check.ModeStrict,
 			Rules: []check.Rule{{Pattern: "gpu.*", Effect: check.EffectWarn}, {Pattern: "gpu.busy", Effect: check.EffectOff}},
 		},
-		Active: []string{"a b", "c"}, ActiveTimeout: 10 * time.Second,
+		ActiveCommands: []string{"a b", "c"}, ActiveTimeout: 10 * time.Second,
 		XidPolicy: filepath.Join(here, "xid.yaml"), NVML: filepath.Join(here, "lib/libnvidia-ml.so.1"),
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

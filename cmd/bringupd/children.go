@@ -13,13 +13,13 @@ import (
 // its events: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.Text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
-	return inv.command(cli.Command{
+	all := setting.List{setting.NewText("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
+	return inv.completeCommand(cli.Command{
 		Name: gpu.ChildCommand, Usage: "ask NVML what standard input asks for, and print the answers as JSON lines",
 		UsageText: "bringupd gpu-child [--nvml=FILE]",
 		Hidden:    true,
 	}, all, func([]string) error {
-		inv.code = gpu.ChildMain(library, inv.files.In, inv.files.Out)
+		inv.exitCode = gpu.ChildMain(library, inv.streams.In, inv.streams.Out)
 		return nil
 	})
 }
@@ -27,13 +27,13 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 // pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.Text("pmix", "FILE", &library, "the libpmix to serve by")}
-	return inv.command(cli.Command{
+	all := setting.List{setting.NewText("pmix", "FILE", &library, "the libpmix to serve by")}
+	return inv.completeCommand(cli.Command{
 		Name: pmix.ChildCommand, Usage: "serve PMIx by a libpmix, as standard input says",
 		UsageText: "bringupd pmix-child --pmix=FILE",
 		Hidden:    true,
 	}, all, func([]string) error {
-		inv.code = child.Serve(library, inv.files.In, inv.files.Out, inv.files.Err)
+		inv.exitCode = child.ServePMIx(library, inv.streams.In, inv.streams.Out, inv.streams.Err)
 		return nil
 	})
 }

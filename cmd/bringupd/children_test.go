@@ -28,8 +28,8 @@ func TestGPUChild(t *testing.T) {
 	answers, answer := pipe(t)
 	code := make(chan int, 1)
 	go func() {
-		files := config.Files{In: questions, Out: answer, Err: os.Stderr}
-		code <- run([]string{"bringupd", "gpu-child", "--nvml=/nonexistent/libnvidia-ml.so.1"}, make(chan os.Signal), files)
+		files := config.Streams{In: questions, Out: answer, Err: os.Stderr}
+		code <- runMain([]string{"bringupd", "gpu-child", "--nvml=/nonexistent/libnvidia-ml.so.1"}, make(chan os.Signal), files)
 	}()
 	if _, err := ask.WriteString(`{"v":1,"ask":"look"}` + "\n"); err != nil {
 		t.Fatal(err)

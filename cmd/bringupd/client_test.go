@@ -13,7 +13,7 @@ import (
 )
 
 // scontrol is Slurm's own client, for job 17.
-var scontrol = roles.Identity{Launcher: roles.Slurm, Job: "17"}.Requeuer(runProgram)
+var scontrol = roles.Identity{Launcher: roles.LauncherSlurm, Job: "17"}.NewRequeuer(runLauncherProgram)
 
 // playScontrol puts a program of that name first in PATH: it notes how it is
 // called, and then does what the shell lines say. It returns what was noted.
@@ -40,7 +40,7 @@ func bounded(t *testing.T, within time.Duration) context.Context {
 
 func TestScontrolRequeues(t *testing.T) {
 	called := playScontrol(t, "")
-	if err := scontrol.Requeue(bounded(t, time.Minute)); err != nil {
+	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err != nil {
 		t.Error(err)
 	}
 	if got := called(); got != "requeue 17\n" {
@@ -56,7 +56,7 @@ func TestScontrolExcludes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			called := playScontrol(t, `[ "$1" != show ] || echo '`+tc.shown+`'`)
-			if err := scontrol.Exclude(bounded(t, time.Minute), []string{"n12", "n3"}); err != nil {
+			if err := scontrol.ExcludeHosts(bounded(t, time.Minute), []string{"n12", "n3"}); err != nil {
 				t.Error(err)
 			}
 			want, _ := roles.ExpandNodeList(tc.want, 0)
@@ -70,12 +70,12 @@ func TestScontrolExcludes(t *testing.T) {
 // What scontrol says is the error, on one line.
 func TestScontrolRefuses(t *testing.T) {
 	playScontrol(t, "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1")
-	err := scontrol.Requeue(bounded(t, time.Minute))
+	err := scontrol.RequeueJob(bounded(t, time.Minute))
 	want := "cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or processed for job 17 and more"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	err = scontrol.Exclude(bounded(t, time.Minute), []string{"n1"})
+	err = scontrol.ExcludeHosts(bounded(t, time.Minute), []string{"n1"})
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol show job --oneliner 17: ") {
 		t.Errorf("got %v", err)
 	}
@@ -85,21 +85,21 @@ func TestScontrolRefuses(t *testing.T) {
 func TestScontrolIsRunAgain(t *testing.T) {
 	again := filepath.Join(t.TempDir(), "again")
 	called := playScontrol(t, "[ -e "+again+" ] || { touch "+again+"; kill -TERM $$; }")
-	if err := scontrol.Requeue(bounded(t, time.Minute)); err != nil {
+	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err != nil {
 		t.Error(err)
 	}
 	if got := called(); got != "requeue 17\nrequeue 17\n" {
 		t.Errorf("it was called with %q", got)
 	}
 	called = playScontrol(t, "kill -TERM $$")
-	if err := scontrol.Requeue(bounded(t, time.Minute)); err == nil || strings.Count(called(), "\n") != clientTries {
+	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err == nil || strings.Count(called(), "\n") != maxClientTries {
 		t.Errorf("got %v after the calls %q", err, called())
 	}
 }
 
 func TestScontrolHangs(t *testing.T) {
 	playScontrol(t, "exec sleep 300")
-	err := scontrol.Requeue(bounded(t, time.Second/2))
+	err := scontrol.RequeueJob(bounded(t, time.Second/2))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -107,7 +107,7 @@ func TestScontrolHangs(t *testing.T) {
 
 func TestScontrolIsMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	err := scontrol.Requeue(bounded(t, time.Minute))
+	err := scontrol.RequeueJob(bounded(t, time.Minute))
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
 		t.Errorf("got %v", err)
 	}
@@ -119,14 +119,14 @@ func TestScontrolIsElsewhere(t *testing.T) {
 	dir, _, _ := strings.Cut(os.Getenv("PATH"), ":")
 	t.Chdir(dir)
 	t.Setenv("PATH", ".")
-	if err := scontrol.Requeue(bounded(t, time.Minute)); err == nil || called() != "" {
+	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err == nil || called() != "" {
 		t.Errorf("got %v after the calls %q", err, called())
 	}
 }
 
 func TestRequeuer(t *testing.T) {
-	for _, id := range []roles.Identity{{Launcher: roles.Local, Job: "17"}, {Launcher: roles.Ranks, Job: "17"}, {Launcher: roles.Slurm}, {}} {
-		if by := id.Requeuer(runProgram); by != nil {
+	for _, id := range []roles.Identity{{Launcher: roles.LauncherLocal, Job: "17"}, {Launcher: roles.LauncherRanks, Job: "17"}, {Launcher: roles.LauncherSlurm}, {}} {
+		if by := id.NewRequeuer(runLauncherProgram); by != nil {
 			t.Errorf("%q can have job %q started anew: %v", id.Launcher, id.Job, by)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 //go:embed completion
 var completionFiles embed.FS
 
-var shells = []string{"bash", "fish", "zsh"}
+var supportedShells = []string{"bash", "fish", "zsh"}
 
 func (inv *invocation) completionCommand() *cli.Command {
 	return &cli.Command{
@@ -27,27 +27,27 @@ func (inv *invocation) completionCommand() *cli.Command {
 			"bringupd completion zsh > \"${fpath[1]}/_bringupd\"\n" +
 			"bringupd completion fish > ~/.config/fish/completions/bringupd.fish",
 		Action: func(c *cli.Context) error {
-			if inv.dashed || c.NArg() != 1 {
-				return usage("cannot print a completion: give one of %s", strings.Join(shells, ", "))
+			if inv.hasDashes || c.NArg() != 1 {
+				return usageErrorf("cannot print a completion: give one of %s", strings.Join(supportedShells, ", "))
 			}
-			text, err := completion(c.App, c.Args().First())
+			text, err := completionScript(c.App, c.Args().First())
 			if err == nil {
-				_, err = io.WriteString(inv.files.Out, text)
+				_, err = io.WriteString(inv.streams.Out, text)
 			}
 			return err
 		},
 	}
 }
 
-// completable is a subcommand as described to a shell.
-type completable struct {
+// commandCompletion is a subcommand as described to a shell.
+type commandCompletion struct {
 	Name, Usage string
-	Flags       []completableFlag
+	Flags       []flagCompletion
 	// Words are the arguments of the subcommand besides flags. If it is nil, the argument is a path.
 	Words []string
 }
 
-type completableFlag struct {
+type flagCompletion struct {
 	Name, Usage string
 	Shape       string // of its value; empty: a switch
 	Words       []string
@@ -55,18 +55,18 @@ type completableFlag struct {
 }
 
 // Dir and File report whether the value is the path of a directory or of a file.
-func (f completableFlag) Dir() bool  { return f.Shape == "DIR" }
-func (f completableFlag) File() bool { return f.Shape == "FILE" || f.Shape == "PROGRAM" }
+func (f flagCompletion) Dir() bool  { return f.Shape == "DIR" }
+func (f flagCompletion) File() bool { return f.Shape == "FILE" || f.Shape == "PROGRAM" }
 
-// completables returns all subcommands that --help shows.
-func completables(app *cli.App) (all []completable) {
-	words := map[string][]string{"completion": shells, "help": commandNames(app)}
+// listCompletions returns all subcommands that --help shows.
+func listCompletions(app *cli.App) (all []commandCompletion) {
+	words := map[string][]string{"completion": supportedShells, "help": commandNames(app)}
 	for _, command := range app.VisibleCommands() {
-		one := completable{Name: command.Name, Usage: command.Usage, Words: words[command.Name]}
+		one := commandCompletion{Name: command.Name, Usage: command.Usage, Words: words[command.Name]}
 		for _, flag := range command.Flags {
 			if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
-				one.Flags = append(one.Flags, completableFlag{
-					Name: s.Name, Usage: strings.ReplaceAll(s.Usage, setting.Unbroken, " "), Shape: s.Shape, Words: s.Accepted, Repeats: s.Repeats,
+				one.Flags = append(one.Flags, flagCompletion{
+					Name: s.Name, Usage: strings.ReplaceAll(s.Usage, setting.NonBreakingSpace, " "), Shape: s.Placeholder, Words: s.AcceptedWords, Repeats: s.IsRepeatable,
 				})
 			}
 		}
@@ -75,24 +75,24 @@ func completables(app *cli.App) (all []completable) {
 	return all
 }
 
-// completion returns the completion script for a shell.
-func completion(app *cli.App, shell string) (string, error) {
-	if !slices.Contains(shells, shell) {
-		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), setting.Suggestion("", shell, shells))
+// completionScript returns the completion script for a shell.
+func completionScript(app *cli.App, shell string) (string, error) {
+	if !slices.Contains(supportedShells, shell) {
+		return "", usageErrorf("cannot complete in %q: give one of %s%s", shell, strings.Join(supportedShells, ", "), setting.SuggestNearest("", shell, supportedShells))
 	}
 	script, err := template.New(shell).Funcs(template.FuncMap{
-		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": prose.QuoteShell, "bracket": bracketed, "brief": brief,
+		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": prose.EscapeSingleQuotes, "bracket": escapeBrackets, "brief": shortenUsage,
 	}).ParseFS(completionFiles, "completion/"+shell)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	err = script.ExecuteTemplate(&b, shell, completables(app))
+	err = script.ExecuteTemplate(&b, shell, listCompletions(app))
 	return b.String(), err
 }
 
-// brief returns the first part of a usage text, which fits beside a flag.
-func brief(text string) string {
+// shortenUsage returns the first part of a usage text, which fits beside a flag.
+func shortenUsage(text string) string {
 	for _, end := range []string{"; ", " (", ": "} {
 		if first, _, _ := strings.Cut(text, end); strings.Contains(first, " ") {
 			text = first
@@ -101,7 +101,7 @@ func brief(text string) string {
 	return text
 }
 
-// bracketed escapes a text for the brackets of a zsh specification.
-func bracketed(text string) string {
+// escapeBrackets escapes a text for the brackets of a zsh specification.
+func escapeBrackets(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `:`, `\:`).Replace(text)
 }

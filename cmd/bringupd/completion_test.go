@@ -102,8 +102,8 @@ func TestBashCompletes(t *testing.T) {
 // Each shell that there is takes its script, and each script has every flag
 // and subcommand.
 func TestCompletionScripts(t *testing.T) {
-	app := (&invocation{}).app()
-	for _, shell := range shells {
+	app := (&invocation{}).newApp()
+	for _, shell := range supportedShells {
 		text := script(t, shell)
 		if path, err := exec.LookPath(shell); err == nil {
 			file := filepath.Join(t.TempDir(), "script")
@@ -114,7 +114,7 @@ func TestCompletionScripts(t *testing.T) {
 				t.Errorf("%s does not take it: %v, %s", shell, err, out)
 			}
 		}
-		for _, command := range completables(app) {
+		for _, command := range listCompletions(app) {
 			for _, name := range append([]string{command.Name}, flagsOf(command, shell)...) {
 				if !strings.Contains(text, name) {
 					t.Errorf("%s: %s has no %s", shell, command.Name, name)
@@ -129,7 +129,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-func flagsOf(command completable, shell string) (names []string) {
+func flagsOf(command commandCompletion, shell string) (names []string) {
 	for _, flag := range command.Flags {
 		switch {
 		case shell == "fish":
@@ -150,7 +150,7 @@ func TestCompletionOfWhat(t *testing.T) {
 }
 
 func TestTextsInScripts(t *testing.T) {
-	if got, want := prose.QuoteShell(bracketed(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
+	if got, want := prose.EscapeSingleQuotes(escapeBrackets(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
 		t.Errorf("got %s, not %s", got, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // The manual page and docs/cli.md are what the program itself says.
 func TestDocs(t *testing.T) {
-	app := (&invocation{}).app()
+	app := (&invocation{}).newApp()
 	for path, text := range map[string]string{"../../docs/cli.md": markdown(app), "../../docs/bringupd.1": manual(app)} {
 		if *update {
 			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -43,12 +43,12 @@ func described(command *cli.Command) (all setting.List) {
 
 // sameAsRun tells whether run has the flag, too, and says the same of it.
 func sameAsRun(s *setting.Setting) bool {
-	of := newOptions().settings().Find(s.Name)
+	of := newOptions().daemonSettings().FindSetting(s.Name)
 	return of != nil && !of.Hidden && of.Usage == s.Usage
 }
 
 func meaning(s *setting.Setting) string {
-	return strings.ReplaceAll(s.Usage+s.DefaultText(), setting.Unbroken, " ")
+	return strings.ReplaceAll(s.Usage+s.DefaultText(), setting.NonBreakingSpace, " ")
 }
 
 // markdown is docs/cli.md.
@@ -63,7 +63,7 @@ func markdown(app *cli.App) string {
 		}
 		flags := described(command)
 		if len(flags) > 0 {
-			b.WriteString("\n" + elsewhere(command.Flags) + "\n")
+			b.WriteString("\n" + describeOtherSources(command.Flags) + "\n")
 		}
 		heading, shared := "", false
 		for _, s := range flags {
@@ -75,7 +75,7 @@ func markdown(app *cli.App) string {
 				heading = s.Category
 				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", s.InHelp(), cell(meaning(s)))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", s.HelpSyntax(), cell(meaning(s)))
 		}
 		if shared {
 			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
@@ -118,7 +118,7 @@ func manual(app *cli.App) string {
 		if len(flags) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(elsewhere(command.Flags)))
+		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(describeOtherSources(command.Flags)))
 		heading, shared := "", false
 		for _, s := range flags {
 			if command.Name != "run" && sameAsRun(s) {
@@ -129,17 +129,17 @@ func manual(app *cli.App) string {
 				heading = s.Category
 				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.InHelp()), roff(meaning(s)))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.HelpSyntax()), roff(meaning(s)))
 		}
 		if shared {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
 		}
 	}
 	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("The driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise:") + "\n")
-	for _, o := range health.Outcomes() {
+	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}
-	_, text, _ := strings.Cut(examples(), "\n")
+	_, text, _ := strings.Cut(helpExamples(), "\n")
 	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
 	return b.String()
 }
@@ -147,7 +147,7 @@ func manual(app *cli.App) string {
 // roff is a text that is shown as it is: a dash is one that can be copied, and
 // no line begins with a request.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, setting.Unbroken, `\ `, "…", `\&...`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, setting.NonBreakingSpace, `\ `, "…", `\&...`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") {

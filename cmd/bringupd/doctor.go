@@ -17,21 +17,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// examination is one execution of bringupd doctor.
-type examination struct{ *looking }
+// doctorCmd is one execution of bringupd doctor.
+type doctorCmd struct{ *nodeCheckCmd }
 
-// doctorJoin is the default time for which the doctor waits until all nodes have joined. The report
-// then names the missing nodes.
-const doctorJoin = time.Minute
+// doctorJoinTimeout is the default time for which the doctor waits until all nodes have joined. The
+// report then names the missing nodes.
+const doctorJoinTimeout = time.Minute
 
 func (inv *invocation) doctorCommand() *cli.Command {
-	e := examination{inv.look("print the report as JSON, for programs, with all facts of all nodes", "show also what was skipped")}
-	e.opts.cfg.Times.Join = doctorJoin
-	headings := []string{checkFlags, resultFlags, bringUpFlags}
+	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, for programs, with all facts of all nodes", "show also what was skipped")}
+	e.opts.cfg.Times.Join = doctorJoinTimeout
+	headings := []string{checkHeading, resultHeading, bringUpHeading}
 	for _, name := range frameworkNames() {
-		headings = append(headings, frameworkFlags(name))
+		headings = append(headings, frameworkHeading(name))
 	}
-	return e.command(cli.Command{
+	return e.completeCheckCommand(cli.Command{
 		Name: "doctor", Usage: "tell before a big job whether its launch, its nodes and their share are fit for it",
 		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] [-- driver]   (this node alone)",
 		Description: "Give it the flags of the job, and its driver, which is not run: it tells the MPI that this is linked with. Rank 0 prints one table for all nodes on standard output, the worst first; its first line is the summary. " +
@@ -40,50 +40,50 @@ func (inv *invocation) doctorCommand() *cli.Command {
 	}, headings, []string{
 		"rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
 		"launched-locally", "launched-of", "pmix",
-	}, e.run)
+	}, e.runDoctor)
 }
 
-// run examines the launch. Its exit code is that of a monitoring plugin.
-func (e examination) run() error {
-	cfg, err := e.configure()
-	if err != nil || e.code != 0 {
+// runDoctor examines the launch. Its exit code is that of a monitoring plugin.
+func (e doctorCmd) runDoctor() error {
+	cfg, err := e.newDoctorConfig()
+	if err != nil || e.exitCode != 0 {
 		return err
 	}
 	var code int
-	if e.heeded(func(ctx context.Context) { code, err = doctor.Run(ctx, cfg, e.show) }) {
-		e.code = code
+	if e.runUntilSignal(func(ctx context.Context) { code, err = doctor.Run(ctx, cfg, e.showReport) }) {
+		e.exitCode = code
 		return err
 	}
 	return nil
 }
 
-// configure makes the doctor's configuration from the settings and the launcher's environment. It
-// sets the exit code of a node that has nothing to do.
-func (e examination) configure() (doctor.Config, error) {
+// newDoctorConfig makes the doctor's configuration from the settings and the launcher's
+// environment. It sets the exit code of a node that has nothing to do.
+func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	o := e.opts
-	daemonCfg := o.build(e.invocation)
+	daemonCfg := o.baseConfig(e.invocation)
 	cfg := doctor.Config{
-		Launch:  doctor.Launch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
-		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: version(), Join: o.cfg.Times.Join,
+		Target:  doctor.Target{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
+		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(), JoinTimeout: o.cfg.Times.Join,
 		Driver: e.driver, PMIx: o.cfg.World.PMIx,
 	}
-	if err := e.check(); err != nil {
+	if err := e.validateSettings(); err != nil {
 		return cfg, err
 	}
-	if cfg.Join < time.Second || cfg.Join > mostCheck {
-		return cfg, usage("cannot use --join-timeout=%v: give 1s to %v", cfg.Join, prose.FlagTime(mostCheck))
+	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxCheckTimeout {
+		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, prose.FlagDuration(maxCheckTimeout))
 	}
 	var err error
-	if cfg.LogDir, err = o.logs(); err != nil {
-		return cfg, usage("%v", err)
+	if cfg.LogDir, err = o.absLogDir(); err != nil {
+		return cfg, usageErrorf("%v", err)
 	}
 	if cfg.Hostname, err = os.Hostname(); err != nil {
 		return cfg, err
 	}
-	if err := e.place(&cfg); err != nil || e.code != 0 {
+	if err := e.setIdentity(&cfg); err != nil || e.exitCode != 0 {
 		return cfg, err
 	}
-	cfg.Address = o.address(cfg.Identity)
+	cfg.Address = o.addressFinder(cfg.Identity)
 	daemonCfg.Identity = cfg.Identity
 	if err := o.addChecks(&daemonCfg); err != nil {
 		return cfg, err
@@ -92,42 +92,43 @@ func (e examination) configure() (doctor.Config, error) {
 	return cfg, nil
 }
 
-// check returns an error for invalid settings, as a daemon would. A rule may refer to a line of the
-// doctor's own.
-func (e examination) check() error {
+// validateSettings returns an error for invalid settings, as a daemon would. A rule may refer to a
+// line of the doctor's own.
+func (e doctorCmd) validateSettings() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules
 	defer func() { policy.Rules = all }()
-	policy.Rules = slices.DeleteFunc(slices.Clone(all), func(rule check.Rule) bool { return rule.Means(doctor.IDs()...) })
-	return e.opts.check(e.all)
+	policy.Rules = slices.DeleteFunc(slices.Clone(all), func(rule check.Rule) bool { return rule.Matches(doctor.ListIDs()...) })
+	return e.opts.validateSettings(e.allSettings)
 }
 
-// place determines the identity of this process. Without a launcher, as in a shell, it is a launch
-// of one node. So is the first task of a wrong launch, which reports the mistake for all tasks.
-func (e examination) place(cfg *doctor.Config) (err error) {
-	cfg.Identity, err = e.opts.identify(cfg.Hostname)
+// setIdentity determines the identity of this process. Without a launcher, as in a shell, it is a
+// launch of one node. So is the first task of a wrong launch, which reports the mistake for all
+// tasks.
+func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
+	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
 	launch, isLaunch := errors.AsType[*roles.LaunchError](err)
 	switch {
 	case !isLaunch:
 		return err
-	case launch.Alone:
-		cfg.Alone = launch
-	case !roles.IsFirst(os.LookupEnv, ancestry):
-		e.code = health.OutcomeOf(health.Launch).Code
+	case launch.InShell:
+		cfg.AloneReason = launch
+	case !roles.IsReportingTask(os.LookupEnv, processAncestry):
+		e.exitCode = health.OutcomeOfKind(health.Launch).Code
 		return nil
 	default:
 		cfg.Mistake = launch
 	}
-	at, err := e.opts.where()
+	at, err := e.opts.readinessConfig()
 	cfg.Identity = roles.Identity{
-		Launcher: roles.Local, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
-		GPUs: at.Granted, GPUsFrom: at.GrantedBy, CPUs: e.opts.cpus,
+		Launcher: roles.LauncherLocal, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
+		GPUs: at.GrantedGPUs, GPUsSource: at.GrantedBy, CPUs: e.opts.cpus,
 		Job: "alone-" + time.Now().Format("20060102-150405-") + rand.Text()[:4],
 	}
 	return err
 }
 
-// show writes the report as JSON or as text.
-func (e examination) show(report doctor.Report) error {
-	return e.tell(report, report.Text(check.Style{Verbose: e.verbose, Colour: showsColour(e.files.Out)}))
+// showReport writes the report as JSON or as text.
+func (e doctorCmd) showReport(report doctor.Report) error {
+	return e.writeReport(report, report.FormatText(check.TextStyle{Verbose: e.isVerbose, Colour: showsColour(e.streams.Out)}))
 }

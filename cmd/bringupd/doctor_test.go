@@ -140,10 +140,10 @@ func TestDoctorIsInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
 	dir := t.TempDir()
-	files := config.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 	signals, code := make(chan os.Signal), make(chan int)
 	go func() {
-		code <- run(append([]string{"bringupd"}, doctorArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
+		code <- runMain(append([]string{"bringupd"}, doctorArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
 	}()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat("ran"); err == nil {

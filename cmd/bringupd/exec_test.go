@@ -14,47 +14,47 @@ import (
 )
 
 func TestExecConclude(t *testing.T) {
-	node := func(rank, code int) request.Answer {
+	node := func(rank, code int) request.ExecResult {
 		exit := request.Exit{Code: code, Exit: fmt.Sprintf("exit code %d", code)}
-		return request.Answer{Rank: rank, Host: fmt.Sprintf("n%d", rank), Answered: true, Exit: exit}
+		return request.ExecResult{Rank: rank, Host: fmt.Sprintf("n%d", rank), Answered: true, Exit: exit}
 	}
 	lost := node(1, 76)
 	lost.Exit.Failed = "the node is lost"
-	silent := request.Answer{Rank: 2, Host: "n2"}
+	silent := request.ExecResult{Rank: 2, Host: "n2"}
 	for _, tc := range []struct {
 		name  string
-		nodes []request.Answer
+		nodes []request.ExecResult
 		err   error
 		code  int
 		says  string
 	}{
-		{"all is well", []request.Answer{node(0, 0), node(1, 0)}, nil, 0, ""},
-		{"the highest of several, which is not the last", []request.Answer{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
+		{"all is well", []request.ExecResult{node(0, 0), node(1, 0)}, nil, 0, ""},
+		{"the highest of several, which is not the last", []request.ExecResult{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
 			"bringupd: n0: exit code 3\nbringupd: n1: exit code 7\nbringupd: n2: exit code 5\n"},
-		{"a node is lost", []request.Answer{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
-		{"the run was stopped, and the command with it", []request.Answer{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
-		{"the run has ended, and one says nothing of it", []request.Answer{node(0, 1), silent}, request.ErrRunOver, 76,
+		{"a node is lost", []request.ExecResult{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
+		{"the run was stopped, and the command with it", []request.ExecResult{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
+		{"the run has ended, and one says nothing of it", []request.ExecResult{node(0, 1), silent}, request.ErrRunOver, 76,
 			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended meanwhile\n"},
 		{"the run has ended before anybody began", nil, request.ErrRunOver, 76,
 			"bringupd: cannot run it: the run has ended meanwhile; see whether the run lives, or has exec at all: its bringupd may be older\n"},
 		{"nobody has looked at it", nil, request.ErrNoAnswer, 76,
 			"bringupd: cannot run it: the run's head does not answer; see whether the run lives, or has exec at all: its bringupd may be older\n"},
-		{"who reads has gone", []request.Answer{silent}, unix.EPIPE, 141, ""},
+		{"who reads has gone", []request.ExecResult{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			errs := open(t, filepath.Join(t.TempDir(), "err"))
-			e := &execing{invocation: &invocation{files: config.Files{Err: errs}}}
-			if err := e.conclude(tc.nodes, tc.err); err != nil || e.code != tc.code || content(t, errs.Name()) != tc.says {
-				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.code, tc.code, err, content(t, errs.Name()))
+			e := &execCmd{invocation: &invocation{streams: config.Streams{Err: errs}}}
+			if err := e.reportAnswers(tc.nodes, tc.err); err != nil || e.exitCode != tc.code || content(t, errs.Name()) != tc.says {
+				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.exitCode, tc.code, err, content(t, errs.Name()))
 			}
 		})
 	}
-	e := &execing{invocation: &invocation{}}
-	if err := e.conclude(nil, fmt.Errorf("%w: no", request.ErrRefused)); !setting.IsUsage(err) {
+	e := &execCmd{invocation: &invocation{}}
+	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", request.ErrRefused)); !setting.IsUsageError(err) {
 		t.Errorf("a refusal is %v", err)
 	}
 	odd := errors.New("odd")
-	if err := e.conclude(nil, odd); !errors.Is(err, odd) {
+	if err := e.reportAnswers(nil, odd); !errors.Is(err, odd) {
 		t.Errorf("what is odd is %v", err)
 	}
 }

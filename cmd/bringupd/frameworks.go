@@ -12,10 +12,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// frameworks returns all frameworks with the defaults of their settings. The first is the default,
-// and the second is used in examples.
-func frameworks() []framework.Choice {
-	return []framework.Choice{
+// allFrameworks returns all frameworks with the defaults of their settings. The first is the
+// default, and the second is used in examples.
+func allFrameworks() []framework.Factory {
+	return []framework.Factory{
 		&framework.None{},
 		ray.New(),
 		dask.New(),
@@ -24,7 +24,7 @@ func frameworks() []framework.Choice {
 
 // frameworkNames returns the values of --framework.
 func frameworkNames() (names []string) {
-	for _, f := range frameworks() {
+	for _, f := range allFrameworks() {
 		names = append(names, f.Name())
 	}
 	return names
@@ -32,10 +32,10 @@ func frameworkNames() (names []string) {
 
 // frameworkSetting returns the setting --framework.
 func frameworkSetting(to *string) *setting.Setting {
-	s := setting.Choice("framework", frameworkNames(), to,
+	s := setting.NewChoice("framework", frameworkNames(), to,
 		"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or "))
-	choose := s.Take
-	s.Take = func(value string) error {
+	choose := s.SetValue
+	s.SetValue = func(value string) error {
 		switch value {
 		case "torch", "pytorch", "torchrun":
 			return errors.New("torch needs no framework: give --ranks-per-node=gpu, and the program behind -- without torchrun")
@@ -47,41 +47,41 @@ func frameworkSetting(to *string) *setting.Setting {
 	return s
 }
 
-// frameworkFlags returns the heading of a framework's own flags.
-func frameworkFlags(name string) string { return "With --framework=" + name }
+// frameworkHeading returns the heading of a framework's own flags.
+func frameworkHeading(name string) string { return "With --framework=" + name }
 
-// ownSettings returns the settings that only one framework has.
-func ownSettings(f framework.Choice) setting.List {
+// frameworkSettings returns the settings that only one framework has.
+func frameworkSettings(f framework.Factory) setting.List {
 	var all setting.List
-	for _, flag := range f.Flags() {
-		all = append(all, ownSetting(flag))
+	for _, flag := range f.OwnFlags() {
+		all = append(all, flagSetting(flag))
 	}
-	for _, s := range setting.Under(frameworkFlags(f.Name()), all...) {
+	for _, s := range setting.AssignCategory(frameworkHeading(f.Name()), all...) {
 		s.Framework = f.Name()
 	}
 	return all
 }
 
-func ownSetting(flag framework.Flag) *setting.Setting {
-	switch to := flag.Value.(type) {
+func flagSetting(flag framework.Flag) *setting.Setting {
+	switch to := flag.Target.(type) {
 	case *string:
-		if flag.Words != nil {
-			return setting.Choice(flag.Name, flag.Words, to, flag.Usage)
+		if flag.AcceptedWords != nil {
+			return setting.NewChoice(flag.Name, flag.AcceptedWords, to, flag.Usage)
 		}
-		return setting.Text(flag.Name, flag.Shape, to, flag.Usage)
+		return setting.NewText(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *[]string:
-		return setting.Words(flag.Name, flag.Shape, to, flag.Usage)
+		return setting.NewWordList(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *int:
-		return setting.Number(flag.Name, to, 0, flag.Most, flag.Usage)
+		return setting.NewNumber(flag.Name, to, 0, flag.Max, flag.Usage)
 	case **health.Probe:
-		return probe(flag.Name, to, flag.Usage)
+		return probeSetting(flag.Name, to, flag.Usage)
 	default:
 		panic(fmt.Sprintf("internal error: --%s sets a %T", flag.Name, to))
 	}
 }
 
-// chosen returns the framework that --framework selects.
-func (o *options) chosen() framework.Choice {
+// chosenFramework returns the framework that --framework selects.
+func (o *options) chosenFramework() framework.Factory {
 	for _, f := range o.frameworks {
 		if f.Name() == o.framework {
 			return f

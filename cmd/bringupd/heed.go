@@ -16,68 +16,70 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// say prints progress to standard error.
-func (inv *invocation) say(format string, args ...any) {
-	_, _ = inv.files.Err.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: "+format+"\n", args...))) // the text may quote a record
+// printMessage prints progress to standard error.
+func (inv *invocation) printMessage(format string, args ...any) {
+	// the text may quote a record
+	_, _ = inv.streams.Err.Write(prose.EscapeControls(fmt.Appendf(nil, "bringupd: "+format+"\n", args...)))
 }
 
-// stopped is the error of a command that was ended by a signal.
-type stopped struct{ sig os.Signal }
+// signalError is the error of a command that was ended by a signal.
+type signalError struct{ sig os.Signal }
 
-func (e *stopped) Error() string { return "ended by " + signalName(e.sig) }
+func (e *signalError) Error() string { return "ended by " + signalName(e.sig) }
 
-// code returns the exit code of a command that was ended by the signal.
-func (e *stopped) code() int {
+// exitCode returns the exit code of a command that was ended by the signal.
+func (e *signalError) exitCode() int {
 	kind := health.Terminated
 	if e.sig == os.Interrupt {
 		kind = health.Interrupted
 	}
-	return health.OutcomeOf(kind).Code
+	return health.OutcomeOfKind(kind).Code
 }
 
 func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
 
-// heeding calls do with a context that ends at a signal. If a signal has ended it, the exit code is
-// the signal's, and there is no error.
-func (inv *invocation) heeding(do func(ctx context.Context, again <-chan struct{}) error) error {
-	ctx, again, stop := inv.heed()
+// withSignals calls do with a context that ends at a signal. If a signal has ended it, the exit
+// code is the signal's, and there is no error.
+func (inv *invocation) withSignals(do func(ctx context.Context, again <-chan struct{}) error) error {
+	ctx, again, stop := inv.handleSignals()
 	defer stop()
 	err := do(ctx, again)
-	if by, told := errors.AsType[*stopped](context.Cause(ctx)); told {
-		inv.code = by.code()
+	if by, told := errors.AsType[*signalError](context.Cause(ctx)); told {
+		inv.exitCode = by.exitCode()
 		return nil
 	}
 	return err
 }
 
-// mostFile and fileTimeout are the maximum size of a file that the user names, and the timeout for
-// reading it.
+// maxFileBytes and fileTimeout are the maximum size of a file that the user names, and the timeout
+// for reading it.
 const (
-	mostFile    = 1 << 20
-	fileTimeout = time.Minute
+	maxFileBytes = 1 << 20
+	fileTimeout  = time.Minute
 )
 
-// read reads a file that the user names, which may be a named pipe or the result of "<(...)" in a
-// shell. what describes it in errors. If a signal to end arrives, the error is a *stopped.
-func (inv *invocation) read(what, path string) ([]byte, error) {
-	ctx, _, stop := inv.heed()
+// readUserFile reads a file that the user names, which may be a named pipe or the result of
+// "<(...)" in a shell. what describes it in errors. If a signal to end arrives, the error is a
+// *stopped.
+func (inv *invocation) readUserFile(what, path string) ([]byte, error) {
+	ctx, _, stop := inv.handleSignals()
 	defer stop()
 	within, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("nothing more has come within %s", fileTimeout))
 	defer cancel()
-	text, err := files.Read(within, path, mostFile)
-	switch by, told := errors.AsType[*stopped](context.Cause(ctx)); {
+	text, err := files.ReadLimited(within, path, maxFileBytes)
+	switch by, told := errors.AsType[*signalError](context.Cause(ctx)); {
 	case told:
 		return nil, by
 	case err != nil:
-		return nil, usage("cannot read %s: %v", what, err)
+		return nil, usageErrorf("cannot read %s: %v", what, err)
 	}
 	return text, nil
 }
 
-// leaving calls do with a context that ends at a signal. At a second signal it returns without
-// waiting for do, with the error second. It also returns whether a signal has arrived.
-func (inv *invocation) leaving(second error, do func(ctx context.Context) error) (signalled bool, err error) {
-	err = inv.heeding(func(ctx context.Context, again <-chan struct{}) (err error) {
+// runAbandonable calls do with a context that ends at a signal. At a second signal it returns
+// without waiting for do, with the error second. It also returns whether a signal has arrived.
+func (inv *invocation) runAbandonable(second error, do func(ctx context.Context) error) (signalled bool, err error) {
+	err = inv.withSignals(func(ctx context.Context, again <-chan struct{}) (err error) {
 		over := make(chan error, 1)
 		go func() { over <- do(ctx) }()
 		select {
@@ -85,22 +87,22 @@ func (inv *invocation) leaving(second error, do func(ctx context.Context) error)
 		case <-again:
 			err = second
 		}
-		by, told := errors.AsType[*stopped](context.Cause(ctx))
+		by, told := errors.AsType[*signalError](context.Cause(ctx))
 		if signalled = told; !told {
 			return err
 		}
 		if err != nil && !errors.Is(err, by) {
-			inv.say("%v", err)
+			inv.printMessage("%v", err)
 		}
-		inv.say("%v", by)
+		inv.printMessage("%v", by)
 		return nil
 	})
 	return signalled, err
 }
 
-// heed returns a context that ends at the first signal to end, a channel that is closed at the
-// second one, and a function that stops the handling of signals.
-func (inv *invocation) heed() (ctx context.Context, again <-chan struct{}, stop func()) {
+// handleSignals returns a context that ends at the first signal to end, a channel that is closed at
+// the second one, and a function that stops the handling of signals.
+func (inv *invocation) handleSignals() (ctx context.Context, again <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	second, over := make(chan struct{}), make(chan struct{})
 	var heeding sync.WaitGroup
@@ -109,11 +111,11 @@ func (inv *invocation) heed() (ctx context.Context, again <-chan struct{}, stop 
 			select {
 			case <-over:
 				return
-			case sig := <-inv.signals:
+			case sig := <-inv.signalChan:
 				switch {
 				case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
 				case ctx.Err() == nil:
-					cancel(&stopped{sig})
+					cancel(&signalError{sig})
 				default:
 					close(second)
 					return

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	helpWidth = 80 // columns
-	flagWidth = 28 // columns for the flag
+	helpWidth       = 80 // columns
+	flagColumnWidth = 28 // columns for the flag
 )
 
-// examples returns the end of --help, with a framework that has its own services.
-func examples() string { return strings.ReplaceAll(exampleLines, "FRAMEWORK", frameworkNames()[1]) }
+// helpExamples returns the end of --help, with a framework that has its own services.
+func helpExamples() string { return strings.ReplaceAll(exampleLines, "FRAMEWORK", frameworkNames()[1]) }
 
 const exampleLines = `Examples:
   On every node of a Slurm allocation:
@@ -53,10 +53,10 @@ func (inv *invocation) helpCommand() *cli.Command {
 			}
 			command := c.App.Command(topic)
 			if command == nil || c.NArg() > 1 {
-				return usage("cannot help with %q: there is no such subcommand%s",
-					strings.Join(c.Args().Slice(), " "), setting.Suggestion("", topic, commandNames(c.App)))
+				return usageErrorf("cannot help with %q: there is no such subcommand%s",
+					strings.Join(c.Args().Slice(), " "), setting.SuggestNearest("", topic, commandNames(c.App)))
 			}
-			_, err := io.WriteString(inv.files.Out, helpText(c.App, command))
+			_, err := io.WriteString(inv.streams.Out, helpText(c.App, command))
 			return err
 		},
 	}
@@ -69,8 +69,8 @@ func commandNames(app *cli.App) (names []string) {
 	return names
 }
 
-// verbatim returns a template that yields the text unchanged.
-func verbatim(text string) string { return "{{" + strconv.Quote(text) + "}}" }
+// verbatimTemplate returns a template that yields the text unchanged.
+func verbatimTemplate(text string) string { return "{{" + strconv.Quote(text) + "}}" }
 
 // helpText returns the text of --help for a subcommand. The text of run describes the whole
 // program, because run is the default subcommand.
@@ -80,57 +80,57 @@ func helpText(app *cli.App, command *cli.Command) string {
 	if main {
 		b.WriteString("bringupd: bring up a cluster inside a batch allocation, and run a driver on it\n")
 	} else {
-		b.WriteString(wrapped(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
+		b.WriteString(wrapText(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
 	}
 	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
 	if command.Description != "" {
-		b.WriteString("\n" + wrapped(command.Description, ""))
+		b.WriteString("\n" + wrapText(command.Description, ""))
 	}
 	if main {
 		b.WriteString("\nSubcommands:\n")
 		for _, c := range app.VisibleCommands() {
-			entry(&b, c.Name, c.Usage)
+			writeEntry(&b, c.Name, c.Usage)
 		}
 	}
-	helpFlags(&b, command.Flags)
+	writeFlagHelp(&b, command.Flags)
 	if main {
-		b.WriteString("\n" + exitCodes() + "\n" + examples())
+		b.WriteString("\n" + exitCodeTable() + "\n" + helpExamples())
 	}
 	return b.String()
 }
 
-// helpFlags lists flags under their headings.
-func helpFlags(b *strings.Builder, flags []cli.Flag) {
+// writeFlagHelp lists flags under their headings.
+func writeFlagHelp(b *strings.Builder, flags []cli.Flag) {
 	heading := ""
 	for _, flag := range flags {
 		s, ours := flag.(*setting.Setting)
 		if !ours || s.Hidden {
 			continue
 		}
-		if heading == "" && slices.ContainsFunc(flags, hasVariable) {
-			fmt.Fprintf(b, "\n%s", wrapped(elsewhere(flags), ""))
+		if heading == "" && slices.ContainsFunc(flags, hasEnvVariable) {
+			fmt.Fprintf(b, "\n%s", wrapText(describeOtherSources(flags), ""))
 		}
 		if s.Category != heading {
 			heading = s.Category
 			fmt.Fprintf(b, "\n%s:\n", heading)
 		}
-		entry(b, s.InHelp(), s.Usage+s.DefaultText())
+		writeEntry(b, s.HelpSyntax(), s.Usage+s.DefaultText())
 	}
 }
 
-// entry writes a name, and its meaning beside it.
-func entry(b *strings.Builder, name, meaning string) {
-	indent := strings.Repeat(" ", flagWidth)
-	lines := wrapped(meaning, indent)
-	if len(name)+4 > flagWidth {
+// writeEntry writes a name, and its meaning beside it.
+func writeEntry(b *strings.Builder, name, meaning string) {
+	indent := strings.Repeat(" ", flagColumnWidth)
+	lines := wrapText(meaning, indent)
+	if len(name)+4 > flagColumnWidth {
 		fmt.Fprintf(b, "  %s\n%s", name, lines)
 		return
 	}
-	fmt.Fprintf(b, "  %-*s%s", flagWidth-2, name, strings.TrimPrefix(lines, indent))
+	fmt.Fprintf(b, "  %-*s%s", flagColumnWidth-2, name, strings.TrimPrefix(lines, indent))
 }
 
-// wrapped breaks a text into indented lines.
-func wrapped(text, indent string) string {
+// wrapText breaks a text into indented lines.
+func wrapText(text, indent string) string {
 	var b strings.Builder
 	column := helpWidth
 	for word := range strings.SplitSeq(text, " ") {
@@ -149,27 +149,27 @@ func wrapped(text, indent string) string {
 		b.WriteString(word)
 		column += length
 	}
-	return strings.ReplaceAll(b.String(), setting.Unbroken, " ") + "\n"
+	return strings.ReplaceAll(b.String(), setting.NonBreakingSpace, " ") + "\n"
 }
 
-// exitCodes returns the table of exit codes.
-func exitCodes() string {
+// exitCodeTable returns the table of exit codes.
+func exitCodeTable() string {
 	var b strings.Builder
-	b.WriteString(wrapped("Exit codes: the driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise", ""))
-	for _, o := range health.Outcomes() {
-		meaning := wrapped(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
+	b.WriteString(wrapText("Exit codes: the driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise", ""))
+	for _, o := range health.OutcomeTable() {
+		meaning := wrapText(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
 	}
 	return b.String()
 }
 
-func hasVariable(flag cli.Flag) bool {
+func hasEnvVariable(flag cli.Flag) bool {
 	s, ours := flag.(*setting.Setting)
-	return ours && !s.Hidden && s.HasVariable()
+	return ours && !s.Hidden && s.HasEnvVariable()
 }
 
-// elsewhere describes how flags can be given other than on the command line.
-func elsewhere(flags []cli.Flag) string {
+// describeOtherSources describes how flags can be given other than on the command line.
+func describeOtherSources(flags []cli.Flag) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == name })
 	}

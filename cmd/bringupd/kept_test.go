@@ -14,7 +14,7 @@ import (
 // keep makes a log of a framework's own in a run directory.
 func keep(t *testing.T, dir, service, name, text string) string {
 	t.Helper()
-	path := filepath.Join(dir, signal.Logs, service+".d", name)
+	path := filepath.Join(dir, signal.LogsDir, service+".d", name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestLogsKept(t *testing.T) {
 	}
 	secret := filepath.Join(t.TempDir(), "secret")
 	writeFile(t, secret, "secret\n")
-	if err := os.Symlink(secret, filepath.Join(dir, signal.Logs, "ray-head.d", "link")); err != nil {
+	if err := os.Symlink(secret, filepath.Join(dir, signal.LogsDir, "ray-head.d", "link")); err != nil {
 		t.Fatal(err)
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
@@ -74,7 +74,7 @@ func TestLogsKept(t *testing.T) {
 		{"ray 7", 64, `no node "7"`},
 		{"ray 1 " + filepath.Dir(secret), 64, "cannot find a run"},
 		{"ray 1 raylet.out 4711.0 more", 64, "4 arguments"},
-		{"ray 1 gcs", 1, "none of rank 1 named gcs in " + filepath.Join(dir, signal.Logs) + "; they come there at the end of a run that fails, or by --ray-logs=end or a duration"},
+		{"ray 1 gcs", 1, "none of rank 1 named gcs in " + filepath.Join(dir, signal.LogsDir) + "; they come there at the end of a run that fails, or by --ray-logs=end or a duration"},
 		{"ray 0 link", 70, "it is a symbolic link"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestLogsKeptFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line == "three\n" {
-			touch(t, dir, signal.Control, signal.NameDrain)
+			touch(t, dir, signal.ControlDir, signal.NameOrderlyEnd)
 			ends(t, dir, 0)
 		}
 		comes(line)

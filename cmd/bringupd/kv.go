@@ -17,55 +17,55 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// meetingCall is one execution of bringupd kv.
-type meetingCall struct {
+// kvCmd is one execution of bringupd kv.
+type kvCmd struct {
 	*invocation
-	timeout time.Duration
-	owner   string
-	collect bool
+	timeout     time.Duration
+	ownerRank   string
+	collectData bool
 }
 
-// usualKVTime is the default timeout of get and fence.
-const usualKVTime = 5 * time.Minute
+// defaultKVTimeout is the default timeout of get and fence.
+const defaultKVTimeout = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {
-	k := &meetingCall{invocation: inv, timeout: usualKVTime}
+	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
 	own := setting.List{
-		setting.Wait("timeout", &k.timeout, "how long get and fence wait; 0: without an end").Not(setting.ByVariable),
-		setting.Text("owner", "RANK", &k.owner, "of get: the rank that has put it (default: whoever has)").Not(setting.ByVariable),
-		setting.Yes("collect", &k.collect, "of fence: bring all its data to every node, where each needs most of it").Not(setting.ByVariable),
+		setting.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: without an end").ExcludeSources(setting.SourceVariable),
+		setting.NewText("owner", "RANK", &k.ownerRank, "of get: the rank that has put it (default: whoever has)").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("collect", &k.collectData, "of fence: bring all its data to every node, where each needs most of it").ExcludeSources(setting.SourceVariable),
 	}
-	return inv.command(cli.Command{
+	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "put and get values, and wait for each other, as a rank of a world",
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
 		Description: "It is for the programs that bringupd has started in ranks. What is put is there at once for who gets it; get waits for it, and a fence for all ranks. " +
 			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; " +
 			"65 if the node has no peer link (--lifeline=off); 64 if what is asked for is wrong.",
-	}, setting.Under("Waiting", own...), k.do)
+	}, setting.AssignCategory("Waiting", own...), k.runKV)
 }
 
-// verbs are the operations, with the minimum and maximum number of their arguments.
-var verbs = map[string]struct {
+// kvOperations are the operations, with the minimum and maximum number of their arguments.
+var kvOperations = map[string]struct {
 	least, most int
-	do          func(k *meetingCall, ctx context.Context, c *client.Client, args []string) error
+	do          func(k *kvCmd, ctx context.Context, c *client.Client, args []string) error
 }{
-	"put":   {1, 2, (*meetingCall).put},
-	"get":   {1, 1, (*meetingCall).get},
-	"fence": {0, 1, (*meetingCall).fence},
-	"abort": {1, 2, (*meetingCall).abort},
-	"watch": {0, 0, (*meetingCall).watch},
+	"put":   {1, 2, (*kvCmd).putValue},
+	"get":   {1, 1, (*kvCmd).getValue},
+	"fence": {0, 1, (*kvCmd).awaitFence},
+	"abort": {1, 2, (*kvCmd).abortJob},
+	"watch": {0, 0, (*kvCmd).printEvents},
 }
 
-func (k *meetingCall) do(args []string) error {
+func (k *kvCmd) runKV(args []string) error {
 	if len(args) == 0 {
-		return usage("cannot tell what to do: give put, get, fence, abort or watch")
+		return usageErrorf("cannot tell what to do: give put, get, fence, abort or watch")
 	}
-	verb, known := verbs[args[0]]
+	verb, known := kvOperations[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
-		return usage("cannot tell what to do: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
+		return usageErrorf("cannot tell what to do: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
 	}
-	err := k.heeding(func(ctx context.Context, _ <-chan struct{}) error {
+	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := client.Dial(ctx)
 		if err != nil {
 			return err
@@ -77,62 +77,62 @@ func (k *meetingCall) do(args []string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrLate):
-		kind = health.Deadline
-	case errors.Is(err, client.ErrGone):
+	case errors.Is(err, client.ErrTimeout):
+		kind = health.DeadlinePassed
+	case errors.Is(err, client.ErrUnavailable):
 		kind = health.PeerLost
-	case errors.Is(err, client.ErrRefused):
+	case errors.Is(err, client.ErrNoPeerLink):
 		kind = health.Launch
 	default:
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
-	k.say("%v", err)
-	k.code = health.OutcomeOf(kind).Code
+	k.printMessage("%v", err)
+	k.exitCode = health.OutcomeOfKind(kind).Code
 	return nil
 }
 
-func (k *meetingCall) put(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) putValue(ctx context.Context, c *client.Client, args []string) error {
 	value := []byte(strings.Join(args[1:], ""))
 	if len(args) == 1 {
 		var err error
-		if value, err = io.ReadAll(io.LimitReader(k.files.In, client.LargestValue+1)); err != nil {
+		if value, err = io.ReadAll(io.LimitReader(k.streams.In, client.MaxValueSize+1)); err != nil {
 			return fmt.Errorf("cannot read the value from standard input: %v", err)
 		}
 	}
-	if err := c.Put(ctx, args[0], value); err != nil {
+	if err := c.PutValue(ctx, args[0], value); err != nil {
 		return err
 	}
-	return c.Commit(ctx)
+	return c.CommitValues(ctx)
 }
 
-func (k *meetingCall) get(ctx context.Context, c *client.Client, args []string) error {
-	value, _, err := c.Get(ctx, args[0], k.owner, k.timeout)
+func (k *kvCmd) getValue(ctx context.Context, c *client.Client, args []string) error {
+	value, _, err := c.GetValue(ctx, args[0], k.ownerRank, k.timeout)
 	if err != nil {
 		return err
 	}
-	if isTerminal(k.files.Out) {
+	if isTerminal(k.streams.Out) {
 		value = append(value, '\n')
 	}
-	_, err = k.files.Out.Write(value)
+	_, err = k.streams.Out.Write(value)
 	return err
 }
 
-func (k *meetingCall) fence(ctx context.Context, c *client.Client, args []string) error {
-	return c.Fence(ctx, strings.Join(args, ""), k.collect, k.timeout)
+func (k *kvCmd) awaitFence(ctx context.Context, c *client.Client, args []string) error {
+	return c.AwaitFence(ctx, strings.Join(args, ""), k.collectData, k.timeout)
 }
 
-func (k *meetingCall) abort(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) abortJob(ctx context.Context, c *client.Client, args []string) error {
 	code, err := strconv.Atoi(args[0])
 	if err != nil {
 		return fmt.Errorf("cannot abort with code %q: give a number from 1 to 255", args[0])
 	}
-	return c.Abort(ctx, code, strings.Join(args[1:], ""))
+	return c.AbortJob(ctx, code, strings.Join(args[1:], ""))
 }
 
-// watch prints one line per event.
-func (k *meetingCall) watch(ctx context.Context, c *client.Client, _ []string) error {
-	return c.Watch(ctx, func(e client.Event) error {
-		_, err := k.files.Out.Write(prose.Escaped(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Who, e.What)))
+// printEvents prints one line per event.
+func (k *kvCmd) printEvents(ctx context.Context, c *client.Client, _ []string) error {
+	return c.WatchEvents(ctx, func(e client.Event) error {
+		_, err := k.streams.Out.Write(prose.EscapeControls(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)))
 		return err
 	})
 }

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// mostLaunchFile is the maximum size in bytes of a launcher's file: a million hosts with long
+// maxLaunchFileBytes is the maximum size in bytes of a launcher's file: a million hosts with long
 // names.
-const mostLaunchFile = 64 << 20
+const maxLaunchFileBytes = 64 << 20
 
 // readLaunchFile reads a file that a launcher has made, such as PBS_NODEFILE. It does not wait for
 // anything else that the variable may name, such as a pipe.
@@ -24,8 +24,8 @@ func readLaunchFile(path string) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("it is no file, but %s", info.Mode().Type())
-	case info.Size() > mostLaunchFile:
-		return nil, fmt.Errorf("it has %d bytes, and %d are the most", info.Size(), mostLaunchFile)
+	case info.Size() > maxLaunchFileBytes:
+		return nil, fmt.Errorf("it has %d bytes, and %d are the most", info.Size(), maxLaunchFileBytes)
 	}
-	return io.ReadAll(io.LimitReader(file, mostLaunchFile))
+	return io.ReadAll(io.LimitReader(file, maxLaunchFileBytes))
 }

@@ -22,7 +22,7 @@ func TestReadLaunchFile(t *testing.T) {
 	if err := os.WriteFile(huge, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(huge, mostLaunchFile+1); err != nil {
+	if err := os.Truncate(huge, maxLaunchFileBytes+1); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := readLaunchFile(file); err != nil || string(text) != "n1\n" {
@@ -35,7 +35,8 @@ func TestReadLaunchFile(t *testing.T) {
 	}
 }
 
-// A file that the user names may be a pipe: it is read to its end, and a signal ends the wait for that.
+// A file that the user names may be a pipe: it is read to its end, and a signal ends the wait for
+// that.
 func TestReadPipes(t *testing.T) {
 	for _, args := range [][]string{{"hosts", "--dry-run", "--hostfile=PIPE"}, {"check", "--config=PIPE"}, {"run", "--config=PIPE"}} {
 		t.Run(args[0], func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 // is played by a script.
 func TestAttachRun(t *testing.T) {
 	dir := runDir(t, 2, -1)
-	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
-		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
+	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
 	})
 	const want = "srun --overlap --jobid=4711 --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
@@ -45,15 +45,15 @@ func TestAttachRun(t *testing.T) {
 // What a record says of a host and of a job is quoted for a shell, and obeyed by no terminal.
 func TestAttachQuotes(t *testing.T) {
 	dir := runDir(t, 2, -1)
-	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
-		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
+	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
 	})
 	const want = `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash` + "\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
 		t.Errorf("it prints %+v, want %s", got, want)
 	}
-	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
-		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
+	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
 	})
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != "ssh -- node0001\n" {
 		t.Errorf("it prints %+v", got)
@@ -90,7 +90,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 // it is where that is asked for.
 func TestLogsRaw(t *testing.T) {
 	dir := endedRun(t, "4711.0")
-	writeFile(t, filepath.Join(dir, signal.Logs, "driver.log"), "\x1b[2Jgone\a\n")
+	writeFile(t, filepath.Join(dir, signal.LogsDir, "driver.log"), "\x1b[2Jgone\a\n")
 	for _, tc := range []struct {
 		flags []string
 		raw   bool
@@ -99,7 +99,7 @@ func TestLogsRaw(t *testing.T) {
 			forget(t)
 			master, slave := terminal(t)
 			args := append([]string{"bringupd", "logs", "driver", dir}, tc.flags...)
-			code := run(args, make(chan os.Signal), config.Files{In: os.Stdin, Out: slave, Err: os.Stderr})
+			code := runMain(args, make(chan os.Signal), config.Streams{In: os.Stdin, Out: slave, Err: os.Stderr})
 			if err := slave.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -111,22 +111,22 @@ func TestLogsRaw(t *testing.T) {
 	}
 }
 
-// TestLogsOfSilentDriver checks that the log of a driver that printed nothing, and so has no file, is
-// shown as empty, and that the log of a program that the run does not have is an error.
+// TestLogsOfSilentDriver checks that the log of a driver that printed nothing, and so has no file,
+// is shown as empty, and that the log of a program that the run does not have is an error.
 func TestLogsOfSilentDriver(t *testing.T) {
 	for _, tc := range []struct {
 		name, word string
-		plan       *signal.Plan
+		plan       *signal.JobPlan
 		code       int
 		says       string
 	}{
-		{"a driver", "driver", &signal.Plan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
-		{"ranks", "ranks", &signal.Plan{Driver: "train.py", World: true}, 0, "the ranks of run 17.0 printed nothing"},
-		{"no driver", "driver", &signal.Plan{}, 1, "cannot show that log"},
+		{"a driver", "driver", &signal.JobPlan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
+		{"ranks", "ranks", &signal.JobPlan{Driver: "train.py", HasRanks: true}, 0, "the ranks of run 17.0 printed nothing"},
+		{"no driver", "driver", &signal.JobPlan{}, 1, "cannot show that log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
-			dir, err := signal.Create(t.Context(), place, signal.Job{Plan: tc.plan})
+			place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
+			dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{Plan: tc.plan})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,11 +142,12 @@ func TestLogsOfSilentDriver(t *testing.T) {
 // numbers.
 func TestLogsOfRanks(t *testing.T) {
 	dir := endedRun(t, "4711.0")
-	if err := os.Remove(filepath.Join(dir, signal.Logs, "driver.log")); err != nil { // a world has none
+	// a world has none
+	if err := os.Remove(filepath.Join(dir, signal.LogsDir, "driver.log")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"rank-0000.log", "rank-0001.log", "worker-0001.log", "daemon-0000.log"} {
-		writeFile(t, filepath.Join(dir, signal.Logs, name), name+"\n")
+		writeFile(t, filepath.Join(dir, signal.LogsDir, name), name+"\n")
 	}
 	for _, tc := range []struct {
 		args string

@@ -17,47 +17,48 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// looking is one execution of a subcommand that checks nodes before a job, with the exit code of a
-// monitoring plugin: check or doctor.
-type looking struct {
+// nodeCheckCmd is one execution of a subcommand that checks nodes before a job, with the exit code
+// of a monitoring plugin: check or doctor.
+type nodeCheckCmd struct {
 	*invocation
-	all     setting.List
-	opts    *options
-	json    bool
-	verbose bool
+	allSettings setting.List
+	opts        *options
+	asJSON      bool
+	isVerbose   bool
 }
 
-// byHandTimeout is how long checks wait for a node that is not ready yet, on a terminal or in a
-// prolog.
-const byHandTimeout = 10 * time.Second
+// manualCheckTimeout is how long checks wait for a node that is not ready yet, on a terminal or in
+// a prolog.
+const manualCheckTimeout = 10 * time.Second
 
-// look returns a command with all settings of a daemon, which a file for jobs may contain, and two
-// of its own.
-func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
-	l := &looking{invocation: inv, opts: newOptions()}
-	l.opts.checks.Timeout = byHandTimeout
-	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
-	own := setting.Under(resultFlags, setting.Yes("json", &l.json, jsonUsage).Not(setting.ByVariable), setting.Yes("verbose", &l.verbose, verboseUsage).Not(setting.ByVariable))
-	l.all = append(l.all, own...)
-	l.all = append(l.all, setting.Under(checkFlags, setting.Removed("active", "WORD", "for the GPUs, "+
+// newNodeCheckCmd returns a command with all settings of a daemon, which a file for jobs may
+// contain, and two of its own.
+func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeCheckCmd {
+	l := &nodeCheckCmd{invocation: inv, opts: newOptions()}
+	l.opts.checks.Timeout = manualCheckTimeout
+	l.allSettings = slices.DeleteFunc(l.opts.daemonSettings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
+	own := setting.AssignCategory(resultHeading, setting.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(setting.SourceVariable), setting.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(setting.SourceVariable))
+	l.allSettings = append(l.allSettings, own...)
+	l.allSettings = append(l.allSettings, setting.AssignCategory(checkHeading, setting.NewRemoved("active", "WORD", "for the GPUs, "+
 		"give --active-check with dcgmi diag, as in docs/checks.md; for the network, run nccl-tests "+
-		"or perftest, as in docs/doctor.md").Not(setting.ByVariable, setting.ByFile))...)
+		"or perftest, as in docs/doctor.md").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
 	return l
 }
 
-// command completes such a subcommand, with the flags of the given categories and names.
-func (l *looking) command(command cli.Command, categories, names []string, run func() error) *cli.Command {
-	completed := l.invocation.command(command, l.all, func([]string) error { return run() })
-	completed.Flags = l.all.Only(func(s *setting.Setting) bool {
+// completeCheckCommand completes such a subcommand, with the flags of the given categories and
+// names.
+func (l *nodeCheckCmd) completeCheckCommand(command cli.Command, categories, names []string, run func() error) *cli.Command {
+	completed := l.completeCommand(command, l.allSettings, func([]string) error { return run() })
+	completed.Flags = l.allSettings.FilterSettings(func(s *setting.Setting) bool {
 		return slices.Contains(categories, s.Category) || slices.Contains(names, s.Name)
-	}).Flags()
+	}).CLIFlags()
 	return completed
 }
 
-// heeded calls do until it returns or a signal ends it, and reports whether it has returned by
-// itself. Otherwise the exit code is the signal's. A second signal abandons it.
-func (l *looking) heeded(do func(ctx context.Context)) bool {
-	signalled, _ := l.leaving(nil, func(ctx context.Context) error {
+// runUntilSignal calls do until it returns or a signal ends it, and reports whether it has returned
+// by itself. Otherwise the exit code is the signal's. A second signal abandons it.
+func (l *nodeCheckCmd) runUntilSignal(do func(ctx context.Context)) bool {
+	signalled, _ := l.runAbandonable(nil, func(ctx context.Context) error {
 		do(ctx)
 		return nil
 	})
@@ -71,18 +72,18 @@ func writeJSON(to io.Writer, what any) error {
 	return encoder.Encode(what)
 }
 
-// tell writes the report as JSON or as text.
-func (l *looking) tell(report any, text string) error {
-	if !l.json {
-		_, err := io.WriteString(l.files.Out, text)
+// writeReport writes the report as JSON or as text.
+func (l *nodeCheckCmd) writeReport(report any, text string) error {
+	if !l.asJSON {
+		_, err := io.WriteString(l.streams.Out, text)
 		return err
 	}
-	return writeJSON(l.files.Out, report)
+	return writeJSON(l.streams.Out, report)
 }
 
-// where determines the context: by hand, in a prolog, or in a step of a job.
-func (o *options) where() (at readiness.Config, err error) {
-	at = readiness.Config{Rank: -1, TempDir: o.temporary()}
+// readinessConfig determines the context: by hand, in a prolog, or in a step of a job.
+func (o *options) readinessConfig() (at readiness.Config, err error) {
+	at = readiness.Config{Rank: -1, TempDir: o.localTempDir()}
 	if o.cfg.LogDir != "" {
 		if at.LogDir, err = filepath.Abs(o.cfg.LogDir); err != nil {
 			return at, err
@@ -96,12 +97,12 @@ func (o *options) where() (at readiness.Config, err error) {
 	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
-	at.Granted, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
-	if id, err := roles.Identify(os.LookupEnv, host, roles.Want{ReadFile: readLaunchFile, Ancestry: ancestry}); err == nil {
-		at.Host, at.Rank, at.Granted, at.GrantedBy = id.Host, id.Rank, id.GPUs, id.GPUsFrom
+	at.GrantedGPUs, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
+	if id, err := roles.IdentifyDaemon(os.LookupEnv, host, roles.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}); err == nil {
+		at.Host, at.Rank, at.GrantedGPUs, at.GrantedBy = id.Host, id.Rank, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {
-		at.Granted, at.GrantedBy = o.gpus, "--gpus-per-node"
+		at.GrantedGPUs, at.GrantedBy = o.gpus, "--gpus-per-node"
 	}
 	return at, nil
 }

@@ -19,11 +19,11 @@ func main() {
 	// This precedes everything that needs another thread, which a low limit may not allow.
 	if startsDaemon(os.Args) {
 		host, _ := os.Hostname() // the message does not need it
-		if err := enough(daemonNeeds, host); err != nil {
+		if err := checkLimits(minDaemonLimits, host); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
-			os.Exit(codeOf(err))
+			os.Exit(exitCodeOf(err))
 		}
 	}
 	signals := daemon.Signals()
-	os.Exit(run(os.Args, signals, config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

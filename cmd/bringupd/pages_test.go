@@ -45,10 +45,10 @@ func TestREADME(t *testing.T) {
 func codeTable() string {
 	var b strings.Builder
 	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
-	b.WriteString("| the driver's own | `" + health.Driven + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
-	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.OfRank.Word, health.OfRank.Meaning, health.OfRank.Requeue)
-	for _, o := range health.Outcomes() {
-		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Word, o.Meaning, o.Requeue)
+	b.WriteString("| the driver's own | `" + health.DriverOutcomeName + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
+	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.RankOutcome.Name, health.RankOutcome.Meaning, health.RankOutcome.Requeue)
+	for _, o := range health.OutcomeTable() {
+		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Name, o.Meaning, o.Requeue)
 	}
 	return b.String()
 }
@@ -146,7 +146,8 @@ func anchors(text string) (all []string) {
 
 // Every flag that the pages name is one of the program's, or of another one's.
 func TestFlagsInPages(t *testing.T) {
-	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " + // Slurm's
+	// Slurm's
+	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " +
 		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
 		"ntasks cpu-bind gpu-bind mem-bind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
@@ -154,7 +155,7 @@ func TestFlagsInPages(t *testing.T) {
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
 		"master nproc " + // torchrun's --master_addr and --nproc_per_node
 		"strip-components ignore-missing purge")
-	for _, command := range (&invocation{}).app().Commands {
+	for _, command := range (&invocation{}).newApp().Commands {
 		for _, flag := range command.Flags {
 			known = append(known, flag.Names()...)
 		}

@@ -13,54 +13,54 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// plan prints what a daemon would do: the configuration, as a file for --config, with the steps as
-// comments. A mistake of the launch is part of the output, and determines the exit code.
-func (inv *invocation) plan(all setting.List, cfg config.Config, role roles.Role, launch error) error {
+// printPlan prints what a daemon would do: the configuration, as a file for --config, with the
+// steps as comments. A mistake of the launch is part of the output, and determines the exit code.
+func (inv *invocation) printPlan(all setting.List, cfg config.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# flag > variable > file > default; secrets are left out\n")
 	encoder := yaml.NewEncoder(&b)
-	if err := encoder.Encode(document(all, cfg.Framework.Name(), cfg.Driver)); err != nil {
+	if err := encoder.Encode(configDocument(all, cfg.Framework.Name(), cfg.Driver)); err != nil {
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
 		cfg.Driver = secret.RedactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
-		for _, line := range cfg.Plan(role) {
-			fmt.Fprintf(&b, "# - %s\n", secret.Redact(setting.OneLine(line)))
+		for _, line := range cfg.DescribePlan(role) {
+			fmt.Fprintf(&b, "# - %s\n", secret.RedactText(setting.EscapeLineEnds(line)))
 		}
 	}
-	if _, err := inv.files.Out.Write(b.Bytes()); err != nil {
+	if _, err := inv.streams.Out.Write(b.Bytes()); err != nil {
 		return err
 	}
 	return launch
 }
 
-// document returns the configuration as YAML, with the origin of each value. Settings that the
-// subcommand determines are omitted.
-func document(all setting.List, framework string, driver []string) *yaml.Node {
+// configDocument returns the configuration as YAML, with the origin of each value. Settings that
+// the subcommand determines are omitted.
+func configDocument(all setting.List, framework string, driver []string) *yaml.Node {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	add := func(key, origin string, value *yaml.Node) {
 		value.LineComment = origin
 		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
 	}
 	for _, s := range all {
-		if s.IsKey() && s.IsFor(framework) && s.Source != setting.ByCommand {
-			add(s.Name, s.Origin(), node(s.Show()))
+		if s.IsFileKey() && s.IsForFramework(framework) && s.Source != setting.SourceCommand {
+			add(s.Name, s.SourceName(), yamlNode(s.CurrentValue()))
 		}
 	}
-	add(setting.DriverKey, "", node(driver))
+	add(setting.DriverFileKey, "", yamlNode(driver))
 	return top
 }
 
-// node returns a value as YAML.
-func node(value any) *yaml.Node {
+// yamlNode returns a value as YAML.
+func yamlNode(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
-		return wordNode(secret.Redact(value))
+		return textNode(secret.RedactText(value))
 	case []string:
 		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for _, word := range secret.RedactArgs(value) {
-			list.Content = append(list.Content, wordNode(word))
+			list.Content = append(list.Content, textNode(word))
 		}
 		return list
 	case nil:
@@ -70,8 +70,8 @@ func node(value any) *yaml.Node {
 	}
 }
 
-// wordNode returns a text on one line, because YAML comments are misplaced beside several.
-func wordNode(text string) *yaml.Node {
+// textNode returns a text on one line, because YAML comments are misplaced beside several.
+func textNode(text string) *yaml.Node {
 	word := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 	if text == "" || strings.Contains(text, "\n") {
 		word.Style = yaml.DoubleQuotedStyle

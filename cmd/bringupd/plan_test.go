@@ -121,8 +121,8 @@ func TestHelp(t *testing.T) {
 
 func TestHelpFitsTerminal(t *testing.T) {
 	inv := &invocation{}
-	inv.files.Out = os.Stdout
-	app := inv.app()
+	inv.streams.Out = os.Stdout
+	app := inv.newApp()
 	for _, command := range app.Commands {
 		for line := range strings.Lines(helpText(app, command)) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > helpWidth {

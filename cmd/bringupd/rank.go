@@ -18,99 +18,99 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// becoming is one execution of bringupd rank.
-type becoming struct {
+// rankCmd is one execution of bringupd rank.
+type rankCmd struct {
 	*invocation
-	env           []string
-	kinds         binding.Kinds
-	strict        bool
+	variables     []string
+	resources     binding.ResourceKinds
+	bindStrictly  bool
 	allowLauncher bool
-	library       string
+	nvmlPath      string
 }
 
 // rankCommand returns the subcommand for a rank that a launcher has started. The process becomes
 // the program, and no part of bringupd remains.
 func (inv *invocation) rankCommand() *cli.Command {
-	b := &becoming{invocation: inv, kinds: binding.All()}
-	own := setting.Under("What the rank is told, and has",
-		variables("env", &b.env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").Not(setting.ByVariable),
-		kinds(&b.kinds, "what the rank is bound to, where the launcher has not bound it"),
-		setting.Yes("allow-launcher", &b.allowLauncher, "let the app be torchrun or another program that starts processes on its own node alone"),
-		setting.Yes("bind-strict", &b.strict, "let the rank fail, with 75, where it is not where it should be"),
-		nvml(&b.library),
+	b := &rankCmd{invocation: inv, resources: binding.AllKinds()}
+	own := setting.AssignCategory("What the rank is told, and has",
+		variablesSetting("env", &b.variables, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").ExcludeSources(setting.SourceVariable),
+		bindSetting(&b.resources, "what the rank is bound to, where the launcher has not bound it"),
+		setting.NewSwitch("allow-launcher", &b.allowLauncher, "let the app be torchrun or another program that starts processes on its own node alone"),
+		setting.NewSwitch("bind-strict", &b.bindStrictly, "let the rank fail, with 75, where it is not where it should be"),
+		nvmlSetting(&b.nvmlPath),
 	)
-	return inv.command(cli.Command{
+	return inv.completeCommand(cli.Command{
 		Name: "rank", Usage: "become a rank that srun, mpirun or another launcher has started",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
 		Description: "It finds out which rank this is from what srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun tells each " +
 			"of its processes, or from RANK and WORLD_SIZE, binds it to its share of the node (docs/binding.md), and becomes the app with that told in its environment: " +
 			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md). " +
 			"The launcher's own variables stay as they are, and those of launches around it are taken away. No daemon takes part, and no process of bringupd stays.",
-	}, own, b.become)
+	}, own, b.becomeRank)
 }
 
-func (b *becoming) become([]string) error {
+func (b *rankCmd) becomeRank([]string) error {
 	if len(b.driver) == 0 {
-		return usage("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
+		return usageErrorf("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
 	}
 	environ := os.Environ()
-	rank, err := roles.StartedAs(roles.EnvironmentOf(environ), ancestry)
+	rank, err := roles.IdentifyRank(roles.EnvironmentOf(environ), processAncestry)
 	if err != nil {
 		return err
 	}
-	if rank.Ranks > 1 && !b.allowLauncher {
-		if err := ranks.CheckCommand(b.driver, rank.Nodes, true); err != nil {
-			return usage("%v", err)
+	if rank.RankCount > 1 && !b.allowLauncher {
+		if err := ranks.CheckCommand(b.driver, rank.NodeCount, true); err != nil {
+			return usageErrorf("%v", err)
 		}
 	}
 	runtime.LockOSThread() // this thread is bound, and becomes the app
 	defer runtime.UnlockOSThread()
-	place, restore, err := b.bind(rank)
-	if err != nil || b.code != 0 {
+	place, restore, err := b.bindThread(rank)
+	if err != nil || b.exitCode != 0 {
 		return err
 	}
-	err = process.Exec(b.driver, ranks.PassedOn(environ, rank, place, b.env))
+	err = process.ReplaceProcess(b.driver, ranks.PassThroughEnviron(environ, rank, place, b.variables))
 	return errors.Join(fmt.Errorf("cannot start rank %d: %w", rank.Rank, err), restore())
 }
 
-// bind sets the affinity of the calling thread for the rank, or sets the exit code with which the
-// process ends instead.
-func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore func() error, err error) {
-	if b.kinds == (binding.Kinds{}) {
+// bindThread sets the affinity of the calling thread for the rank, or sets the exit code with which
+// the process ends instead.
+func (b *rankCmd) bindThread(rank roles.StartedRank) (place binding.Affinity, restore func() error, err error) {
+	if b.resources == (binding.ResourceKinds{}) {
 		return place, func() error { return nil }, nil
 	}
-	gpus, seen := gpu.Glance("/")
-	if !seen || b.library != "" {
-		if _, err = b.leaving(nil, func(ctx context.Context) (err error) {
-			gpus, _, err = gpu.Child{Library: b.library}.Locate(ctx)
+	gpus, seen := gpu.QuickTopology("/")
+	if !seen || b.nvmlPath != "" {
+		if _, err = b.runAbandonable(nil, func(ctx context.Context) (err error) {
+			gpus, _, err = gpu.Child{Library: b.nvmlPath}.ProbeTopology(ctx)
 			return err
-		}); err != nil || b.code != 0 {
+		}); err != nil || b.exitCode != 0 {
 			return place, nil, err
 		}
 	}
-	place, restore, differences, err := ranks.Take(rank, gpus, b.kinds)
+	place, restore, differences, err := ranks.BindSelf(rank, gpus, b.resources)
 	if err != nil {
 		return place, nil, err
 	}
-	return place, restore, b.judge(rank, differences, restore)
+	return place, restore, b.checkAffinity(rank, differences, restore)
 }
 
-// judge reports differences of the affinity. If no rank can be bound, only the first one reports
-// it.
-func (b *becoming) judge(rank roles.StartedRank, differences []string, restore func() error) error {
+// checkAffinity reports differences of the affinity. If no rank can be bound, only the first one
+// reports it.
+func (b *rankCmd) checkAffinity(rank roles.StartedRank, differences []string, restore func() error) error {
 	words := "rank %d on %s is not where it should be: %s"
-	if b.strict {
+	if b.bindStrictly {
 		words = "cannot start rank %d on %s where it should be: %s"
 	}
 	host, _ := hostName() // the message does not need it
 	for _, difference := range differences {
-		if b.strict || rank.Locals > 0 || rank.Rank == 0 {
-			b.say(words, rank.Rank, host, difference)
+		if b.bindStrictly || rank.LocalCount > 0 || rank.Rank == 0 {
+			b.printMessage(words, rank.Rank, host, difference)
 		}
 	}
-	if !b.strict || len(differences) == 0 {
+	if !b.bindStrictly || len(differences) == 0 {
 		return nil
 	}
-	b.code = health.OutcomeOf(health.Check).Code
+	b.exitCode = health.OutcomeOfKind(health.CheckFailed).Code
 	return restore()
 }

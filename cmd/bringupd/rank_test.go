@@ -26,8 +26,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A task of a job that an mpirun or a torchrun has submitted is srun's: it has inherited the variables
-// of those, and shares no world with them.
+// A task of a job that an mpirun or a torchrun has submitted is srun's: it has inherited the
+// variables of those, and shares no world with them.
 func TestRankInsideSubmittedJob(t *testing.T) {
 	forget(t)
 	command := program(t, "rank", "--bind=none", "--", "sh", "-c", `echo "$BRINGUPD_RANK/$BRINGUPD_RANKS $RANK/$WORLD_SIZE $MASTER_ADDR $PMIX_RANK $OMPI_COMM_WORLD_RANK$TORCHELASTIC_RUN_ID"`)
@@ -79,32 +79,32 @@ func TestRankRefused(t *testing.T) {
 // and one that was bound to a CPU stays there.
 func TestRankIsBound(t *testing.T) {
 	forget(t)
-	var first binding.Place // of one CPU
-	shared := func(visible string) (cores int, last binding.Place) {
-		node, err := binding.Discover("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
+	var first binding.Affinity // of one CPU
+	shared := func(visible string) (cores int, last binding.Affinity) {
+		node, err := binding.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
 		if err != nil {
 			t.Fatal(err)
 		}
-		cores = node.Slots(binding.PerCore)
+		cores = node.CountSlots(binding.PerCore)
 		first.CPUs = node.CPUs[:1]
-		return cores, node.Assign(cores, binding.All())[cores-1]
+		return cores, node.AssignRanks(cores, binding.AllKinds())[cores-1]
 	}
 	cores, share := shared("")
 	_, withGPU := shared("4,5")
 	for _, tc := range []struct {
 		name   string
-		from   binding.Place // where the launcher has put it
+		from   binding.Affinity // where the launcher has put it
 		locals int
 		env    string
 		args   []string
 		says   string // of its place
 	}{
-		{"its share", binding.Place{}, cores, "", nil, share.String() + "\n"},
-		{"strictly", binding.Place{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
+		{"its share", binding.Affinity{}, cores, "", nil, share.String() + "\n"},
+		{"strictly", binding.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
 		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  it has the CPUs that srun has bound it to\n"},
 		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
-		{"a GPU of those that the launcher shows", binding.Place{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
-		{"nothing", binding.Place{}, cores, "", []string{"--bind=none"}, "not bound\n"},
+		{"a GPU of those that the launcher shows", binding.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
+		{"nothing", binding.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			task := program(t, slices.Concat([]string{"rank"}, tc.args, []string{"--", "sh", "-c", mainVariable + `=1 exec "$0" check --bind`, os.Args[0]})...)

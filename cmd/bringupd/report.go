@@ -18,91 +18,91 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline/report"
 )
 
-// reporting is one execution of bringupd report.
-type reporting struct {
+// reportCmd is one execution of bringupd report.
+type reportCmd struct {
 	*invocation
-	output *setting.Setting
-	which  whichRun
-	to     string // output file; "-": standard output
-	format string
+	outputSetting *setting.Setting
+	selector      runSelector
+	outputPath    string // output file; "-": standard output
+	formatName    string
 }
 
-// readTimeout is the timeout for reading a run from a file system that may be unresponsive.
-const readTimeout = 2 * time.Minute
+// reportReadTimeout is the timeout for reading a run from a file system that may be unresponsive.
+const reportReadTimeout = 2 * time.Minute
 
-var errReadTimeout = errors.New("the time for it is over")
+var errReportReadTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) reportCommand() *cli.Command {
-	r := &reporting{invocation: inv, to: "report.html", format: string(report.HTML)}
-	r.output = setting.Text("output", "FILE", &r.to, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").Short("o")
+	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.HTML)}
+	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").WithShortName("o")
 	own := setting.List{
-		r.output.Not(setting.ByVariable),
-		setting.Choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)").Not(setting.ByVariable),
-		setting.Removed("compare", "DIR",
-			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").Not(setting.ByVariable),
-		r.which.setting(),
+		r.outputSetting.ExcludeSources(setting.SourceVariable),
+		setting.NewChoice("format", report.Formats(), &r.formatName, "html (a page), json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
+		setting.NewRemoved("compare", "DIR",
+			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(setting.SourceVariable),
+		r.selector.newLogDirSetting(),
 	}
-	return inv.command(cli.Command{
+	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "show what happened in a run, as one page: who did what when, and the first cause of a failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
-		Description: aRun + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
+		Description: runArgHelp + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
 			"The page is one file that needs no network. Exits with 0 if there is a report, however the job has ended, and with 64 if there is no run.",
-	}, setting.Under(resultFlags, own...), r.do)
+	}, setting.AssignCategory(resultHeading, own...), r.runReport)
 }
 
-// do reads the run and writes the report.
-func (r *reporting) do(args []string) error {
+// runReport reads the run and writes the report.
+func (r *reportCmd) runReport(args []string) error {
 	if len(args) > 1 {
-		return usage("cannot report %d runs: give one run directory", len(args))
+		return usageErrorf("cannot report %d runs: give one run directory", len(args))
 	}
-	format := report.Format(r.format)
-	if format != report.HTML && !r.output.IsSet() {
-		r.to = "-"
+	format := report.Format(r.formatName)
+	if format != report.HTML && !r.outputSetting.IsSet() {
+		r.outputPath = "-"
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), readTimeout, errReadTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), reportReadTimeout, errReportReadTimeout)
 	defer cancel()
-	view, err := r.look(ctx, args)
+	view, err := r.readRun(ctx, args)
 	if err != nil {
 		return err
 	}
-	return r.write(view, format)
+	return r.writeReport(view, format)
 }
 
-// look finds a run and reads it.
-func (r *reporting) look(ctx context.Context, args []string) (*report.View, error) {
-	path, err := r.which.find(ctx, args)
+// readRun finds a run and reads it.
+func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, error) {
+	path, err := r.selector.findRun(ctx, args)
 	if err != nil {
-		return nil, wrongRun(err)
+		return nil, runArgError(err)
 	}
 	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.Full})
 	if err != nil {
-		return nil, wrongRun(err)
+		return nil, runArgError(err)
 	}
-	touched, err := signal.LastChange(ctx, path)
+	touched, err := signal.LastChangeTime(ctx, path)
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
 	return report.Look(run, report.ReadLogs(ctx, run), touched), nil
 }
 
-// write writes the report and prints its path. Other users cannot read it, because it quotes logs
-// that they cannot read.
-func (r *reporting) write(view *report.View, format report.Format) error {
-	if r.to == "-" {
-		buffered := bufio.NewWriter(r.files.Out)
+// writeReport writes the report and prints its path. Other users cannot read it, because it quotes
+// logs that they cannot read.
+func (r *reportCmd) writeReport(view *report.View, format report.Format) error {
+	if r.outputPath == "-" {
+		buffered := bufio.NewWriter(r.streams.Out)
 		return errors.Join(view.Write(buffered, format), buffered.Flush())
 	}
 	var b strings.Builder
 	if err := view.Write(&b, format); err != nil {
 		return fmt.Errorf("cannot write the report: %v", err)
 	}
-	if err := files.Replace(r.to, []byte(b.String()), 0o600); err != nil {
-		return usage("cannot write the report: %v; give another file by -o", err)
+	if err := files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600); err != nil {
+		return usageErrorf("cannot write the report: %v; give another file by -o", err)
 	}
-	at, err := filepath.Abs(r.to)
+	at, err := filepath.Abs(r.outputPath)
 	if err != nil {
-		at = r.to
+		at = r.outputPath
 	}
-	_, err = fmt.Fprintf(r.files.Err, "bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
+	_, err = fmt.Fprintf(r.streams.Err, "bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
 	return err
 }

@@ -21,41 +21,41 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// configure makes the validated configuration from the settings and the launcher's environment. It
+// newConfig makes the validated configuration from the settings and the launcher's environment. It
 // creates no directory and starts no process. If only the launch is wrong, it returns the
 // configuration with the error.
-func (inv *invocation) configure(all setting.List, o *options, fromFile []string) (config.Config, roles.Role, error) {
-	cfg := o.build(inv)
+func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (config.Config, roles.Role, error) {
+	cfg := o.baseConfig(inv)
 	var err error
-	if cfg.Shown, err = o.shown(inv); err != nil {
-		return cfg, "", usage("%v", err)
+	if cfg.Telemetry, err = o.telemetryConfig(inv); err != nil {
+		return cfg, "", usageErrorf("%v", err)
 	}
-	if cfg.Driver, err = inv.chosenDriver(o, fromFile); err != nil {
+	if cfg.Driver, err = inv.selectDriver(o, fromFile); err != nil {
 		return cfg, "", err
 	}
-	if err := o.check(all); err != nil {
+	if err := o.validateSettings(all); err != nil {
 		return cfg, "", err
 	}
-	if cfg.LogDir, err = o.logs(); err != nil {
-		return cfg, "", usage("%v", err)
+	if cfg.LogDir, err = o.absLogDir(); err != nil {
+		return cfg, "", usageErrorf("%v", err)
 	}
-	role, err := o.place(&cfg)
+	role, err := o.setIdentity(&cfg)
 	if err != nil {
 		return cfg, role, err
 	}
 	if err := cfg.Validate(); err != nil {
-		return cfg, role, usage("%v", err)
+		return cfg, role, usageErrorf("%v", err)
 	}
-	if role != roles.Sandbox {
+	if role != roles.RoleSandbox {
 		err = o.addChecks(&cfg)
-		cfg.Renew = o.addChecks
+		cfg.RenewChecks = o.addChecks
 	}
 	return cfg, role, err
 }
 
-// shown returns the configuration of a daemon's telemetry.
-func (o *options) shown(inv *invocation) (where shown.Config, err error) {
-	where = o.cfg.Shown
+// telemetryConfig returns the configuration of a daemon's telemetry.
+func (o *options) telemetryConfig(inv *invocation) (where shown.Config, err error) {
+	where = o.cfg.Telemetry
 	where.NotifySocket = inv.notifySocket
 	if where.MetricsDir != "" {
 		where.MetricsDir, err = filepath.Abs(where.MetricsDir)
@@ -67,16 +67,16 @@ func (o *options) shown(inv *invocation) (where shown.Config, err error) {
 func (o *options) addChecks(cfg *config.Config) error {
 	told, err := o.checkConfig()
 	if err != nil {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := readiness.New(readiness.Config{
-		ObjectStore: traits.ObjectStore, Tasks: traits.Tasks,
-		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
+		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
+		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	cfg.Checks, cfg.CheckPolicy = checks, told
 	if gpus := checks.GPUs(); gpus != nil {
@@ -85,118 +85,119 @@ func (o *options) addChecks(cfg *config.Config) error {
 	return nil
 }
 
-// chosenDriver returns the driver on the command line, or otherwise that of the file. A step with
+// selectDriver returns the driver on the command line, or otherwise that of the file. A step with
 // sandboxes ignores the file's driver, which belongs to another step.
-func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, error) {
+func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, error) {
 	switch {
-	case inv.dashed && len(inv.driver) == 0:
-		return nil, usage("cannot run an empty driver: leave the -- away for a job without one")
-	case inv.dashed && o.role == string(roles.Sandbox):
-		return nil, usage("cannot run a driver with --role=sandbox: it runs in the step of the other daemons")
-	case inv.dashed:
+	case inv.hasDashes && len(inv.driver) == 0:
+		return nil, usageErrorf("cannot run an empty driver: leave the -- away for a job without one")
+	case inv.hasDashes && o.requestedRole == string(roles.RoleSandbox):
+		return nil, usageErrorf("cannot run a driver with --role=sandbox: it runs in the step of the other daemons")
+	case inv.hasDashes:
 		return inv.driver, nil
-	case o.role == string(roles.Sandbox):
+	case o.requestedRole == string(roles.RoleSandbox):
 		return nil, nil
 	default:
 		return fromFile, nil
 	}
 }
 
-// build returns the parts of the configuration that need no validation.
-func (o *options) build(inv *invocation) config.Config {
+// baseConfig returns the parts of the configuration that need no validation.
+func (o *options) baseConfig(inv *invocation) config.Config {
 	cfg := o.cfg
-	cfg.Program, cfg.Framework = version(), o.chosen().Framework(o.dedicatedHead)
+	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
 	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
-	cfg.TempDir, cfg.Environ, cfg.Signals, cfg.Began = o.temporary(), os.Environ(), inv.signals, time.Now()
-	cfg.Files, cfg.JSONLog = inv.files, o.logFormat == jsonFormat
+	cfg.TempDir, cfg.Environ, cfg.Signals, cfg.FirstStart = o.localTempDir(), os.Environ(), inv.signalChan, time.Now()
+	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
 	return cfg
 }
 
-// temporary returns the local directory for temporary files.
-func (o *options) temporary() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
+// localTempDir returns the local directory for temporary files.
+func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
-// check returns an error for settings that contradict each other.
-func (o *options) check(all setting.List) error {
+// validateSettings returns an error for settings that contradict each other.
+func (o *options) validateSettings(all setting.List) error {
 	switch {
-	case o.role == string(roles.Sandbox) && o.cfg.Sandbox.Command == "":
-		return usage("cannot be a sandbox without its command: give --sandbox-cmd")
+	case o.requestedRole == string(roles.RoleSandbox) && o.cfg.Sandbox.Command == "":
+		return usageErrorf("cannot be a sandbox without its command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
-		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
-	case all.Find("sandbox-require").Source == setting.ByFlag && !o.cfg.Sandbox.Wanted():
-		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
+	case all.FindSetting("sandbox-require").Source == setting.SourceFlag && !o.cfg.Sandbox.IsRequested():
+		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
 	case o.cfg.After.Restarts > 0 && o.cfg.Sandbox.Step:
-		return usage("cannot use --restarts with --sandbox-step: the sandboxes of another step are not started anew; give --sandbox-cmd to this one")
-	case all.Find("restart-backoff").Source == setting.ByFlag && o.cfg.After.Restarts == 0:
-		return usage("cannot use --restart-backoff without restarts: give --restarts")
-	case all.Find("clean-after").Source == setting.ByFlag && o.cfg.After.Clean != config.CleanNone:
-		return usage("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
-	case all.Find("max-requeues").Source == setting.ByFlag && o.onFailure != onFailureRequeue:
-		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
+		return usageErrorf("cannot use --restarts with --sandbox-step: the sandboxes of another step are not started anew; give --sandbox-cmd to this one")
+	case all.FindSetting("restart-backoff").Source == setting.SourceFlag && o.cfg.After.Restarts == 0:
+		return usageErrorf("cannot use --restart-backoff without restarts: give --restarts")
+	case all.FindSetting("clean-after").Source == setting.SourceFlag && o.cfg.After.Clean != config.CleanNone:
+		return usageErrorf("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
+	case all.FindSetting("max-requeues").Source == setting.SourceFlag && o.onFailure != onFailureRequeue:
+		return usageErrorf("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
 	}
-	if checked, is := o.chosen().(framework.Checked); is {
-		if err := checked.Check(); err != nil {
-			return usage("%v", err)
+	if checked, is := o.chosenFramework().(framework.Validator); is {
+		if err := checked.ValidateSettings(); err != nil {
+			return usageErrorf("%v", err)
 		}
 	}
-	if err := judgeChecks(all, o.checks, o.gpus); err != nil {
+	if err := validateChecks(all, o.checks, o.gpus); err != nil {
 		return err
 	}
 	if _, err := o.checkConfig(); err != nil {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	for _, s := range all {
-		if !s.IsFor(o.framework) && s.IsMeant() {
-			return usage("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
-				s.Name, s.Origin(), o.framework, s.Framework)
+		if !s.IsForFramework(o.framework) && s.IsGivenForJob() {
+			return usageErrorf("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
+				s.Name, s.SourceName(), o.framework, s.Framework)
 		}
 	}
 	return nil
 }
 
-// logs returns the log directory.
-func (o *options) logs() (string, error) { return logsIn(o.cfg.LogDir) }
+// absLogDir returns the log directory.
+func (o *options) absLogDir() (string, error) { return resolveLogDir(o.cfg.LogDir) }
 
-// logsIn returns the given log directory, relative to the directory in which the job was submitted.
-func logsIn(dir string) (string, error) {
+// resolveLogDir returns the given log directory, relative to the directory in which the job was
+// submitted.
+func resolveLogDir(dir string) (string, error) {
 	return filepath.Abs(cmp.Or(dir, filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
-// place determines the identity of this daemon in its launch.
-func (o *options) place(cfg *config.Config) (roles.Role, error) {
-	role, err := roles.ParseRole(o.role)
+// setIdentity determines the identity of this daemon in its launch.
+func (o *options) setIdentity(cfg *config.Config) (roles.Role, error) {
+	role, err := roles.ParseRole(o.requestedRole)
 	if err != nil {
-		return "", usage("%v", err)
+		return "", usageErrorf("%v", err)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return role, err
 	}
-	id, err := o.identify(host)
+	id, err := o.identifyDaemon(host)
 	if err != nil {
 		return role, err
 	}
-	cfg.Identity, cfg.Address = id, o.address(id)
-	cfg.After.Requeue.By = id.Requeuer(runProgram)
-	if cfg.Team, err = o.teamOf(id); err != nil {
+	cfg.Identity, cfg.Address = id, o.addressFinder(id)
+	cfg.After.Requeue.By = id.NewRequeuer(runLauncherProgram)
+	if cfg.Team, err = o.neededNodes(id); err != nil {
 		return role, err
 	}
-	if role == roles.Sandbox && !id.Launcher.Traits().Steps {
+	if role == roles.RoleSandbox && !id.Launcher.Traits().HasSteps {
 		return role, &roles.LaunchError{
 			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",
-			Mend:    "give --sandbox-cmd to the run itself",
+			Fix:     "give --sandbox-cmd to the run itself",
 		}
 	}
-	return id.Elect(role)
+	return id.ElectRole(role)
 }
 
-// identify determines the identity from the launcher and the flags.
-func (o *options) identify(host string) (roles.Identity, error) {
-	id, err := roles.Identify(os.LookupEnv, host, o.want())
+// identifyDaemon determines the identity from the launcher and the flags.
+func (o *options) identifyDaemon(host string) (roles.Identity, error) {
+	id, err := roles.IdentifyDaemon(os.LookupEnv, host, o.launchOverrides())
 	if err != nil {
 		return id, err
 	}
 	if o.gpus >= 0 {
-		id.GPUs, id.GPUsFrom = o.gpus, "--gpus-per-node"
+		id.GPUs, id.GPUsSource = o.gpus, "--gpus-per-node"
 	}
 	if o.cpus > 0 {
 		id.CPUs = o.cpus
@@ -204,12 +205,12 @@ func (o *options) identify(host string) (roles.Identity, error) {
 	return id, nil
 }
 
-// want returns the values of the flags that describe the launch.
-func (o *options) want() roles.Want {
-	want := o.asked
-	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), ancestry
-	if o.rank >= 0 {
-		want.Rank = &o.rank
+// launchOverrides returns the values of the flags that describe the launch.
+func (o *options) launchOverrides() roles.Overrides {
+	want := o.overrides
+	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
+	if o.nodeIndex >= 0 {
+		want.Rank = &o.nodeIndex
 	}
 	switch {
 	case o.localSize > 0:
@@ -220,21 +221,21 @@ func (o *options) want() roles.Want {
 	return want
 }
 
-// ancestry returns this process and its ancestors.
-func ancestry() (all []roles.Ancestor) {
+// processAncestry returns this process and its ancestors.
+func processAncestry() (all []roles.Ancestor) {
 	for pid, argv := range process.Ancestors(os.Getpid()) {
 		all = append(all, roles.Ancestor{PID: pid, Argv: argv})
 	}
 	return all
 }
 
-// teamOf returns the number of nodes that the driver needs, limited by the size of the launch.
-func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
+// neededNodes returns the number of nodes that the driver needs, limited by the size of the launch.
+func (o *options) neededNodes(id roles.Identity) (team.NodeRange, error) {
 	team := o.cfg.Team
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{
 			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one a node", team.Min, id.Size),
-			Mend:    fmt.Sprintf("start at least %d of them (%s), and more to have spares, or want fewer", team.Min, id.Launcher.Words(id.Job).Nodes(team.Min)),
+			Fix:     fmt.Sprintf("start at least %d of them (%s), and more to have spares, or want fewer", team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
 		}
 	}
 	team.Max = min(team.Max, id.Size)
@@ -244,12 +245,12 @@ func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
 // addressTimeout is the timeout for finding this node's own address.
 const addressTimeout = 10 * time.Second
 
-var errNoAddress = errors.New("the search for this node's address took too long")
+var errAddressTimeout = errors.New("the search for this node's address took too long")
 
-// address returns a function that finds this node's address at its first call.
-func (o *options) address(id roles.Identity) func() (string, error) {
+// addressFinder returns a function that finds this node's address at its first call.
+func (o *options) addressFinder(id roles.Identity) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errNoAddress)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
 		defer cancel()
 		address, err := roles.LocalAddress(ctx, id, o.interfaceName)
 		if err != nil {

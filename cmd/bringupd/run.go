@@ -18,66 +18,66 @@ import (
 
 func (inv *invocation) runCommand() *cli.Command {
 	opts := newOptions()
-	all := opts.settings()
+	all := opts.daemonSettings()
 	return &cli.Command{
 		Name: "run", Usage: "take part in a job as one of its daemons (meant where no subcommand is named)",
 		UsageText: "srun --kill-on-bad-exit=1 --wait=0 bringupd [flags] -- driver [args]",
-		Flags:     all.Flags(),
+		Flags:     all.CLIFlags(),
 		Action: func(c *cli.Context) error {
-			if err := noPositional(c); err != nil {
+			if err := rejectPositional(c); err != nil {
 				return err
 			}
-			driver, err := all.Gather(os.LookupEnv, inv.read)
+			driver, err := all.ResolveAll(os.LookupEnv, inv.readUserFile)
 			if err != nil {
 				return err
 			}
-			return inv.planOr(all, opts, driver, func(cfg config.Config, role roles.Role) error {
+			return inv.planOrRun(all, opts, driver, func(cfg config.Config, role roles.Role) error {
 				if id := cfg.Identity; id.Rank == 0 { // a head has a connection to each worker
-					need := process.Limits{Files: daemonFiles + uint64(id.Size)}
-					if err := enough(need, id.Host); err != nil {
+					need := process.Limits{Files: minDaemonFiles + uint64(id.Size)}
+					if err := checkLimits(need, id.Host); err != nil {
 						return err
 					}
 				}
-				inv.code = attempt.Run(context.Background(), cfg, role)
+				inv.exitCode = attempt.Run(context.Background(), cfg, role)
 				return nil
 			})
 		},
 	}
 }
 
-// daemonFiles is the number of files that a daemon needs, without the connections of a head.
-const daemonFiles = 128
+// minDaemonFiles is the number of files that a daemon needs, without the connections of a head.
+const minDaemonFiles = 128
 
-// daemonNeeds are the minimum limits of a daemon. With a driver it was measured to have 27
+// minDaemonLimits are the minimum limits of a daemon. With a driver it was measured to have 27
 // processes and threads, with four ranks 48, and 1.9 GiB of address space.
-var daemonNeeds = process.Limits{Tasks: 64, Files: daemonFiles, Memory: 2560 << 20}
+var minDaemonLimits = process.Limits{Tasks: 64, Files: minDaemonFiles, Memory: 2560 << 20}
 
 // startsDaemon reports whether a command line starts daemons on this machine.
 func startsDaemon(args []string) bool {
-	own, _, _ := cutDriver(args)
-	if slices.ContainsFunc(own, asksForHelp) || slices.Contains(own, "--dry-run") || slices.Contains(own, "--version") {
+	own, _, _ := splitDriver(args)
+	if slices.ContainsFunc(own, isHelpFlag) || slices.Contains(own, "--dry-run") || slices.Contains(own, "--version") {
 		return false
 	}
-	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", tetheredCommand}, own[1])
+	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", sshDaemonCommand}, own[1])
 }
 
-// enough returns an error if a limit of this process is lower than needed.
-func enough(need process.Limits, host string) error {
-	problem, mend := need.Lack("/")
+// checkLimits returns an error if a limit of this process is lower than needed.
+func checkLimits(need process.Limits, host string) error {
+	problem, mend := need.FindShortage("/")
 	if problem == "" {
 		return nil
 	}
-	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Mend: mend}
+	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Fix: mend}
 }
 
-// planOr validates the configuration. It prints the plan if that is requested, and otherwise calls
-// run.
-func (inv *invocation) planOr(all setting.List, o *options, driver []string, run func(config.Config, roles.Role) error) error {
-	inv.jsonLog = o.logFormat == jsonFormat
-	cfg, role, err := inv.configure(all, o, driver)
+// planOrRun validates the configuration. It prints the plan if that is requested, and otherwise
+// calls run.
+func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(config.Config, roles.Role) error) error {
+	inv.logsJSON = o.logFormat == jsonFormat
+	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {
-	case o.dryRun && !setting.IsUsage(err):
-		return inv.plan(all, cfg, role, err)
+	case o.dryRun && !setting.IsUsageError(err):
+		return inv.printPlan(all, cfg, role, err)
 	case err != nil:
 		return err
 	}

@@ -24,22 +24,22 @@ func TestMetricsAreForThisMachine(t *testing.T) {
 // What a service manager wants to be told is told by the daemon, and by none of
 // its children.
 func TestNotifySocketIsTaken(t *testing.T) {
-	t.Setenv(systemd.Variable, "/run/notify")
-	l := &local{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodes: 2}
-	if value, set := os.LookupEnv(systemd.Variable); set {
+	t.Setenv(systemd.SocketVariable, "/run/notify")
+	l := &localCmd{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodeCount: 2}
+	if value, set := os.LookupEnv(systemd.SocketVariable); set {
 		t.Errorf("children would have %q", value)
 	}
 	o := newOptions()
-	o.cfg.Shown.MetricsDir = "metrics"
-	got, err := o.shown(l.invocation)
+	o.cfg.Telemetry.MetricsDir = "metrics"
+	got, err := o.telemetryConfig(l.invocation)
 	if want := (shown.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for rank, has := range []bool{true, false} {
-		spec := l.spec("bringupd", rank)
+		spec := l.daemonCommand("bringupd", rank)
 		found := false
 		for _, entry := range spec.Env {
-			found = found || entry == systemd.Variable+"=/run/notify"
+			found = found || entry == systemd.SocketVariable+"=/run/notify"
 		}
 		if found != has {
 			t.Errorf("rank %d has the socket: %v", rank, found)

@@ -20,70 +20,70 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
-// statusing is one execution of bringupd status.
-type statusing struct {
+// statusCmd is one execution of bringupd status.
+type statusCmd struct {
 	*invocation
-	which   whichRun
-	watch   bool
-	json    bool
-	verbose bool
+	selector     runSelector
+	keepWatching bool
+	asJSON       bool
+	isVerbose    bool
 
-	path   string        // of the run directory
-	seen   string        // the variable part of a live run at the last poll
-	at     time.Time     // when that changed last, by this machine's clock
-	before time.Duration // duration of the last poll
+	runPath          string        // of the run directory
+	lastSeen         string        // the variable part of a live run at the last poll
+	changedAt        time.Time     // when that changed last, by this machine's clock
+	lastPollDuration time.Duration // duration of the last poll
 }
 
 func (inv *invocation) statusCommand() *cli.Command {
-	s := &statusing{invocation: inv}
+	s := &statusCmd{invocation: inv}
 	own := setting.List{
-		s.which.setting(),
-		setting.Yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").Not(setting.ByVariable).Short("w"),
-		setting.Yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change").Not(setting.ByVariable),
-		setting.Yes("verbose", &s.verbose, "show all nodes").Not(setting.ByVariable).Short("v"),
+		s.selector.newLogDirSetting(),
+		setting.NewSwitch("watch", &s.keepWatching, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").ExcludeSources(setting.SourceVariable).WithShortName("w"),
+		setting.NewSwitch("json", &s.asJSON, "print it as JSON, for programs; with --watch, a line for each change").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(setting.SourceVariable).WithShortName("v"),
 	}
-	return inv.command(cli.Command{
+	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
-		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
+		Description: runArgHelp + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
 			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
-	}, setting.Under(resultFlags, own...), s.do)
+	}, setting.AssignCategory(resultHeading, own...), s.runStatus)
 }
 
-func (s *statusing) do(args []string) error {
-	return s.heeding(func(ctx context.Context, _ <-chan struct{}) error {
-		err := s.tell(ctx, args)
-		if err == nil || setting.IsUsage(err) || signal.Stalled(err) || ctx.Err() != nil {
+func (s *statusCmd) runStatus(args []string) error {
+	return s.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+		err := s.showStatus(ctx, args)
+		if err == nil || setting.IsUsageError(err) || signal.IsStalled(err) || ctx.Err() != nil {
 			return err
 		}
-		s.say("%v", err)
-		s.code = timeline.StatusNoRun
+		s.printMessage("%v", err)
+		s.exitCode = timeline.StatusNoRun
 		return nil
 	})
 }
 
-// tell shows the status of the run, once or until it is over.
-func (s *statusing) tell(ctx context.Context, args []string) (err error) {
-	finding, cancel := inTime(ctx)
+// showStatus shows the status of the run, once or until it is over.
+func (s *statusCmd) showStatus(ctx context.Context, args []string) (err error) {
+	finding, cancel := withRequestTimeout(ctx)
 	defer cancel()
-	if s.path, err = s.which.find(finding, args); err != nil {
+	if s.runPath, err = s.selector.findRun(finding, args); err != nil {
 		return err
 	}
-	status, err := s.look(ctx)
+	status, err := s.readStatus(ctx)
 	if err != nil {
 		return err
 	}
-	show := s.shower()
+	show := s.statusWriter()
 	for {
-		s.code = status.Code
-		if err := show(status); err != nil || !s.watch || status.Over() {
+		s.exitCode = status.Code
+		if err := show(status); err != nil || !s.keepWatching || status.Over() {
 			return err
 		}
-		if !pause.For(ctx, max(lookPace, 10*s.before)) {
+		if !pause.SleepContext(ctx, max(minPollInterval, 10*s.lastPollDuration)) {
 			return context.Cause(ctx)
 		}
-		next, err := s.look(ctx)
+		next, err := s.readStatus(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -95,56 +95,56 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 	}
 }
 
-// lookPace is the interval between two polls: as often as people can read, and at most a tenth of
-// the time.
-const lookPace = time.Second
+// minPollInterval is the interval between two polls: as often as people can read, and at most a
+// tenth of the time.
+const minPollInterval = time.Second
 
-// manyNodes is the number of nodes from which on only the head's timeline is read.
-const manyNodes = 256
+// maxFullReadNodes is the number of nodes from which on only the head's timeline is read.
+const maxFullReadNodes = 256
 
-// look reads the run.
-func (s *statusing) look(ctx context.Context) (status timeline.Status, err error) {
-	ctx, cancel := inTime(ctx)
+// readStatus reads the run.
+func (s *statusCmd) readStatus(ctx context.Context) (status timeline.Status, err error) {
+	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	began := time.Now()
-	run, err := timeline.Read(ctx, s.path, timeline.Options{Depth: timeline.Quick})
-	if err == nil && run.Size() <= manyNodes {
-		run, err = timeline.Read(ctx, s.path, timeline.Options{Depth: timeline.Full})
+	run, err := timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.Quick})
+	if err == nil && run.Size() <= maxFullReadNodes {
+		run, err = timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.Full})
 	}
 	if err != nil {
 		return status, err
 	}
-	look := timeline.Look{Now: time.Now(), Verbose: s.verbose}
-	if look.LastSign, err = signal.LastChange(ctx, s.path); err != nil {
+	look := timeline.Look{Now: time.Now(), Verbose: s.isVerbose}
+	if look.LastSign, err = signal.LastChangeTime(ctx, s.runPath); err != nil {
 		run.Problems = append(run.Problems, err.Error())
 	}
-	s.before = time.Since(began)
-	look.Unchanged = s.unchanged(run, look)
+	s.lastPollDuration = time.Since(began)
+	look.Unchanged = s.unchangedFor(run, look)
 	return timeline.Summarize(run, look), nil
 }
 
-// unchanged returns the time since the last change.
-func (s *statusing) unchanged(run *timeline.Run, look timeline.Look) time.Duration {
+// unchangedFor returns the time since the last change.
+func (s *statusCmd) unchangedFor(run *timeline.Run, look timeline.Look) time.Duration {
 	signs := []int64{look.LastSign.UnixNano(), run.Control.Beat, int64(len(run.Events))}
 	for i := range run.Nodes {
 		signs = append(signs, run.Nodes[i].Beat, int64(len(run.Nodes[i].States)))
 	}
-	if seen := fmt.Sprint(signs); seen != s.seen {
-		s.seen, s.at = seen, time.Now()
+	if seen := fmt.Sprint(signs); seen != s.lastSeen {
+		s.lastSeen, s.changedAt = seen, time.Now()
 	}
-	return time.Since(s.at)
+	return time.Since(s.changedAt)
 }
 
-// shower returns a function that shows a status, and remembers what it has shown.
-func (s *statusing) shower() func(timeline.Status) error {
-	out := s.files.Out
+// statusWriter returns a function that shows a status, and remembers what it has shown.
+func (s *statusCmd) statusWriter() func(timeline.Status) error {
+	out := s.streams.Out
 	style := timeline.Style{Colour: showsColour(out)}
 	last := make(map[string]bool)
 	drawn := 0
 	switch width, height := terminalSize(out); {
-	case s.json:
-		return s.jsonShower()
-	case !s.watch:
+	case s.asJSON:
+		return s.jsonStatusWriter()
+	case !s.keepWatching:
 		return func(status timeline.Status) error {
 			_, err := io.WriteString(out, status.Text(style))
 			return err
@@ -159,7 +159,7 @@ func (s *statusing) shower() func(timeline.Status) error {
 			if !status.Over() {
 				lines = lines[:min(len(lines), max(1, height-1))]
 			}
-			_, err := io.WriteString(out, redrawn(lines, drawn))
+			_, err := io.WriteString(out, redrawLines(lines, drawn))
 			drawn = len(lines)
 			return err
 		}
@@ -176,8 +176,8 @@ func (s *statusing) shower() func(timeline.Status) error {
 	}
 }
 
-// redrawn returns lines that overwrite those drawn before.
-func redrawn(lines []string, drawn int) string {
+// redrawLines returns lines that overwrite those drawn before.
+func redrawLines(lines []string, drawn int) string {
 	var b strings.Builder
 	if drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r", drawn)
@@ -189,19 +189,19 @@ func redrawn(lines []string, drawn int) string {
 	return b.String()
 }
 
-// jsonShower returns a function that writes JSON: one object, or one line for each change.
-func (s *statusing) jsonShower() func(timeline.Status) error {
+// jsonStatusWriter returns a function that writes JSON: one object, or one line for each change.
+func (s *statusCmd) jsonStatusWriter() func(timeline.Status) error {
 	var last []byte
 	return func(status timeline.Status) error {
-		if !s.watch {
-			return writeJSON(s.files.Out, status)
+		if !s.keepWatching {
+			return writeJSON(s.streams.Out, status)
 		}
 		still, err := json.Marshal(status.Still())
 		if err != nil || bytes.Equal(still, last) {
 			return err
 		}
 		last = still
-		return json.NewEncoder(s.files.Out).Encode(status)
+		return json.NewEncoder(s.streams.Out).Encode(status)
 	}
 }
 

@@ -24,40 +24,40 @@ import (
 func runDir(t testing.TB, size, late int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "logs", "4711.0")
-	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	began := time.Now().Add(-5 * time.Second)
 	header := func(rank int) signal.Header {
-		return signal.Header{Version: signal.Version, Nonce: "n0", Rank: rank, Host: fmt.Sprintf("node%04d", rank), At: began}
+		return signal.Header{Version: signal.FormatVersion, Nonce: "n0", Rank: rank, Host: fmt.Sprintf("node%04d", rank), WrittenAt: began}
 	}
-	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
+	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
 		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
-		Plan: &signal.Plan{Framework: "none", Steps: []string{"join", "check", "head", "workers", "driver"}, Need: size,
-			Deadlines: map[string]time.Duration{"join": 2 * time.Minute}},
+		Plan: &signal.JobPlan{Framework: "none", Phases: []string{"join", "check", "head", "workers", "driver"}, NodesNeeded: size,
+			PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute}},
 	})
-	put(t, dir, signal.Control, signal.NameHead, &signal.HeadRecord{Header: header(0)})
-	touch(t, dir, signal.Control, "0000.beat.000003")
+	put(t, dir, signal.ControlDir, signal.NameHead, &signal.HeadRecord{Header: header(0)})
+	touch(t, dir, signal.ControlDir, "0000.beat.000003")
 	events := []string{eventLine(began, "enter", `"phase":"join"`)}
 	for rank := range size {
 		if rank == late {
 			continue
 		}
-		put(t, dir, signal.Nodes, signal.NodeName(rank, size, signal.Joined), &signal.JoinedRecord{Header: header(rank)})
-		put(t, dir, signal.Nodes, signal.CheckedName(rank, size, 4), &signal.CheckedRecord{Header: header(rank)})
-		touch(t, dir, signal.Nodes, signal.NodeName(rank, size, signal.Up))
-		touch(t, dir, signal.Nodes, signal.NodeName(rank, size, "beat.000012"))
+		put(t, dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined), &signal.JoinedRecord{Header: header(rank)})
+		put(t, dir, signal.NodesDir, signal.CheckedName(rank, size, 4), &signal.CheckedRecord{Header: header(rank)})
+		touch(t, dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateServiceUp))
+		touch(t, dir, signal.NodesDir, signal.NodeName(rank, size, "beat.000012"))
 		if rank > 0 {
-			writeFile(t, filepath.Join(dir, signal.Events, signal.EventsName("daemon", rank, size)), eventLine(began, "enter", `"phase":"join"`))
+			writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", rank, size)), eventLine(began, "enter", `"phase":"join"`))
 		}
-		for i, state := range []string{signal.Joined, signal.Checked, signal.Up} {
+		for i, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateServiceUp} {
 			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(rank)*time.Microsecond)
 			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, rank)))
 		}
 	}
-	writeFile(t, filepath.Join(dir, signal.Events, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))
+	writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))
 	return dir
 }
 
@@ -86,7 +86,7 @@ func writeFile(t testing.TB, path, text string) {
 // quiet has nothing changed in the run directory for a while.
 func quiet(t testing.TB, dir string, since time.Duration) {
 	t.Helper()
-	for _, sub := range []string{signal.Control, signal.Nodes} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		if err := os.Chtimes(filepath.Join(dir, sub), time.Now(), time.Now().Add(-since)); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func quiet(t testing.TB, dir string, since time.Duration) {
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
-	result := &signal.Result{Header: signal.Header{Version: signal.Version, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Word: "driver", Why: "the driver has ended", Course: signal.Course{Took: time.Second}}
+	result := &signal.Result{Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: signal.RunTimings{Duration: time.Second}}
 	put(t, dir, "", ".result", result)
 	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
 		t.Fatal(err)
@@ -106,15 +106,15 @@ func ends(t testing.TB, dir string, code int) {
 func TestStatusCommand(t *testing.T) {
 	late := runDir(t, 4, 2)
 	up := runDir(t, 4, -1)
-	touch(t, up, signal.Control, signal.NameGo)
+	touch(t, up, signal.ControlDir, signal.NameGateOpen)
 	silent := runDir(t, 4, -1)
-	touch(t, silent, signal.Control, signal.NameGo)
+	touch(t, silent, signal.ControlDir, signal.NameGateOpen)
 	quiet(t, silent, time.Hour)
 	resting := runDir(t, 4, -1)
-	touch(t, resting, signal.Control, signal.NameGo)
-	put(t, resting, signal.Control, signal.NameJob, &signal.Job{
-		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 4,
-		Plan: &signal.Plan{Framework: "none", Steps: []string{"join", "driver"}, Need: 4, Rest: 4 * time.Minute},
+	touch(t, resting, signal.ControlDir, signal.NameGateOpen)
+	put(t, resting, signal.ControlDir, signal.NameJob, &signal.JobRecord{
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 4,
+		Plan: &signal.JobPlan{Framework: "none", Phases: []string{"join", "driver"}, NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
 	})
 	quiet(t, resting, 4*time.Minute)
 	well, failed := runDir(t, 2, -1), runDir(t, 2, -1)
@@ -173,7 +173,7 @@ func TestStatusWatch(t *testing.T) {
 	defer func() { _ = out.Close() }()
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), config.Files{In: os.Stdin, Out: out, Err: os.Stderr})
+		code <- runMain([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), config.Streams{In: os.Stdin, Out: out, Err: os.Stderr})
 	}()
 	shows := func(what string) {
 		t.Helper()
@@ -184,8 +184,8 @@ func TestStatusWatch(t *testing.T) {
 		}
 	}
 	shows("1/2 ready")
-	touch(t, dir, signal.Control, "0000.beat.000004") // is no news
-	put(t, dir, signal.Nodes, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: 1, Host: "node0001", At: time.Now()}})
+	touch(t, dir, signal.ControlDir, "0000.beat.000004") // is no news
+	put(t, dir, signal.NodesDir, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("rank 1  node0001  check")
 	ends(t, dir, 7)
 	shows("code 7")
@@ -207,16 +207,16 @@ func TestStatusEndsBySignal(t *testing.T) {
 	defer func() { _ = out.Close() }()
 	signals := make(chan os.Signal, 1)
 	signals <- syscall.SIGINT
-	if got := run([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, config.Files{In: os.Stdin, Out: out, Err: out}); got != 130 {
+	if got := runMain([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, config.Streams{In: os.Stdin, Out: out, Err: out}); got != 130 {
 		t.Errorf("it ended with %d:\n%s", got, content(t, out.Name()))
 	}
 }
 
 func TestRedrawn(t *testing.T) {
-	if got := redrawn([]string{"a", "b"}, 0); got != "a\x1b[K\nb\x1b[K\n\x1b[J" {
+	if got := redrawLines([]string{"a", "b"}, 0); got != "a\x1b[K\nb\x1b[K\n\x1b[J" {
 		t.Errorf("at first it is drawn as %q", got)
 	}
-	if got := redrawn([]string{"a"}, 2); got != "\x1b[2A\ra\x1b[K\n\x1b[J" {
+	if got := redrawLines([]string{"a"}, 2); got != "\x1b[2A\ra\x1b[K\n\x1b[J" {
 		t.Errorf("then it is drawn as %q", got)
 	}
 }
@@ -240,9 +240,9 @@ func TestFlagsFirst(t *testing.T) {
 
 // BenchmarkStatus is one look at a run of 4096 nodes, of which one is late.
 func BenchmarkStatus(b *testing.B) {
-	s := &statusing{path: runDir(b, 4096, 17)}
+	s := &statusCmd{runPath: runDir(b, 4096, 17)}
 	for b.Loop() {
-		status, err := s.look(b.Context())
+		status, err := s.readStatus(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

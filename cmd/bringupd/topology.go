@@ -14,60 +14,60 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// surveying is one execution of bringupd topology.
-type surveying struct {
+// topologyCmd is one execution of bringupd topology.
+type topologyCmd struct {
 	*invocation
-	json    bool
-	library string // NVML; empty: found by the linker
-	perNode string // empty: one per GPU or, without GPUs, one per NUMA node
-	kinds   binding.Kinds
+	asJSON       bool
+	nvmlPath     string // NVML; empty: found by the linker
+	ranksPerNode string // empty: one per GPU or, without GPUs, one per NUMA node
+	resources    binding.ResourceKinds
 }
 
 func (inv *invocation) topologyCommand() *cli.Command {
-	s := &surveying{invocation: inv, kinds: binding.All()}
-	return inv.command(cli.Command{
+	s := &topologyCmd{invocation: inv, resources: binding.AllKinds()}
+	return inv.completeCommand(cli.Command{
 		Name: "topology", Usage: "print what this node has, and which rank would get what of it",
 		UsageText: "bringupd topology [flags]\nsrun --nodes=1 --ntasks=1 bringupd topology --ranks-per-node=gpu",
 		Description: "It shows what this process may use: in a job, that is the job's part of the node. " +
 			"Nothing is bound by it. See also: bringupd check --bind, which tells a rank whether it is where it should be.",
-	}, s.settings(), func([]string) error {
-		_, err := s.leaving(nil, s.survey)
+	}, s.newSettings(), func([]string) error {
+		_, err := s.runAbandonable(nil, s.printTopology)
 		return err
 	})
 }
 
-func (s *surveying) settings() setting.List {
-	perNode := ranksPerNode(&s.perNode, "how many ranks this node is to have: a number, or one for each gpu, numa (NUMA node) or core (default: gpu where there are GPUs, or else numa)")
-	bind := kinds(&s.kinds, "what they are to be bound to")
+func (s *topologyCmd) newSettings() setting.List {
+	perNode := ranksPerNodeSetting(&s.ranksPerNode, "how many ranks this node is to have: a number, or one for each gpu, numa (NUMA node) or core (default: gpu where there are GPUs, or else numa)")
+	bind := bindSetting(&s.resources, "what they are to be bound to")
 	return slices.Concat(
-		setting.Under("The ranks", perNode, bind),
-		setting.Under("The GPUs", nvml(&s.library)),
-		setting.Under(resultFlags, setting.Yes("json", &s.json, "print it as JSON, for programs").Not(setting.ByVariable)),
+		setting.AssignCategory("The ranks", perNode, bind),
+		setting.AssignCategory("The GPUs", nvmlSetting(&s.nvmlPath)),
+		setting.AssignCategory(resultHeading, setting.NewSwitch("json", &s.asJSON, "print it as JSON, for programs").ExcludeSources(setting.SourceVariable)),
 	)
 }
 
-// survey inspects the node and prints the result.
-func (s *surveying) survey(ctx context.Context) error {
-	gpus, noGPUs, err := gpu.Child{Library: s.library}.Locate(ctx)
+// printTopology inspects the node and prints the result.
+func (s *topologyCmd) printTopology(ctx context.Context) error {
+	gpus, noGPUs, err := gpu.Child{Library: s.nvmlPath}.ProbeTopology(ctx)
 	if err != nil {
 		return err
 	}
-	node, err := binding.Discover("/", gpus, os.LookupEnv)
+	node, err := binding.DiscoverNode("/", gpus, os.LookupEnv)
 	if err != nil {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	l, err := ranks.LayOut(node, s.perNode, s.kinds)
+	l, err := ranks.PlanLayout(node, s.ranksPerNode, s.resources)
 	if err != nil {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	l.Host, l.NoGPUs = host, noGPUs
-	if s.json {
-		return writeJSON(s.files.Out, l)
+	if s.asJSON {
+		return writeJSON(s.streams.Out, l)
 	}
-	_, err = io.WriteString(s.files.Out, l.Text())
+	_, err = io.WriteString(s.streams.Out, l.FormatText())
 	return err
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// usage returns an error of the command line or of the configuration.
-func usage(format string, args ...any) error { return setting.Usagef(format, args...) }
+// usageErrorf returns an error of the command line or of the configuration.
+func usageErrorf(format string, args ...any) error { return setting.UsageErrorf(format, args...) }
 
-// noPositional returns an error if there are arguments before "--" that are not flags.
-func noPositional(c *cli.Context) error {
+// rejectPositional returns an error if there are arguments before "--" that are not flags.
+func rejectPositional(c *cli.Context) error {
 	first := c.Args().First()
 	switch {
 	case first == "":
 		return nil
 	case c.App.Command(first) != nil:
-		return usage("cannot take %q there: a subcommand comes first, as in: bringupd %s [flags]", first, first)
+		return usageErrorf("cannot take %q there: a subcommand comes first, as in: bringupd %s [flags]", first, first)
 	}
-	return usage("cannot take %q: put the driver and its arguments behind --, as in: bringupd [flags] -- %s%s",
-		first, first, setting.Suggestion("subcommand ", first, commandNames(c.App)))
+	return usageErrorf("cannot take %q: put the driver and its arguments behind --, as in: bringupd [flags] -- %s%s",
+		first, first, setting.SuggestNearest("subcommand ", first, commandNames(c.App)))
 }

@@ -12,19 +12,19 @@ import (
 
 // The constructors below return settings whose values only this program has.
 
-// loopback accepts an address that only this machine can reach.
-func loopback(name string, to *string, usage string) *setting.Setting {
-	return setting.Valued(name, "ADDRESS:PORT", to, func(value string) (string, error) {
+// loopbackSetting accepts an address that only this machine can reach.
+func loopbackSetting(name string, to *string, usage string) *setting.Setting {
+	return setting.NewValue(name, "ADDRESS:PORT", to, func(value string) (string, error) {
 		if value == "" {
 			return "", nil
 		}
-		return value, metrics.Loopback(value)
-	}, setting.Itself, usage)
+		return value, metrics.CheckLoopback(value)
+	}, setting.ShowUnchanged, usage)
 }
 
-// probe accepts a probe. An empty string means none.
-func probe(name string, to **health.Probe, usage string) *setting.Setting {
-	return setting.Valued(name, "PROBE", to, func(value string) (*health.Probe, error) {
+// probeSetting accepts a probe. An empty string means none.
+func probeSetting(name string, to **health.Probe, usage string) *setting.Setting {
+	return setting.NewValue(name, "PROBE", to, func(value string) (*health.Probe, error) {
 		if value == "" {
 			return nil, nil
 		}
@@ -38,26 +38,27 @@ func probe(name string, to **health.Probe, usage string) *setting.Setting {
 	}, usage)
 }
 
-// require accepts the number of sandboxes that the gate needs.
-func require(name string, to *gate.Require, usage string) *setting.Setting {
-	s := setting.Valued(name, "WHICH", to, gate.ParseRequire, func(r gate.Require) any { return r.String() }, usage)
-	s.Accepted = []string{"all", "any", "head"}
+// quorumSetting accepts the number of sandboxes that the gate needs.
+func quorumSetting(name string, to *gate.SandboxQuorum, usage string) *setting.Setting {
+	s := setting.NewValue(name, "WHICH", to, gate.ParseSandboxQuorum, func(r gate.SandboxQuorum) any { return r.String() }, usage)
+	s.AcceptedWords = []string{"all", "any", "head"}
 	return s
 }
 
-// runName accepts a valid name of a run. An empty string means that the launcher provides it.
-func runName(name string, to *string, usage string) *setting.Setting {
-	return setting.Valued(name, "NAME", to, func(value string) (string, error) {
+// runNameSetting accepts a valid name of a run. An empty string means that the launcher provides
+// it.
+func runNameSetting(name string, to *string, usage string) *setting.Setting {
+	return setting.NewValue(name, "NAME", to, func(value string) (string, error) {
 		if value == "" {
 			return "", nil
 		}
 		return value, roles.CheckRunName(value)
-	}, setting.Itself, usage)
+	}, setting.ShowUnchanged, usage)
 }
 
-// bounds accepts a number of nodes, or a minimum and a maximum.
-func bounds(name string, to *team.Bounds, usage string) *setting.Setting {
-	return setting.Valued(name, "MIN[:MAX]", to, team.ParseBounds, func(b team.Bounds) any {
+// nodeRangeSetting accepts a number of nodes, or a minimum and a maximum.
+func nodeRangeSetting(name string, to *team.NodeRange, usage string) *setting.Setting {
+	return setting.NewValue(name, "MIN[:MAX]", to, team.ParseNodeRange, func(b team.NodeRange) any {
 		if b.Min == 0 {
 			return nil
 		}
@@ -65,7 +66,7 @@ func bounds(name string, to *team.Bounds, usage string) *setting.Setting {
 	}, usage)
 }
 
-// keeping accepts the selection of old runs that are kept.
-func keeping(to *prune.Keep, usage string) *setting.Setting {
-	return setting.Valued("keep", "N|TIME", to, prune.ParseKeep, func(k prune.Keep) any { return k.String() }, usage)
+// keepSetting accepts the selection of old runs that are kept.
+func keepSetting(to *prune.KeepPolicy, usage string) *setting.Setting {
+	return setting.NewValue("keep", "N|TIME", to, prune.ParseKeepPolicy, func(k prune.KeepPolicy) any { return k.String() }, usage)
 }

@@ -11,27 +11,27 @@ import (
 // FuzzSetting gives one of all  setting.List a value, and what it shows once more.
 func FuzzSetting(f *testing.F) {
 	give := func(name, value string) (shown any, err error) {
-		s := newOptions().settings().Find(name)
-		s.Offer(setting.ByFlag, "", value)
-		err = s.Settle()
-		return s.Show(), err
+		s := newOptions().daemonSettings().FindSetting(name)
+		s.OfferValues(setting.SourceFlag, "", value)
+		err = s.ApplyValues()
+		return s.CurrentValue(), err
 	}
-	for _, s := range newOptions().settings() {
+	for _, s := range newOptions().daemonSettings() {
 		f.Add(s.Name, "")
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
-		s := newOptions().settings().Find(name)
+		s := newOptions().daemonSettings().FindSetting(name)
 		if s == nil {
 			return
 		}
 		shown, err := give(name, value)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+setting.OneLine(value)+": ") || strings.Contains(err.Error(), "\n") {
+			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+setting.EscapeLineEnds(value)+": ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v", err)
 			}
 			return
 		}
-		if s.Repeats {
+		if s.IsRepeatable {
 			return
 		}
 		again, err := give(name, fmt.Sprint(shown))

@@ -15,8 +15,8 @@ import (
 // stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3", and so is commit.
 var stamped, commit string
 
-// version returns the stamped version of a release, or the commit from which it was built.
-func version() string {
+// programVersion returns the stamped version of a release, or the commit from which it was built.
+func programVersion() string {
 	if stamped != "" {
 		return stamped
 	}
@@ -39,8 +39,8 @@ func version() string {
 	return text
 }
 
-// build describes how this program was built, as "bringupd version --json" prints it.
-type build struct {
+// buildReport describes how this program was built, as "bringupd version --json" prints it.
+type buildReport struct {
 	Module  string `json:"module"`
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"` // empty if it was built without a checkout
@@ -54,10 +54,10 @@ type build struct {
 	NVML string `json:"nvml"`
 }
 
-// buildOf reads the build information that the linker has recorded.
-func buildOf(info *debug.BuildInfo) build {
-	b := build{
-		Module: info.Main.Path, Version: version(), Commit: commit, Dirty: strings.HasSuffix(stamped, "-dirty"),
+// newBuildReport reads the build information that the linker has recorded.
+func newBuildReport(info *debug.BuildInfo) buildReport {
+	b := buildReport{
+		Module: info.Main.Path, Version: programVersion(), Commit: commit, Dirty: strings.HasSuffix(stamped, "-dirty"),
 		Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH,
 	}
 	for _, s := range info.Settings {
@@ -82,18 +82,18 @@ func buildOf(info *debug.BuildInfo) build {
 
 func (inv *invocation) versionCommand() *cli.Command {
 	asJSON := false
-	own := setting.Under(resultFlags, setting.Yes("json", &asJSON, "print it as JSON, with how it was built").Not(setting.ByVariable))
-	return inv.command(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
+	own := setting.AssignCategory(resultHeading, setting.NewSwitch("json", &asJSON, "print it as JSON, with how it was built").ExcludeSources(setting.SourceVariable))
+	return inv.completeCommand(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
 		if !asJSON {
-			_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
+			_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())
 			return err
 		}
 		info, ok := debug.ReadBuildInfo()
 		if !ok {
 			return fmt.Errorf("cannot tell how this program was built: its linker has left nothing of it")
 		}
-		encoder := json.NewEncoder(inv.files.Out)
+		encoder := json.NewEncoder(inv.streams.Out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(buildOf(info))
+		return encoder.Encode(newBuildReport(info))
 	})
 }

@@ -16,146 +16,146 @@ import (
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
-// aRun explains how a run can be named.
-const aRun = "RUN is a run's directory or its name in the log directory; without it, a command that a job runs means the run of that job."
+// runArgHelp explains how a run can be named.
+const runArgHelp = "RUN is a run's directory or its name in the log directory; without it, a command that a job runs means the run of that job."
 
-// whichRun selects the run of a subcommand.
-type whichRun struct {
-	logDir string
-	given  *setting.Setting
+// runSelector selects the run of a subcommand.
+type runSelector struct {
+	logDir        string
+	logDirSetting *setting.Setting
 }
 
-// setting returns the setting --log-dir.
-func (w *whichRun) setting() *setting.Setting {
-	w.given = setting.Text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").Not(setting.ByFile)
-	return w.given
+// newLogDirSetting returns the setting --log-dir.
+func (w *runSelector) newLogDirSetting() *setting.Setting {
+	w.logDirSetting = setting.NewText("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").ExcludeSources(setting.SourceFile)
+	return w.logDirSetting
 }
 
-// find returns the selected run directory: that of the named run (by its directory, its log
+// findRun returns the selected run directory: that of the named run (by its directory, its log
 // directory or its name), or the run of which this program is part, or the newest one in the log
 // directory.
-func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
+func (w *runSelector) findRun(ctx context.Context, args []string) (string, error) {
 	if len(args) > 1 {
-		return "", usage("cannot use %d runs: give one run directory, or a log directory whose newest run is meant", len(args))
+		return "", usageErrorf("cannot use %d runs: give one run directory, or a log directory whose newest run is meant", len(args))
 	}
 	arg, logDir := strings.Join(args, ""), w.logDir
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own != "" {
-		if arg == "" && w.given.Source != setting.ByFlag {
+		if arg == "" && w.logDirSetting.Source != setting.SourceFlag {
 			arg = own
 		}
 		if logDir == "" {
 			logDir = filepath.Dir(own)
 		}
 	}
-	logDir, err := logsIn(logDir)
+	logDir, err := resolveLogDir(logDir)
 	if err != nil {
 		return "", err
 	}
 	return timeline.Resolve(ctx, arg, logDir)
 }
 
-// openRun is a run directory that was opened from outside the job.
-type openRun struct {
+// openedRun is a run directory that was opened from outside the job.
+type openedRun struct {
 	*signal.Dir
-	job   signal.Job
-	ended bool
+	jobRecord signal.JobRecord
+	hasEnded  bool
 }
 
-// open opens the selected run. It can refuse a run that has ended.
-func (w *whichRun) open(ctx context.Context, args []string, refuseEnded bool) (run openRun, err error) {
-	path, err := w.find(ctx, args)
+// openSelected opens the selected run. It can refuse a run that has ended.
+func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnded bool) (run openedRun, err error) {
+	path, err := w.findRun(ctx, args)
 	if err != nil {
-		return run, wrongRun(err)
+		return run, runArgError(err)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return run, err
 	}
-	if run.Dir, run.job, err = signal.OpenExisting(ctx, path, host); err == nil {
-		run.ended, err = run.Ended(ctx)
+	if run.Dir, run.jobRecord, err = signal.OpenExisting(ctx, path, host); err == nil {
+		run.hasEnded, err = run.HasEnded(ctx)
 	}
 	if err != nil {
-		return run, wrongRun(err)
+		return run, runArgError(err)
 	}
-	if run.ended && refuseEnded {
-		err = usage("cannot use run %s: it has ended (%s)", run.Name(), run.Path())
+	if run.hasEnded && refuseEnded {
+		err = usageErrorf("cannot use run %s: it has ended (%s)", run.Name(), run.Path())
 	}
 	return run, err
 }
 
 // openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
 // single argument that is not a node index is a run if that exists, and otherwise a host.
-func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool) (who string, run openRun, err error) {
+func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (who string, run openedRun, err error) {
 	switch {
 	case len(args) > 2:
-		return "", run, usage("cannot use %d arguments: give a node, and one run directory or a log directory whose newest run is meant", len(args))
-	case len(args) == 2 || len(args) == 1 && isNode(args[0]):
+		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or a log directory whose newest run is meant", len(args))
+	case len(args) == 2 || len(args) == 1 && isNodeArg(args[0]):
 		who, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
-		if _, err := w.find(ctx, args); err == nil {
+		if _, err := w.findRun(ctx, args); err == nil {
 			break
 		}
-		if _, err := w.find(ctx, nil); err == nil {
+		if _, err := w.findRun(ctx, nil); err == nil {
 			who, args = args[0], nil
 		}
 	}
-	run, err = w.open(ctx, args, refuseEnded)
+	run, err = w.openSelected(ctx, args, refuseEnded)
 	return who, run, err
 }
 
 // openFile opens the run that is selected by the arguments of a subcommand for a node, one of its
 // files, and a run. An argument after the node is a run if that exists, and otherwise a file, which
 // contains no slash.
-func (w *whichRun) openFile(ctx context.Context, args []string) (node, file string, run openRun, err error) {
+func (w *runSelector) openFile(ctx context.Context, args []string) (node, file string, run openedRun, err error) {
 	isFile := len(args) == 3
 	if len(args) == 2 && !strings.Contains(args[1], "/") {
-		_, err := w.find(ctx, args[1:])
+		_, err := w.findRun(ctx, args[1:])
 		isFile = err != nil
 	}
 	if !isFile {
 		node, run, err = w.openNode(ctx, args, false)
 		return node, "", run, err
 	}
-	run, err = w.open(ctx, args[2:], false)
+	run, err = w.openSelected(ctx, args[2:], false)
 	return args[0], args[1], run, err
 }
 
-// isNode reports whether an argument cannot be a run.
-func isNode(arg string) bool {
+// isNodeArg reports whether an argument cannot be a run.
+func isNodeArg(arg string) bool {
 	_, err := strconv.Atoi(arg)
-	return err == nil || logs.IsWord(arg)
+	return err == nil || logs.IsKindWord(arg)
 }
 
-// node returns the index and the host of a node that is given by either. The host is empty if the
-// node has not joined.
-func (run openRun) node(ctx context.Context, name string) (int, string, error) {
-	hosts, err := run.Reader().Hosts(ctx, run.job.Size)
+// findNode returns the index and the host of a node that is given by either. The host is empty if
+// the node has not joined.
+func (run openedRun) findNode(ctx context.Context, name string) (int, string, error) {
+	hosts, err := run.NewReader().NodeHosts(ctx, run.jobRecord.Size)
 	if err != nil {
 		return 0, "", err
 	}
-	rank, err := roles.RankNamed(name, run.job.Size, func(rank int) string { return hosts[rank] })
+	rank, err := roles.FindNode(name, run.jobRecord.Size, func(rank int) string { return hosts[rank] })
 	if err != nil {
-		return 0, "", usage("cannot use run %s: %v", run.Name(), err)
+		return 0, "", usageErrorf("cannot use run %s: %v", run.Name(), err)
 	}
 	return rank, hosts[rank], nil
 }
 
-// stopTimeout is the timeout of requests to the shared file system for which a user waits.
-const stopTimeout = 30 * time.Second
+// requestTimeout is the timeout of requests to the shared file system for which a user waits.
+const requestTimeout = 30 * time.Second
 
-var errStopTimeout = errors.New("the time for it is over")
+var errRequestTimeout = errors.New("the time for it is over")
 
-// inTime returns a context with that timeout.
-func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
+// withRequestTimeout returns a context with that timeout.
+func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 }
 
-// wrongRun reports an error of the argument, unless the file system has failed.
-func wrongRun(err error) error {
+// runArgError reports an error of the argument, unless the file system has failed.
+func runArgError(err error) error {
 	var directory *signal.DirError
 	var stall *signal.StallError
 	if errors.As(err, &directory) || errors.As(err, &stall) {
 		return err
 	}
-	return usage("%v", err)
+	return usageErrorf("%v", err)
 }

@@ -21,8 +21,8 @@ func endedRun(t *testing.T, job string) string {
 	if err := os.Rename(made, dir); err != nil {
 		t.Fatal(err)
 	}
-	touch(t, dir, signal.Control, signal.NameDrain)
-	writeFile(t, filepath.Join(dir, signal.Logs, "driver.log"), "driven in "+dir+"\n")
+	touch(t, dir, signal.ControlDir, signal.NameOrderlyEnd)
+	writeFile(t, filepath.Join(dir, signal.LogsDir, "driver.log"), "driven in "+dir+"\n")
 	ends(t, dir, 0)
 	return dir
 }
@@ -76,8 +76,8 @@ func TestNodeOrRun(t *testing.T) {
 	}
 	dir := endedRun(t, "4711.0")
 	for rank, host := range []string{"n0", "0"} {
-		put(t, dir, signal.Nodes, signal.NodeName(rank, 2, signal.Joined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: rank, Host: host}})
-		writeFile(t, filepath.Join(dir, signal.Logs, signal.LogName("worker", rank, 2)), "worker "+host+"\n")
+		put(t, dir, signal.NodesDir, signal.NodeName(rank, 2, signal.StateJoined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: rank, Host: host}})
+		writeFile(t, filepath.Join(dir, signal.LogsDir, signal.LogName("worker", rank, 2)), "worker "+host+"\n")
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
 	for _, tc := range []struct {

@@ -22,159 +22,159 @@ import (
 )
 
 const (
-	// whyTime is how long the command waits for nodes, and whyStacksTime if they read stacks, which
-	// takes at most half a minute.
-	whyTime       = 12 * time.Second
-	whyStacksTime = 45 * time.Second
-	// whySample is the time during which a node measures processor use.
-	whySample = time.Second
-	// whyNode is the subcommand that nodes run.
-	whyNode = "why-node"
+	// whyTimeout is how long the command waits for nodes, and whyStacksTimeout if they read stacks,
+	// which takes at most half a minute.
+	whyTimeout       = 12 * time.Second
+	whyStacksTimeout = 45 * time.Second
+	// whySampleTime is the time during which a node measures processor use.
+	whySampleTime = time.Second
+	// whyNodeCommandName is the subcommand that nodes run.
+	whyNodeCommandName = "why-node"
 )
 
-var errWhyLate = errors.New("it has not answered in time")
+var errWhyTimeout = errors.New("it has not answered in time")
 
-// asking is one execution of bringupd why.
-type asking struct {
+// whyCmd is one execution of bringupd why.
+type whyCmd struct {
 	*invocation
-	which        whichRun
-	nodes        []string
-	stacks, json bool
+	selector           runSelector
+	nodeNames          []string
+	readStacks, asJSON bool
 }
 
 func (inv *invocation) whyCommand() *cli.Command {
-	a := &asking{invocation: inv}
+	a := &whyCmd{invocation: inv}
 	own := setting.List{
-		a.which.setting(),
-		setting.Words("node", "NODE", &a.nodes, "only this one, a rank or a host; may be repeated").Not(setting.ByVariable),
-		setting.Yes("stacks", &a.stacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").Not(setting.ByVariable),
-		setting.Yes("json", &a.json, "print it as JSON, for programs").Not(setting.ByVariable),
+		a.selector.newLogDirSetting(),
+		setting.NewWordList("node", "NODE", &a.nodeNames, "only this one, a rank or a host; may be repeated").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("stacks", &a.readStacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("json", &a.asJSON, "print it as JSON, for programs").ExcludeSources(setting.SourceVariable),
 	}
-	return inv.command(cli.Command{
+	return inv.completeCommand(cli.Command{
 		Name: "why", Usage: "show what the driver, the ranks and the services of a running job are doing, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
-		Description: aRun + " Those who do the same are shown together, and the fewest first: they are mostly whom all others wait for. " +
+		Description: runArgHelp + " Those who do the same are shown together, and the fewest first: they are mostly whom all others wait for. " +
 			"Exits with 0; 76 if a node does not answer, or the head, which passes the question on, does not.",
-	}, setting.Under(resultFlags, own...), a.do)
+	}, setting.AssignCategory(resultHeading, own...), a.runWhy)
 }
 
-func (a *asking) do(args []string) error {
-	return a.heeding(func(ctx context.Context, again <-chan struct{}) error {
-		opening, cancel := inTime(ctx)
+func (a *whyCmd) runWhy(args []string) error {
+	return a.withSignals(func(ctx context.Context, again <-chan struct{}) error {
+		opening, cancel := withRequestTimeout(ctx)
 		defer cancel()
-		run, err := a.which.open(opening, args, true)
+		run, err := a.selector.openSelected(opening, args, true)
 		if err != nil {
 			return err
 		}
-		return a.ask(ctx, run, again)
+		return a.collectSnapshots(ctx, run, again)
 	})
 }
 
-// ask makes all nodes inspect their processes, and prints the result.
-func (a *asking) ask(ctx context.Context, run openRun, again <-chan struct{}) error {
-	order := request.Order{Argv: []string{whyNode}, Own: true, Nodes: a.nodes}
-	if len(a.nodes) == 0 {
-		order.Nodes = []string{request.OnAll}
+// collectSnapshots makes all nodes inspect their processes, and prints the result.
+func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-chan struct{}) error {
+	order := request.ExecRequest{Argv: []string{whyNodeCommandName}, OwnProgram: true, Nodes: a.nodeNames}
+	if len(a.nodeNames) == 0 {
+		order.Nodes = []string{request.AllNodes}
 	}
-	limit := whyTime
-	if a.stacks {
-		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTime
+	limit := whyTimeout
+	if a.readStacks {
+		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTimeout
 	}
-	told, times := make(map[int]*bytes.Buffer), request.Times{Taken: 10 * time.Second, Over: 2 * time.Second, Stop: 2 * time.Second, Beat: time.Second}
-	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyLate)
+	told, times := make(map[int]*bytes.Buffer), request.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
+	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	caller := request.New(run.Dir, run.job, order, lifeline.TCP{}, times, io.Discard, io.Discard).PerNode(func(node int) io.Writer {
+	caller := request.New(run.Dir, run.jobRecord, order, lifeline.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
 		told[node] = new(bytes.Buffer)
 		return told[node]
 	})
-	answers, err := caller.Do(waiting, again)
+	answers, err := caller.Execute(waiting, again)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, request.ErrRefused):
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	case len(answers) == 0:
-		a.code = health.OutcomeOf(health.PeerLost).Code
-		a.say("cannot ask run %s: %v; the daemon of the head may be stopped, or hang, or be older than this program: see bringupd status", run.Name(), err)
+		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
+		a.printMessage("cannot ask run %s: %v; the daemon of the head may be stopped, or hang, or be older than this program: see bringupd status", run.Name(), err)
 		return nil
 	}
-	return a.show(pictureOf(run.Name(), answers, told, err))
+	return a.showSnapshot(newRunSnapshot(run.Name(), answers, told, err))
 }
 
-func (a *asking) show(picture why.Picture) error {
-	if len(picture.Silent) > 0 {
-		a.code = health.OutcomeOf(health.PeerLost).Code
+func (a *whyCmd) showSnapshot(picture why.RunSnapshot) error {
+	if len(picture.Unreachable) > 0 {
+		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
-	if a.json {
-		return writeJSON(a.files.Out, picture)
+	if a.asJSON {
+		return writeJSON(a.streams.Out, picture)
 	}
-	_, err := io.WriteString(a.files.Out, picture.Text())
+	_, err := io.WriteString(a.streams.Out, picture.FormatText())
 	return err
 }
 
-// pictureOf combines the answers of the nodes, and lists those without an answer.
-func pictureOf(run string, answers []request.Answer, told map[int]*bytes.Buffer, missing error) why.Picture {
-	var seen []why.Seen
-	var silent []why.Silent
+// newRunSnapshot combines the answers of the nodes, and lists those without an answer.
+func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*bytes.Buffer, missing error) why.RunSnapshot {
+	var seen []why.ChildReport
+	var silent []why.UnreachableNode
 	for _, node := range answers {
 		switch {
 		case !node.Answered:
-			silent = append(silent, why.Silent{Node: node.Rank, Host: node.Host, Why: fmt.Sprint(missing)})
+			silent = append(silent, why.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: fmt.Sprint(missing)})
 		case node.Exit.Code != 0:
-			silent = append(silent, why.Silent{Node: node.Rank, Host: node.Host, Why: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
+			silent = append(silent, why.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
 		}
 		for line := range bytes.Lines(told[node.Rank].Bytes()) {
-			var one why.Seen
+			var one why.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
 				one.Node, one.Host = node.Rank, node.Host
 				seen = append(seen, one)
 			}
 		}
 	}
-	return why.NewPicture(run, len(answers), seen, silent)
+	return why.NewRunSnapshot(run, len(answers), seen, silent)
 }
 
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks bool
-	all := setting.List{setting.Yes("stacks", &stacks, "read stacks, too").Not(setting.ByVariable)}
-	return inv.command(cli.Command{
-		Name: whyNode, Usage: "print what the children of this node's daemon are doing, as JSON lines",
+	all := setting.List{setting.NewSwitch("stacks", &stacks, "read stacks, too").ExcludeSources(setting.SourceVariable)}
+	return inv.completeCommand(cli.Command{
+		Name: whyNodeCommandName, Usage: "print what the children of this node's daemon are doing, as JSON lines",
 		UsageText: "bringupd why-node [--stacks]",
 		Hidden:    true,
 	}, all, func([]string) error {
-		return inv.heeding(func(ctx context.Context, _ <-chan struct{}) error { return inv.lookAtNode(ctx, stacks) })
+		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return inv.inspectNode(ctx, stacks) })
 	})
 }
 
-// lookAtNode inspects the node of the daemon that has started this process.
-func (inv *invocation) lookAtNode(ctx context.Context, stacks bool) error {
-	value, told := os.LookupEnv(why.Variable)
+// inspectNode inspects the node of the daemon that has started this process.
+func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
+	value, told := os.LookupEnv(why.ChildrenVariable)
 	if !told {
-		return usage("cannot look at a node: no daemon has started this; bringupd why asks all of them")
+		return usageErrorf("cannot look at a node: no daemon has started this; bringupd why asks all of them")
 	}
-	children, err := why.Described(value)
-	out := json.NewEncoder(inv.files.Out)
-	why.Node{Children: children, Waits: waitsHere, Stacks: stacks, For: whySample}.Look(ctx, func(seen why.Seen) {
+	children, err := why.ParseChildren(value)
+	out := json.NewEncoder(inv.streams.Out)
+	why.NodeInspection{Children: children, ListWaits: localWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen why.ChildReport) {
 		err = cmp.Or(err, out.Encode(seen))
 	})
 	return err
 }
 
-// waitsHere returns the rendezvous operations for which the ranks of this node wait. It returns
+// localWaits returns the rendezvous operations for which the ranks of this node wait. It returns
 // none if there is no rendezvous.
-func waitsHere(ctx context.Context) (waits []why.Wait, err error) {
+func localWaits(ctx context.Context) (waits []why.Wait, err error) {
 	meeting, err := client.Dial(ctx)
-	if errors.Is(err, client.ErrNoMeeting) {
+	if errors.Is(err, client.ErrNoSocket) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer meeting.Close()
-	known, err := meeting.Waits(ctx)
+	known, err := meeting.PendingWaits(ctx)
 	for _, wait := range known {
-		waits = append(waits, why.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.SinceS, Missing: wait.Missing})
+		waits = append(waits, why.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.WaitedSeconds, Missing: wait.Missing})
 	}
 	return waits, err
 }

@@ -9,34 +9,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Account has all data for the final message and the advice.
-type Account struct {
+// Summary has all data for the final message and the advice.
+type Summary struct {
 	*signal.Result
-	ID     roles.Identity // identity of the reporting node
-	Path   string         // path of the run directory; empty if there is none
-	LogDir string
-	Driver string // first word of its command line; empty if there is no driver
-	World  bool   // the driver runs as ranks, each of which has a log
-	// Names has the host of each node, if the launcher or the result provides it.
-	Names []string
+	ID       roles.Identity // identity of the reporting node
+	RunDir   string         // path of the run directory; empty if there is none
+	LogDir   string
+	Driver   string // first word of its command line; empty if there is no driver
+	HasRanks bool   // the driver runs as ranks, each of which has a log
+	// HostNames has the host of each node, if the launcher or the result provides it.
+	HostNames []string
 	// Consequences are all failures except the cause. The result may not have room for all.
-	Consequences []signal.FailedRecord
-	Left         []string         // processes on this node that could not be ended
-	Bounds       map[string]Bound // phases with adjustable timeouts
-	DriverGrace  time.Duration
+	Consequences  []signal.FailureRecord
+	LeftProcesses []string                // processes on this node that could not be ended
+	PhaseTimeouts map[string]PhaseTimeout // phases with adjustable timeouts
+	DriverGrace   time.Duration
 	// DriverEnd describes how this node's driver ended, and DriverSilent reports that it printed
 	// nothing.
-	DriverEnd    signal.ChildEnd
+	DriverEnd    signal.ChildExit
 	DriverSilent bool
-	// OwnLogs is the name of the logs that the framework's services write themselves. It is empty if
-	// they write none.
-	OwnLogs string
+	// ServiceLogs is the name of the logs that the framework's services write themselves. It is empty
+	// if they write none.
+	ServiceLogs string
 	// ProgramFlag is the flag with the framework's program. It is empty if there is none.
 	ProgramFlag string
 }
 
-// Bound is the flag with the timeout of a phase, and its value.
-type Bound struct {
-	Flag string
-	Time time.Duration
+// PhaseTimeout is the flag with the timeout of a phase, and its value.
+type PhaseTimeout struct {
+	Flag    string
+	Timeout time.Duration
 }

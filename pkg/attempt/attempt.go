@@ -23,157 +23,160 @@ import (
 // the launch can have only one attempt, it calls daemon.Run.
 func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 	traits := cfg.Identity.Launcher.Traits()
-	if role == roles.Sandbox || cfg.After.Restarts == 0 && !traits.Relaunches {
+	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !traits.MayRelaunch {
 		return daemon.Run(ctx, cfg, role).Code
 	}
-	l := &launch{cfg: cfg, head: cfg.Identity.Rank == 0, relaunches: traits.Relaunches, each: traits.RelaunchesEach, take: daemon.Run}
-	v := voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, cfg.Identity, zapcore.AddSync(io.Discard))
+	l := &supervisor{cfg: cfg, isHead: cfg.Identity.Rank == 0, relaunches: traits.MayRelaunch, relaunchesEach: traits.RelaunchesEachDaemon, runDaemon: daemon.Run}
+	v := voice.New(voice.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, cfg.Identity, zapcore.AddSync(io.Discard))
 	defer v.Close()
-	l.log = v.Log.Warn
-	return l.run(ctx, role)
+	l.logWarning = v.Log.Warn
+	return l.runAttempts(ctx, role)
 }
 
-// launch is the state of one daemon over the attempts of a launch.
-type launch struct {
-	cfg        config.Config
-	head       bool
-	relaunches bool // the launcher may restart daemons
-	each       bool // it restarts each failed daemon
-	take       func(context.Context, config.Config, roles.Role) run.Exit
-	log        func(words string, fields ...zapcore.Field)
+// supervisor is the state of one daemon over the attempts of a launch.
+type supervisor struct {
+	cfg            config.Config
+	isHead         bool
+	relaunches     bool // the launcher may restart daemons
+	relaunchesEach bool // it restarts each failed daemon
+	runDaemon      func(context.Context, config.Config, roles.Role) run.Exit
+	logWarning     func(words string, fields ...zapcore.Field)
 
-	begun   bool           // in this process
-	floor   int            // the minimum number of the next attempt
-	row     int            // number of consecutive early failures in this process
-	verdict *verdict       // result of the newest finished attempt; nil if there is none
-	lost    bool           // the head was lost in it
-	earlier config.Earlier // information for the next attempt
+	hasStarted    bool // in this process
+	minAttempt    int  // the minimum number of the next attempt
+	failureStreak int  // number of consecutive early failures in this process
+	// result of the newest finished attempt; nil if there is none
+	lastResult *attemptResult
+	headLost   bool                    // the head was lost in it
+	earlier    config.PreviousAttempts // information for the next attempt
 }
 
-// verdict is the result of an attempt.
-type verdict struct {
+// attemptResult is the result of an attempt.
+type attemptResult struct {
 	code   int
-	why    string
+	reason string
 	failed bool
 }
 
-// end is the reason why a daemon ends between two attempts.
-type end struct {
-	code int
-	why  string // empty if nothing is printed
+// endError is the reason why a daemon ends between two attempts.
+type endError struct {
+	code   int
+	reason string // empty if nothing is printed
 }
 
-func (e *end) Error() string { return e.why }
+func (e *endError) Error() string { return e.reason }
 
-// run runs the attempts, and returns the exit code.
-func (l *launch) run(ctx context.Context, role roles.Role) int {
+// runAttempts runs the attempts, and returns the exit code.
+func (l *supervisor) runAttempts(ctx context.Context, role roles.Role) int {
 	var told os.Signal // a head whose peers wait for it was asked to end
 	for {
-		attempt := l.floor
+		attempt := l.minAttempt
 		if told == nil {
 			var err error
-			attempt, err = l.next(ctx)
-			if told, err = l.ends(err); err != nil {
-				return l.leave(err)
+			attempt, err = l.nextAttempt(ctx)
+			if told, err = l.resolveWaitError(err); err != nil {
+				return l.reportEnd(err)
 			}
 		}
 		// Take part in the attempt, and decide by its end whether another attempt follows.
-		exit := l.begin(ctx, role, attempt, told)
+		exit := l.runAttempt(ctx, role, attempt, told)
 		switch {
-		case exit.Second && !exit.Told: // the daemon that died there may have been this node's
-			if err := l.outlive(ctx, attempt); err != nil {
-				return l.leave(err)
+		case exit.Duplicate && !exit.EndRequested: // the daemon that died there may have been this node's
+			if err := l.awaitPreviousEnd(ctx, attempt); err != nil {
+				return l.reportEnd(err)
 			}
-		case exit.End == nil || exit.End.Again.Attempt == 0 || told != nil || exit.Told && !l.head || ctx.Err() != nil:
+		case exit.Outcome == nil || exit.Outcome.NextAttempt.Number == 0 || told != nil || exit.EndRequested && !l.isHead || ctx.Err() != nil:
 			return exit.Code
 		default:
-			l.follow(exit)
-			if exit.Told { // after the decision
+			l.prepareNext(exit)
+			if exit.EndRequested { // after the decision
 				told = syscall.SIGTERM
 			}
 		}
 	}
 }
 
-// ends decides by the reason why there is no next attempt whether the daemon ends. A head that is
-// asked to end still makes the attempt, and ends it for all nodes, because the others wait for it.
-func (l *launch) ends(err error) (told os.Signal, _ error) {
-	by, is := errors.AsType[*toldToEnd](err)
+// resolveWaitError decides by the reason why there is no next attempt whether the daemon ends. A
+// head that is asked to end still makes the attempt, and ends it for all nodes, because the others
+// wait for it.
+func (l *supervisor) resolveWaitError(err error) (told os.Signal, _ error) {
+	by, is := errors.AsType[*endSignalError](err)
 	switch {
 	case !is:
 		return nil, err
-	case l.head && l.verdict != nil:
+	case l.isHead && l.lastResult != nil:
 		return by.sig, nil
 	default:
-		f := run.Signalled(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.Rank)
-		return nil, &end{health.OutcomeOf(health.Kind(f.Kind)).Code, f.What}
+		f := run.NewSignalFailure(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.Rank)
+		return nil, &endError{health.OutcomeOfKind(health.Kind(f.Kind)).Code, f.Message}
 	}
 }
 
-// leave prints why the daemon ends, and returns its exit code.
-func (l *launch) leave(err error) int {
-	why, is := errors.AsType[*end](err)
+// reportEnd prints why the daemon ends, and returns its exit code.
+func (l *supervisor) reportEnd(err error) int {
+	why, is := errors.AsType[*endError](err)
 	if !is {
 		f := health.AsFailure(err)
-		why = &end{health.OutcomeOf(health.Kind(f.Kind)).Code, f.What}
+		why = &endError{health.OutcomeOfKind(health.Kind(f.Kind)).Code, f.Message}
 	}
-	if why.why != "" {
-		l.log(why.why)
+	if why.reason != "" {
+		l.logWarning(why.reason)
 	}
 	return why.code
 }
 
-// begin takes part in an attempt. A signal that has arrived before is passed to the daemon first.
-func (l *launch) begin(ctx context.Context, role roles.Role, attempt int, told os.Signal) run.Exit {
+// runAttempt takes part in an attempt. A signal that has arrived before is passed to the daemon
+// first.
+func (l *supervisor) runAttempt(ctx context.Context, role roles.Role, attempt int, told os.Signal) run.Exit {
 	cfg := l.cfg
-	cfg.Identity.Attempt, cfg.Earlier = attempt, l.earlier
-	if l.begun && cfg.Renew != nil {
-		if err := cfg.Renew(&cfg); err != nil {
-			return run.Exit{Code: l.leave(err)}
+	cfg.Identity.Attempt, cfg.Previous = attempt, l.earlier
+	if l.hasStarted && cfg.RenewChecks != nil {
+		if err := cfg.RenewChecks(&cfg); err != nil {
+			return run.Exit{Code: l.reportEnd(err)}
 		}
 	}
-	l.begun = true
+	l.hasStarted = true
 	if told != nil {
-		signals, stop := retold(told, cfg.Signals)
+		signals, stop := replaySignal(told, cfg.Signals)
 		defer stop()
 		cfg.Signals = signals
 	}
-	return l.take(ctx, cfg, role)
+	return l.runDaemon(ctx, cfg, role)
 }
 
-// follow handles the end of an attempt that another one follows.
-func (l *launch) follow(exit run.Exit) {
-	ending := exit.End
-	l.floor = ending.Again.Attempt
-	l.verdict = &verdict{exit.Code, ending.Why, true}
-	if l.row++; ending.Opened > long {
-		l.row = 1
+// prepareNext handles the end of an attempt that another one follows.
+func (l *supervisor) prepareNext(exit run.Exit) {
+	ending := exit.Outcome
+	l.minAttempt = ending.NextAttempt.Number
+	l.lastResult = &attemptResult{exit.Code, ending.Reason, true}
+	if l.failureStreak++; ending.GateOpenTime > stableRunTime {
+		l.failureStreak = 1
 	}
-	l.lost = ending.Cause != nil && slices.Contains(ending.Cause.Lost, 0)
-	l.earlier = l.earlier.After(ending.Failures(), l.cfg.Identity.HostOf)
+	l.headLost = ending.Cause != nil && slices.Contains(ending.Cause.LostNodes, 0)
+	l.earlier = l.earlier.AfterAttempt(ending.AllFailures(), l.cfg.Identity.HostOf)
 }
 
-// next returns the attempt in which to take part, when it is time.
-func (l *launch) next(ctx context.Context) (int, error) {
-	if l.head && l.verdict != nil { // only the head makes the next one
-		return l.floor, l.wait(ctx, backoff(l.cfg.After.Backoff, l.row))
+// nextAttempt returns the attempt in which to take part, when it is time.
+func (l *supervisor) nextAttempt(ctx context.Context) (int, error) {
+	if l.isHead && l.lastResult != nil { // only the head makes the next one
+		return l.minAttempt, l.waitFor(ctx, backoffPause(l.cfg.After.Backoff, l.failureStreak))
 	}
-	m, err := l.look(ctx)
-	for err == nil && m.doing == await {
-		if err = l.outlive(ctx, m.attempt); err == nil {
-			m, err = l.look(ctx)
+	m, err := l.inspectNewest(ctx)
+	for err == nil && m.actionKind == actionAwait {
+		if err = l.awaitPreviousEnd(ctx, m.attempt); err == nil {
+			m, err = l.inspectNewest(ctx)
 		}
 	}
 	switch {
 	case err != nil:
 		return 0, err
-	case m.doing == finish:
-		return 0, l.finished(m.attempt)
+	case m.actionKind == actionFinish:
+		return 0, l.alreadyEndedError(m.attempt)
 	case m.attempt == 0:
 		return 0, nil
-	case l.head:
-		return m.attempt, l.wait(ctx, l.cfg.After.Backoff)
+	case l.isHead:
+		return m.attempt, l.waitFor(ctx, l.cfg.After.Backoff)
 	default:
-		return m.attempt, l.meet(ctx, m.attempt)
+		return m.attempt, l.awaitDirectory(ctx, m.attempt)
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 // world is a launch of two nodes, whose daemons are played.
 type world struct {
-	*launch
+	*supervisor
 	t       *testing.T
 	signals chan os.Signal
 	start   time.Time
@@ -38,21 +38,21 @@ type world struct {
 func newWorld(t *testing.T, rank int, play func(w *world, cfg config.Config) run.Exit) *world {
 	t.Helper()
 	w := &world{t: t, signals: make(chan os.Signal, 4), start: time.Now()}
-	times := config.DefaultTimes()
-	w.launch = &launch{
-		head: rank == 0,
+	times := config.DefaultTimeouts()
+	w.supervisor = &supervisor{
+		isHead: rank == 0,
 		cfg: config.Config{
-			Identity: roles.Identity{Launcher: roles.Ranks, Rank: rank, Size: 2, Host: fmt.Sprint("n", rank), Hosts: []string{"n0", "n1"}, Job: "j", Key: "facts"},
-			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.After{Restarts: 100, Backoff: time.Second},
-			Means: config.Means{Signals: w.signals, Access: signal.Access{Deaf: true, Meter: new(signal.Meter)}},
+			Identity: roles.Identity{Launcher: roles.LauncherRanks, Rank: rank, Size: 2, Host: fmt.Sprint("n", rank), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
+			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
+			Deps: config.Deps{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
 		},
-		take: func(_ context.Context, cfg config.Config, _ roles.Role) run.Exit {
+		runDaemon: func(_ context.Context, cfg config.Config, _ roles.Role) run.Exit {
 			w.mu.Lock()
 			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, time.Since(w.start).Round(time.Second)))
 			w.mu.Unlock()
 			return play(w, cfg)
 		},
-		log: func(words string, _ ...zapcore.Field) {
+		logWarning: func(words string, _ ...zapcore.Field) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.said = append(w.said, words)
@@ -64,7 +64,7 @@ func newWorld(t *testing.T, rank int, play func(w *world, cfg config.Config) run
 // live is the launch's life; the code must be that.
 func (w *world) live(code int) {
 	w.t.Helper()
-	if got := w.run(w.t.Context(), roles.Auto); got != code {
+	if got := w.runAttempts(w.t.Context(), roles.RoleAuto); got != code {
 		w.t.Errorf("the code is %d, not %d: %q", got, code, w.said)
 	}
 }
@@ -78,19 +78,19 @@ func (w *world) expectTaken(want ...string) {
 
 // lost is the end of an attempt by the loss of a rank, which another one follows.
 func lost(cfg config.Config, rank int) run.Exit {
-	f := health.Failed(health.DaemonDied, "rank %d has died", rank)
-	f.Lost = []int{rank}
-	return run.Exit{Code: 76, End: &run.Ending{Code: 76, Why: f.What, Cause: &f.FailedRecord, Again: run.Again{Attempt: cfg.Identity.Attempt + 1}}}
+	f := health.NewFailure(health.DaemonDied, "rank %d has died", rank)
+	f.LostNodes = []int{rank}
+	return run.Exit{Code: 76, Outcome: &run.Outcome{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: run.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
 
 // make makes an attempt's directory, as the head does, and ends it where next is not negative.
 func (w *world) make(attempt, next int) *signal.Dir {
 	w.t.Helper()
-	dir, err := signal.Create(w.t.Context(), w.place(attempt), signal.Job{})
+	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), signal.JobRecord{})
 	if err == nil && next >= 0 {
-		f := health.Failed(health.DaemonDied, "rank 1 has died")
-		f.Lost = []int{1}
-		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, Why: f.What, Cause: &f.FailedRecord, NextAttempt: next})
+		f := health.NewFailure(health.DaemonDied, "rank 1 has died")
+		f.LostNodes = []int{1}
+		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: next})
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -101,7 +101,7 @@ func (w *world) make(attempt, next int) *signal.Dir {
 // joined publishes that a daemon of a rank, the process pid of this host, has joined.
 func (w *world) joined(dir *signal.Dir, rank, pid int) {
 	w.t.Helper()
-	err := dir.As(rank).Publish(w.t.Context(), signal.Nodes, signal.NodeName(rank, 2, signal.Joined), &signal.JoinedRecord{PID: pid}, false)
+	err := dir.ForNode(rank).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(rank, 2, signal.StateJoined), &signal.JoinedRecord{PID: pid}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -115,12 +115,12 @@ func TestHead(t *testing.T) {
 			exit := lost(cfg, 1)
 			switch cfg.Identity.Attempt {
 			case 2:
-				exit.End.Opened = time.Hour
+				exit.Outcome.GateOpenTime = time.Hour
 			case 4:
-				return run.Exit{Code: 3, End: &run.Ending{Code: 3, Orderly: true}}
+				return run.Exit{Code: 3, Outcome: &run.Outcome{Code: 3, Orderly: true}}
 			}
-			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Earlier.Lost) != 1 || cfg.Earlier.Lost[0].Rank != 1) {
-				w.t.Errorf("attempt %d is told of %+v", attempt, cfg.Earlier)
+			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Previous.LostNodes) != 1 || cfg.Previous.LostNodes[0].Rank != 1) {
+				w.t.Errorf("attempt %d is told of %+v", attempt, cfg.Previous)
 			}
 			return exit
 		})
@@ -134,7 +134,7 @@ func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, func(w *world, cfg config.Config) run.Exit {
 			if cfg.Identity.Attempt == 2 {
-				return run.Exit{End: &run.Ending{Orderly: true}}
+				return run.Exit{Outcome: &run.Outcome{Orderly: true}}
 			}
 			time.AfterFunc(5*time.Second, func() { w.make(cfg.Identity.Attempt+1, -1) })
 			return lost(cfg, 1)
@@ -173,7 +173,7 @@ func TestToldToEnd(t *testing.T) {
 					if !slices.Equal(told, []os.Signal{syscall.SIGTERM, syscall.SIGCONT}) {
 						w.t.Errorf("it was told %v", told)
 					}
-					return run.Exit{Code: 143, Told: true, End: &run.Ending{Code: 143, Again: run.Again{Attempt: 3}}}
+					return run.Exit{Code: 143, EndRequested: true, Outcome: &run.Outcome{Code: 143, NextAttempt: run.NextAttempt{Number: 3}}}
 				}
 				return lost(cfg, 1)
 			})
@@ -190,7 +190,7 @@ func TestToldAfterTheDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(_ *world, cfg config.Config) run.Exit {
 			exit := lost(cfg, 1)
-			if exit.Told = true; cfg.Identity.Attempt == 1 {
+			if exit.EndRequested = true; cfg.Identity.Attempt == 1 {
 				<-cfg.Signals
 				exit.Code = 143
 			}
@@ -244,7 +244,7 @@ func TestStartedAnew(t *testing.T) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
 		}, true, 66, nil, "give another --job-id"},
 		{"a head's pod of a job that is done", 0, func(w *world) {
-			w.each = true
+			w.relaunchesEach = true
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
 		}, true, 0, nil, "run j has ended already"},
 		{"a worker of a job that is done", 1, func(w *world) {
@@ -278,14 +278,14 @@ func TestStartedAnew(t *testing.T) {
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg config.Config) run.Exit {
-			if unfit := cfg.Earlier.Unfit; len(unfit) != 1 || unfit[0].Rank != 1 || unfit[0].Host != "n1" || unfit[0].Why != "it is ill" {
-				w.t.Errorf("it is told of %+v", cfg.Earlier)
+			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].Rank != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
+				w.t.Errorf("it is told of %+v", cfg.Previous)
 			}
 			return run.Exit{}
 		})
-		f := health.Failed(health.Check, "it is ill")
+		f := health.NewFailure(health.CheckFailed, "it is ill")
 		f.Rank = 1
-		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &signal.Result{Code: 75, Cause: &f.FailedRecord, NextAttempt: 1})
+		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &signal.Result{Code: 75, Cause: &f.FailureRecord, NextAttempt: 1})
 		w.make(1, 2)
 		w.live(0)
 		w.expectTaken("2 at 1s")

@@ -6,26 +6,27 @@ import (
 	"slices"
 )
 
-// Assign divides the node among its ranks. It returns the binding of each rank by local number.
+// AssignRanks divides the node among its ranks. It returns the binding of each rank by local
+// number.
 //
 // If the number of GPUs is a multiple of the number of ranks, each rank gets an equal part of the
 // GPUs; otherwise each gets one GPU, which several ranks share if there are more ranks than GPUs.
 // Ranks with GPUs near the same CPUs share these CPUs evenly, in whole cores. Without GPUs, all
 // ranks share all CPUs evenly. Memory and network cards follow. Note is set if CPUs could not be
 // bound as k requests.
-func (n Node) Assign(ranks int, k Kinds) []Place {
+func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 	if ranks <= 0 {
 		return nil
 	}
-	gpus := n.shareGPUs(ranks)
-	near := make([]Set, ranks)
+	gpus := n.divideGPUs(ranks)
+	near := make([]IDSet, ranks)
 	for i := range near {
-		near[i] = n.near(gpus[i])
+		near[i] = n.cpusNear(gpus[i])
 	}
-	shares, note := share(n.allowed(), near)
-	places := make([]Place, ranks)
+	shares, note := divideCores(n.allowedCores(), near)
+	places := make([]Affinity, ranks)
 	for i := range places {
-		places[i] = n.place(gpus[i], shares[i], k)
+		places[i] = n.affinityFor(gpus[i], shares[i], k)
 		if k.CPU {
 			places[i].Note = note
 		}
@@ -33,17 +34,17 @@ func (n Node) Assign(ranks int, k Kinds) []Place {
 	return places
 }
 
-// place returns the binding of a rank with these GPUs and cores. cores is empty if the rank has no
-// CPUs of its own.
-func (n Node) place(gpus []GPU, cores []Core, k Kinds) (p Place) {
+// affinityFor returns the binding of a rank with these GPUs and cores. cores is empty if the rank
+// has no CPUs of its own.
+func (n Node) affinityFor(gpus []GPU, cores []Core, k ResourceKinds) (p Affinity) {
 	if k.CPU {
-		p.CPUs = cpusOf(cores)
+		p.CPUs = cpusOfCores(cores)
 	}
 	if k.Memory {
-		p.Mems = n.mems(cores)
+		p.Mems = n.memoryNodesOf(cores)
 	}
 	if k.Network {
-		p.NICs = n.nics(gpus, cores)
+		p.NICs = n.nearestPorts(gpus, cores)
 	}
 	if k.GPU {
 		for _, g := range gpus {
@@ -53,8 +54,8 @@ func (n Node) place(gpus []GPU, cores []Core, k Kinds) (p Place) {
 	return p
 }
 
-// shareGPUs returns the GPUs of each rank.
-func (n Node) shareGPUs(ranks int) [][]GPU {
+// divideGPUs returns the GPUs of each rank.
+func (n Node) divideGPUs(ranks int) [][]GPU {
 	gpus := make([][]GPU, ranks)
 	if len(n.GPUs) == 0 {
 		return gpus
@@ -70,12 +71,12 @@ func (n Node) shareGPUs(ranks int) [][]GPU {
 	return gpus
 }
 
-// near returns the CPUs near these GPUs. It returns all allowed CPUs if there are no GPUs or their
-// locations are unknown.
-func (n Node) near(gpus []GPU) (cpus Set) {
+// cpusNear returns the CPUs near these GPUs. It returns all allowed CPUs if there are no GPUs or
+// their locations are unknown.
+func (n Node) cpusNear(gpus []GPU) (cpus IDSet) {
 	for _, g := range gpus {
-		if !g.Far {
-			cpus = cpus.or(g.CPUs)
+		if !g.IsFar {
+			cpus = cpus.union(g.CPUs)
 		}
 	}
 	if len(cpus) == 0 {
@@ -84,35 +85,35 @@ func (n Node) near(gpus []GPU) (cpus Set) {
 	return cpus
 }
 
-// Formats of [Place.Note] for CPUs that could not be bound as requested.
+// Formats of [Affinity.Note] for CPUs that could not be bound as requested.
 const (
 	noteNoCores = "no CPUs of its own: this node has %d ranks, and %d cores that they may use"
 	noteNotNear = "CPUs that may be far from its GPU: there are fewer cores near some GPUs than ranks that use these"
 )
 
-// share divides the cores among the ranks, so that each rank has whole cores of its own, if
+// divideCores divides the cores among the ranks, so that each rank has whole cores of its own, if
 // possible among the CPUs in near. If there are fewer cores than ranks, no rank gets any. note
 // describes what was not possible.
-func share(cores []Core, near []Set) (shares [][]Core, note string) {
+func divideCores(cores []Core, near []IDSet) (shares [][]Core, note string) {
 	if len(cores) < len(near) {
 		return make([][]Core, len(near)), fmt.Sprintf(noteNoCores, len(near), len(cores))
 	}
-	if shares = shareNear(cores, near); shares != nil {
+	if shares = divideNearCores(cores, near); shares != nil {
 		return shares, ""
 	}
-	return split(cores, len(near)), noteNotNear
+	return splitCores(cores, len(near)), noteNotNear
 }
 
-// shareNear gives each rank a part of the cores near it. It returns nil if there are too few. Ranks
-// with fewer near CPUs choose first, because the others have more alternatives.
-func shareNear(cores []Core, near []Set) [][]Core {
+// divideNearCores gives each rank a part of the cores near it. It returns nil if there are too few.
+// Ranks with fewer near CPUs choose first, because the others have more alternatives.
+func divideNearCores(cores []Core, near []IDSet) [][]Core {
 	shares := make([][]Core, len(near))
-	for _, group := range alike(near) {
+	for _, group := range groupByCPUs(near) {
 		// Divide the near cores that are left among the group.
 		wanted := near[group[0]]
 		var mine, rest []Core
 		for _, c := range cores {
-			if len(c.CPUs.and(wanted)) > 0 {
+			if len(c.CPUs.intersect(wanted)) > 0 {
 				mine = append(mine, c)
 			} else {
 				rest = append(rest, c)
@@ -121,7 +122,7 @@ func shareNear(cores []Core, near []Set) [][]Core {
 		if len(mine) < len(group) {
 			return nil
 		}
-		for i, part := range split(mine, len(group)) {
+		for i, part := range splitCores(mine, len(group)) {
 			shares[group[i]] = part
 		}
 		cores = rest
@@ -129,8 +130,8 @@ func shareNear(cores []Core, near []Set) [][]Core {
 	return shares
 }
 
-// alike groups the ranks with the same near CPUs. Groups with fewer CPUs come first.
-func alike(near []Set) (groups [][]int) {
+// groupByCPUs groups the ranks with the same near CPUs. Groups with fewer CPUs come first.
+func groupByCPUs(near []IDSet) (groups [][]int) {
 	for i, wanted := range near {
 		at := slices.IndexFunc(groups, func(group []int) bool { return slices.Equal(near[group[0]], wanted) })
 		if at < 0 {
@@ -142,12 +143,13 @@ func alike(near []Set) (groups [][]int) {
 	return groups
 }
 
-// split divides sorted cores among ranks. If the number of packages or of NUMA nodes equals the
-// number of ranks, each rank gets one. Otherwise it divides the cores as evenly as possible; equal
-// parts then coincide with packages and NUMA nodes. There must be at least as many cores as ranks.
-func split(cores []Core, ranks int) [][]Core {
-	for _, by := range []func(Core) int{Core.pack, Core.numa} {
-		if parts := chunks(cores, by); len(parts) == ranks {
+// splitCores divides sorted cores among ranks. If the number of packages or of NUMA nodes equals
+// the number of ranks, each rank gets one. Otherwise it divides the cores as evenly as possible;
+// equal parts then coincide with packages and NUMA nodes. There must be at least as many cores as
+// ranks.
+func splitCores(cores []Core, ranks int) [][]Core {
+	for _, by := range []func(Core) int{Core.packageNumber, Core.numaNode} {
+		if parts := groupCores(cores, by); len(parts) == ranks {
 			return parts
 		}
 	}
@@ -158,18 +160,18 @@ func split(cores []Core, ranks int) [][]Core {
 	return parts
 }
 
-// mems returns the memory nodes of the cores. It returns nil if these are all memory nodes, because
-// a policy that forbids nothing would only prevent the kernel from moving pages to the nodes that
-// use them.
-func (n Node) mems(cores []Core) (mems Set) {
-	var all Set
+// memoryNodesOf returns the memory nodes of the cores. It returns nil if these are all memory
+// nodes, because a policy that forbids nothing would only prevent the kernel from moving pages to
+// the nodes that use them.
+func (n Node) memoryNodesOf(cores []Core) (mems IDSet) {
+	var all IDSet
 	for _, node := range n.NUMA {
-		if !node.Memory || len(node.CPUs) == 0 || !n.Mems.has(node.Node) {
+		if !node.HasMemory || len(node.CPUs) == 0 || !n.Mems.contains(node.Number) {
 			continue
 		}
-		all = append(all, node.Node)
-		if slices.ContainsFunc(cores, func(c Core) bool { return c.NUMA == node.Node }) {
-			mems = append(mems, node.Node)
+		all = append(all, node.Number)
+		if slices.ContainsFunc(cores, func(c Core) bool { return c.NUMA == node.Number }) {
+			mems = append(mems, node.Number)
 		}
 	}
 	if slices.Equal(mems, all) {
@@ -178,14 +180,14 @@ func (n Node) mems(cores []Core) (mems Set) {
 	return mems
 }
 
-// nics returns the ports that are nearest to the GPUs or, without GPUs, the ports on the NUMA nodes
-// of the cores. It returns nil if these are all ports, or if no port has a link; UCX and NCCL then
-// select among all ports.
-func (n Node) nics(gpus []GPU, cores []Core) (nics []string) {
+// nearestPorts returns the ports that are nearest to the GPUs or, without GPUs, the ports on the
+// NUMA nodes of the cores. It returns nil if these are all ports, or if no port has a link; UCX and
+// NCCL then select among all ports.
+func (n Node) nearestPorts(gpus []GPU, cores []Core) (nics []string) {
 	var all []string
 	for _, card := range n.NICs {
 		here := slices.ContainsFunc(cores, func(c Core) bool { return c.NUMA == card.NUMA || card.NUMA < 0 })
-		for _, port := range ports(card) {
+		for _, port := range activePorts(card) {
 			all = append(all, port)
 			near := slices.ContainsFunc(gpus, func(g GPU) bool { return slices.Contains(g.NICs, port) })
 			if near || len(gpus) == 0 && here {

@@ -13,21 +13,21 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-var all = Kinds{CPU: true, Memory: true, Network: true, GPU: true}
+var all = ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
 
-// Whatever the node and however many its ranks: places are within what is allowed, disjoint, of whole cores, near, and
-// leave nothing near unused.
+// Whatever the node and however many its ranks: places are within what is allowed, disjoint, of
+// whole cores, near, and leave nothing near unused.
 func TestPlacesOfAllNodes(t *testing.T) {
 	for _, name := range fixtures(t) {
 		n := known(t, name)
 		for ranks := 1; ranks <= len(n.Cores)+2; ranks++ {
-			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) { judge(t, n, n.Assign(ranks, all)) })
+			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) { judge(t, n, n.AssignRanks(ranks, all)) })
 		}
 	}
 }
 
-func judge(t *testing.T, n Node, places []Place) {
-	cores := n.allowed()
+func judge(t *testing.T, n Node, places []Affinity) {
+	cores := n.allowedCores()
 	if len(places) > len(cores) {
 		for _, p := range places {
 			if len(p.CPUs) > 0 || len(p.Mems) > 0 || !strings.Contains(p.Note, "no CPUs of its own") {
@@ -36,18 +36,18 @@ func judge(t *testing.T, n Node, places []Place) {
 		}
 		return
 	}
-	gpus := n.shareGPUs(len(places))
-	var used, wanted Set
+	gpus := n.divideGPUs(len(places))
+	var used, wanted IDSet
 	for i, p := range places {
-		near := n.near(gpus[i])
-		wanted = wanted.or(near)
-		if len(p.CPUs) == 0 || len(p.CPUs.without(n.CPUs)) > 0 || len(p.CPUs.and(used)) > 0 {
+		near := n.cpusNear(gpus[i])
+		wanted = wanted.union(near)
+		if len(p.CPUs) == 0 || len(p.CPUs.subtract(n.CPUs)) > 0 || len(p.CPUs.intersect(used)) > 0 {
 			t.Errorf("rank %d has %v, of %v, and before it are %v", i, p.CPUs, n.CPUs, used)
 		}
-		if p.Note == "" && len(p.CPUs.without(near)) > 0 {
+		if p.Note == "" && len(p.CPUs.subtract(near)) > 0 {
 			t.Errorf("rank %d has %v, and near are %v", i, p.CPUs, near)
 		}
-		used = used.or(p.CPUs)
+		used = used.union(p.CPUs)
 		judgeCores(t, cores, p)
 		judgeMems(t, n, p)
 	}
@@ -55,29 +55,29 @@ func judge(t *testing.T, n Node, places []Place) {
 		wanted = n.CPUs
 	}
 	// A core is near where one of its hyperthreads is.
-	if missing := wanted.without(used); len(missing) > 0 {
+	if missing := wanted.subtract(used); len(missing) > 0 {
 		t.Errorf("nobody has %v", missing)
 	}
 	judgeGPUs(t, n, places)
 	judgeEven(t, n, places, gpus)
 }
 
-func judgeCores(t *testing.T, cores []Core, p Place) {
+func judgeCores(t *testing.T, cores []Core, p Affinity) {
 	for _, c := range cores {
-		if here := c.CPUs.and(p.CPUs); len(here) > 0 && len(here) < len(c.CPUs) {
+		if here := c.CPUs.intersect(p.CPUs); len(here) > 0 && len(here) < len(c.CPUs) {
 			t.Errorf("%v has a part of core %v", p, c.CPUs)
 		}
 	}
 }
 
 // judgeMems follows the CPUs to their nodes, by the list of each node.
-func judgeMems(t *testing.T, n Node, p Place) {
-	var own, allowed Set
+func judgeMems(t *testing.T, n Node, p Affinity) {
+	var own, allowed IDSet
 	for _, node := range n.NUMA {
-		if node.Memory && n.Mems.has(node.Node) && len(node.CPUs) > 0 {
-			allowed = append(allowed, node.Node)
-			if len(node.CPUs.and(p.CPUs)) > 0 {
-				own = append(own, node.Node)
+		if node.HasMemory && n.Mems.contains(node.Number) && len(node.CPUs) > 0 {
+			allowed = append(allowed, node.Number)
+			if len(node.CPUs.intersect(p.CPUs)) > 0 {
+				own = append(own, node.Number)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func judgeMems(t *testing.T, n Node, p Place) {
 	}
 }
 
-func judgeGPUs(t *testing.T, n Node, places []Place) {
+func judgeGPUs(t *testing.T, n Node, places []Affinity) {
 	count := map[string]int{}
 	for _, p := range places {
 		for _, name := range p.GPUs {
@@ -107,8 +107,8 @@ func judgeGPUs(t *testing.T, n Node, places []Place) {
 }
 
 // judgeEven compares ranks that are near the same, but where each has a package or a NUMA node.
-func judgeEven(t *testing.T, n Node, places []Place, gpus [][]GPU) {
-	for _, group := range alike(nearOf(n, gpus)) {
+func judgeEven(t *testing.T, n Node, places []Affinity, gpus [][]GPU) {
+	for _, group := range groupByCPUs(nearOf(n, gpus)) {
 		least, most := len(n.CPUs), 0
 		threads := 1
 		for _, i := range group {
@@ -116,20 +116,20 @@ func judgeEven(t *testing.T, n Node, places []Place, gpus [][]GPU) {
 			least, most = min(least, len(places[i].CPUs)), max(most, len(places[i].CPUs))
 		}
 		// A core of which a part is allowed counts as one.
-		if most-least > 2*threads && len(group) != n.Slots(PerNUMA) {
+		if most-least > 2*threads && len(group) != n.CountSlots(PerNUMA) {
 			t.Errorf("ranks %v have from %d to %d CPUs", group, least, most)
 		}
 	}
 }
 
-func nearOf(n Node, gpus [][]GPU) (near []Set) {
+func nearOf(n Node, gpus [][]GPU) (near []IDSet) {
 	for _, own := range gpus {
-		near = append(near, n.near(own))
+		near = append(near, n.cpusNear(own))
 	}
 	return near
 }
 
-func words(places []Place) (lines []string) {
+func words(places []Affinity) (lines []string) {
 	for _, p := range places {
 		line := p.String()
 		if p.Note != "" {
@@ -184,7 +184,7 @@ func TestAssign(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, words(known(t, tc.node).Assign(tc.ranks, kinds))); diff != "" {
+			if diff := cmp.Diff(tc.want, words(known(t, tc.node).AssignRanks(tc.ranks, kinds))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -197,22 +197,23 @@ func TestSlots(t *testing.T) {
 		"numa-unknown": {4, 2, 16}, "mig": {3, 2, 16}, "this-machine": {0, 1, 2},
 	} {
 		n := known(t, name)
-		if got := [3]int{n.Slots(PerGPU), n.Slots(PerNUMA), n.Slots(PerCore)}; got != want {
+		if got := [3]int{n.CountSlots(PerGPU), n.CountSlots(PerNUMA), n.CountSlots(PerCore)}; got != want {
 			t.Errorf("%s has %v, not %v", name, got, want)
 		}
 	}
 }
 
-// Nodes and packages that are not alike: each rank has its own where there are as many, and as many cores otherwise.
+// Nodes and packages that are not alike: each rank has its own where there are as many, and as many
+// cores otherwise.
 func TestSplitOfUnlikeParts(t *testing.T) {
 	var cores []Core
 	for i := range 16 {
-		cores = append(cores, Core{CPUs: Set{i}, Package: i / 12, NUMA: i / 12})
+		cores = append(cores, Core{CPUs: IDSet{i}, Package: i / 12, NUMA: i / 12})
 	}
 	for ranks, want := range map[int]string{1: "[0-15]", 2: "[0-11 12-15]", 3: "[0-4 5-9 10-15]", 4: "[0-3 4-7 8-11 12-15]"} {
 		var got []string
-		for _, part := range split(cores, ranks) {
-			got = append(got, cpusOf(part).String())
+		for _, part := range splitCores(cores, ranks) {
+			got = append(got, cpusOfCores(part).String())
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("%d ranks have %v, not %s", ranks, got, want)
@@ -234,12 +235,12 @@ func TestAssignOthers(t *testing.T) {
 	} {
 		f := load(t, "dgx-h100")
 		f.root, f.env = tc.node.Tree(t), map[string]string{}
-		f.write(path.Join(cpuFolder, "online"), "0-63")
+		f.write(path.Join(cpuDir, "online"), "0-63")
 		f.write(statusFile, "Cpus_allowed_list:\t0-63\nMems_allowed_list:\t0-1")
-		f.facts = gpu.Unmanaged(f.root)
-		places := f.discovered().Assign(tc.ranks, all)
-		for i, place := range []Place{places[0], places[tc.ranks-1]} {
-			if env := place.Environ(func(string) bool { return false }); !slices.Contains(env, tc.want[i]) || place.Misled(none) == nil {
+		f.facts = gpu.NonNVIDIAFacts(f.root)
+		places := f.discovered().AssignRanks(tc.ranks, all)
+		for i, place := range []Affinity{places[0], places[tc.ranks-1]} {
+			if env := place.Environ(func(string) bool { return false }); !slices.Contains(env, tc.want[i]) || place.DescribeConflicts(none) == nil {
 				t.Errorf("%s: rank %d of %d has %q and %v, want %s", tc.node.Name, i*(tc.ranks-1), tc.ranks, env, place, tc.want[i])
 			}
 			if near := place.CPUs; len(near) == 0 || (near[0] >= 32) != (i == 1) {

@@ -10,43 +10,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Differences reads the actual binding of a process, of its first thread, and describes each
+// CompareProcess reads the actual binding of a process, of its first thread, and describes each
 // difference from p in a sentence. A process that uses only a part of its CPUs is no difference,
 // because programs bind their own threads. The error describes what could not be read; both results
 // may be returned. The error is [ErrUnavailable] if this system does not permit binding memory at
 // all.
-func (p Place) Differences(pid int) (differences []string, err error) {
+func (p Affinity) CompareProcess(pid int) (differences []string, err error) {
 	if len(p.CPUs) > 0 {
-		cpus, e := affinity(pid)
+		cpus, e := threadAffinity(pid)
 		if e != nil {
 			return nil, fmt.Errorf("cannot read back the CPUs of process %d: %w", pid, e)
 		}
-		if outside := cpus.without(p.CPUs); len(outside) > 0 {
+		if outside := cpus.subtract(p.CPUs); len(outside) > 0 {
 			differences = append(differences, fmt.Sprintf("it may run on CPUs %v, which are not its own: these are %v", outside, p.CPUs))
 		}
 	}
 	if len(p.Mems) == 0 {
 		return differences, nil
 	}
-	if _, err := policy(0); errors.Is(orUnavailable(err), ErrUnavailable) {
-		return differences, orUnavailable(err)
+	if _, err := memoryPolicyOf(0); errors.Is(wrapUnavailable(err), ErrUnavailable) {
+		return differences, wrapUnavailable(err)
 	}
-	difference, err := p.memoryDifference(pid)
+	difference, err := p.compareMemoryPolicy(pid)
 	if difference != "" {
 		differences = append(differences, difference)
 	}
 	return differences, err
 }
 
-// lookedAt is the maximum number of areas of a process's memory that are read. The kernel walks all
-// pages of each area, which takes seconds for a large process. The first areas belong to the
+// maxAreasRead is the maximum number of areas of a process's memory that are read. The kernel walks
+// all pages of each area, which takes seconds for a large process. The first areas belong to the
 // program's file and have no policy other than the process's.
-const lookedAt = 16
+const maxAreasRead = 16
 
-// memoryDifference compares the memory policy of the process with p. It reads the policy from the
-// areas in /proc/PID/numa_maps. The node on which a page or a thread happens to be does not show
-// the policy.
-func (p Place) memoryDifference(pid int) (difference string, err error) {
+// compareMemoryPolicy compares the memory policy of the process with p. It reads the policy from
+// the areas in /proc/PID/numa_maps. The node on which a page or a thread happens to be does not
+// show the policy.
+func (p Affinity) compareMemoryPolicy(pid int) (difference string, err error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", pid))
 	if err != nil {
 		return "", fmt.Errorf("cannot read back the memory policy of process %d: %w", pid, err)
@@ -55,7 +55,7 @@ func (p Place) memoryDifference(pid int) (difference string, err error) {
 	// The binding is correct if one of the first areas has the expected policy.
 	lines := bufio.NewScanner(file)
 	seen := ""
-	for n := 0; n < lookedAt && lines.Scan(); n++ {
+	for n := 0; n < maxAreasRead && lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text()) // 55eddd219000 bind:0 file=…
 		if len(fields) < 2 {
 			continue
@@ -78,8 +78,8 @@ func (p Place) memoryDifference(pid int) (difference string, err error) {
 
 // isBoundTo reports whether a policy binds memory to exactly these nodes. The kernel writes it as
 // bind:0-1 or bind=static:0-1.
-func isBoundTo(policy string, mems Set) bool {
+func isBoundTo(policy string, mems IDSet) bool {
 	mode, list, _ := strings.Cut(policy, ":")
-	nodes, err := ParseSet(list)
+	nodes, err := ParseIDSet(list)
 	return err == nil && strings.HasPrefix(mode, "bind") && nodes.String() == mems.String()
 }

@@ -19,10 +19,10 @@ type fixture struct {
 	facts gpu.Facts
 	env   map[string]string
 
-	cpus    Set
+	cpus    IDSet
 	threads int
-	online  Set // NUMA nodes
-	memory  Set
+	online  IDSet // NUMA nodes
+	memory  IDSet
 }
 
 func fixtures(t *testing.T) (names []string) {
@@ -49,8 +49,8 @@ func load(t *testing.T, name string) *fixture {
 		}
 	}
 	if len(f.online) > 0 {
-		f.write(path.Join(nodeFolder, "online"), f.online.String())
-		f.write(path.Join(nodeFolder, "has_memory"), f.memory.String())
+		f.write(path.Join(nodeDir, "online"), f.online.String())
+		f.write(path.Join(nodeDir, "has_memory"), f.memory.String())
 	}
 	return f
 }
@@ -79,7 +79,7 @@ func (f *fixture) discovered() Node {
 }
 
 func (f *fixture) discover() (Node, error) {
-	return Discover(f.root, gpu.Topologize(f.root, f.facts), func(name string) (string, bool) {
+	return DiscoverNode(f.root, gpu.BuildTopology(f.root, f.facts), func(name string) (string, bool) {
 		value, set := f.env[name]
 		return value, set
 	})
@@ -89,15 +89,15 @@ func (f *fixture) take(what string, args []string) {
 	switch what {
 	case "cpus":
 		f.cpus = f.list(args[0])
-		f.write(path.Join(cpuFolder, "online"), args[0])
+		f.write(path.Join(cpuDir, "online"), args[0])
 		f.cores()
 	case "threads":
 		f.threads = f.number(args[0])
 		f.cores()
 	case "package":
 		for _, cpu := range f.list(args[1]) {
-			f.write(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", cpuFolder, cpu), args[0])
-			f.write(fmt.Sprintf("%s/cpu%d/topology/package_cpus_list", cpuFolder, cpu), args[1])
+			f.write(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", cpuDir, cpu), args[0])
+			f.write(fmt.Sprintf("%s/cpu%d/topology/package_cpus_list", cpuDir, cpu), args[1])
 		}
 	case "node":
 		f.node(args[0], f.list(args[1]), len(args) == 2)
@@ -117,8 +117,8 @@ func (f *fixture) take(what string, args []string) {
 	}
 }
 
-func (f *fixture) list(text string) Set {
-	set, err := ParseSet(strings.Replace(text, "none", "", 1))
+func (f *fixture) list(text string) IDSet {
+	set, err := ParseIDSet(strings.Replace(text, "none", "", 1))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -158,19 +158,19 @@ func (f *fixture) link(name, to string) {
 
 func (f *fixture) cores() {
 	for _, cpu := range f.cpus {
-		siblings := Set{cpu}
+		siblings := IDSet{cpu}
 		if f.threads > 0 {
-			siblings = Set{cpu % f.threads, cpu%f.threads + f.threads}
+			siblings = IDSet{cpu % f.threads, cpu%f.threads + f.threads}
 		}
-		f.write(fmt.Sprintf("%s/cpu%d/topology/core_cpus_list", cpuFolder, cpu), siblings.String())
+		f.write(fmt.Sprintf("%s/cpu%d/topology/core_cpus_list", cpuDir, cpu), siblings.String())
 	}
 }
 
-func (f *fixture) node(number string, cpus Set, memory bool) {
-	f.write(path.Join(nodeFolder, "node"+number, "cpulist"), cpus.String())
-	f.online = f.online.or(f.list(number))
+func (f *fixture) node(number string, cpus IDSet, memory bool) {
+	f.write(path.Join(nodeDir, "node"+number, "cpulist"), cpus.String())
+	f.online = f.online.union(f.list(number))
 	if memory {
-		f.memory = f.memory.or(f.list(number))
+		f.memory = f.memory.union(f.list(number))
 	}
 }
 
@@ -187,10 +187,10 @@ func reading[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &valu
 func (f *fixture) gpu(uuid, numa, cpus, way string, instances []string) {
 	g := gpu.GPU{Index: len(f.facts.GPUs), Handle: gpu.Success, UUID: reading(uuid), Bus: reading(f.device(way, numa, cpus)), Name: reading("X")}
 	if len(instances) > 0 {
-		g.MIG = reading(gpu.Switch{Current: true})
+		g.MIG = reading(gpu.ModeState{Current: true})
 	}
 	for _, instance := range instances {
-		g.MIGs = append(g.MIGs, gpu.MIG{UUID: instance})
+		g.MIGInstances = append(g.MIGInstances, gpu.MIGInstance{UUID: instance})
 	}
 	f.facts.GPUs = append(f.facts.GPUs, g)
 }

@@ -5,34 +5,36 @@ import (
 	"strings"
 )
 
-// Kinds are the kinds of resources to which ranks are bound.
-type Kinds struct{ CPU, Memory, Network, GPU bool }
+// ResourceKinds are the kinds of resources to which ranks are bound.
+type ResourceKinds struct{ CPU, Memory, Network, GPU bool }
 
-// All returns all kinds, which is the meaning of auto.
-func All() Kinds { return Kinds{CPU: true, Memory: true, Network: true, GPU: true} }
+// AllKinds returns all kinds, which is the meaning of auto.
+func AllKinds() ResourceKinds {
+	return ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
+}
 
 // ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, memory, network and
 // gpu.
-func ParseKinds(text string) (Kinds, error) {
+func ParseKinds(text string) (ResourceKinds, error) {
 	switch text {
 	case "auto":
-		return All(), nil
+		return AllKinds(), nil
 	case "none":
-		return Kinds{}, nil
+		return ResourceKinds{}, nil
 	}
-	var k Kinds
+	var k ResourceKinds
 	for word := range strings.SplitSeq(text, ",") {
-		kind := k.named(strings.TrimSpace(word))
+		kind := k.fieldByName(strings.TrimSpace(word))
 		if kind == nil {
-			return Kinds{}, fmt.Errorf("give auto, none, or some of cpu,memory,network,gpu: %q is none of these", word)
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or some of cpu,memory,network,gpu: %q is none of these", word)
 		}
 		*kind = true
 	}
 	return k, nil
 }
 
-// named returns the field with a name, or nil if the name is unknown.
-func (k *Kinds) named(word string) *bool {
+// fieldByName returns the field with a name, or nil if the name is unknown.
+func (k *ResourceKinds) fieldByName(word string) *bool {
 	switch word {
 	case "cpu":
 		return &k.CPU
@@ -47,10 +49,10 @@ func (k *Kinds) named(word string) *bool {
 }
 
 // String returns the kinds in a form that [ParseKinds] accepts.
-func (k Kinds) String() string {
+func (k ResourceKinds) String() string {
 	var words []string
 	for _, word := range []string{"cpu", "memory", "network", "gpu"} {
-		if *k.named(word) {
+		if *k.fieldByName(word) {
 			words = append(words, word)
 		}
 	}

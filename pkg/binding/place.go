@@ -10,10 +10,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Place is the binding of one rank. Resources that are empty are not bound.
-type Place struct {
-	CPUs Set `json:"cpus,omitempty"`
-	Mems Set `json:"mems,omitempty"` // memory nodes
+// Affinity is the binding of one rank. Resources that are empty are not bound.
+type Affinity struct {
+	CPUs IDSet `json:"cpus,omitempty"`
+	Mems IDSet `json:"mems,omitempty"` // memory nodes
 	// GPUs are named as in the variable of their vendor, such as CUDA_VISIBLE_DEVICES for NVIDIA.
 	GPUs   []string   `json:"gpus,omitempty"`
 	Vendor gpu.Vendor `json:"gpu_vendor,omitempty"` // empty for NVIDIA
@@ -23,14 +23,14 @@ type Place struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Variable is the environment variable with the rank's [Place] as JSON. It allows the rank to
+// EnvVariable is the environment variable with the rank's [Affinity] as JSON. It allows the rank to
 // verify its binding.
-const Variable = "BRINGUPD_BINDING"
+const EnvVariable = "BRINGUPD_BINDING"
 
-// ParsePlace parses the value of [Variable].
-func ParsePlace(text string) (p Place, err error) {
+// ParseAffinity parses the value of [EnvVariable].
+func ParseAffinity(text string) (p Affinity, err error) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return Place{}, fmt.Errorf("cannot read %s=%s: %v", Variable, prose.Cut(text, 80), err)
+		return Affinity{}, fmt.Errorf("cannot read %s=%s: %v", EnvVariable, prose.TruncateText(text, 80), err)
 	}
 	return p, nil
 }
@@ -44,16 +44,16 @@ const (
 // Environ returns the variables of a rank for its binding, each as NAME=VALUE: the binding itself,
 // its GPUs and, unless they are set already, its network cards. has reports whether a variable is
 // set already.
-func (p Place) Environ(has func(name string) bool) []string {
+func (p Affinity) Environ(has func(name string) bool) []string {
 	text, _ := json.Marshal(p) // cannot fail: only strings and numbers
-	env := []string{Variable + "=" + string(text)}
+	env := []string{EnvVariable + "=" + string(text)}
 	if len(p.GPUs) > 0 {
-		env = append(env, p.Vendor.Variable()+"="+strings.Join(p.GPUs, ","))
+		env = append(env, p.Vendor.EnvVariable()+"="+strings.Join(p.GPUs, ","))
 	}
 	// HIP and Ray select among the GPUs that ROCR makes visible, and number these from 0.
-	for _, name := range []string{gpu.HIPVariable, gpu.VisibleVariable} {
+	for _, name := range []string{gpu.HIPVariable, gpu.VisibleDevicesVariable} {
 		if p.Vendor == gpu.AMD && len(p.GPUs) > 0 && has(name) {
-			env = append(env, name+"="+prose.Ordinals(len(p.GPUs)))
+			env = append(env, name+"="+prose.ListOrdinals(len(p.GPUs)))
 		}
 	}
 	if len(p.NICs) == 0 {
@@ -69,14 +69,14 @@ func (p Place) Environ(has func(name string) bool) []string {
 	return env
 }
 
-// Misled describes how an environment contradicts the binding: the variable of the vendor is
-// missing or contains GPUs of other ranks. A subset of the rank's GPUs, or a different order, is
-// correct.
-func (p Place) Misled(lookup func(name string) (value string, set bool)) []string {
+// DescribeConflicts describes how an environment contradicts the binding: the variable of the
+// vendor is missing or contains GPUs of other ranks. A subset of the rank's GPUs, or a different
+// order, is correct.
+func (p Affinity) DescribeConflicts(lookup func(name string) (value string, set bool)) []string {
 	if len(p.GPUs) == 0 {
 		return nil
 	}
-	variable := p.Vendor.Variable()
+	variable := p.Vendor.EnvVariable()
 	value, set := lookup(variable)
 	own := strings.Join(p.GPUs, ",")
 	if !set {
@@ -84,14 +84,14 @@ func (p Place) Misled(lookup func(name string) (value string, set bool)) []strin
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if !slices.Contains(p.GPUs, name) {
-			return []string{fmt.Sprintf("%s is %s, and its own GPUs are %s", variable, prose.Cut(value, 80), own)}
+			return []string{fmt.Sprintf("%s is %s, and its own GPUs are %s", variable, prose.TruncateText(value, 80), own)}
 		}
 	}
 	return nil
 }
 
 // String returns the binding as text for users, such as CPUs 0-3,8, memory 0, GPU 1, mlx5_0:1.
-func (p Place) String() string {
+func (p Affinity) String() string {
 	var parts []string
 	add := func(what, value string) {
 		if value != "" {

@@ -20,17 +20,17 @@ func helper() bool {
 	if os.Getenv(helperVariable) == "" {
 		return false
 	}
-	p, err := ParsePlace(os.Getenv(Variable))
-	differences, unread := p.Differences(os.Getpid())
-	cpus, _ := affinity(os.Getpid())
+	p, err := ParseAffinity(os.Getenv(EnvVariable))
+	differences, unread := p.CompareProcess(os.Getpid())
+	cpus, _ := threadAffinity(os.Getpid())
 	runtime.LockOSThread()
-	memory, _ := policy(0)
-	fmt.Printf("cpus %v, memory %d %v, differences %q, %v, %v", cpus, memory.mode, memory.set(), differences, unread, err)
+	memory, _ := memoryPolicyOf(0)
+	fmt.Printf("cpus %v, memory %d %v, differences %q, %v, %v", cpus, memory.mode, memory.nodeSet(), differences, unread, err)
 	return true
 }
 
 // born is what a child says that this thread forks.
-func born(t *testing.T, p Place) string {
+func born(t *testing.T, p Affinity) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -57,16 +57,17 @@ func locked(do func()) {
 	<-done
 }
 
-// All of it on this machine: a thread is bound, what it forks is where it should be, and the thread is as it was.
+// All of it on this machine: a thread is bound, what it forks is where it should be, and the thread
+// is as it was.
 func TestPrepareIsInherited(t *testing.T) {
 	locked(func() {
-		before, err := affinity(0)
+		before, err := threadAffinity(0)
 		if err != nil || len(before) < 2 {
 			t.Errorf("this machine has CPUs %v, %v: it takes two", before, err)
 			return
 		}
-		p := Place{CPUs: before[len(before)-1:], Mems: Set{0}}
-		restore, skipped, err := p.Prepare()
+		p := Affinity{CPUs: before[len(before)-1:], Mems: IDSet{0}}
+		restore, skipped, err := p.BindThread()
 		if err != nil || len(skipped) > 0 {
 			t.Errorf("it is not bound: %v, %v", err, skipped)
 			return
@@ -93,12 +94,12 @@ func TestPrepareIsInherited(t *testing.T) {
 
 func TestPrepareOfNothing(t *testing.T) {
 	locked(func() {
-		before, _ := affinity(0)
-		restore, skipped, err := Place{GPUs: []string{"0"}}.Prepare()
+		before, _ := threadAffinity(0)
+		restore, skipped, err := Affinity{GPUs: []string{"0"}}.BindThread()
 		if err != nil || len(skipped) > 0 || restore() != nil {
 			t.Errorf("%v, %v", skipped, err)
 		}
-		if after, _ := affinity(0); !slices.Equal(before, after) {
+		if after, _ := threadAffinity(0); !slices.Equal(before, after) {
 			t.Errorf("the CPUs were %v, and are %v", before, after)
 		}
 	})
@@ -108,21 +109,21 @@ func TestPrepareOfNothing(t *testing.T) {
 func TestPrepareFails(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		cpus func(own Set) Set
+		cpus func(own IDSet) IDSet
 		says string
 	}{
-		{"some CPUs are not there", func(own Set) Set { return own.or(Set{4000}) }, "the kernel has made it "},
-		{"none is", func(Set) Set { return Set{4000} }, "sched_setaffinity: invalid argument"},
+		{"some CPUs are not there", func(own IDSet) IDSet { return own.union(IDSet{4000}) }, "the kernel has made it "},
+		{"none is", func(IDSet) IDSet { return IDSet{4000} }, "sched_setaffinity: invalid argument"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			locked(func() {
-				before, _ := affinity(0)
-				_, _, err := Place{CPUs: tc.cpus(before), Mems: Set{0}}.Prepare()
+				before, _ := threadAffinity(0)
+				_, _, err := Affinity{CPUs: tc.cpus(before), Mems: IDSet{0}}.BindThread()
 				if err == nil || !strings.HasPrefix(err.Error(), "cannot bind to CPUs ") || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("it says %v", err)
 				}
-				after, _ := affinity(0)
-				if memory, err := policy(0); !slices.Equal(before, after) || memory.mode != unix.MPOL_DEFAULT {
+				after, _ := threadAffinity(0)
+				if memory, err := memoryPolicyOf(0); !slices.Equal(before, after) || memory.mode != unix.MPOL_DEFAULT {
 					t.Errorf("the thread is on %v, and was on %v; its memory is %v, %v", after, before, memory, err)
 				}
 			})
@@ -132,7 +133,7 @@ func TestPrepareFails(t *testing.T) {
 
 func TestMemoryIsSkipped(t *testing.T) {
 	locked(func() {
-		restore, skipped, err := Place{Mems: Set{0, 700}}.Prepare()
+		restore, skipped, err := Affinity{Mems: IDSet{0, 700}}.BindThread()
 		if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "not bound to 0,700: this process may not use 700, but 0") || restore() != nil {
 			t.Errorf("%q, %v", skipped, err)
 		}
@@ -145,7 +146,7 @@ func TestMemoryIsSkipped(t *testing.T) {
 		{fmt.Errorf("x: %w", unix.ENOSYS), "memory is not bound: the kernel knows no NUMA nodes (ENOSYS)"},
 		{fmt.Errorf("x: %w", unix.EINVAL), ""},
 	} {
-		if _, skipped, err := skipOr(tc.err); skipped != tc.says || (err == nil) != (tc.says != "") {
+		if _, skipped, err := skipIfUnavailable(tc.err); skipped != tc.says || (err == nil) != (tc.says != "") {
 			t.Errorf("%v: %q, %v", tc.err, skipped, err)
 		}
 	}
@@ -157,24 +158,24 @@ func TestDifferencesOfAProcessThatHasEnded(t *testing.T) {
 	if err := child.Run(); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Place{{CPUs: Set{0}}, {Mems: Set{0}}} {
-		differences, err := p.Differences(child.Process.Pid)
+	for _, p := range []Affinity{{CPUs: IDSet{0}}, {Mems: IDSet{0}}} {
+		differences, err := p.CompareProcess(child.Process.Pid)
 		if len(differences) > 0 || err == nil || !strings.HasPrefix(err.Error(), "cannot read back ") || !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: %q, %v", p, differences, err)
 		}
 	}
-	if differences, err := (Place{}).Differences(child.Process.Pid); differences != nil || err != nil {
+	if differences, err := (Affinity{}).CompareProcess(child.Process.Pid); differences != nil || err != nil {
 		t.Errorf("of nothing: %q, %v", differences, err)
 	}
 }
 
 // A kernel thread has no memory, and a process that has narrowed itself is where it should be.
 func TestDifferencesOfOthers(t *testing.T) {
-	own, err := affinity(0)
+	own, err := threadAffinity(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if differences, err := (Place{CPUs: own.or(Set{4000})}).Differences(os.Getpid()); len(differences) > 0 || err != nil {
+	if differences, err := (Affinity{CPUs: own.union(IDSet{4000})}).CompareProcess(os.Getpid()); len(differences) > 0 || err != nil {
 		t.Errorf("narrowed: %q, %v", differences, err)
 	}
 }
@@ -183,7 +184,7 @@ func TestIsBoundTo(t *testing.T) {
 	for policy, want := range map[string]bool{
 		"bind:0-1": true, "bind=static:0-1": true, "bind:0,1": true, "bind:0": false, "prefer:0-1": false, "default": false, "interleave:0-1": false, "bind:x": false,
 	} {
-		if isBoundTo(policy, Set{0, 1}) != want {
+		if isBoundTo(policy, IDSet{0, 1}) != want {
 			t.Errorf("%s is not %v", policy, want)
 		}
 	}

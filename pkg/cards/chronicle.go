@@ -16,39 +16,39 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Chronicle collects the events of all nodes on the head. The exported fields must be set before
+// GPUEventLog collects the events of all nodes on the head. The exported fields must be set before
 // the call of Follow.
-type Chronicle struct {
-	Dir    *signal.Dir
-	Nodes  *signal.Watch // watch of the directory Nodes
-	Size   int           // number of nodes in the job
-	Silent time.Duration // timeout for reading a record
-	Trail  *trail.Trail
-	Log    *zap.Logger
+type GPUEventLog struct {
+	Dir         *signal.Dir
+	Nodes       *signal.Watch // watch of the directory Nodes
+	Size        int           // number of nodes in the job
+	ReadTimeout time.Duration // timeout for reading a record
+	EventLog    *trail.EventLog
+	Log         *zap.Logger
 
-	mu     sync.Mutex
-	read   map[string]bool      // names of the records that were read; used only by Follow
-	events []signal.EventRecord // guarded by mu
-	looks  int                  // number of the last listing with no unread events; guarded by mu
+	mu          sync.Mutex
+	readNames   map[string]bool      // names of the records that were read; used only by Follow
+	events      []signal.EventRecord // guarded by mu
+	lastListing int                  // number of the last listing with no unread events; guarded by mu
 }
 
-// Keep adds an event of the head itself.
-func (c *Chronicle) Keep(record signal.EventRecord) {
+// AddEvent adds an event of the head itself.
+func (c *GPUEventLog) AddEvent(record signal.EventRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, record)
 }
 
-// caughtUp reports whether all events in the given listing were read.
-func (c *Chronicle) caughtUp(look int) bool {
+// hasRead reports whether all events in the given listing were read.
+func (c *GPUEventLog) hasRead(look int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.looks >= look
+	return c.lastListing >= look
 }
 
-// Told returns the events so far, sorted by node. The events of one node are in the order in which
-// it has reported them.
-func (c *Chronicle) Told() []signal.EventRecord {
+// AllEvents returns the events so far, sorted by node. The events of one node are in the order in
+// which it has reported them.
+func (c *GPUEventLog) AllEvents() []signal.EventRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	events := slices.Clone(c.events)
@@ -58,87 +58,88 @@ func (c *Chronicle) Told() []signal.EventRecord {
 
 // BadNodes returns the hosts that a verdict blames, together with the hosts that have a GPU that is
 // unfit for another job. The latter are included whatever the outcome of the run is. The names of
-// the event records are sufficient for that, so their number is not limited by mostKept.
-func (c *Chronicle) BadNodes(hosts []string, hostOf func(rank int) string) []string {
+// the event records are sufficient for that, so their number is not limited by maxResultEvents.
+func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(rank int) string) []string {
 	var unfit []int
-	for rank, numbers := range c.Nodes.Last().Events() {
-		if numbers[0] == signal.UnfitEvent {
+	for rank, numbers := range c.Nodes.LastListing().EventNumbers() {
+		if numbers[0] == signal.UnfitEventNumber {
 			unfit = append(unfit, rank)
 		}
 	}
-	for _, record := range c.Told() { // events of the head may not be in a listing yet
-		if event, ok := gpu.ReadJudged(record.Detail); ok && event.Next == gpu.NextUnfit {
+	for _, record := range c.AllEvents() { // events of the head may not be in a listing yet
+		if event, ok := gpu.DecodeEvent(record.Detail); ok && event.Next == gpu.NextUnfit {
 			unfit = append(unfit, record.Rank)
 		}
 	}
 	slices.Sort(unfit)
 	hosts = slices.Clone(hosts)
 	for _, rank := range unfit {
-		if host := hostOf(rank); host != "" && !slices.Contains(hosts, host) { // the launcher may not provide the host
+		// the launcher may not provide the host
+		if host := hostOf(rank); host != "" && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
 	return hosts
 }
 
-// mostKept is the maximum number of events in a result.
-const mostKept = 100
+// maxResultEvents is the maximum number of events in a result.
+const maxResultEvents = 100
 
-// Follow reads the events of the other nodes until ctx ends. It runs in its own goroutine, so that
-// a hundred events on a slow file system do not delay the head's reaction to the failure that they
-// belong to.
-func (c *Chronicle) Follow(ctx context.Context) {
-	_, _ = c.Nodes.Follow(ctx, func(l signal.Listing) bool {
-		c.look(ctx, l)
+// FollowEvents reads the events of the other nodes until ctx ends. It runs in its own goroutine, so
+// that a hundred events on a slow file system do not delay the head's reaction to the failure that
+// they belong to.
+func (c *GPUEventLog) FollowEvents(ctx context.Context) {
+	_, _ = c.Nodes.FollowListings(ctx, func(l signal.Listing) bool {
+		c.readNewEvents(ctx, l)
 		return false
 	})
 }
 
-// look reads the events that are new in a listing.
-func (c *Chronicle) look(ctx context.Context, l signal.Listing) {
-	for rank, numbers := range l.Events() {
+// readNewEvents reads the events that are new in a listing.
+func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
+	for rank, numbers := range l.EventNumbers() {
 		if rank == 0 {
 			continue // the head receives its own events by Cards.Witness
 		}
 		for _, number := range numbers {
 			name := signal.EventName(rank, c.Size, number)
-			if c.read[name] || len(c.read) >= mostKept {
+			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
 				continue
 			}
 			// Read the record. A stalled read is repeated after the next listing.
-			reading, cancel := context.WithTimeoutCause(ctx, c.Silent, health.ErrDeadline)
+			reading, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
 			var record signal.EventRecord
-			err := c.Dir.Read(reading, signal.Nodes, name, &record)
+			err := c.Dir.ReadRecord(reading, signal.NodesDir, name, &record)
 			cancel()
-			if ctx.Err() != nil || signal.Stalled(err) {
+			if ctx.Err() != nil || signal.IsStalled(err) {
 				return // the next listing shows the record again
 			}
-			if c.read == nil {
-				c.read = make(map[string]bool)
+			if c.readNames == nil {
+				c.readNames = make(map[string]bool)
 			}
-			c.read[name] = true
+			c.readNames[name] = true
 			if err != nil {
 				c.Log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
 				continue
 			}
-			c.Trail.Event(trail.Befell, trail.Fields{Of: &rank, What: record.What})
-			c.Keep(record)
+			c.EventLog.WriteEvent(trail.GPUEventReceived, trail.Fields{Subject: &rank, What: record.Message})
+			c.AddEvent(record)
 		}
 	}
 	// Everything in this listing was read.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.looks = l.Looks
+	c.lastListing = l.Polls
 }
 
-// CatchUp waits until all events of the given listing were read, and no longer than within.
-func (c *Chronicle) CatchUp(ctx context.Context, look int, within time.Duration) {
-	for end := time.Now().Add(within); !c.caughtUp(look) && time.Now().Before(end); {
-		if !pause.For(ctx, readPause) {
+// AwaitListing waits until all events of the given listing were read, and no longer than within.
+func (c *GPUEventLog) AwaitListing(ctx context.Context, look int, within time.Duration) {
+	for end := time.Now().Add(within); !c.hasRead(look) && time.Now().Before(end); {
+		if !pause.SleepContext(ctx, catchUpInterval) {
 			return
 		}
 	}
 }
 
-// readPause is the interval at which CatchUp polls.
-const readPause = 5 * time.Millisecond
+// catchUpInterval is the interval at which AwaitListing polls.
+const catchUpInterval = 5 * time.Millisecond

@@ -28,15 +28,15 @@ type pair struct {
 	counts  bool
 }
 
-func (*pair) Watch(context.Context, func(int), func(gpu.Judged)) error { return nil }
-func (*pair) Topology() gpu.Topology                                   { return gpu.Topology{} }
+func (*pair) Watch(context.Context, func(int), func(gpu.ClassifiedEvent)) error { return nil }
+func (*pair) Topology() gpu.Topology                                            { return gpu.Topology{} }
 
 // Devices tells of what was counted from the second time on: the first is before any watch.
 func (p *pair) Devices() ([]history.Device, []string) {
 	devices := slices.Clone(p.devices)
 	for i := range devices {
 		if !p.counts {
-			devices[i].Course = nil
+			devices[i].Counters = nil
 		}
 	}
 	p.counts = true
@@ -49,7 +49,7 @@ type shelf struct {
 	hangs, full bool
 }
 
-func (s *shelf) Recall(ctx context.Context, most int) ([][]byte, error) {
+func (s *shelf) ReadRecent(ctx context.Context, most int) ([][]byte, error) {
 	if s.hangs {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
@@ -57,7 +57,7 @@ func (s *shelf) Recall(ctx context.Context, most int) ([][]byte, error) {
 	return s.texts[:min(most, len(s.texts))], nil
 }
 
-func (s *shelf) Keep(_ context.Context, data []byte) error {
+func (s *shelf) SaveRecord(_ context.Context, data []byte) error {
 	if s.full {
 		return errors.New("cannot keep it: there is no space")
 	}
@@ -65,32 +65,32 @@ func (s *shelf) Keep(_ context.Context, data []byte) error {
 	return nil
 }
 
-// lives is a run on a node with the GPUs and that past, and returns what the head is told. Something befalls the node while
-// the run lives.
-func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Finding, befalls ...gpu.Judged) (told []string) {
+// lives is a run on a node with the GPUs and that past, and returns what the head is told.
+// Something befalls the node while the run lives.
+func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Finding, befalls ...gpu.ClassifiedEvent) (told []string) {
 	t.Helper()
 	gpus.counts = false
 	life, end := context.WithCancel(t.Context())
 	var tasks sync.WaitGroup
 	c := New(Config{
-		GPUs: gpus, Name: "n1", Size: 1, Life: life, Trail: trail.New(), Log: zap.NewNop(),
-		Past:       func() Past { return past },
+		GPUs: gpus, Name: "n1", Size: 1, RunCtx: life, EventLog: trail.New(), Log: zap.NewNop(),
+		History:    func() HistoryStore { return past },
 		Header:     func() signal.Header { return signal.Header{} },
 		Background: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
 		Publish:    func(string, *signal.EventRecord) {},
-		End:        func(error) { end() },
+		CancelRun:  func(error) { end() },
 	})
-	c.Witness = func(record signal.EventRecord) { told = append(told, record.What) }
-	c.Settle(time.Minute) // for nothing
-	c.Checked(run, found)
+	c.OnEvent = func(record signal.EventRecord) { told = append(told, record.Message) }
+	c.AwaitReports(time.Minute) // for nothing
+	c.StartHistory(run, found)
 	synctest.Wait()
 	for _, event := range befalls {
-		c.befallen(event)
+		c.handleEvent(event)
 	}
 	time.Sleep(gpus.long)
 	began := time.Now()
 	end()
-	c.Settle(time.Minute)
+	c.AwaitReports(time.Minute)
 	if waited := time.Since(began); waited > 0 {
 		t.Errorf("the end waits for %v", waited)
 	}
@@ -102,15 +102,15 @@ func TestPastOfTwoRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0"}, {ID: "GPU-b", Index: 1, Bus: "0000:9b:00.0"}}}
 		found := func(observed string) []check.Finding {
-			return []check.Finding{{ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.Node, Observed: observed}}
+			return []check.Finding{{ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.ClassNode, Observed: observed}}
 		}
-		lost := gpu.Xids().Judge(gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 1, UUID: "GPU-b"})
+		lost := gpu.BuiltinXidTable().ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 1, UUID: "GPU-b"})
 		past := &shelf{}
 		if told := lives(t, "1.0", gpus, past, found("1 error"), lost); len(told) > 0 {
 			t.Errorf("the first run tells %q", told)
 		}
-		gpus.devices[0].Course = &history.Course{Looks: 10, Slowed: 2}
-		told := lives(t, "2.0", gpus, past, found("2 errors"), gpu.Xids().Judge(gpu.Event{Kind: gpu.KindXid, Xid: 31, GPU: 1, UUID: "GPU-b"}), lost)
+		gpus.devices[0].Counters = &history.Counters{Polls: 10, SlowedPolls: 2}
+		told := lives(t, "2.0", gpus, past, found("2 errors"), gpu.BuiltinXidTable().ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 31, GPU: 1, UUID: "GPU-b"}), lost)
 		today := time.Now().Format(time.DateOnly)
 		want := []string{
 			"n1: GPU 0 (0000:1b:00.0): gpu.ecc_unc: 2 errors, and in run 1.0 of " + today + ": 1 error; drain the node, and test the device",
@@ -135,13 +135,13 @@ func TestPastOfTwoRuns(t *testing.T) {
 func TestLongRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gpus := &pair{devices: []history.Device{
-			{ID: "GPU-a", Bus: "0000:1b:00.0", Course: &history.Course{Looks: 60}},
-			{ID: "GPU-b", Index: 1, Bus: "0000:9b:00.0", Course: &history.Course{Looks: 60, Slowed: 60}},
+			{ID: "GPU-a", Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 60}},
+			{ID: "GPU-b", Index: 1, Bus: "0000:9b:00.0", Counters: &history.Counters{Polls: 60, SlowedPolls: 60}},
 		}}
 		past := &shelf{}
-		gpus.long = liveLook / 2
+		gpus.long = counterInterval / 2
 		lives(t, "1.0", gpus, past, nil)
-		gpus.long = 5*liveLook + 1
+		gpus.long = 5*counterInterval + 1
 		told := lives(t, "2.0", gpus, past, nil)
 		const throttled = "n1: GPU 1 (0000:9b:00.0): throttled 100 % of the run (60 of 60 looks)"
 		if len(told) != 3 || told[0] != throttled || told[2] != throttled || !strings.Contains(told[1], ", and in run 1.0 of ") {
@@ -150,14 +150,15 @@ func TestLongRun(t *testing.T) {
 	})
 }
 
-// TestLinkDown: a link that goes down while the run lives is told of once and at its end, and is suspicious the second time.
+// TestLinkDown: a link that goes down while the run lives is told of once and at its end, and is
+// suspicious the second time.
 func TestLinkDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		card := history.Device{ID: "506b:4b03:00c0:ffee", Name: "mlx5_3", Index: -1, Bus: "0000:18:00.0", Course: new(history.Course)}
-		card.Course.Grown.LinkDowns = new(3)
+		card := history.Device{ID: "506b:4b03:00c0:ffee", Name: "mlx5_3", Index: -1, Bus: "0000:18:00.0", Counters: new(history.Counters)}
+		card.Counters.Increase.LinkDowns = new(3)
 		gpus, past := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0"}, card}}, &shelf{}
 		lives(t, "1.0", gpus, past, nil)
-		gpus.long = 2*liveLook + 1
+		gpus.long = 2*counterInterval + 1
 		const down, suspect = "n1: mlx5_3: its link went down 3 times", "n1: mlx5_3: link down: 3 times, and in run 1.0 of 2000-01-01: 3 times; drain the node, and test the device"
 		// What the first run's end has shown is told as the second begins.
 		if diff := cmp.Diff([]string{down, suspect, down}, lives(t, "2.0", gpus, past, nil)); diff != "" {
@@ -169,7 +170,7 @@ func TestLinkDown(t *testing.T) {
 // TestPastThatHangs costs the history, and nobody waits for it.
 func TestPastThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0", Course: &history.Course{Looks: 10, Slowed: 10}}}}
+		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 10, SlowedPolls: 10}}}}
 		past := &shelf{hangs: true}
 		told := lives(t, "1.0", gpus, past, nil)
 		if diff := cmp.Diff([]string{"n1: GPU 0 (0000:1b:00.0): throttled 100 % of the run (10 of 10 looks)"}, told); diff != "" {

@@ -14,115 +14,118 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// watchReady limits how long the start of the driver may be delayed by the start of the watch.
-const watchReady = 10 * time.Second
+// watchReadyTimeout limits how long the start of the driver may be delayed by the start of the
+// watch.
+const watchReadyTimeout = 10 * time.Second
 
-// Watch reads the topology, starts to watch the GPUs, and returns when no further events can be
-// missed. If the watch fails, that is only reported. Watch returns an error, the cause of ctx, only
-// if ctx ends.
-func (c *Cards) Watch(ctx context.Context) error {
+// StartWatch reads the topology, starts to watch the GPUs, and returns when no further events can
+// be missed. If the watch fails, that is only reported. Watch returns an error, the cause of ctx,
+// only if ctx ends.
+func (c *Monitor) StartWatch(ctx context.Context) error {
 	if c.cfg.GPUs == nil {
 		return nil
 	}
 	// If the GPUs could not be inspected, do not create a private directory: no guard process would
 	// remove it yet.
 	if topology := c.cfg.GPUs.Topology(); topology.GPUs != nil {
-		c.learn(topology)
+		c.storeTopology(topology)
 	}
 	// Watch in the background. If the watch fails before it is ready, report 0 GPUs.
 	ready := make(chan int, 1)
 	c.cfg.Background(func(context.Context) {
-		err := c.cfg.GPUs.Watch(c.cfg.Life, func(gpus int) { ready <- gpus }, c.befallen)
+		err := c.cfg.GPUs.Watch(c.cfg.RunCtx, func(gpus int) { ready <- gpus }, c.handleEvent)
 		select {
 		case ready <- 0:
 		default:
 		}
-		if err != nil && c.cfg.Life.Err() == nil {
-			c.cfg.Trail.Event(trail.Watch, trail.Fields{Error: err.Error()})
+		if err != nil && c.cfg.RunCtx.Err() == nil {
+			c.cfg.EventLog.WriteEvent(trail.GPUWatch, trail.Fields{Error: err.Error()})
 			c.cfg.Log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
 		}
 	})
 	// Wait until the watch is ready, for a limited time.
-	late := time.NewTimer(watchReady)
+	late := time.NewTimer(watchReadyTimeout)
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		c.cfg.Trail.Event(trail.Watch, trail.Fields{GPUs: &gpus})
+		c.cfg.EventLog.WriteEvent(trail.GPUWatch, trail.Fields{GPUs: &gpus})
 	case <-late.C:
-		c.cfg.Log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
+		c.cfg.Log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReadyTimeout))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// befallen receives an event of the watch.
-func (c *Cards) befallen(event gpu.Judged) {
-	if c.cfg.Life.Err() != nil {
+// handleEvent receives an event of the watch.
+func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
+	if c.cfg.RunCtx.Err() != nil {
 		return
 	}
-	c.remember(event)
-	c.note(event)
+	c.storeEvent(event)
+	c.recordEvent(event)
 }
 
-// note logs an event and reports it. A fatal event ends the run; others are reported to the head.
-func (c *Cards) note(event gpu.Judged) {
-	c.cfg.Trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
+// recordEvent logs an event and reports it. A fatal event ends the run; others are reported to the
+// head.
+func (c *Monitor) recordEvent(event gpu.ClassifiedEvent) {
+	c.cfg.EventLog.WriteEvent(trail.GPUEvent, trail.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
 	if event.Effect == gpu.EffectFatal {
-		f := health.Failed(health.GPUFailed, "%s", what)
+		f := health.NewFailure(health.GPUFailed, "%s", what)
 		f.Report, _ = json.Marshal(event)
-		c.cfg.End(f)
+		c.cfg.CancelRun(f)
 		return
 	}
 	if event.Effect == gpu.EffectIgnore {
 		return
 	}
 	c.cfg.Log.Info("a GPU reports", zap.String("what", what))
-	c.noteEvent(what, event)
+	c.reportEvent(what, event)
 }
 
-// Limits of the reported events. A node reports at most mostEvents, or fewer if all nodes together
-// would exceed jobEvents: a faulty driver causes events on all GPUs at once, and the head reads
-// only mostKept. Further events are only in the node's own event log. UnfitEvent is always
-// reported.
+// Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
+// together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
+// head reads only maxResultEvents. Further events are only in the node's own event log. UnfitEvent
+// is always reported.
 const (
-	mostEvents   = 16
-	fewestEvents = 2
-	jobEvents    = 1024
+	maxNodeEvents = 16
+	minNodeEvents = 2
+	maxJobEvents  = 1024
 )
 
-// eventsOf returns the maximum number of events that each of size nodes reports.
-func eventsOf(size int) int { return max(fewestEvents, min(mostEvents, jobEvents/size)) }
+// nodeEventLimit returns the maximum number of events that each of size nodes reports.
+func nodeEventLimit(size int) int { return max(minNodeEvents, min(maxNodeEvents, maxJobEvents/size)) }
 
-// noteEvent reports to the head an event that does not end the run.
-func (c *Cards) noteEvent(what string, event gpu.Judged) {
+// reportEvent reports to the head an event that does not end the run.
+func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	data, err := json.Marshal(event)
 	if err != nil {
 		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
 		return
 	}
-	number := c.count(event)
-	if number > eventsOf(c.cfg.Size) {
+	number := c.nextEventNumber(event)
+	if number > nodeEventLimit(c.cfg.Size) {
 		return
 	}
-	record := signal.EventRecord{Header: c.cfg.Header(), What: what, Detail: data}
-	if c.Witness != nil {
-		c.Witness(record)
+	record := signal.EventRecord{Header: c.cfg.Header(), Message: what, Detail: data}
+	if c.OnEvent != nil {
+		c.OnEvent(record)
 	}
-	c.cfg.Background(func(context.Context) { // the same goroutine should be able to handle the next event
+	// the same goroutine should be able to handle the next event
+	c.cfg.Background(func(context.Context) {
 		c.cfg.Publish(signal.EventName(c.cfg.Rank, c.cfg.Size, number), &record)
 	})
 }
 
-// count returns the number for an event of this node.
-func (c *Cards) count(event gpu.Judged) int {
+// nextEventNumber returns the number for an event of this node.
+func (c *Monitor) nextEventNumber(event gpu.ClassifiedEvent) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if event.Next == gpu.NextUnfit && !c.unfit {
-		c.unfit = true
-		return signal.UnfitEvent
+	if event.Next == gpu.NextUnfit && !c.unfitPublished {
+		c.unfitPublished = true
+		return signal.UnfitEventNumber
 	}
-	c.events++
-	return c.events
+	c.eventCount++
+	return c.eventCount
 }

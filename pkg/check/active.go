@@ -14,27 +14,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// starter starts the commands of active checks. [process.Supervisor] implements it.
-type starter interface {
+// commandStarter starts the commands of active checks. [process.Supervisor] implements it.
+type commandStarter interface {
 	Start(ctx context.Context, spec process.Spec) (*process.Child, error)
 }
 
-var _ starter = (*process.Supervisor)(nil)
+var _ commandStarter = (*process.Supervisor)(nil)
 
-// Active runs the checks that put a node to work. They are the site's own shell commands, which
-// exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown), like Nagios plugins.
-type Active struct {
+// ActiveChecks runs the checks that put a node to work. They are the site's own shell commands,
+// which exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown), like Nagios plugins.
+type ActiveChecks struct {
 	Config  // checks that the policy turns off are not run
-	Starter starter
+	Starter commandStarter
 	Env     []string // complete environment of the commands
 	Dir     string   // working directory of the commands; empty: the current directory
 }
 
 const (
-	activeTail  = 10              // number of last output lines kept per command
-	activeStart = 4 << 10         // bytes of standard output searched for the first line
-	mostName    = 40              // maximum bytes of a command's name in its check id
-	activeGrace = 2 * time.Second // between SIGTERM and SIGKILL, after a timeout
+	activeTailLines   = 10              // number of last output lines kept per command
+	maxActiveOutput   = 4 << 10         // bytes of standard output searched for the first line
+	maxProgramName    = 40              // maximum bytes of a command's name in its check id
+	activeGracePeriod = 2 * time.Second // between SIGTERM and SIGKILL, after a timeout
 )
 
 var errActiveTimeout = errors.New("its time is over")
@@ -42,19 +42,19 @@ var errActiveTimeout = errors.New("its time is over")
 // Run runs the commands one after the other and returns one finding for each of them. If the node
 // is not fit, because it has failed another check, Run starts no command and reports each of them
 // as skipped. Checks that the policy turns off are left out.
-func (a Active) Run(ctx context.Context, fit bool) []Finding {
-	var s Sheet
-	for i, id := range activeIDs(a.Active) {
-		s.Each = Finding{ID: id}
+func (a ActiveChecks) Run(ctx context.Context, fit bool) []Finding {
+	var s FindingBuilder
+	for i, id := range activeIDs(a.ActiveCommands) {
+		s.Template = Finding{ID: id}
 		switch {
-		case a.Policy.Off(id):
+		case a.Policy.IsOff(id):
 		case !fit:
-			s.Skip("not run: the node has failed another check")
+			s.AddSkip("not run: the node has failed another check")
 		default:
-			a.run(ctx, &s, a.Active[i])
+			a.runCommand(ctx, &s, a.ActiveCommands[i])
 		}
 	}
-	return s.Found
+	return s.Findings
 }
 
 // activeIDs returns the check ids of the commands, which are derived from the names of their
@@ -63,7 +63,7 @@ func activeIDs(commands []string) []string {
 	var ids []string
 	taken := make(map[string]bool)
 	for _, command := range commands {
-		name := "active." + programOf(command)
+		name := "active." + programName(command)
 		id := name
 		for n := 2; taken[id]; n++ {
 			id = fmt.Sprintf("%s-%d", name, n)
@@ -74,46 +74,46 @@ func activeIDs(commands []string) []string {
 	return ids
 }
 
-// programOf returns the base name of the program that a shell command runs. It skips leading
+// programName returns the base name of the program that a shell command runs. It skips leading
 // variable assignments, "exec" and "env", removes characters that are unusual in names, and returns
 // "command" if nothing is left.
-func programOf(command string) string {
+func programName(command string) string {
 	for word := range strings.FieldsSeq(command) {
 		if name, _, sets := strings.Cut(word, "="); sets && !strings.Contains(name, "/") || word == "exec" || word == "env" {
 			continue
 		}
 		name := strings.Map(func(r rune) rune {
-			if unlikeHost(r) {
+			if isInvalidHostRune(r) {
 				return -1
 			}
 			return r
 		}, path.Base(strings.Trim(word, `"';`)))
 		if name = strings.Trim(name, "."); name != "" {
-			return name[:min(len(name), mostName)]
+			return name[:min(len(name), maxProgramName)]
 		}
 		break
 	}
 	return "command"
 }
 
-// run runs one command, adds its finding to s, and kills all processes that the command has left
-// running.
-func (a Active) run(ctx context.Context, s *Sheet, command string) {
+// runCommand runs one command, adds its finding to s, and kills all processes that the command has
+// left running.
+func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command string) {
 	// Start the command through a shell, with a time limit of its own.
 	began := time.Now()
 	limited, cancel := context.WithTimeoutCause(ctx, a.ActiveTimeout, errActiveTimeout)
 	defer cancel()
-	said := &process.Beginning{Most: activeStart}
+	said := &process.HeadBuffer{MaxBytes: maxActiveOutput}
 	child, err := a.Starter.Start(limited, process.Spec{
-		Name: s.Each.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTail,
+		Name: s.Template.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTailLines,
 	})
 	if err != nil && ctx.Err() == nil {
-		s.Say(Unknown, "", plain(err.Error()), "", "see that the node has /bin/sh and lets processes start")
+		s.AddFinding(Unknown, "", sanitizeLine(err.Error()), "", "see that the node has /bin/sh and lets processes start")
 		return
 	}
-	s.Each.Source = "--active-check"
+	s.Template.Source = "--active-check"
 	if err != nil { // the starter kills the command if it was running already
-		s.Say(Unknown, Environment, unfinished(ctx), "", "")
+		s.AddFinding(Unknown, ClassEnvironment, interruptedText(ctx), "", "")
 		return
 	}
 	// A finished command may have left processes running, which are killed at once.
@@ -121,61 +121,61 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	select {
 	case <-child.Done():
 	case <-limited.Done():
-		inTime, grace, first = false, activeGrace, unix.SIGTERM
+		inTime, grace, first = false, activeGracePeriod, unix.SIGTERM
 	}
 	exit := child.Stop(context.Background(), grace, first)
 	// Classify the exit, a cancellation from outside, or the timeout.
 	var f *Finding
 	switch {
 	case inTime:
-		f = s.judgeExit(exit, firstLine(said.String()))
+		f = s.addExitFinding(exit, firstLine(said.String()))
 	case ctx.Err() != nil:
-		f = s.Say(Unknown, Environment, unfinished(ctx), exitWell, "")
+		f = s.AddFinding(Unknown, ClassEnvironment, interruptedText(ctx), exitSuccess, "")
 	default:
-		f = s.Fail(Environment, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitWell,
+		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitSuccess,
 			"see what it waits for, or give it more by --active-check-timeout")
 	}
 	// Keep the output lines unless the finding already contains them.
-	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || plain(lines[0]) != f.Observed) {
+	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || sanitizeLine(lines[0]) != f.Observed) {
 		f.Lines = lines
 	}
 	if exit.Err != nil {
-		f.Observed += "; " + plain(exit.Err.Error())
+		f.Observed += "; " + sanitizeLine(exit.Err.Error())
 	}
 }
 
-// unfinished describes a command that was interrupted because ctx ended.
-func unfinished(ctx context.Context) string {
+// interruptedText describes a command that was interrupted because ctx ended.
+func interruptedText(ctx context.Context) string {
 	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
 }
 
-const exitWell = "exit code 0"
+const exitSuccess = "exit code 0"
 
-// judgeExit adds a finding for the exit of a command. said is the first line of the command's
+// addExitFinding adds a finding for the exit of a command. said is the first line of the command's
 // output, or empty. The shell exits with 126 or 127 if it cannot execute the command. All other
 // codes without a defined meaning are failures, because a command that tests a node and crashes is
 // no reason to continue.
-func (s *Sheet) judgeExit(exit process.Exit, said string) *Finding {
+func (s *FindingBuilder) addExitFinding(exit process.Exit, said string) *Finding {
 	observed := cmp.Or(said, exit.String())
-	switch code := exit.Status(); code {
+	switch code := exit.ShellStatus(); code {
 	case 0:
-		return s.Say(Pass, "", observed, "", "")
+		return s.AddFinding(Pass, "", observed, "", "")
 	case 1, 2, 3:
-		return s.Say([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], Environment, observed, exitWell, "")
+		return s.AddFinding([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], ClassEnvironment, observed, exitSuccess, "")
 	case 126, 127:
-		return s.Say(Unknown, Environment, exit.String()+": the shell can't execute it", exitWell,
+		return s.AddFinding(Unknown, ClassEnvironment, exit.String()+": the shell can't execute it", exitSuccess,
 			"see that the command is there on all nodes, and executable: give its whole path")
 	}
 	if said != "" {
 		observed = exit.String() + ": " + said
 	}
-	return s.Fail(Environment, observed, exitWell, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
+	return s.AddFailure(ClassEnvironment, observed, exitSuccess, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
 }
 
 // firstLine returns the first line that is not blank, or an empty string.
 func firstLine(said string) string {
 	for line := range strings.Lines(said) {
-		if line = plain(line); line != "" {
+		if line = sanitizeLine(line); line != "" {
 			return line
 		}
 	}

@@ -19,7 +19,7 @@ import (
 const ceiling = 60 * time.Second
 
 // activeOf is these commands with a Supervisor of the test's own.
-func activeOf(t *testing.T, commands ...string) Active {
+func activeOf(t *testing.T, commands ...string) ActiveChecks {
 	t.Helper()
 	super, err := process.NewSupervisor(nil)
 	if err != nil {
@@ -32,7 +32,7 @@ func activeOf(t *testing.T, commands ...string) Active {
 			t.Error(err)
 		}
 	})
-	return Active{Config: Config{Active: commands, ActiveTimeout: ceiling}, Starter: super, Env: os.Environ(), Dir: t.TempDir()}
+	return ActiveChecks{Config: Config{ActiveCommands: commands, ActiveTimeout: ceiling}, Starter: super, Env: os.Environ(), Dir: t.TempDir()}
 }
 
 func TestActiveExits(t *testing.T) {
@@ -47,16 +47,16 @@ func TestActiveExits(t *testing.T) {
 		{"well, and silent", "true", Pass, "exit code 0", "", ""},
 		{"the first line that says something", "echo; echo a; echo b", Pass, "a", "", ""},
 		{"what standard error says is no summary", "echo noise >&2; echo a", Pass, "a", "", ""},
-		{"a warning", "echo slow; echo more; exit 1", Warn, "slow", Environment, "slow|more"},
-		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", Environment, ""},
-		{"a failure that says why elsewhere", "echo lost >&2; exit 2", Fail, "exit code 2", Environment, "lost"},
-		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", Environment, ""},
-		{"another code", "echo err; exit 226", Fail, "exit code 226: err", Environment, "err"},
-		{"killed by a signal", "kill -SEGV $$", Fail, "killed by SIGSEGV", Environment, ""},
-		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell can't execute it", Environment, "/bin/sh: 1: /nowhere/at/all: not found"},
-		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell can't execute it", Environment, "/bin/sh: 1: /etc/passwd: Permission denied"},
+		{"a warning", "echo slow; echo more; exit 1", Warn, "slow", ClassEnvironment, "slow|more"},
+		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", ClassEnvironment, ""},
+		{"a failure that says why elsewhere", "echo lost >&2; exit 2", Fail, "exit code 2", ClassEnvironment, "lost"},
+		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", ClassEnvironment, ""},
+		{"another code", "echo err; exit 226", Fail, "exit code 226: err", ClassEnvironment, "err"},
+		{"killed by a signal", "kill -SEGV $$", Fail, "killed by SIGSEGV", ClassEnvironment, ""},
+		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell can't execute it", ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
+		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell can't execute it", ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
 		{"control characters", `printf 'a\033[2Jb\n'`, Pass, "a\ufffd[2Jb", "", ""},
-		{"the last lines", "seq 1 99; exit 2", Fail, "1", Environment, "90|91|92|93|94|95|96|97|98|99"},
+		{"the last lines", "seq 1 99; exit 2", Fail, "1", ClassEnvironment, "90|91|92|93|94|95|96|97|98|99"},
 		{"the caller's environment and directory", `[ "$GIVEN" = yes ] && touch x && echo "$GIVEN"`, Pass, "yes", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func (brokenStarter) Start(context.Context, process.Spec) (*process.Child, error
 }
 
 func TestActiveCannotStart(t *testing.T) {
-	got := Active{Starter: brokenStarter{}, Config: Config{Active: []string{"x", "y"}, ActiveTimeout: ceiling}}.Run(t.Context(), true)
+	got := ActiveChecks{Starter: brokenStarter{}, Config: Config{ActiveCommands: []string{"x", "y"}, ActiveTimeout: ceiling}}.Run(t.Context(), true)
 	if len(got) != 2 || got[0].Verdict != Unknown || got[0].Observed != "cannot start x: no more processes" || got[1].ID != "active.y" {
 		t.Errorf("got %+v", got)
 	}

@@ -18,11 +18,11 @@ func bySeparateNames(ranks []int) string {
 }
 
 // told is some nodes with these traits: "x.cuda=12.8".
-func told(ranks []int, traits ...string) Group {
-	g := Group{Ranks: ranks}
+func told(ranks []int, traits ...string) NodeGroup {
+	g := NodeGroup{Ranks: ranks}
 	for _, t := range traits {
 		id, text, _ := strings.Cut(t, "=")
-		g.Report.Traits = append(g.Report.Traits, Trait{id, text})
+		g.Report.Attributes = append(g.Report.Attributes, Attribute{id, text})
 	}
 	return g
 }
@@ -38,61 +38,61 @@ func TestCompare(t *testing.T) {
 	h100, a100 := "x.gpu_model=H100", "x.gpu_model=A100"
 	for _, tc := range []struct {
 		name   string
-		groups []Group
+		groups []NodeGroup
 		want   []string // "VERDICT id odd ranks: observed; expected …"
 	}{
 		{"no nodes", nil, nil},
-		{"nothing told", []Group{{Ranks: upTo(0, 3)}}, nil},
-		{"one node", []Group{told([]int{0}, h100)}, nil},
-		{"all the same", []Group{told(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
-		{"the same in two groups", []Group{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b")}, nil},
-		{"one of four", []Group{told([]int{0, 1, 3}, h100), told([]int{2}, a100)},
+		{"nothing told", []NodeGroup{{Ranks: upTo(0, 3)}}, nil},
+		{"one node", []NodeGroup{told([]int{0}, h100)}, nil},
+		{"all the same", []NodeGroup{told(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
+		{"the same in two groups", []NodeGroup{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b")}, nil},
+		{"one of four", []NodeGroup{told([]int{0, 1, 3}, h100), told([]int{2}, a100)},
 			[]string{"FAIL x.gpu_model [2]: GPU model: A100 on n2 (rank 2); expected H100, as on 3 other nodes"}},
-		{"the head is the odd one", []Group{told([]int{0}, a100), told([]int{1, 2}, h100)},
+		{"the head is the odd one", []NodeGroup{told([]int{0}, a100), told([]int{1, 2}, h100)},
 			[]string{"FAIL x.gpu_model [0]: GPU model: A100 on n0 (rank 0); expected H100, as on 2 other nodes"}},
-		{"half and half", []Group{told([]int{2, 0}, h100), told([]int{1, 3}, a100)},
+		{"half and half", []NodeGroup{told([]int{2, 0}, h100), told([]int{1, 3}, a100)},
 			[]string{"FAIL x.gpu_model []: GPU model: H100 on n0+n2 (ranks 0,2); A100 on n1+n3 (ranks 1,3); expected the same on all nodes"}},
-		{"two of two", []Group{told([]int{0}, a100), told([]int{1}, h100)},
+		{"two of two", []NodeGroup{told([]int{0}, a100), told([]int{1}, h100)},
 			[]string{"FAIL x.gpu_model []: GPU model: A100 on n0 (rank 0); H100 on n1 (rank 1); expected the same on all nodes"}},
-		{"most, and two others", []Group{told([]int{4}, "x.driver=1"), told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
+		{"most, and two others", []NodeGroup{told([]int{4}, "x.driver=1"), told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
 			[]string{"WARN x.driver [3 4 5]: driver: 3 on n3+n5 (ranks 3,5); 1 on n4 (rank 4); expected 2, as on 3 other nodes"}},
-		{"fewer GPUs", []Group{told([]int{0, 1}, "x.gpu_count=8"), told([]int{2}, "x.gpu_count=7")},
+		{"fewer GPUs", []NodeGroup{told([]int{0, 1}, "x.gpu_count=8"), told([]int{2}, "x.gpu_count=7")},
 			[]string{"FAIL x.gpu_count [2]: number of GPUs: 7 on n2 (rank 2); expected 8, as on 2 other nodes"}},
-		{"CUDA's major version", []Group{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
+		{"CUDA's major version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
 			[]string{"FAIL x.cuda [3]: CUDA's major version: 13 on n3 (rank 3); expected 12, as on 3 other nodes"}},
-		{"CUDA's minor version", []Group{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2")},
+		{"CUDA's minor version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2")},
 			[]string{"WARN x.cuda [2]: CUDA version: 12.2 on n2 (rank 2); expected 12.8, as on 2 other nodes"}},
-		{"what only warns", []Group{
+		{"what only warns", []NodeGroup{
 			told([]int{0, 1}, "x.vbios=1", "x.gsp=1", "x.kernel=1", "x.bringupd=1"), told([]int{2}, "x.vbios=2", "x.gsp=2", "x.kernel=2", "x.bringupd=2"),
 		}, []string{
 			"WARN x.vbios [2]: VBIOS: 2 on n2 (rank 2); expected 1, as on 2 other nodes", "WARN x.gsp [2]: GSP firmware: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 			"WARN x.kernel [2]: kernel: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 			"WARN x.bringupd [2]: version of bringupd: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 		}},
-		{"a node that can't tell", []Group{told([]int{0, 1}, h100, "x.kernel=6"), told([]int{2}, "x.kernel=6")}, nil},
-		{"a trait of another version", []Group{told([]int{0}, "x.later=1"), told([]int{1}, "x.later=2")}, nil},
-		{"memory and processors", []Group{told([]int{0, 1}, "x.memory=80 GiB", "x.cpu=64 EPYC"), told([]int{2}, "x.memory=40 GiB", "x.cpu=32 EPYC")}, []string{
+		{"a node that can't tell", []NodeGroup{told([]int{0, 1}, h100, "x.kernel=6"), told([]int{2}, "x.kernel=6")}, nil},
+		{"a trait of another version", []NodeGroup{told([]int{0}, "x.later=1"), told([]int{1}, "x.later=2")}, nil},
+		{"memory and processors", []NodeGroup{told([]int{0, 1}, "x.memory=80 GiB", "x.cpu=64 EPYC"), told([]int{2}, "x.memory=40 GiB", "x.cpu=32 EPYC")}, []string{
 			"WARN x.memory [2]: GPU memory: 40 GiB on n2 (rank 2); expected 80 GiB, as on 2 other nodes",
 			"WARN x.cpu [2]: processors: 32 EPYC on n2 (rank 2); expected 64 EPYC, as on 2 other nodes",
 		}},
-		{"one domain", []Group{told(upTo(0, 3), h100, "x.fabric=a")}, nil},
-		{"no domain", []Group{told(upTo(0, 3), h100)}, nil},
-		{"two domains", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2, 3}, h100, "x.fabric=b")}, nil},
-		{"a domain for each", []Group{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b"), told([]int{2}, h100, "x.fabric=c")}, nil},
-		{"one that is alone", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b")},
+		{"one domain", []NodeGroup{told(upTo(0, 3), h100, "x.fabric=a")}, nil},
+		{"no domain", []NodeGroup{told(upTo(0, 3), h100)}, nil},
+		{"two domains", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2, 3}, h100, "x.fabric=b")}, nil},
+		{"a domain for each", []NodeGroup{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b"), told([]int{2}, h100, "x.fabric=c")}, nil},
+		{"one that is alone", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b")},
 			[]string{"WARN x.fabric [2]: NVLink domain: one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=")},
+		{"one without", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=")},
 			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without the trait", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100)},
+		{"one without the trait", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100)},
 			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without GPUs", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, "x.kernel=6")}, nil},
-		{"one alone, one without", []Group{told([]int{1, 3}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b"), told([]int{0}, h100)},
+		{"one without GPUs", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, "x.kernel=6")}, nil},
+		{"one alone, one without", []NodeGroup{told([]int{1, 3}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b"), told([]int{0}, h100)},
 			[]string{"WARN x.fabric [0 2]: NVLink domain: none on n0 (rank 0); one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, d := range Compare(tc.groups, bySeparateNames) {
-				if strict := d.Verdict == Warn && d.ID != Bringupd; d.Strict != strict {
+			for _, d := range CompareNodes(tc.groups, bySeparateNames) {
+				if strict := d.Verdict == Warn && d.ID != AttrBringupd; d.Strict != strict {
 					t.Errorf("%s is strict: %t", d.ID, d.Strict)
 				}
 				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Ranks, d.Observed, d.Expected))
@@ -141,13 +141,13 @@ func TestCompareKinds(t *testing.T) {
 		{"x.bringupd", "1.1", "1.0", false, "version of bringupd: 1.0 on n2 (rank 2); expected 1.1, as on 3 other nodes"},
 	} {
 		t.Run(tc.id, func(t *testing.T) {
-			some := func(value string, ranks ...int) Group {
+			some := func(value string, ranks ...int) NodeGroup {
 				if value == "" {
 					return told(ranks, "x.other=1")
 				}
 				return told(ranks, "x.other=1", tc.id+"="+value)
 			}
-			found := Compare([]Group{some(tc.usual, 0, 1, 3), some(tc.odd, 2)}, bySeparateNames)
+			found := CompareNodes([]NodeGroup{some(tc.usual, 0, 1, 3), some(tc.odd, 2)}, bySeparateNames)
 			if len(found) != 1 {
 				t.Fatalf("one odd node of four: %+v", found)
 			}
@@ -155,17 +155,17 @@ func TestCompareKinds(t *testing.T) {
 			if got := f.Observed + "; expected " + f.Expected; f.ID != tc.id || got != tc.want || !slices.Equal(f.Ranks, []int{2}) {
 				t.Errorf("got %s of %v: %s\nwant %s", f.ID, f.Ranks, got, tc.want)
 			}
-			for mode, want := range map[Mode]Verdict{ModeRequire: Warn, ModeStrict: map[bool]Verdict{true: Fail, false: Warn}[tc.strict]} {
-				if got := (Policy{Mode: mode}).Judge(found)[0].Verdict; got != want {
+			for mode, want := range map[GPUMode]Verdict{ModeRequire: Warn, ModeStrict: map[bool]Verdict{true: Fail, false: Warn}[tc.strict]} {
+				if got := (Policy{Mode: mode}).Apply(found)[0].Verdict; got != want {
 					t.Errorf("with %s it is a %s, want %s", mode, got, want)
 				}
 			}
-			half := Compare([]Group{some(tc.usual, 0, 1), some(tc.odd, 2, 3)}, bySeparateNames)
+			half := CompareNodes([]NodeGroup{some(tc.usual, 0, 1), some(tc.odd, 2, 3)}, bySeparateNames)
 			if known := tc.usual == ""; len(half) != 1 || known != slices.Equal(half[0].Ranks, []int{2, 3}) || known == (half[0].Ranks == nil) {
 				t.Errorf("half and half: %+v", half)
 			}
 			for _, value := range []string{tc.usual, tc.odd} {
-				if alike := Compare([]Group{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
+				if alike := CompareNodes([]NodeGroup{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
 					t.Errorf("all have %q: %+v", value, alike)
 				}
 			}
@@ -173,31 +173,31 @@ func TestCompareKinds(t *testing.T) {
 	}
 }
 
-// Where most nodes tell what a normal node does not, they are the odd ones still; a node of which nothing is known is
-// not taken for a normal one.
+// Where most nodes tell what a normal node does not, they are the odd ones still; a node of which
+// nothing is known is not taken for a normal one.
 func TestCompareWithNormal(t *testing.T) {
-	found := Compare([]Group{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
+	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
 	if len(found) != 1 || !slices.Equal(found[0].Ranks, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
 		t.Errorf("got %+v", found)
 	}
-	if found := Compare([]Group{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {
+	if found := CompareNodes([]NodeGroup{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {
 		t.Errorf("got %+v", found)
 	}
 }
 
 // However many nodes differ, and in whatever, what is said stays short.
 func TestCompareStaysShort(t *testing.T) {
-	var groups []Group
+	var groups []NodeGroup
 	for rank := range 4096 {
 		groups = append(groups, told([]int{rank}, fmt.Sprintf("x.kernel=%d\x1b%s", rank%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(rank%2)))
 	}
-	for _, d := range Compare(groups, bySeparateNames) {
+	for _, d := range CompareNodes(groups, bySeparateNames) {
 		if n := len([]rune(d.Observed)); n > 1000 || strings.ContainsRune(d.Observed, '\x1b') {
 			t.Errorf("%s says %d characters: %s", d.ID, n, d.Observed)
 		}
 	}
 	for _, part := range []string{"n14+n16+n18+n20+n22+n24+n26+n28+n30 (ranks 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30) and 2032 more; 1 on n1+"} {
-		if got := Compare(groups, bySeparateNames)[0].Observed; !strings.Contains(got, part) {
+		if got := CompareNodes(groups, bySeparateNames)[0].Observed; !strings.Contains(got, part) {
 			t.Errorf("%q is missing in %q", part, got)
 		}
 	}
@@ -205,41 +205,43 @@ func TestCompareStaysShort(t *testing.T) {
 
 // The order of groups, of ranks and of traits says nothing.
 func TestCompareKnowsNoOrder(t *testing.T) {
-	groups := []Group{
+	groups := []NodeGroup{
 		told([]int{5, 0, 1}, "x.gpu_model=H100", "x.cuda=12.8", "x.fabric=a"),
 		told([]int{4, 2}, "x.gpu_model=A100", "x.cuda=12.8", "x.fabric=a"),
 		told([]int{3}, "x.gpu_model=A100", "x.cuda=11.4", "x.fabric=b"),
 	}
-	want := fmt.Sprint(Compare(groups, bySeparateNames))
+	want := fmt.Sprint(CompareNodes(groups, bySeparateNames))
 	for range 20 {
 		rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
 		for _, g := range groups {
 			rand.Shuffle(len(g.Ranks), func(i, j int) { g.Ranks[i], g.Ranks[j] = g.Ranks[j], g.Ranks[i] })
-			rand.Shuffle(len(g.Report.Traits), func(i, j int) { g.Report.Traits[i], g.Report.Traits[j] = g.Report.Traits[j], g.Report.Traits[i] })
+			rand.Shuffle(len(g.Report.Attributes), func(i, j int) {
+				g.Report.Attributes[i], g.Report.Attributes[j] = g.Report.Attributes[j], g.Report.Attributes[i]
+			})
 		}
-		if got := fmt.Sprint(Compare(groups, bySeparateNames)); got != want {
+		if got := fmt.Sprint(CompareNodes(groups, bySeparateNames)); got != want {
 			t.Fatalf("got  %s\nwant %s", got, want)
 		}
 	}
 }
 
 func TestFingerprint(t *testing.T) {
-	a, b := Trait{"x.cuda", "12.8"}, Trait{"x.driver", "570"}
-	one := fingerprint([]Trait{a, b})
-	for name, same := range map[string][]Trait{"another order": {b, a}, "twice": {a, b, a}} {
-		if got := fingerprint(same); got != one {
+	a, b := Attribute{"x.cuda", "12.8"}, Attribute{"x.driver", "570"}
+	one := hashAttributes([]Attribute{a, b})
+	for name, same := range map[string][]Attribute{"another order": {b, a}, "twice": {a, b, a}} {
+		if got := hashAttributes(same); got != one {
 			t.Errorf("%s: %d, not %d", name, got, one)
 		}
 	}
-	for name, other := range map[string][]Trait{
+	for name, other := range map[string][]Attribute{
 		"fewer": {a}, "another value": {a, {"x.driver", "571"}}, "another id": {a, {"x.drive", "r570"}},
 		"one that looks like two": {{"x.cuda", "12.8\"\n\"x.driver\"=\"570"}}, "an empty one": {{}},
 	} {
-		if got := fingerprint(other); got == one || got <= 0 || got >= 1<<48 {
+		if got := hashAttributes(other); got == one || got <= 0 || got >= 1<<48 {
 			t.Errorf("%s: %d, as %d", name, got, one)
 		}
 	}
-	if got := fingerprint(nil); got != 0 {
+	if got := hashAttributes(nil); got != 0 {
 		t.Errorf("no traits: %d", got)
 	}
 	// Daemons of different versions meet in one job.

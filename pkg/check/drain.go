@@ -7,36 +7,37 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// mostReason is the maximum length of the reason, in characters. The launcher shows it on one line.
-const mostReason = 160
+// maxDrainReason is the maximum length of the reason, in characters. The launcher shows it on one
+// line.
+const maxDrainReason = 160
 
-// DrainLine returns a shell command with which an administrator can take the node out of service,
-// built by drain. It returns an empty string if no check has failed because of the node itself, or
-// if the host name contains characters that are unsafe in a shell.
-func DrainLine(r Report, drain func(host, reason string) string) string {
+// DrainCommand returns a shell command with which an administrator can take the node out of
+// service, built by drain. It returns an empty string if no check has failed because of the node
+// itself, or if the host name contains characters that are unsafe in a shell.
+func DrainCommand(r Report, drain func(host, reason string) string) string {
 	var failed []Finding
 	for _, f := range r.Findings {
-		if f.Verdict == Fail && f.Class == Node {
+		if f.Verdict == Fail && f.Class == ClassNode {
 			failed = append(failed, f)
 		}
 	}
-	if len(failed) == 0 || r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, unlikeHost) {
+	if len(failed) == 0 || r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, isInvalidHostRune) {
 		return ""
 	}
 	more := ""
 	if n := len(failed) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	reason := prose.Cut("bringupd "+failed[0].Line(), mostReason-len(more)) + more
-	return drain(r.Host, unquoted.Replace(reason))
+	reason := prose.TruncateText("bringupd "+failed[0].OneLine(), maxDrainReason-len(more)) + more
+	return drain(r.Host, shellReplacer.Replace(reason))
 }
 
-// unquoted replaces characters that have a special meaning inside double quotes in a shell,
+// shellReplacer replaces characters that have a special meaning inside double quotes in a shell,
 // including interactive shells.
-var unquoted = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
+var shellReplacer = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
 
-// unlikeHost reports whether a character cannot be part of a host name.
-func unlikeHost(r rune) bool {
+// isInvalidHostRune reports whether a character cannot be part of a host name.
+func isInvalidHostRune(r rune) bool {
 	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return !strings.ContainsRune(accepted, r)
 }

@@ -24,14 +24,14 @@ type Class string
 
 // The classes of findings.
 const (
-	// Node marks a fault of this node's hardware or kernel. It counts against the node whatever other
-	// nodes report.
-	Node Class = "node"
-	// Environment marks a fault that the job's settings or its image may cause on every node. It
+	// ClassNode marks a fault of this node's hardware or kernel. It counts against the node whatever
+	// other nodes report.
+	ClassNode Class = "node"
+	// ClassEnvironment marks a fault that the job's settings or its image may cause on every node. It
 	// counts against this node only if another node of the job has passed the same check.
-	Environment Class = "environment"
-	// User marks a fault in the job's own request. No other node would pass the check either.
-	User Class = "user"
+	ClassEnvironment Class = "environment"
+	// ClassUser marks a fault in the job's own request. No other node would pass the check either.
+	ClassUser Class = "user"
 )
 
 // Device identifies the GPU, network card or disk that a finding is about.
@@ -68,12 +68,12 @@ type Finding struct {
 	Source   string  `json:"source,omitempty"`   // system call or path that was read
 	Hint     string  `json:"hint,omitempty"`     // instructions to fix it; empty if nothing is wrong
 	Class    Class   `json:"class,omitempty"`    // empty if nothing is wrong
-	// Patience limits how long a Wait is retried; 0: until the deadline.
-	Patience time.Duration `json:"patience_ns,omitempty"`
+	// MaxWait limits how long a Wait is retried; 0: until the deadline.
+	MaxWait time.Duration `json:"patience_ns,omitempty"`
 	// Strict says that strict mode turns this Warn into a Fail.
 	Strict bool `json:"strict,omitempty"`
-	// By is the setting that has changed the verdict, such as gpu.busy=warn; empty if none has.
-	By string `json:"by,omitempty"`
+	// ChangedBy is the setting that has changed the verdict, such as gpu.busy=warn; empty if none has.
+	ChangedBy string `json:"by,omitempty"`
 	// Lines are the last output lines of a command.
 	Lines []string `json:"lines,omitempty"`
 	// Ranks are the sorted indices of the nodes that the finding is about, if several nodes were
@@ -82,5 +82,5 @@ type Finding struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// Quiet reports whether the finding needs no action: the check has passed or was skipped.
-func (f Finding) Quiet() bool { return f.Verdict == Pass || f.Verdict == Skip }
+// IsQuiet reports whether the finding needs no action: the check has passed or was skipped.
+func (f Finding) IsQuiet() bool { return f.Verdict == Pass || f.Verdict == Skip }

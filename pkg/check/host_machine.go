@@ -21,15 +21,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// machine reads the state of the local machine. It implements [kernel].
-type machine struct{}
+// localSystem reads the state of the local machine. It implements [hostSystem].
+type localSystem struct{}
 
-var _ kernel = machine{}
+var _ hostSystem = localSystem{}
 
-func (machine) Space(path string) (signal.Space, error) { return signal.SpaceOf(path) }
+func (localSystem) FreeSpace(path string) (signal.Space, error) { return signal.SpaceOf(path) }
 
-// Prove removes the file before it writes, so that nothing stays behind if the write never returns.
-func (machine) Prove(dir string) error {
+// TestWrite removes the file before it writes, so that nothing stays behind if the write never
+// returns.
+func (localSystem) TestWrite(dir string) error {
 	file, err := os.CreateTemp(dir, ".bringupd-check-*")
 	if err != nil {
 		return err
@@ -48,88 +49,89 @@ func (machine) Prove(dir string) error {
 	return errors.Join(err, file.Close())
 }
 
-func (machine) Limit(resource int) (limit unix.Rlimit, err error) {
+func (localSystem) ResourceLimit(resource int) (limit unix.Rlimit, err error) {
 	return limit, unix.Getrlimit(resource, &limit)
 }
 
-// memoryOf returns how much memory this process may use, in bytes: the machine's memory or the
-// lowest limit of its cgroups. It returns 0 if that is unknown.
-func memoryOf(root string) uint64 {
-	memory, limit := machineMemory(root), uint64(process.MemoryLimit(root))
+// availableMemory returns how much memory this process may use, in bytes: the machine's memory or
+// the lowest limit of its cgroups. It returns 0 if that is unknown.
+func availableMemory(root string) uint64 {
+	memory, limit := totalMemory(root), uint64(process.MemoryLimit(root))
 	if memory == 0 || limit > 0 && limit < memory {
 		return limit
 	}
 	return memory
 }
 
-// machineMemory returns the total memory of the machine in bytes, or 0 if it cannot be read.
-func machineMemory(root string) (bytes uint64) {
-	text, err := readText(root, "proc/meminfo")
+// totalMemory returns the total memory of the machine in bytes, or 0 if it cannot be read.
+func totalMemory(root string) (bytes uint64) {
+	text, err := readTrimmed(root, "proc/meminfo")
 	if _, bad := fmt.Sscanf(text, "MemTotal: %d kB", &bytes); err != nil || bad != nil {
 		return 0
 	}
 	return bytes << 10
 }
 
-// cpuinfoStart is the number of bytes of /proc/cpuinfo that are read. They contain the first
+// cpuinfoReadLimit is the number of bytes of /proc/cpuinfo that are read. They contain the first
 // processor. Reading more is slow, because the kernel queries each processor's frequency.
-const cpuinfoStart = 4096
+const cpuinfoReadLimit = 4096
 
-// Traits returns the attributes by which the hosts of a job are compared, as of the last call of
-// [Host.Look]. Equal nodes have exactly the same values, so the values must not contain anything
-// specific to one node, such as names, addresses or event counts.
-func (h *Host) Traits() []Trait {
-	root := h.path("")
-	traits := slices.Clone(h.nics)
-	if release, err := readText(root, "proc/sys/kernel/osrelease"); err == nil {
-		traits = append(traits, Trait{ID: Kernel, Value: release})
+// Attributes returns the attributes by which the hosts of a job are compared, as of the last call
+// of [Host.Inspect]. Equal nodes have exactly the same values, so the values must not contain
+// anything specific to one node, such as names, addresses or event counts.
+func (h *Host) Attributes() []Attribute {
+	root := h.hostPath("")
+	traits := slices.Clone(h.lastNICs)
+	if release, err := readTrimmed(root, "proc/sys/kernel/osrelease"); err == nil {
+		traits = append(traits, Attribute{ID: AttrKernel, Value: release})
 	}
-	online, _ := readText(root, "sys/devices/system/cpu/online")
+	online, _ := readTrimmed(root, "sys/devices/system/cpu/online")
 	if n := countCPUs(online); n > 0 {
-		traits = append(traits, Trait{ID: CPU, Value: strings.TrimSpace(fmt.Sprintf("%d %s", n, modelOf(root)))})
+		traits = append(traits, Attribute{ID: AttrCPU, Value: strings.TrimSpace(fmt.Sprintf("%d %s", n, cpuModelName(root)))})
 	}
 	var seconds float64
-	uptime, _ := readText(root, "proc/uptime")
-	if _, err := fmt.Sscan(uptime, &seconds); err == nil && seconds < justNow.Seconds() {
-		traits = append(traits, Trait{ID: Uptime, Value: "within the hour"})
+	uptime, _ := readTrimmed(root, "proc/uptime")
+	if _, err := fmt.Sscan(uptime, &seconds); err == nil && seconds < recentBootPeriod.Seconds() {
+		traits = append(traits, Attribute{ID: AttrUptime, Value: "within the hour"})
 	}
-	if h.GPUs && h.exists("/sys/module/nvidia") {
-		traits = append(traits, h.imex()...)
-		if cards, _ := h.devices(); len(cards) > 0 {
-			traits = append(traits, h.peermem())
+	if h.GPUs && h.pathExists("/sys/module/nvidia") {
+		traits = append(traits, h.imexAttributes()...)
+		if cards, _ := h.rdmaDevices(); len(cards) > 0 {
+			traits = append(traits, h.peermemAttribute())
 		}
 	}
 	return traits
 }
 
-// justNow is the time after a boot during which a node counts as just rebooted. Administrators
-// usually check a node within an hour of its reboot.
-const justNow = time.Hour
+// recentBootPeriod is the time after a boot during which a node counts as just rebooted.
+// Administrators usually check a node within an hour of its reboot.
+const recentBootPeriod = time.Hour
 
-// exists reports whether a path exists below Root.
-func (h *Host) exists(path string) bool {
-	_, err := os.Lstat(h.path(path))
+// pathExists reports whether a path exists below Root.
+func (h *Host) pathExists(path string) bool {
+	_, err := os.Lstat(h.hostPath(path))
 	return err == nil
 }
 
-// peermem reports whether a kernel module gives network cards access to GPU memory: nvidia_peermem
-// or its predecessor. NCCL and UCX detect the modules in the same way (src/transport/net_ib/gdr.cc,
-// src/uct/ib/base/ib_md.c). Without a module, DMA-BUF may still give that access, so "none" is fine
-// if it is the same on all nodes.
-func (h *Host) peermem() Trait {
-	if h.exists("/sys/module/nvidia_peermem") || h.exists("/sys/kernel/mm/memory_peers/nv_mem") {
-		return Trait{ID: PeerMem, Value: "loaded"}
+// peermemAttribute reports whether a kernel module gives network cards access to GPU memory:
+// nvidia_peermem or its predecessor. NCCL and UCX detect the modules in the same way
+// (src/transport/net_ib/gdr.cc, src/uct/ib/base/ib_md.c). Without a module, DMA-BUF may still give
+// that access, so "none" is fine if it is the same on all nodes.
+func (h *Host) peermemAttribute() Attribute {
+	if h.pathExists("/sys/module/nvidia_peermem") || h.pathExists("/sys/kernel/mm/memory_peers/nv_mem") {
+		return Attribute{ID: AttrPeerMem, Value: "loaded"}
 	}
-	return Trait{ID: PeerMem, Value: "none"}
+	return Attribute{ID: AttrPeerMem, Value: "none"}
 }
 
-// imex returns the state of IMEX, with which GPUs of one NVLink domain access each other's memory
-// across nodes. It reports whether a channel exists, which after a reboot must be created again,
-// and whether the service runs, which is seen by its cgroup (NVIDIA's IMEX guide, "IMEX Channels"
-// and "Getting Started"). The numbers of the channels are left out because some may belong to other
-// jobs; the node list of the service's domain is left out because each rack of a job has its own.
-func (h *Host) imex() []Trait {
-	channels, err := os.ReadDir(h.path("/dev/nvidia-caps-imex-channels"))
+// imexAttributes returns the state of IMEX, with which GPUs of one NVLink domain access each
+// other's memory across nodes. It reports whether a channel exists, which after a reboot must be
+// created again, and whether the service runs, which is seen by its cgroup (NVIDIA's IMEX guide,
+// "IMEX Channels" and "Getting Started"). The numbers of the channels are left out because some may
+// belong to other jobs; the node list of the service's domain is left out because each rack of a
+// job has its own.
+func (h *Host) imexAttributes() []Attribute {
+	channels, err := os.ReadDir(h.hostPath("/dev/nvidia-caps-imex-channels"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -138,34 +140,35 @@ func (h *Host) imex() []Trait {
 		has = append(has, "channels")
 	}
 	const unit = "system.slice/nvidia-imex.service"
-	if h.exists("/sys/fs/cgroup/"+unit) || h.exists("/sys/fs/cgroup/systemd/"+unit) { // cgroup v2 and v1
+	// cgroup v2 and v1
+	if h.pathExists("/sys/fs/cgroup/"+unit) || h.pathExists("/sys/fs/cgroup/systemd/"+unit) {
 		has = append(has, "service")
 	}
-	return []Trait{{ID: IMEX, Value: cmp.Or(strings.Join(has, " and "), "none")}}
+	return []Attribute{{ID: AttrIMEX, Value: cmp.Or(strings.Join(has, " and "), "none")}}
 }
 
-// nicTraits returns the attributes of the network cards by which nodes are compared. The caller
-// must be the check of the ports, because reading them may hang for ever in a card's firmware.
-// Values that cannot be read are left out.
-func (h *Host) nicTraits(ports []port) []Trait {
-	devices, _ := h.devices() // cannot fail: their ports have just been read
+// readNICAttributes returns the attributes of the network cards by which nodes are compared. The
+// caller must be the check of the ports, because reading them may hang for ever in a card's
+// firmware. Values that cannot be read are left out.
+func (h *Host) readNICAttributes(ports []rdmaPort) []Attribute {
+	devices, _ := h.rdmaDevices() // cannot fail: their ports have just been read
 	var models, firmware []string
 	for _, device := range devices {
-		kind, _ := readText(h.path(ibClass), device, "hca_type")
+		kind, _ := readTrimmed(h.hostPath(ibClass), device, "hca_type")
 		models = append(models, cmp.Or(kind, "of no known model"))
-		if version, err := readText(h.path(ibClass), device, "fw_ver"); err == nil && version != "" {
+		if version, err := readTrimmed(h.hostPath(ibClass), device, "fw_ver"); err == nil && version != "" {
 			firmware = append(firmware, strings.TrimSpace(kind+" "+version))
 		}
 	}
-	traits := []Trait{{ID: NICs, Value: cmp.Or(tally(models, " "), "none")}}
-	unread := slices.ContainsFunc(ports, func(p port) bool { return p.err != nil })
+	traits := []Attribute{{ID: AttrNICs, Value: cmp.Or(formatCounts(models, " "), "none")}}
+	unread := slices.ContainsFunc(ports, func(p rdmaPort) bool { return p.err != nil })
 	if len(ports) > 0 && !unread {
-		traits = append(traits, Trait{ID: NICRate, Value: cmp.Or(tally(activeRates(ports), "x"), "none active")})
-		traits = append(traits, gidTrait(ports)...)
+		traits = append(traits, Attribute{ID: AttrNICRate, Value: cmp.Or(formatCounts(activeRates(ports), "x"), "none active")})
+		traits = append(traits, gidAttributes(ports)...)
 	}
 	if len(firmware) > 0 {
 		slices.Sort(firmware)
-		traits = append(traits, Trait{ID: NICFirmware, Value: strings.Join(slices.Compact(firmware), ", ")})
+		traits = append(traits, Attribute{ID: AttrNICFirmware, Value: strings.Join(slices.Compact(firmware), ", ")})
 	}
 	return traits
 }
@@ -180,15 +183,15 @@ func countCPUs(list string) int {
 	return len(all)
 }
 
-// modelOf returns the model name of the first processor. It is empty if the kernel reports none, as
-// on ARM.
-func modelOf(root string) string {
+// cpuModelName returns the model name of the first processor. It is empty if the kernel reports
+// none, as on ARM.
+func cpuModelName(root string) string {
 	file, err := os.Open(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = file.Close() }()
-	lines := bufio.NewScanner(io.LimitReader(file, cpuinfoStart))
+	lines := bufio.NewScanner(io.LimitReader(file, cpuinfoReadLimit))
 	for lines.Scan() {
 		if name, value, found := strings.Cut(lines.Text(), ":"); found && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)

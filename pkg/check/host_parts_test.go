@@ -31,21 +31,21 @@ func TestDisk(t *testing.T) {
 	}{
 		{"room", disk{space: roomy}, Pass, ""},
 		{"a tenth", disk{space: change(func(s *signal.Space) { s.Free = 100 * gib })}, Pass, ""},
-		{"less than a tenth", disk{space: change(func(s *signal.Space) { s.Free = 99 * gib })}, Warn, Environment},
+		{"less than a tenth", disk{space: change(func(s *signal.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment},
 		{"500 MiB", disk{space: signal.Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
-		{"less than 500 MiB", disk{space: signal.Space{Size: gib, Free: 499 << 20}}, Fail, Environment},
-		{"no inodes", disk{space: change(func(s *signal.Space) { s.FreeFiles = 3 })}, Fail, Environment},
+		{"less than 500 MiB", disk{space: signal.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment},
+		{"no inodes", disk{space: change(func(s *signal.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment},
 		{"a file system that does not count inodes", disk{space: change(func(s *signal.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
-		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, Environment},
-		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, Environment},
-		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, Environment},
-		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, Environment},
-		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, Environment},
-		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, Environment},
-		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, Environment},
+		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, ClassEnvironment},
+		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, ClassEnvironment},
+		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, ClassEnvironment},
+		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, ClassEnvironment},
+		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, ClassEnvironment},
+		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, ClassEnvironment},
+		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, ClassEnvironment},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{TempDir: "/tmp", kernel: node{
+			h := &Host{TempDir: "/tmp", system: node{
 				space: map[string]signal.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
 			}}
 			f := only(t, found(h, idDisk))
@@ -65,8 +65,8 @@ func TestTempDirIsNamed(t *testing.T) {
 		{"", "", "a byte could not be written: no such file or directory"},
 	} {
 		t.Setenv("TMPDIR", tc.variable)
-		h := &Host{TempDir: tc.dir, kernel: node{prove: func(string) error { return syscall.ENOENT }}}
-		if f := only(t, found(h, idDisk)); f.Observed != tc.want || f.Verdict != Fail || f.Class != Environment {
+		h := &Host{TempDir: tc.dir, system: node{prove: func(string) error { return syscall.ENOENT }}}
+		if f := only(t, found(h, idDisk)); f.Observed != tc.want || f.Verdict != Fail || f.Class != ClassEnvironment {
 			t.Errorf("with TMPDIR=%s and --temp-dir=%s: %+v", tc.variable, tc.dir, f)
 		}
 	}
@@ -85,8 +85,8 @@ func TestTasks(t *testing.T) {
 		}
 	}
 	for tasks, want := range map[uint64]Verdict{0: Pass, 240: Pass, 241: Fail} {
-		f := only(t, found(&Host{Root: root, Tasks: tasks, kernel: node{}}, idLimits))
-		if f.Verdict != want || want == Fail && (f.Class != Environment || !strings.Contains(f.Observed, "allows 300 processes and threads")) {
+		f := only(t, found(&Host{Root: root, Tasks: tasks, system: node{}}, idLimits))
+		if f.Verdict != want || want == Fail && (f.Class != ClassEnvironment || !strings.Contains(f.Observed, "allows 300 processes and threads")) {
 			t.Errorf("%d tasks: %+v", tasks, f)
 		}
 	}
@@ -104,13 +104,13 @@ func only(t *testing.T, all []Finding) Finding {
 
 func TestProve(t *testing.T) {
 	dir := t.TempDir()
-	if err := (machine{}).Prove(dir); err != nil {
+	if err := (localSystem{}).TestWrite(dir); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
-	if err := (machine{}).Prove(dir + "/missing"); err == nil {
+	if err := (localSystem{}).TestWrite(dir + "/missing"); err == nil {
 		t.Error("no error where there is no directory")
 	}
 }
@@ -125,21 +125,21 @@ func TestShm(t *testing.T) {
 	}{
 		{"half of the memory", 512, 512, 1024, 0, nil, Pass, ""},
 		{"30 %", 300, 300, 1000, 0, nil, Pass, ""},
-		{"less than 30 %", 299, 299, 1000, 0, nil, Warn, Environment},
-		{"what Docker gives, and the store fits", 64, 64, 1000, 10, nil, Warn, Environment},
-		{"too small for the store", 64, 64, 1000, 100, nil, Fail, Environment},
+		{"less than 30 %", 299, 299, 1000, 0, nil, Warn, ClassEnvironment},
+		{"what Docker gives, and the store fits", 64, 64, 1000, 10, nil, Warn, ClassEnvironment},
+		{"too small for the store", 64, 64, 1000, 100, nil, Fail, ClassEnvironment},
 		{"small, and no memory is known", 1, 1, 0, 0, nil, Pass, ""},
 		{"half full", 512, 256, 1024, 0, nil, Pass, ""},
-		{"full of what dead jobs left", 512, 100, 1024, 0, nil, Warn, Environment},
-		{"no room for the store", 512, 200, 1024, 300, nil, Fail, Environment},
+		{"full of what dead jobs left", 512, 100, 1024, 0, nil, Warn, ClassEnvironment},
+		{"no room for the store", 512, 200, 1024, 300, nil, Fail, ClassEnvironment},
 		{"room for the store", 512, 300, 1024, 300, nil, Pass, ""},
-		{"not there", 0, 0, 1024, 0, syscall.ENOENT, Warn, Environment},
-		{"not there for the store", 0, 0, 1024, 1, syscall.ENOENT, Fail, Environment},
-		{"can't be asked", 0, 0, 1024, 0, syscall.EACCES, Unknown, Environment},
+		{"not there", 0, 0, 1024, 0, syscall.ENOENT, Warn, ClassEnvironment},
+		{"not there for the store", 0, 0, 1024, 1, syscall.ENOENT, Fail, ClassEnvironment},
+		{"can't be asked", 0, 0, 1024, 0, syscall.EACCES, Unknown, ClassEnvironment},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := tree(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: %d kB\n", tc.memory<<20)})
-			f := only(t, found(&Host{Root: root, ObjectStore: int64(tc.store * gib), kernel: node{
+			f := only(t, found(&Host{Root: root, ObjectStore: int64(tc.store * gib), system: node{
 				space: map[string]signal.Space{root + shmDir: {Size: tc.size * gib, Free: tc.free * gib}}, err: tc.err,
 			}}, idShm))
 			if f.Verdict != tc.want || f.Class != tc.class {
@@ -179,7 +179,7 @@ func TestMemory(t *testing.T) {
 		{"nonsense", map[string]string{"proc/meminfo": "MemTotal: much\n", "proc/self/cgroup": "::\nfoo\n\n"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := memoryOf(tree(t, tc.files)); got != tc.want {
+			if got := availableMemory(tree(t, tc.files)); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
@@ -204,7 +204,7 @@ func TestLimits(t *testing.T) {
 			[]string{"UNKNOWN it could not be read: operation not permitted", "UNKNOWN it could not be read: operation not permitted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{Root: tree(t, nil), kernel: tc.node}
+			h := &Host{Root: tree(t, nil), system: tc.node}
 			if tc.rdma {
 				grow(t, h.Root, cards(card{}))
 			}
@@ -225,25 +225,25 @@ func TestJudgeShare(t *testing.T) {
 	offset := func(d time.Duration) *time.Duration { return &d }
 	for _, tc := range []struct {
 		name  string
-		share Share
+		share ShareFacts
 		want  []string // ! where strict fails
 	}{
-		{"nothing is known", Share{}, nil},
-		{"all is well", Share{Space: room, Offset: offset(300 * time.Millisecond)},
+		{"nothing is known", ShareFacts{}, nil},
+		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
 			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the share's clock"}},
-		{"another user can replace it", Share{Exposure: signal.Exposure{Seen: "seen", Mend: "mend"}}, []string{"WARN seen"}},
-		{"nearly full", Share{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
-		{"no inodes", Share{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
-		{"the space is not told", Share{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},
-		{"just right", Share{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the share's clock"}},
-		{"behind", Share{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the share's clock"}},
-		{"ahead", Share{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the share's clock"}},
-		{"an hour behind", Share{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the share's clock"}},
+		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen", Remedy: "mend"}}, []string{"WARN seen"}},
+		{"nearly full", ShareFacts{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
+		{"no inodes", ShareFacts{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
+		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},
+		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the share's clock"}},
+		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the share's clock"}},
+		{"ahead", ShareFacts{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the share's clock"}},
+		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the share's clock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.share.Path = "/scratch/me"
 			var got []string
-			for _, f := range JudgeShare(tc.share) {
+			for _, f := range CheckShare(tc.share) {
 				complete(t, f)
 				strict := ""
 				if f.Strict {
@@ -263,26 +263,27 @@ func TestHostTraits(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		files map[string]string
-		want  []Trait
+		want  []Attribute
 	}{
 		{"nothing can be read", nil, nil},
 		{"a server", map[string]string{"proc/sys/kernel/osrelease": "6.8.0-45-generic\n", "sys/devices/system/cpu/online": "0-223\n", "proc/cpuinfo": x86},
-			[]Trait{{"x.kernel", "6.8.0-45-generic"}, {"x.cpu", "224 Intel(R) Xeon(R) Platinum 8480C"}}},
+			[]Attribute{{"x.kernel", "6.8.0-45-generic"}, {"x.cpu", "224 Intel(R) Xeon(R) Platinum 8480C"}}},
 		{"ARM", map[string]string{"sys/devices/system/cpu/online": "0-3,8,10-11\n", "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\n"},
-			[]Trait{{"x.cpu", "7"}}},
+			[]Attribute{{"x.cpu", "7"}}},
 		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n", "proc/uptime": "soon\n"}, nil},
-		{"just rebooted", map[string]string{"proc/uptime": "3599.95 7100.01\n"}, []Trait{{"x.uptime", "within the hour"}}},
+		{"just rebooted", map[string]string{"proc/uptime": "3599.95 7100.01\n"}, []Attribute{{"x.uptime", "within the hour"}}},
 		{"up for an hour", map[string]string{"proc/uptime": "3600.00 7100.01\n"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, tc.files)}).Traits()); diff != "" {
+			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, tc.files)}).Attributes()); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})
 	}
 }
 
-// What GPUs need of their host is told of nodes with GPUs alone, and that it is not there is told, too.
+// What GPUs need of their host is told of nodes with GPUs alone, and that it is not there is told,
+// too.
 func TestGPUHostTraits(t *testing.T) {
 	const driver, module, old = "sys/module/nvidia/version", "sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version"
 	const channel, other = "dev/nvidia-caps-imex-channels/channel0", "dev/nvidia-caps-imex-channels/channel7"
@@ -292,24 +293,24 @@ func TestGPUHostTraits(t *testing.T) {
 		gpus  bool
 		cards []card
 		files []string
-		want  []Trait
+		want  []Attribute
 	}{
 		{"no driver", true, []card{{}}, []string{module, channel}, nil},
 		{"no GPU for the job", false, []card{{}}, []string{driver, module, channel}, nil},
-		{"no network card", true, nil, []string{driver, module}, []Trait{{"x.imex", "none"}}},
-		{"nothing", true, []card{{}}, []string{driver}, []Trait{{"x.imex", "none"}, {"x.peermem", "none"}}},
-		{"all", true, []card{{}}, []string{driver, module, channel, "sys/fs/cgroup/" + unit}, []Trait{{"x.imex", "channels and service"}, {"x.peermem", "loaded"}}},
-		{"the module before it", true, []card{{}}, []string{driver, old}, []Trait{{"x.imex", "none"}, {"x.peermem", "loaded"}}},
-		{"channels alone", true, nil, []string{driver, channel}, []Trait{{"x.imex", "channels"}}},
-		{"another job's channel", true, nil, []string{driver, channel, other}, []Trait{{"x.imex", "channels"}}},
-		{"the service alone, by cgroup v1", true, nil, []string{driver, "sys/fs/cgroup/systemd/" + unit}, []Trait{{"x.imex", "service"}}},
+		{"no network card", true, nil, []string{driver, module}, []Attribute{{"x.imex", "none"}}},
+		{"nothing", true, []card{{}}, []string{driver}, []Attribute{{"x.imex", "none"}, {"x.peermem", "none"}}},
+		{"all", true, []card{{}}, []string{driver, module, channel, "sys/fs/cgroup/" + unit}, []Attribute{{"x.imex", "channels and service"}, {"x.peermem", "loaded"}}},
+		{"the module before it", true, []card{{}}, []string{driver, old}, []Attribute{{"x.imex", "none"}, {"x.peermem", "loaded"}}},
+		{"channels alone", true, nil, []string{driver, channel}, []Attribute{{"x.imex", "channels"}}},
+		{"another job's channel", true, nil, []string{driver, channel, other}, []Attribute{{"x.imex", "channels"}}},
+		{"the service alone, by cgroup v1", true, nil, []string{driver, "sys/fs/cgroup/systemd/" + unit}, []Attribute{{"x.imex", "service"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			files := cards(tc.cards...)
 			for _, name := range tc.files {
 				files[name] = "\n"
 			}
-			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, files), GPUs: tc.gpus}).Traits()); diff != "" {
+			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, files), GPUs: tc.gpus}).Attributes()); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})

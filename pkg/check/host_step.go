@@ -15,24 +15,25 @@ const (
 // maxCPU is the highest CPU number that is accepted: Linux supports at most 8192 CPUs (NR_CPUS).
 const maxCPU = 1<<13 - 1
 
-// lookStep checks whether a Slurm step has all the resources of its job.
-func (h *Host) lookStep(s *Sheet) {
+// checkStep checks whether a Slurm step has all the resources of its job.
+func (h *Host) checkStep(s *FindingBuilder) {
 	env := roles.EnvironmentOf(h.Environ)
-	for _, lack := range roles.Shortfalls(env, h.ownCPUs(), h.nodeCPUs()) {
-		s.Warn(User, lack.Seen, "", lack.Mend)
+	for _, lack := range roles.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
+		s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
 	}
 	switch {
-	case len(s.Found) > 0:
-	case !roles.Managed(env):
-		s.Skip("this is no job of Slurm's")
+	case len(s.Findings) > 0:
+	case !roles.IsSlurmJob(env):
+		s.AddSkip("this is no job of Slurm's")
 	default:
-		s.Pass("the step has what its job has")
+		s.AddPass("the step has what its job has")
 	}
 }
 
-// ownCPUs returns how many CPUs this process may use, or 0 if that cannot be read.
-func (h *Host) ownCPUs() int {
-	status, _ := readText(h.path("/proc/self/status")) // on error the text is empty and lacks the line
+// allowedCPUs returns how many CPUs this process may use, or 0 if that cannot be read.
+func (h *Host) allowedCPUs() int {
+	// on error the text is empty and lacks the line
+	status, _ := readTrimmed(h.hostPath("/proc/self/status"))
 	for line := range strings.Lines(status) {
 		if list, is := strings.CutPrefix(line, "Cpus_allowed_list:"); is {
 			return countRanges(list)
@@ -43,7 +44,8 @@ func (h *Host) ownCPUs() int {
 
 // nodeCPUs returns how many CPUs the node has, or 0 if that cannot be read.
 func (h *Host) nodeCPUs() int {
-	online, _ := readText(h.path("/sys/devices/system/cpu/online")) // on error the list is empty, for 0 CPUs
+	// on error the list is empty, for 0 CPUs
+	online, _ := readTrimmed(h.hostPath("/sys/devices/system/cpu/online"))
 	return countRanges(online)
 }
 

@@ -22,12 +22,12 @@ func TestLookStep(t *testing.T) {
 		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, and this step has none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := Sheet{Each: Finding{ID: idStep, Source: stepSource}}
-			(&Host{Root: tree(t, tc.files), Environ: tc.environ}).lookStep(&s)
-			if len(s.Found) != 1 || s.Found[0].Verdict != tc.verdict || s.Found[0].Observed != tc.says {
-				t.Fatalf("found %+v", s.Found)
+			s := FindingBuilder{Template: Finding{ID: idStep, Source: stepSource}}
+			(&Host{Root: tree(t, tc.files), Environ: tc.environ}).checkStep(&s)
+			if len(s.Findings) != 1 || s.Findings[0].Verdict != tc.verdict || s.Findings[0].Observed != tc.says {
+				t.Fatalf("found %+v", s.Findings)
 			}
-			complete(t, s.Found[0])
+			complete(t, s.Findings[0])
 		})
 	}
 }

@@ -21,9 +21,9 @@ func TestLook(t *testing.T) {
 	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
 	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
 	step := []string{"SLURM_JOB_ID=17", "SLURM_STEP_ID=0"}
-	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, Environ: step, kernel: node{}}
+	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, Environ: step, system: node{}}
 	var ids []string
-	for _, f := range h.Look(t.Context(), nil) {
+	for _, f := range h.Inspect(t.Context(), nil) {
 		complete(t, f)
 		ids = append(ids, f.ID)
 		if f.Verdict != Pass {
@@ -40,7 +40,7 @@ func TestLook(t *testing.T) {
 func TestLookHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := make(map[string]bool)
-	for _, f := range (&Host{TempDir: dir}).Look(t.Context(), nil) {
+	for _, f := range (&Host{TempDir: dir}).Inspect(t.Context(), nil) {
 		t.Logf("%s %s: %s (%s)", f.ID, f.Verdict, f.Observed, f.Source)
 		complete(t, f)
 		seen[f.ID] = true
@@ -61,7 +61,7 @@ func TestLookAtWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		hang := make(chan error)
-		h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error {
+		h := &Host{Root: tree(t, nil), TempDir: "/tmp", system: node{prove: func(string) error {
 			asked.Add(1)
 			return <-hang
 		}}}
@@ -70,25 +70,25 @@ func TestLookAtWhatHangs(t *testing.T) {
 		}
 		begin := time.Now()
 		for _, after := range []string{"2s", "4s", "6s"} {
-			findings := h.Look(t.Context(), nil)
+			findings := h.Inspect(t.Context(), nil)
 			f := about(findings)
 			complete(t, f)
-			if f.Verdict != Wait || f.Patience == 0 || !strings.Contains(f.Observed, after) {
+			if f.Verdict != Wait || f.MaxWait == 0 || !strings.Contains(f.Observed, after) {
 				t.Errorf("after %s: %+v", after, f)
 			}
 			if others := len(findings); others < len(hostIDs) {
 				t.Errorf("%d findings, want those of the others too", others)
 			}
 		}
-		if took := time.Since(begin); took != 3*answerLimit || asked.Load() != 1 {
+		if took := time.Since(begin); took != 3*answerTimeout || asked.Load() != 1 {
 			t.Errorf("took %s, and asked %d times", took, asked.Load())
 		}
 		hang <- syscall.EROFS
-		if f := about(h.Look(t.Context(), nil)); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
+		if f := about(h.Inspect(t.Context(), nil)); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
 			t.Errorf("after the answer: %+v", f)
 		}
 		close(hang)
-		if f := about(h.Look(t.Context(), nil)); f.Verdict != Pass {
+		if f := about(h.Inspect(t.Context(), nil)); f.Verdict != Pass {
 			t.Errorf("when all is well again: %+v", f)
 		}
 	})
@@ -97,11 +97,11 @@ func TestLookAtWhatHangs(t *testing.T) {
 func TestLookEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan error)
-		h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error { return <-hang }}}
+		h := &Host{Root: tree(t, nil), TempDir: "/tmp", system: node{prove: func(string) error { return <-hang }}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		h.Look(ctx, nil)
+		h.Inspect(ctx, nil)
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("took %s", took)
 		}
@@ -110,8 +110,8 @@ func TestLookEndsWithItsContext(t *testing.T) {
 }
 
 func TestLookBroken(t *testing.T) {
-	h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
-	for _, f := range h.Look(t.Context(), nil) {
+	h := &Host{Root: tree(t, nil), TempDir: "/tmp", system: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
+	for _, f := range h.Inspect(t.Context(), nil) {
 		complete(t, f)
 		if f.Verdict != Unknown && f.ID != idIB && f.ID != idIBErrors && f.ID != idStep {
 			t.Errorf("%s: %s", f.ID, f.Verdict)
@@ -122,7 +122,7 @@ func TestLookBroken(t *testing.T) {
 func BenchmarkLook(b *testing.B) {
 	h := &Host{TempDir: b.TempDir()}
 	for b.Loop() {
-		h.Look(b.Context(), nil)
+		h.Inspect(b.Context(), nil)
 	}
 }
 
@@ -130,6 +130,6 @@ func BenchmarkLook(b *testing.B) {
 func BenchmarkLookEightCards(b *testing.B) {
 	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
 	for b.Loop() {
-		h.Look(b.Context(), nil)
+		h.Inspect(b.Context(), nil)
 	}
 }

@@ -26,23 +26,23 @@ type node struct {
 	prove  func(dir string) error
 }
 
-var _ kernel = node{}
+var _ hostSystem = node{}
 
-func (n node) Space(path string) (signal.Space, error) {
+func (n node) FreeSpace(path string) (signal.Space, error) {
 	if space, ok := n.space[path]; ok {
 		return space, n.err
 	}
 	return signal.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
 }
 
-func (n node) Prove(dir string) error {
+func (n node) TestWrite(dir string) error {
 	if n.prove != nil {
 		return n.prove(dir)
 	}
 	return n.err
 }
 
-func (n node) Limit(resource int) (unix.Rlimit, error) {
+func (n node) ResourceLimit(resource int) (unix.Rlimit, error) {
 	switch {
 	case resource == unix.RLIMIT_NOFILE && n.files > 0:
 		return unix.Rlimit{Cur: 1024, Max: n.files}, n.err
@@ -57,11 +57,11 @@ func (n node) Limit(resource int) (unix.Rlimit, error) {
 
 // found is what one check of a host finds.
 func found(h *Host, id string) []Finding {
-	for _, p := range h.probes() {
+	for _, p := range h.listChecks() {
 		if p.id == id {
-			q := p.ask()
-			<-q.answered
-			return q.Found
+			q := p.startCheck()
+			<-q.done
+			return q.Findings
 		}
 	}
 	return nil

@@ -14,15 +14,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// mostGIDs is how many entries of a port's GID table are read. An address has two entries, for RoCE
-// v1 and v2, and a port has few addresses. Tables have 128 entries and more.
-const mostGIDs = 16
+// maxGIDEntries is how many entries of a port's GID table are read. An address has two entries, for
+// RoCE v1 and v2, and a port has few addresses. Tables have 128 entries and more.
+const maxGIDEntries = 16
 
-// gid returns an entry of the port's GID table. The address is invalid if the entry is empty or
+// readGID returns an entry of the port's GID table. The address is invalid if the entry is empty or
 // beyond the end of the table. The kernel shows an empty entry as zero; older kernels return EINVAL
 // (show_port_gid in drivers/infiniband/core/sysfs.c).
-func (p port) gid(index int) (netip.Addr, error) {
-	text, err := readText(p.path, "gids", strconv.Itoa(index))
+func (p rdmaPort) readGID(index int) (netip.Addr, error) {
+	text, err := readTrimmed(p.path, "gids", strconv.Itoa(index))
 	switch {
 	case errors.Is(err, syscall.EINVAL):
 		return netip.Addr{}, nil
@@ -39,15 +39,15 @@ func (p port) gid(index int) (netip.Addr, error) {
 	return address, nil
 }
 
-// routable returns the indices of the port's RoCE v2 GIDs with an IPv4 address, which NCCL prefers:
-// "at 3 and 5", or "with none".
-func (p port) routable() (string, error) {
+// routableGIDs returns the indices of the port's RoCE v2 GIDs with an IPv4 address, which NCCL
+// prefers: "at 3 and 5", or "with none".
+func (p rdmaPort) routableGIDs() (string, error) {
 	var at []string
-	for index := range mostGIDs {
-		address, err := p.gid(index)
+	for index := range maxGIDEntries {
+		address, err := p.readGID(index)
 		if err == nil && address.Is4In6() {
 			var kind string
-			kind, err = readText(p.path, "gid_attrs/types", strconv.Itoa(index))
+			kind, err = readTrimmed(p.path, "gid_attrs/types", strconv.Itoa(index))
 			if kind == "RoCE v2" {
 				at = append(at, strconv.Itoa(index))
 			}
@@ -62,15 +62,15 @@ func (p port) routable() (string, error) {
 	return "at " + strings.Join(at, " and "), nil
 }
 
-// gidTrait returns the GID indices of the active Ethernet ports as an attribute. It returns nil if
-// there are no such ports or if some could not be read.
-func gidTrait(ports []port) []Trait {
+// gidAttributes returns the GID indices of the active Ethernet ports as an attribute. It returns
+// nil if there are no such ports or if some could not be read.
+func gidAttributes(ports []rdmaPort) []Attribute {
 	var all []string
 	for _, p := range ports {
-		if !p.active() || p.layer != "Ethernet" {
+		if !p.isActive() || p.layer != "Ethernet" {
 			continue
 		}
-		at, err := p.routable()
+		at, err := p.routableGIDs()
 		if err != nil {
 			return nil
 		}
@@ -79,23 +79,23 @@ func gidTrait(ports []port) []Trait {
 	if len(all) == 0 {
 		return nil
 	}
-	return []Trait{{ID: GIDs, Value: tally(all, " ")}}
+	return []Attribute{{ID: AttrGIDs, Value: formatCounts(all, " ")}}
 }
 
-// judgeGID warns if NCCL_IB_GID_INDEX selects an empty entry of the port's GID table. NCCL uses the
-// index without checking it (ncclIbGetGidIndex in src/transport/net_ib). With a negative index or
-// an invalid number, NCCL chooses an entry itself.
-func (h *Host) judgeGID(s *Sheet, p port) {
+// checkGIDIndex warns if NCCL_IB_GID_INDEX selects an empty entry of the port's GID table. NCCL
+// uses the index without checking it (ncclIbGetGidIndex in src/transport/net_ib). With a negative
+// index or an invalid number, NCCL chooses an entry itself.
+func (h *Host) checkGIDIndex(s *FindingBuilder, p rdmaPort) {
 	text, _ := process.LookupEnv(h.Environ, "NCCL_IB_GID_INDEX")
 	index, err := strconv.Atoi(text)
-	if err != nil || index < 0 || p.by != "NCCL_IB_HCA" || !p.active() || p.layer != "Ethernet" {
+	if err != nil || index < 0 || p.requiredBy != "NCCL_IB_HCA" || !p.isActive() || p.layer != "Ethernet" {
 		return
 	}
-	switch address, err := p.gid(index); {
+	switch address, err := p.readGID(index); {
 	case err != nil:
-		s.unread(err)
+		s.addUnreadable(err)
 	case !address.IsValid():
-		s.Warn(User, fmt.Sprintf("it has no GID at index %d", index), fmt.Sprintf("one, for NCCL_IB_GID_INDEX=%d", index),
+		s.AddWarning(ClassUser, fmt.Sprintf("it has no GID at index %d", index), fmt.Sprintf("one, for NCCL_IB_GID_INDEX=%d", index),
 			"leave NCCL_IB_GID_INDEX out: since 2.21 NCCL finds it itself; or see whether the port's interface has an address: show_gids").Strict = true
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An Ethernet port's table: the link-local address and an IPv4 one, with a GID of each version each.
+// An Ethernet port's table: the link-local address and an IPv4 one, with a GID of each version
+// each.
 const (
 	local = "fe80:0000:0000:0000:a288:c2ff:fe3b:506a"
 	ipv4  = "0000:0000:0000:0000:0000:ffff:0ac8:010a"
@@ -35,7 +36,8 @@ func table(card int, gids ...string) map[string]string {
 	return files
 }
 
-// refused is a file that the kernel answers EINVAL for, whatever machine it is: the loopback has no speed.
+// refused is a file that the kernel answers EINVAL for, whatever machine it is: the loopback has no
+// speed.
 const refused = "-> /sys/class/net/lo/speed"
 
 func TestGIDs(t *testing.T) {
@@ -43,7 +45,7 @@ func TestGIDs(t *testing.T) {
 	late := []string{"v1 " + local, "v2 " + local, "v1 " + ipv6, "v2 " + ipv6, "none", "v2 " + ipv4, "none"}
 	both := append(slices.Clone(usual), "v1 "+ipv4, "v2 "+ipv4)
 	bare := []string{"v1 " + local, "v2 " + local, "none", "none"}
-	far := append(slices.Repeat([]string{"none"}, mostGIDs), usual...)
+	far := append(slices.Repeat([]string{"none"}, maxGIDEntries), usual...)
 	const hca = " NCCL_IB_HCA==mlx5_0,mlx5_1"
 	ethernet := card{layer: "Ethernet"}
 	down := card{layer: "Ethernet", state: "1: DOWN", phys: "3: Disabled"}
@@ -95,10 +97,10 @@ func TestGIDs(t *testing.T) {
 				maps.Copy(files, table(i, gids...))
 			}
 			maps.Copy(files, tc.extra)
-			h := &Host{Root: tree(t, files), TempDir: t.TempDir(), kernel: node{}, Environ: strings.Fields(tc.env)}
+			h := &Host{Root: tree(t, files), TempDir: t.TempDir(), system: node{}, Environ: strings.Fields(tc.env)}
 			var got []string
-			for _, f := range h.Look(t.Context(), nil) {
-				if f.ID == idIB && f.Class == User { // that a port is down is the node's
+			for _, f := range h.Inspect(t.Context(), nil) {
+				if f.ID == idIB && f.Class == ClassUser { // that a port is down is the node's
 					complete(t, f)
 					if f.Verdict != Warn || !f.Strict || path.Base(f.Source) != "1" {
 						t.Errorf("got %+v", f)
@@ -107,8 +109,8 @@ func TestGIDs(t *testing.T) {
 				}
 			}
 			var trait string
-			for _, is := range h.Traits() {
-				if is.ID == GIDs {
+			for _, is := range h.Attributes() {
+				if is.ID == AttrGIDs {
 					trait = is.Value
 				}
 			}

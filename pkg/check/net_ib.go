@@ -22,40 +22,40 @@ const (
 	ibClass = "/sys/class/infiniband"
 )
 
-// trainingPatience is how long the checks wait for a link in training. Training takes seconds;
+// linkTrainingTimeout is how long the checks wait for a link in training. Training takes seconds;
 // without a cable it never ends.
-const trainingPatience = time.Minute
+const linkTrainingTimeout = time.Minute
 
-// managementPart is a fraction of the rate of comparable ports. A slower Ethernet port is a
+// managementFraction is a fraction of the rate of comparable ports. A slower Ethernet port is a
 // management port, which does not carry the job's traffic.
-const managementPart = 0.25
+const managementFraction = 0.25
 
-// port is the state of one port of an RDMA device, as read from the kernel.
-type port struct {
+// rdmaPort is the state of one port of an RDMA device, as read from the kernel.
+type rdmaPort struct {
 	device string // mlx5_0
 	name   string // name that administrators use: mlx5_3, mlx4_0 port 2
 	path   string
-	work
-	state, phys state
+	portRole
+	state, phys portState
 	rate        float64 // in Gb/s
 	err         error   // first error in reading the port
-	by          string  // variable that names the port; empty if the job does not require it
+	requiredBy  string  // variable that names the port; empty if the job does not require it
 }
 
-// work identifies comparable ports of a node: the same port of the same function of the same card
-// model. The rate is not part of it, because a port that is down has none. Many cards have a second
-// port without a cable.
-type work struct {
+// portRole identifies comparable ports of a node: the same port of the same function of the same
+// card model. The rate is not part of it, because a port that is down has none. Many cards have a
+// second port without a cable.
+type portRole struct {
 	board    string // model of the card
 	function string // PCI function: "1" in 0000:3b:00.1
 	number   int    // number of the port
 	layer    string // InfiniBand, Ethernet
 }
 
-// state is the state of a port: its number and the kernel's name for it.
-type state struct {
+// portState is the state of a port: its number and the kernel's name for it.
+type portState struct {
 	number int
-	said   string
+	name   string
 }
 
 // Port states, numbered by the InfiniBand specification.
@@ -74,11 +74,11 @@ const (
 	physRecovery = 6
 )
 
-// active reports whether NCCL would use the port. NCCL checks only the state.
-func (p port) active() bool { return p.err == nil && p.state.number == stateActive }
+// isActive reports whether NCCL would use the port. NCCL checks only the state.
+func (p rdmaPort) isActive() bool { return p.err == nil && p.state.number == stateActive }
 
-// lookIB checks the ports that the job names, and compares the other ports with comparable ones. It
-// adds one finding for each port with a problem.
+// checkIB checks the ports that the job names, and compares the other ports with comparable ones.
+// It adds one finding for each port with a problem.
 //
 // A port that is down does not make a node unfit: NCCL uses the ports that are active
 // (src/transport/net_ib/init.cc), many cards have a second port without a cable, and only the site
@@ -86,53 +86,53 @@ func (p port) active() bool { return p.err == nil && p.state.number == stateActi
 // port, with a device and rate that the site may configure. gpud checks no port unless the expected
 // number is configured (components/accelerator/nvidia/infiniband/evaluate_threshold.go). The
 // comparison x.nic_rate reports nodes with fewer or slower ports than the other nodes of the job.
-func (h *Host) lookIB(s *Sheet) {
-	ports, err := h.ports()
+func (h *Host) checkIB(s *FindingBuilder) {
+	ports, err := h.readPorts()
 	if err != nil {
-		s.unread(err)
+		s.addUnreadable(err)
 		return
 	}
-	s.traits = h.nicTraits(ports)
+	s.attributes = h.readNICAttributes(ports)
 	if len(ports) == 0 {
-		s.Skip("there are no RDMA network cards")
+		s.AddSkip("there are no RDMA network cards")
 		return
 	}
 	// Check each port. Its findings name the port.
-	whole := s.Each
+	whole := s.Template
 	for _, p := range ports {
-		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.name}
-		p.judge(s, ports)
-		h.judgeGID(s, p)
+		s.Template.Source, s.Template.Device = p.path, &Device{Index: -1, Name: p.name}
+		p.checkState(s, ports)
+		h.checkGIDIndex(s, p)
 	}
 	// Summarise all ports unless one of them has a finding.
-	s.Each = whole
+	s.Template = whole
 	rates := activeRates(ports)
 	down := len(ports) - len(rates)
 	switch {
-	case len(s.Found) > 0:
+	case len(s.Findings) > 0:
 	case len(rates) == 0:
-		s.Warn(Environment, fmt.Sprintf("none of %d %s is active", down, prose.Noun(down, "port")), "one that is, where the job computes over it",
+		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, prose.PluralForm(down, "port")), "one that is, where the job computes over it",
 			"see whether they should have cables, and a subnet manager; --check "+idIB+"=off where not")
 	case down > 0:
-		s.Pass(fmt.Sprintf("%s active, %d down with no like that is up", tally(rates, "x"), down))
+		s.AddPass(fmt.Sprintf("%s active, %d down with no like that is up", formatCounts(rates, "x"), down))
 	default:
-		s.Pass(tally(rates, "x") + " active")
+		s.AddPass(formatCounts(rates, "x") + " active")
 	}
 }
 
-// naming returns the variable in the driver's environment that names the port p. It is empty if
-// there is none, or if the job has only one node. ports are all ports of the node.
+// namingVariable returns the variable in the driver's environment that names the port p. It is
+// empty if there is none, or if the job has only one node. ports are all ports of the node.
 //
 // The format of NCCL_IB_HCA is [^][=]CARD[:PORT[:RAIL[:PLANE]]],… (NCCL's user guide,
 // "Environment Variables"), that of UCX_NET_DEVICES is [^]CARD[:PORT],… (UCX's
 // src/ucp/core/ucp_context.c). A list of excluded cards names no port. A prefix of card names, as
 // in NCCL_IB_HCA=mlx5, names none either: it selects the active ports. A card without a port
 // number only requires that one of its ports is active.
-func (h *Host) naming(p port, ports []port) string {
+func (h *Host) namingVariable(p rdmaPort, ports []rdmaPort) string {
 	if h.Nodes == 1 {
 		return ""
 	}
-	another := slices.ContainsFunc(ports, func(o port) bool { return o.device == p.device && o.number != p.number && o.active() })
+	another := slices.ContainsFunc(ports, func(o rdmaPort) bool { return o.device == p.device && o.number != p.number && o.isActive() })
 	disabled, _ := process.LookupEnv(h.Environ, "NCCL_IB_DISABLE")
 	for _, variable := range []string{"NCCL_IB_HCA", "UCX_NET_DEVICES"} {
 		list, _ := process.LookupEnv(h.Environ, variable)
@@ -150,50 +150,50 @@ func (h *Host) naming(p port, ports []port) string {
 	return ""
 }
 
-// devices returns the names of the RDMA devices. It leaves out virtual functions, which are for
+// rdmaDevices returns the names of the RDMA devices. It leaves out virtual functions, which are for
 // virtual machines. It returns no error if there are no devices.
-func (h *Host) devices() (names []string, err error) {
-	entries, err := os.ReadDir(h.path(ibClass))
+func (h *Host) rdmaDevices() (names []string, err error) {
+	entries, err := os.ReadDir(h.hostPath(ibClass))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if _, err := os.Lstat(filepath.Join(h.path(ibClass), entry.Name(), "device/physfn")); err != nil {
+		if _, err := os.Lstat(filepath.Join(h.hostPath(ibClass), entry.Name(), "device/physfn")); err != nil {
 			names = append(names, entry.Name())
 		}
 	}
 	return names, nil
 }
 
-// Card identifies an RDMA device independently of its slot in the machine.
-type Card struct {
+// NIC identifies an RDMA device independently of its slot in the machine.
+type NIC struct {
 	Name string // mlx5_0
 	GUID string // node GUID in the kernel's format: 506b:4b03:00c0:ffee
 	Bus  string // PCI address
 }
 
-// Cards returns the RDMA devices below root. It leaves out virtual functions and devices without a
-// readable GUID or PCI address.
-func Cards(root string) (cards []Card) {
+// ListNICs returns the RDMA devices below root. It leaves out virtual functions and devices without
+// a readable GUID or PCI address.
+func ListNICs(root string) (cards []NIC) {
 	h := &Host{Root: root}
-	names, _ := h.devices()
+	names, _ := h.rdmaDevices()
 	for _, name := range names {
-		dir := filepath.Join(h.path(ibClass), name)
-		guid, _ := readText(dir, "node_guid")
+		dir := filepath.Join(h.hostPath(ibClass), name)
+		guid, _ := readTrimmed(dir, "node_guid")
 		target, err := os.Readlink(filepath.Join(dir, "device"))
 		if err == nil && strings.Trim(guid, "0:") != "" {
-			cards = append(cards, Card{Name: name, GUID: guid, Bus: filepath.Base(target)})
+			cards = append(cards, NIC{Name: name, GUID: guid, Bus: filepath.Base(target)})
 		}
 	}
 	return cards
 }
 
-// Links returns how often the links of the card's ports have gone down, and how often they have
-// recovered from errors, since the card's driver was loaded or the counters were reset. A result is
-// nil if the counter of any port cannot be read. The call queries the card's firmware and may block
-// for ever.
-func (c Card) Links(root string) (downs, recoveries *int) {
-	dir := filepath.Join((&Host{Root: root}).path(ibClass), c.Name, "ports")
+// LinkCounts returns how often the links of the card's ports have gone down, and how often they
+// have recovered from errors, since the card's driver was loaded or the counters were reset. A
+// result is nil if the counter of any port cannot be read. The call queries the card's firmware and
+// may block for ever.
+func (c NIC) LinkCounts(root string) (downs, recoveries *int) {
+	dir := filepath.Join((&Host{Root: root}).hostPath(ibClass), c.Name, "ports")
 	return sumCounters(dir, linkDowned), sumCounters(dir, linkRecovered)
 }
 
@@ -214,23 +214,23 @@ func sumCounters(dir, name string) *int {
 
 // readCounter reads a counter from a file.
 func readCounter(path string) (int, error) {
-	text, err := readText(path)
+	text, err := readTrimmed(path)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.Atoi(text)
 }
 
-// ports reads all ports of all devices. It returns no error if there are none.
-func (h *Host) ports() ([]port, error) {
-	devices, err := h.devices()
+// readPorts reads all ports of all devices. It returns no error if there are none.
+func (h *Host) readPorts() ([]rdmaPort, error) {
+	devices, err := h.rdmaDevices()
 	if err != nil {
 		return nil, err
 	}
-	var ports []port
+	var ports []rdmaPort
 	// Read each port. A device with several ports needs port numbers in the names.
 	for _, device := range devices {
-		dir := filepath.Join(h.path(ibClass), device)
+		dir := filepath.Join(h.hostPath(ibClass), device)
 		entries, err := os.ReadDir(filepath.Join(dir, "ports"))
 		if err != nil {
 			return nil, err
@@ -247,17 +247,17 @@ func (h *Host) ports() ([]port, error) {
 	}
 	// The match against the driver's environment needs the states of all ports.
 	for i, p := range ports {
-		ports[i].by = h.naming(p, ports)
+		ports[i].requiredBy = h.namingVariable(p, ports)
 	}
 	return ports, nil
 }
 
 // readPort reads one port of the device with directory dir. Errors are in the port.
-func readPort(dir string, number int) port {
+func readPort(dir string, number int) rdmaPort {
 	device := filepath.Base(dir)
-	p := port{device: device, name: device, path: filepath.Join(dir, "ports", strconv.Itoa(number)), work: work{number: number}}
+	p := rdmaPort{device: device, name: device, path: filepath.Join(dir, "ports", strconv.Itoa(number)), portRole: portRole{number: number}}
 	read := func(name string) string {
-		text, err := readText(p.path, name)
+		text, err := readTrimmed(p.path, name)
 		p.err = cmp.Or(p.err, err)
 		return text
 	}
@@ -265,11 +265,11 @@ func readPort(dir string, number int) port {
 	p.state, p.phys = parseState(read("state")), parseState(read("phys_state"))
 	p.rate = parseRate(read("rate"))
 	if p.err == nil && (p.state.number == 0 || p.phys.number == 0) {
-		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.state.said, p.phys.said)
+		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.state.name, p.phys.name)
 	}
 	// Values that a card does not report are empty, as they are for all cards of its model.
-	board, _ := readText(dir, "board_id")
-	kind, _ := readText(dir, "hca_type")
+	board, _ := readTrimmed(dir, "board_id")
+	kind, _ := readTrimmed(dir, "hca_type")
 	target, _ := os.Readlink(filepath.Join(dir, "device"))
 	p.board = cmp.Or(board, kind)
 	_, p.function, _ = strings.Cut(filepath.Base(target), ".")
@@ -277,13 +277,13 @@ func readPort(dir string, number int) port {
 }
 
 // parseState parses a state such as "4: ACTIVE". The number is 0 if the text is malformed.
-func parseState(text string) state {
+func parseState(text string) portState {
 	before, after, found := strings.Cut(text, ":")
 	number, err := strconv.Atoi(before)
 	if err != nil || !found {
-		return state{said: text}
+		return portState{name: text}
 	}
-	return state{number, strings.TrimSpace(after)}
+	return portState{number, strings.TrimSpace(after)}
 }
 
 // parseRate parses a rate such as "400 Gb/sec (4X NDR)" and returns it in Gb/s. It returns 0 if the
@@ -295,58 +295,58 @@ func parseRate(text string) (rate float64) {
 	return rate
 }
 
-// judge adds a finding if the port has a problem. A port that the job names must be up, and as fast
-// as comparable ports that the job names. Any other port should match the comparable ports.
-func (p port) judge(s *Sheet, ports []port) {
-	observed, expected := fmt.Sprintf("%s, %s", p.state.said, p.phys.said), "ACTIVE, LinkUp"
+// checkState adds a finding if the port has a problem. A port that the job names must be up, and as
+// fast as comparable ports that the job names. Any other port should match the comparable ports.
+func (p rdmaPort) checkState(s *FindingBuilder, ports []rdmaPort) {
+	observed, expected := fmt.Sprintf("%s, %s", p.state.name, p.phys.name), "ACTIVE, LinkUp"
 	verdict := Warn
-	if p.by != "" {
-		verdict, expected = Fail, expected+", for "+p.by+" names it"
+	if p.requiredBy != "" {
+		verdict, expected = Fail, expected+", for "+p.requiredBy+" names it"
 	}
-	var fastest port // the first one, if several are equally fast
+	var fastest rdmaPort // the first one, if several are equally fast
 	for _, other := range ports {
-		if other.active() && other.work == p.work && (p.by == "" || other.by != "") && (fastest.name == "" || other.rate > fastest.rate) {
+		if other.isActive() && other.portRole == p.portRole && (p.requiredBy == "" || other.requiredBy != "") && (fastest.name == "" || other.rate > fastest.rate) {
 			fastest = other
 		}
 	}
 	// Classify the port, with the most reliable evidence first.
-	management := p.layer == "Ethernet" && p.rate <= managementPart*fastest.rate
+	management := p.layer == "Ethernet" && p.rate <= managementFraction*fastest.rate
 	switch {
 	case p.err != nil:
-		s.unread(p.err)
-	case p.active() && (p.rate >= fastest.rate || management): // no problem
-	case p.active():
-		s.Say(verdict, Environment, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
-			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.by == ""
-	case p.by == "" && fastest.name != "":
-		s.Warn(Environment, observed, expected+" as "+fastest.name,
+		s.addUnreadable(p.err)
+	case p.isActive() && (p.rate >= fastest.rate || management): // no problem
+	case p.isActive():
+		s.AddFinding(verdict, ClassEnvironment, formatRate(p.rate), fmt.Sprintf("%s as %s", formatRate(fastest.rate), fastest.name),
+			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.requiredBy == ""
+	case p.requiredBy == "" && fastest.name != "":
+		s.AddWarning(ClassEnvironment, observed, expected+" as "+fastest.name,
 			"see whether it should have a cable, and to the switch port; ibportstate and mlxlink tell more").Strict = true
-	case p.by == "": // down with no comparable port up; a port that never had a cable looks the same
+	case p.requiredBy == "": // down with no comparable port up; a port that never had a cable looks the same
 	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
-		s.Say(Wait, Environment, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
+		s.AddFinding(Wait, ClassEnvironment, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
 	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
-		s.Say(Wait, Environment, observed, expected,
-			"the other side does not answer: see to cable, transceiver and switch port").Patience = trainingPatience
+		s.AddFinding(Wait, ClassEnvironment, observed, expected,
+			"the other side does not answer: see to cable, transceiver and switch port").MaxWait = linkTrainingTimeout
 	default:
-		s.Fail(Environment, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
+		s.AddFailure(ClassEnvironment, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
 	}
 }
 
-// rateText formats a rate given in Gb/s.
-func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
+// formatRate formats a rate given in Gb/s.
+func formatRate(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
 
 // activeRates returns the rates of the ports that are active.
-func activeRates(ports []port) (rates []string) {
+func activeRates(ports []rdmaPort) (rates []string) {
 	for _, p := range ports {
-		if p.active() {
-			rates = append(rates, rateText(p.rate))
+		if p.isActive() {
+			rates = append(rates, formatRate(p.rate))
 		}
 	}
 	return rates
 }
 
-// tally returns how often each text occurs, the most frequent first: 8x400 Gb/s, 2x200 Gb/s.
-func tally(all []string, times string) string {
+// formatCounts returns how often each text occurs, the most frequent first: 8x400 Gb/s, 2x200 Gb/s.
+func formatCounts(all []string, times string) string {
 	counts := make(map[string]int)
 	for _, one := range all {
 		counts[one]++
@@ -371,15 +371,15 @@ const (
 	linkRecovered = "link_error_recovery"
 )
 
-// lookIBErrors compares the error counters with the values from the first inspection.
-func (h *Host) lookIBErrors(s *Sheet) {
-	ports, err := h.ports()
+// checkIBErrors compares the error counters with the values from the first inspection.
+func (h *Host) checkIBErrors(s *FindingBuilder) {
+	ports, err := h.readPorts()
 	if err != nil {
-		s.unread(err)
+		s.addUnreadable(err)
 		return
 	}
 	// Compare each counter of each port with its first value.
-	source, counted := s.Each.Source, false
+	source, counted := s.Template.Source, false
 	for _, p := range ports {
 		for _, name := range errorCounters {
 			path := filepath.Join(p.path, "counters", name)
@@ -388,22 +388,22 @@ func (h *Host) lookIBErrors(s *Sheet) {
 				continue
 			}
 			counted = true
-			first, known := h.errors[path]
+			first, known := h.errorBaselines[path]
 			if !known {
-				h.errors[path] = count
+				h.errorBaselines[path] = count
 			} else if more := count - first; more > 0 {
-				s.Each.Source, s.Each.Device = path, &Device{Index: -1, Name: p.device}
-				s.Warn(Environment, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
+				s.Template.Source, s.Template.Device = path, &Device{Index: -1, Name: p.device}
+				s.AddWarning(ClassEnvironment, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
 					"the link goes up and down: see to cable, transceiver and switch port before a long run")
 			}
 		}
 	}
 	// Summarise all counters unless one of them has a finding.
-	s.Each.Source, s.Each.Device = source, nil
+	s.Template.Source, s.Template.Device = source, nil
 	switch {
 	case !counted:
-		s.Skip("there are no counters of errors")
-	case len(s.Found) == 0:
-		s.Pass("no link has gone down since the first look")
+		s.AddSkip("there are no counters of errors")
+	case len(s.Findings) == 0:
+		s.AddPass("no link has gone down since the first look")
 	}
 }

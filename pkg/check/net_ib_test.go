@@ -148,7 +148,8 @@ func TestIB(t *testing.T) {
 					strict = "!"
 				}
 				line := fmt.Sprintf("%s%s %s %s", f.Verdict, strict, device, f.Observed)
-				if slices.Contains(tc.want, fmt.Sprintf("%s %s", f.Verdict, device)) { // its words are the system's
+				// its words are the system's
+				if slices.Contains(tc.want, fmt.Sprintf("%s %s", f.Verdict, device)) {
 					line = fmt.Sprintf("%s %s", f.Verdict, device)
 				}
 				got = append(got, line)
@@ -162,12 +163,12 @@ func TestIB(t *testing.T) {
 
 // That nothing can be read is not that there is nothing.
 func TestIBUnread(t *testing.T) {
-	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}), TempDir: t.TempDir(), kernel: node{}}
+	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}), TempDir: t.TempDir(), system: node{}}
 	if f := only(t, found(h, idIB)); f.Verdict != Unknown {
 		t.Errorf("got %+v", f)
 	}
-	if h.Look(t.Context(), nil); len(h.Traits()) > 0 {
-		t.Errorf("it tells %v", h.Traits())
+	if h.Inspect(t.Context(), nil); len(h.Attributes()) > 0 {
+		t.Errorf("it tells %v", h.Attributes())
 	}
 }
 
@@ -179,43 +180,43 @@ func TestIBPatience(t *testing.T) {
 			state = "2: INIT"
 		}
 		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys})), Environ: []string{"NCCL_IB_HCA=mlx5_1"}}
-		if f := found(h, idIB)[0]; (f.Patience == trainingPatience) != want {
-			t.Errorf("%s: patience %s", phys, f.Patience)
+		if f := found(h, idIB)[0]; (f.MaxWait == linkTrainingTimeout) != want {
+			t.Errorf("%s: patience %s", phys, f.MaxWait)
 		}
 	}
 }
 
-// Nodes that are alike have the same traits, in whatever order and by whatever names their cards come, and however much
-// they have worked. What is told by them is told by a look.
+// Nodes that are alike have the same traits, in whatever order and by whatever names their cards
+// come, and however much they have worked. What is told by them is told by a look.
 func TestNICTraits(t *testing.T) {
 	down := card{state: "1: DOWN", phys: "2: Polling", rate: "10 Gb/sec (4X SDR)"}
 	field := card{model: "MT41692", firmware: "32.38.1002", board: "MT_1", rate: "200 Gb/sec (4X HDR)"}
 	for _, tc := range []struct {
 		name  string
 		cards []card
-		want  []Trait
+		want  []Attribute
 	}{
-		{"none", nil, []Trait{{"x.nics", "none"}}},
-		{"eight", eight(card{}), []Trait{{"x.nics", "8 MT4129"}, {"x.nic_rate", "8x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"by other names", []card{{name: "rocep0"}, {name: "rocep1"}}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_rate", "2x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"of two kinds", []card{field, {}, {}}, []Trait{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
-		{"in another order", []card{{}, field, {}}, []Trait{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
-		{"as many of each", []card{field, {}}, []Trait{{"x.nics", "1 MT4129, 1 MT41692"}, {"x.nic_rate", "1x200 Gb/s, 1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"none", nil, []Attribute{{"x.nics", "none"}}},
+		{"eight", eight(card{}), []Attribute{{"x.nics", "8 MT4129"}, {"x.nic_rate", "8x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"by other names", []card{{name: "rocep0"}, {name: "rocep1"}}, []Attribute{{"x.nics", "2 MT4129"}, {"x.nic_rate", "2x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"of two kinds", []card{field, {}, {}}, []Attribute{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"in another order", []card{{}, field, {}}, []Attribute{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"as many of each", []card{field, {}}, []Attribute{{"x.nics", "1 MT4129, 1 MT41692"}, {"x.nic_rate", "1x200 Gb/s, 1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
 		{"of two versions", []card{{}, {firmware: "28.40.1000"}, {}},
-			[]Trait{{"x.nics", "3 MT4129"}, {"x.nic_rate", "3x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT4129 28.40.1000"}}},
-		{"one is down", eight(down), []Trait{{"x.nics", "8 MT4129"}, {"x.nic_rate", "7x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"all are down", []card{down, down}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_rate", "none active"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"virtual functions don't count", []card{{}, {virtual: true}}, []Trait{{"x.nics", "1 MT4129"}, {"x.nic_rate", "1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"a port can't be read", []card{{}, {lacks: "state"}}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+			[]Attribute{{"x.nics", "3 MT4129"}, {"x.nic_rate", "3x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT4129 28.40.1000"}}},
+		{"one is down", eight(down), []Attribute{{"x.nics", "8 MT4129"}, {"x.nic_rate", "7x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"all are down", []card{down, down}, []Attribute{{"x.nics", "2 MT4129"}, {"x.nic_rate", "none active"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"virtual functions don't count", []card{{}, {virtual: true}}, []Attribute{{"x.nics", "1 MT4129"}, {"x.nic_rate", "1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"a port can't be read", []card{{}, {lacks: "state"}}, []Attribute{{"x.nics", "2 MT4129"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{Root: tree(t, cards(tc.cards...)), TempDir: t.TempDir(), kernel: node{}}
-			if diff := cmp.Diff([]Trait(nil), h.Traits()); diff != "" {
+			h := &Host{Root: tree(t, cards(tc.cards...)), TempDir: t.TempDir(), system: node{}}
+			if diff := cmp.Diff([]Attribute(nil), h.Attributes()); diff != "" {
 				t.Errorf("before a look: want (-), got (+):\n%s", diff)
 			}
 			for range 2 {
-				h.Look(t.Context(), nil)
-				if diff := cmp.Diff(tc.want, h.Traits()); diff != "" {
+				h.Inspect(t.Context(), nil)
+				if diff := cmp.Diff(tc.want, h.Attributes()); diff != "" {
 					t.Errorf("want (-), got (+):\n%s", diff)
 				}
 			}
@@ -254,7 +255,7 @@ func TestLinks(t *testing.T) {
 			root := tree(t, tc.first)
 			grow(t, root, tc.second)
 			got := [2]int{-1, -1}
-			downs, recoveries := Card{Name: "mlx5_0"}.Links(root)
+			downs, recoveries := NIC{Name: "mlx5_0"}.LinkCounts(root)
 			for i, count := range []*int{downs, recoveries} {
 				if count != nil {
 					got[i] = *count
@@ -285,7 +286,7 @@ func TestIBErrors(t *testing.T) {
 		{"no number", nil, map[string]string{counters + "link_downed": "N/A\n"}, Skip},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{Root: tree(t, cards(card{})), errors: make(map[string]int)}
+			h := &Host{Root: tree(t, cards(card{})), errorBaselines: make(map[string]int)}
 			grow(t, h.Root, tc.before)
 			found(h, idIBErrors)
 			grow(t, h.Root, tc.now)

@@ -10,19 +10,20 @@ import (
 	"unicode"
 )
 
-// Mode defines how strictly the GPUs of a node are checked.
-type Mode string
+// GPUMode defines how strictly the GPUs of a node are checked.
+type GPUMode string
 
 // The modes of --gpu-check.
 const (
-	ModeOff     Mode = "off"     // GPUs are not checked
-	ModeAuto    Mode = "auto"    // GPUs are checked if there are any or should be
-	ModeRequire Mode = "require" // GPUs must be present, and all must be known to work
-	ModeStrict  Mode = "strict"  // like require, and strict warnings are failures: for acceptance tests
+	ModeOff     GPUMode = "off"     // GPUs are not checked
+	ModeAuto    GPUMode = "auto"    // GPUs are checked if there are any or should be
+	ModeRequire GPUMode = "require" // GPUs must be present, and all must be known to work
+	// like require, and strict warnings are failures: for acceptance tests
+	ModeStrict GPUMode = "strict"
 )
 
-// Modes lists the values that --gpu-check accepts.
-var Modes = []string{string(ModeOff), string(ModeAuto), string(ModeRequire), string(ModeStrict)}
+// ModeNames lists the values that --gpu-check accepts.
+var ModeNames = []string{string(ModeOff), string(ModeAuto), string(ModeRequire), string(ModeStrict)}
 
 // Effect defines how a rule changes the verdict of a finding.
 type Effect string
@@ -43,7 +44,7 @@ type Rule struct {
 // Policy decides what findings mean for the job. If several rules match a finding, the last one
 // applies.
 type Policy struct {
-	Mode  Mode
+	Mode  GPUMode
 	Rules []Rule
 }
 
@@ -54,7 +55,7 @@ func ParseRule(s string) (Rule, error) {
 	rule := Rule{Pattern: pattern, Effect: Effect(effect)}
 	_, malformed := path.Match(pattern, "")
 	switch {
-	case !found || pattern == "" || strings.ContainsFunc(pattern, unlikeID):
+	case !found || pattern == "" || strings.ContainsFunc(pattern, isInvalidIDRune):
 		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off, with an id that \"bringupd check --verbose\" shows, or a pattern of ids as in net.*=off")
 	case malformed != nil:
 		return Rule{}, fmt.Errorf("give a pattern as the shell has them for files, as in net.* or gpu.[bp]*: %q is none", pattern)
@@ -64,68 +65,69 @@ func ParseRule(s string) (Rule, error) {
 	return rule, nil
 }
 
-// unlikeID reports whether a character cannot be part of an id or a pattern. It detects several
-// rules in one argument, which are a mistake.
-func unlikeID(r rune) bool {
+// isInvalidIDRune reports whether a character cannot be part of an id or a pattern. It detects
+// several rules in one argument, which are a mistake.
+func isInvalidIDRune(r rune) bool {
 	return r == ',' || r == ';' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
 
 // String returns the rule in the syntax of ParseRule.
 func (r Rule) String() string { return r.Pattern + "=" + string(r.Effect) }
 
-// Means reports whether the rule matches any of the ids.
-func (r Rule) Means(ids ...string) bool {
+// Matches reports whether the rule matches any of the ids.
+func (r Rule) Matches(ids ...string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool {
 		match, _ := path.Match(r.Pattern, id)
 		return match
 	})
 }
 
-// Off reports whether the check with that id is turned off.
-func (p Policy) Off(id string) bool {
-	effect := p.rule(id).Effect
-	return effect == EffectOff || effect == "" && p.Mode == ModeOff && aboutGPUs(id)
+// IsOff reports whether the check with that id is turned off.
+func (p Policy) IsOff(id string) bool {
+	effect := p.lastRule(id).Effect
+	return effect == EffectOff || effect == "" && p.Mode == ModeOff && isGPUCheck(id)
 }
 
-// rule returns the last rule that matches the id, or the zero Rule.
-func (p Policy) rule(id string) Rule {
+// lastRule returns the last rule that matches the id, or the zero Rule.
+func (p Policy) lastRule(id string) Rule {
 	for _, rule := range slices.Backward(p.Rules) {
-		if rule.Means(id) {
+		if rule.Matches(id) {
 			return rule
 		}
 	}
 	return Rule{}
 }
 
-// aboutGPUs reports whether the check with that id concerns GPUs.
-func aboutGPUs(id string) bool {
+// isGPUCheck reports whether the check with that id concerns GPUs.
+func isGPUCheck(id string) bool {
 	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.")
 }
 
-// Judge returns the findings with the verdicts that the policy assigns. It removes findings of
+// Apply returns the findings with the verdicts that the policy assigns. It removes findings of
 // checks that are off. A Wait stays a Wait, unless a rule makes it a warning. The caller is
 // expected to check again and to pass the final result once more.
-func (p Policy) Judge(findings []Finding) []Finding {
+func (p Policy) Apply(findings []Finding) []Finding {
 	var judged []Finding
 	for _, f := range findings {
-		if p.Off(f.ID) {
+		if p.IsOff(f.ID) {
 			continue
 		}
-		if verdict, by := p.verdict(f); verdict != f.Verdict {
-			if f.Verdict == Unknown && f.Class != User { // an unknown result is no evidence against the node
-				f.Class = Environment
+		if verdict, by := p.decideVerdict(f); verdict != f.Verdict {
+			// an unknown result is no evidence against the node
+			if f.Verdict == Unknown && f.Class != ClassUser {
+				f.Class = ClassEnvironment
 			}
-			f.Verdict, f.By = verdict, by
+			f.Verdict, f.ChangedBy = verdict, by
 		}
 		judged = append(judged, f)
 	}
 	return judged
 }
 
-// verdict returns the verdict of a finding under the policy, and the setting that has changed it.
-// The setting is empty if the verdict is unchanged.
-func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
-	rule := p.rule(f.ID)
+// decideVerdict returns the verdict of a finding under the policy, and the setting that has changed
+// it. The setting is empty if the verdict is unchanged.
+func (p Policy) decideVerdict(f Finding) (verdict Verdict, by string) {
+	rule := p.lastRule(f.ID)
 	wrong := slices.Contains([]Verdict{Warn, Unknown, Fail}, f.Verdict)
 	demanding := p.Mode == ModeRequire || p.Mode == ModeStrict
 	switch {
@@ -135,32 +137,32 @@ func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
 		return f.Verdict, ""
 	case rule.Effect == EffectFail:
 		return Fail, rule.String()
-	case f.Verdict == Unknown && aboutGPUs(f.ID) && demanding, f.Strict && p.Mode == ModeStrict:
+	case f.Verdict == Unknown && isGPUCheck(f.ID) && demanding, f.Strict && p.Mode == ModeStrict:
 		return Fail, "gpu-check=" + string(p.Mode)
 	default:
 		return f.Verdict, ""
 	}
 }
 
-// worst lists the verdicts from best to worst.
-var worst = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
+// verdictOrder lists the verdicts from best to worst.
+var verdictOrder = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
 
-// rank returns the position of a verdict in [worst]. Verdicts that this version does not know have
-// the position of Unknown.
-func (v Verdict) rank() int {
-	if i := slices.Index(worst, v); i >= 0 {
+// severity returns the position of a verdict in [verdictOrder]. Verdicts that this version does not
+// know have the position of Unknown.
+func (v Verdict) severity() int {
+	if i := slices.Index(verdictOrder, v); i >= 0 {
 		return i
 	}
-	return Unknown.rank()
+	return Unknown.severity()
 }
 
-// Worst returns the worst verdict of the findings. It returns Pass if there are none or if all
-// others were skipped.
-func Worst(findings []Finding) Verdict {
+// WorstVerdict returns the worst verdict of the findings. It returns Pass if there are none or if
+// all others were skipped.
+func WorstVerdict(findings []Finding) Verdict {
 	all := Pass
 	for _, f := range findings {
-		if rank := f.Verdict.rank(); rank > Skip.rank() && rank > all.rank() {
-			all = worst[rank]
+		if rank := f.Verdict.severity(); rank > Skip.severity() && rank > all.severity() {
+			all = verdictOrder[rank]
 		}
 	}
 	return all
@@ -169,9 +171,9 @@ func Worst(findings []Finding) Verdict {
 // Config holds the user's settings for the checks of a node.
 type Config struct {
 	Policy Policy
-	// Active are the site's own shell commands, which run in this order.
-	Active        []string
-	ActiveTimeout time.Duration // for each command
+	// ActiveCommands are the site's own shell commands, which run in this order.
+	ActiveCommands []string
+	ActiveTimeout  time.Duration // for each command
 	// Timeout limits how long the checks wait for what is not ready yet.
 	Timeout   time.Duration
 	XidPolicy string // path of a table of Xids; empty: only the built-in table

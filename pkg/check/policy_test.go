@@ -97,15 +97,15 @@ func TestPolicyJudges(t *testing.T) {
 		{"the last rule counts, wide or not", Policy{Rules: rules("gpu.remap=fail", "gpu.*=off")}, finding{"gpu.remap", Warn, false}, off, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := tc.policy.Judge([]Finding{{ID: tc.id, Verdict: tc.verdict, Strict: tc.strict}})
+			got := tc.policy.Apply([]Finding{{ID: tc.id, Verdict: tc.verdict, Strict: tc.strict}})
 			if len(got) == 0 {
 				got = []Finding{{Verdict: off}}
 			}
-			if got[0].Verdict != tc.want || got[0].By != tc.by {
-				t.Errorf("got %s by %q, want %s by %q", got[0].Verdict, got[0].By, tc.want, tc.by)
+			if got[0].Verdict != tc.want || got[0].ChangedBy != tc.by {
+				t.Errorf("got %s by %q, want %s by %q", got[0].Verdict, got[0].ChangedBy, tc.want, tc.by)
 			}
-			if again := tc.policy.Judge(got); len(again) == 1 && (again[0].Verdict != tc.want || again[0].By != tc.by) {
-				t.Errorf("judged twice, it is %s by %q", again[0].Verdict, again[0].By)
+			if again := tc.policy.Apply(got); len(again) == 1 && (again[0].Verdict != tc.want || again[0].ChangedBy != tc.by) {
+				t.Errorf("judged twice, it is %s by %q", again[0].Verdict, again[0].ChangedBy)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ type finding struct {
 func TestJudgeLeavesItsInputAlone(t *testing.T) {
 	given := []Finding{{ID: "a", Verdict: Warn}, {ID: "b", Verdict: Fail}, {ID: "c", Verdict: Pass}}
 	kept := slices.Clone(given)
-	got := Policy{Rules: []Rule{{"a", EffectFail}, {"b", EffectOff}}}.Judge(given)
+	got := Policy{Rules: []Rule{{"a", EffectFail}, {"b", EffectOff}}}.Apply(given)
 	if given[0].Verdict != kept[0].Verdict || len(got) != 2 || got[0].Verdict != Fail || got[1].ID != "c" {
 		t.Errorf("given %v, got %v", given, got)
 	}
@@ -148,7 +148,7 @@ func TestWorst(t *testing.T) {
 			for _, v := range tc.verdicts {
 				findings = append(findings, Finding{Verdict: v})
 			}
-			if got := Worst(findings); got != tc.want {
+			if got := WorstVerdict(findings); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})

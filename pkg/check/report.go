@@ -21,19 +21,20 @@ type Report struct {
 	Took     time.Duration `json:"took_ns"`
 	Verdict  Verdict       `json:"verdict"`
 	Findings []Finding     `json:"findings"`
-	// Traits are the attributes by which the nodes of a job are compared.
-	Traits []Trait `json:"traits,omitempty"`
+	// Attributes are the attributes by which the nodes of a job are compared.
+	Attributes []Attribute `json:"traits,omitempty"`
 }
 
-// Trait returns the node's value of the attribute with that id, or an empty string if it has none.
-func (r Report) Trait(id string) string {
-	value, _ := r.trait(id)
+// Attribute returns the node's value of the attribute with that id, or an empty string if it has
+// none.
+func (r Report) Attribute(id string) string {
+	value, _ := r.lookupAttribute(id)
 	return value
 }
 
-// trait returns the value of an attribute, and whether the node reports it.
-func (r Report) trait(id string) (value string, told bool) {
-	for _, t := range r.Traits {
+// lookupAttribute returns the value of an attribute, and whether the node reports it.
+func (r Report) lookupAttribute(id string) (value string, told bool) {
+	for _, t := range r.Attributes {
 		if t.ID == id {
 			return t.Value, true
 		}
@@ -41,29 +42,30 @@ func (r Report) trait(id string) (value string, told bool) {
 	return "", false
 }
 
-// Trait is an attribute that is, or should be, the same on all nodes of a job.
-type Trait struct {
+// Attribute is an attribute that is, or should be, the same on all nodes of a job.
+type Attribute struct {
 	ID    string `json:"id"` // x.driver; also the id of the check that compares it
 	Value string `json:"value"`
 }
 
-// warnings is the id of an internal attribute that lists the checks that warn. Because of it nodes
-// with different warnings are of different kinds, and the head can report warnings per kind.
-const warnings = "warnings"
+// warningsAttribute is the id of an internal attribute that lists the checks that warn. Because of
+// it nodes with different warnings are of different kinds, and the head can report warnings per
+// kind.
+const warningsAttribute = "warnings"
 
-// Kind returns a hash that is the same for all nodes with the same attributes and the same
+// KindHash returns a hash that is the same for all nodes with the same attributes and the same
 // warnings.
-func (r Report) Kind() int64 {
+func (r Report) KindHash() int64 {
 	var warned []string
-	for _, f := range Of(r.Findings, Warn, Unknown) {
+	for _, f := range FilterByVerdict(r.Findings, Warn, Unknown) {
 		warned = append(warned, f.ID)
 	}
 	slices.Sort(warned)
-	return fingerprint(append(slices.Clone(r.Traits), Trait{ID: warnings, Value: strings.Join(slices.Compact(warned), ",")}))
+	return hashAttributes(append(slices.Clone(r.Attributes), Attribute{ID: warningsAttribute, Value: strings.Join(slices.Compact(warned), ",")}))
 }
 
-// Of returns the findings that have one of the verdicts.
-func Of(all []Finding, verdicts ...Verdict) (some []Finding) {
+// FilterByVerdict returns the findings that have one of the verdicts.
+func FilterByVerdict(all []Finding, verdicts ...Verdict) (some []Finding) {
 	for _, f := range all {
 		if slices.Contains(verdicts, f.Verdict) {
 			some = append(some, f)
@@ -72,19 +74,19 @@ func Of(all []Finding, verdicts ...Verdict) (some []Finding) {
 	return some
 }
 
-// inSentence is how many findings a sentence lists, and devicesNamed how many devices it names for
-// each of them.
+// maxSentenceFindings is how many findings a sentence lists, and maxNamedDevices how many devices
+// it names for each of them.
 const (
-	inSentence   = 3
-	devicesNamed = 2
+	maxSentenceFindings = 3
+	maxNamedDevices     = 2
 )
 
-// Sentence returns the first few findings as one sentence. Findings that differ only in the device
-// are listed as one.
-func Sentence(found []Finding) string {
+// FormatSentence returns the first few findings as one sentence. Findings that differ only in the
+// device are listed as one.
+func FormatSentence(found []Finding) string {
 	var parts []string
 	// Combine the first finding with all that are equal except for the device.
-	for len(found) > 0 && len(parts) < inSentence {
+	for len(found) > 0 && len(parts) < maxSentenceFindings {
 		f := found[0]
 		same := func(other Finding) bool {
 			return other.ID == f.ID && other.Observed == f.Observed && other.Expected == f.Expected && (f.Device == nil) == (other.Device == nil)
@@ -99,7 +101,7 @@ func Sentence(found []Finding) string {
 		// Format them as "id: devices: observed (expected: …)".
 		part := f.ID + ": "
 		if len(devices) > 0 {
-			part += prose.List(devices, devicesNamed, ", ") + ": "
+			part += prose.JoinLimited(devices, maxNamedDevices, ", ") + ": "
 		}
 		part += f.Observed
 		if f.Expected != "" {
@@ -110,11 +112,11 @@ func Sentence(found []Finding) string {
 	if len(found) > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
 	}
-	return prose.Said(strings.Join(parts, "; "))
+	return prose.TerminalLine(strings.Join(parts, "; "))
 }
 
-// Summary returns one sentence that lists the findings with one of the verdicts. It is empty if
-// there are none.
-func Summary(all []Finding, verdicts ...Verdict) string {
-	return Sentence(Of(all, verdicts...))
+// SummarizeFindings returns one sentence that lists the findings with one of the verdicts. It is
+// empty if there are none.
+func SummarizeFindings(all []Finding, verdicts ...Verdict) string {
+	return FormatSentence(FilterByVerdict(all, verdicts...))
 }

@@ -25,7 +25,7 @@ func TestSentence(t *testing.T) {
 		{"what would move the cursor", []Finding{{ID: "active.x", Observed: "\x1b[31mred\nnext"}}, "active.x: red next"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Sentence(tc.found); got != tc.want {
+			if got := FormatSentence(tc.found); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})

@@ -2,43 +2,44 @@ package check
 
 import "fmt"
 
-// Sheet collects the findings of one check.
-type Sheet struct {
-	// Each contains the values that all findings of the check have in common.
-	Each  Finding
-	Found []Finding
-	// traits are the attributes that the check has read, by which nodes are compared.
-	traits []Trait
+// FindingBuilder collects the findings of one check.
+type FindingBuilder struct {
+	// Template contains the values that all findings of the check have in common.
+	Template Finding
+	Findings []Finding
+	// attributes are the attributes that the check has read, by which nodes are compared.
+	attributes []Attribute
 }
 
-// Say adds a finding. The caller may change the returned Finding until the next one is added.
-func (s *Sheet) Say(v Verdict, by Class, observed, expected, hint string) *Finding {
-	f := s.Each
+// AddFinding adds a finding. The caller may change the returned Finding until the next one is
+// added.
+func (s *FindingBuilder) AddFinding(v Verdict, by Class, observed, expected, hint string) *Finding {
+	f := s.Template
 	f.Verdict, f.Class, f.Observed, f.Expected, f.Hint = v, by, observed, expected, hint
-	s.Found = append(s.Found, f)
-	return &s.Found[len(s.Found)-1]
+	s.Findings = append(s.Findings, f)
+	return &s.Findings[len(s.Findings)-1]
 }
 
-// Pass adds a finding that the check has passed.
-func (s *Sheet) Pass(observed string) { s.Say(Pass, "", observed, "", "") }
+// AddPass adds a finding that the check has passed.
+func (s *FindingBuilder) AddPass(observed string) { s.AddFinding(Pass, "", observed, "", "") }
 
-// Skip adds a finding that the check does not apply, with the reason.
-func (s *Sheet) Skip(observed string) { s.Say(Skip, "", observed, "", "") }
+// AddSkip adds a finding that the check does not apply, with the reason.
+func (s *FindingBuilder) AddSkip(observed string) { s.AddFinding(Skip, "", observed, "", "") }
 
-// Warn adds a finding about a problem that does not stop the job. by is the class of the fault,
-// expected is what would pass (it may be empty), and hint is how to fix it.
-func (s *Sheet) Warn(by Class, observed, expected, hint string) *Finding {
-	return s.Say(Warn, by, observed, expected, hint)
+// AddWarning adds a finding about a problem that does not stop the job. by is the class of the
+// fault, expected is what would pass (it may be empty), and hint is how to fix it.
+func (s *FindingBuilder) AddWarning(by Class, observed, expected, hint string) *Finding {
+	return s.AddFinding(Warn, by, observed, expected, hint)
 }
 
-// Fail adds a finding about a problem with which no job should start. The parameters are those of
-// Warn.
-func (s *Sheet) Fail(by Class, observed, expected, hint string) *Finding {
-	return s.Say(Fail, by, observed, expected, hint)
+// AddFailure adds a finding about a problem with which no job should start. The parameters are
+// those of Warn.
+func (s *FindingBuilder) AddFailure(by Class, observed, expected, hint string) *Finding {
+	return s.AddFinding(Fail, by, observed, expected, hint)
 }
 
-// unread adds a finding that the check could not read its data.
-func (s *Sheet) unread(err error) {
-	s.Say(Unknown, Environment, fmt.Sprintf("it could not be read: %v", err), "",
+// addUnreadable adds a finding that the check could not read its data.
+func (s *FindingBuilder) addUnreadable(err error) {
+	s.AddFinding(Unknown, ClassEnvironment, fmt.Sprintf("it could not be read: %v", err), "",
 		"see whether the path is there and readable for the job's user, in the container too")
 }

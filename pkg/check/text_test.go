@@ -38,14 +38,14 @@ func sick() Report {
 		{ID: "gpu.count", Verdict: Pass, Observed: "8 GPUs"},
 		{ID: "gpu.retired", Verdict: Skip, Observed: "for GPUs before Ampere"},
 		{ID: "gpu.remap", Device: gpu(1), Verdict: Pass, Observed: "no row is remapped", Expected: "no failure", Hint: "never shown"},
-		{ID: "node.shm", Device: &Device{Index: -1, Name: "/dev/shm"}, Verdict: Warn, Observed: "64 MiB", Expected: "at least 1 GiB", Hint: "start the container with --shm-size=1g", Class: User},
-		{ID: "gpu.remap", Device: gpu(2), Verdict: Fail, Observed: "a row could not be remapped", Expected: "no failure", Source: "nvmlDeviceGetRemappedRows", Hint: "drain the node: this GPU is to be replaced", Class: Node},
-		{ID: "gpu.fabric", Device: gpu(3), Verdict: Wait, Observed: "in progress", Expected: "completed", Hint: "see the fabric manager's log", Class: Node},
+		{ID: "node.shm", Device: &Device{Index: -1, Name: "/dev/shm"}, Verdict: Warn, Observed: "64 MiB", Expected: "at least 1 GiB", Hint: "start the container with --shm-size=1g", Class: ClassUser},
+		{ID: "gpu.remap", Device: gpu(2), Verdict: Fail, Observed: "a row could not be remapped", Expected: "no failure", Source: "nvmlDeviceGetRemappedRows", Hint: "drain the node: this GPU is to be replaced", Class: ClassNode},
+		{ID: "gpu.fabric", Device: gpu(3), Verdict: Wait, Observed: "in progress", Expected: "completed", Hint: "see the fabric manager's log", Class: ClassNode},
 		{ID: "gpu.pcie", Device: gpu(4), Verdict: Unknown, Observed: "nvmlDeviceGetCurrPcieLinkWidth: UNKNOWN"},
-		{ID: "gpu.busy", Device: gpu(5), Verdict: Warn, Observed: "process 4711 (python) uses it", Class: Node, By: "gpu.busy=warn"},
-		{ID: "active.nccl.sh", Verdict: Fail, Observed: "12 GB/s", Expected: "exit code 0", Class: Node, Lines: []string{"rank 0: 400 GB/s", "rank 1: 12 GB/s"}},
+		{ID: "gpu.busy", Device: gpu(5), Verdict: Warn, Observed: "process 4711 (python) uses it", Class: ClassNode, ChangedBy: "gpu.busy=warn"},
+		{ID: "active.nccl.sh", Verdict: Fail, Observed: "12 GB/s", Expected: "exit code 0", Class: ClassNode, Lines: []string{"rank 0: 400 GB/s", "rank 1: 12 GB/s"}},
 	}
-	return Report{Host: "n7", Took: 412 * time.Millisecond, Verdict: Worst(findings), Findings: findings}
+	return Report{Host: "n7", Took: 412 * time.Millisecond, Verdict: WorstVerdict(findings), Findings: findings}
 }
 
 func healthy() Report {
@@ -58,7 +58,7 @@ func healthy() Report {
 // hostile is a report whose every text has come from somebody else.
 func hostile() Report {
 	const text = "a\nFAIL b\x1b[2J\rc\u202ed\x00\xff\u2028e"
-	f := Finding{ID: text, Device: &Device{Name: text}, Verdict: Fail, Observed: text, Expected: text, Hint: text, By: text, Class: Node, Lines: []string{text}}
+	f := Finding{ID: text, Device: &Device{Name: text}, Verdict: Fail, Observed: text, Expected: text, Hint: text, ChangedBy: text, Class: ClassNode, Lines: []string{text}}
 	return Report{Host: text, Verdict: Fail, Findings: []Finding{f, {ID: "x", Verdict: text, Observed: text}}}
 }
 
@@ -66,21 +66,21 @@ func TestText(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		report Report
-		style  Style
+		style  TextStyle
 	}{
-		{"sick", sick(), Style{}},
-		{"sick-verbose", sick(), Style{Verbose: true}},
-		{"sick-colour", sick(), Style{Verbose: true, Colour: true}},
-		{"well", healthy(), Style{}},
-		{"well-verbose", healthy(), Style{Verbose: true}},
-		{"nothing", Report{Verdict: Pass}, Style{}},
-		{"hostile", hostile(), Style{Verbose: true}},
+		{"sick", sick(), TextStyle{}},
+		{"sick-verbose", sick(), TextStyle{Verbose: true}},
+		{"sick-colour", sick(), TextStyle{Verbose: true, Colour: true}},
+		{"well", healthy(), TextStyle{}},
+		{"well-verbose", healthy(), TextStyle{Verbose: true}},
+		{"nothing", Report{Verdict: Pass}, TextStyle{}},
+		{"hostile", hostile(), TextStyle{Verbose: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := tc.report.Text(tc.style)
+			got := tc.report.FormatText(tc.style)
 			golden(t, tc.name+".txt", got)
-			if first, _, _ := strings.Cut(got, "\n"); !tc.style.Colour && first != tc.report.Summary() {
-				t.Errorf("the first line is %q, the summary %q", first, tc.report.Summary())
+			if first, _, _ := strings.Cut(got, "\n"); !tc.style.Colour && first != tc.report.SummaryLine() {
+				t.Errorf("the first line is %q, the summary %q", first, tc.report.SummaryLine())
 			}
 		})
 	}
@@ -88,9 +88,9 @@ func TestText(t *testing.T) {
 
 // A colour is never the only sign.
 func TestColourSaysNothingMore(t *testing.T) {
-	bare := sick().Text(Style{Verbose: true})
-	coloured := sick().Text(Style{Verbose: true, Colour: true})
-	for _, code := range colours {
+	bare := sick().FormatText(TextStyle{Verbose: true})
+	coloured := sick().FormatText(TextStyle{Verbose: true, Colour: true})
+	for _, code := range verdictColours {
 		coloured = strings.ReplaceAll(coloured, "\x1b["+code+"m", "")
 	}
 	if coloured = strings.ReplaceAll(coloured, "\x1b[0m", ""); coloured != bare {
@@ -101,7 +101,7 @@ func TestColourSaysNothingMore(t *testing.T) {
 func TestHostileTextIsPlain(t *testing.T) {
 	r := hostile()
 	r.Host = "n7"
-	for _, text := range []string{hostile().Text(Style{Verbose: true}), hostile().Summary() + "\n", r.Findings[0].Line() + "\n", DrainLine(r, drain) + "\n"} {
+	for _, text := range []string{hostile().FormatText(TextStyle{Verbose: true}), hostile().SummaryLine() + "\n", r.Findings[0].OneLine() + "\n", DrainCommand(r, drain) + "\n"} {
 		for line := range strings.Lines(text) {
 			line = strings.TrimSuffix(line, "\n")
 			if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != unicode.ReplacementChar }); i >= 0 {
@@ -109,21 +109,21 @@ func TestHostileTextIsPlain(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Count(hostile().Text(Style{}), "\n"); got != 7 {
+	if got := strings.Count(hostile().FormatText(TextStyle{}), "\n"); got != 7 {
 		t.Errorf("it broke into %d lines", got)
 	}
 }
 
 func TestLongTextIsCut(t *testing.T) {
-	got := Finding{ID: "x", Observed: strings.Repeat("ü", 10_000)}.Line()
-	if n := len([]rune(got)); n > mostShown+len("x: ") || !strings.HasSuffix(got, "ü…") {
+	got := Finding{ID: "x", Observed: strings.Repeat("ü", 10_000)}.OneLine()
+	if n := len([]rune(got)); n > maxTextLength+len("x: ") || !strings.HasSuffix(got, "ü…") {
 		t.Errorf("%d characters: %s", n, got)
 	}
 }
 
 func TestNagios(t *testing.T) {
 	for verdict, want := range map[Verdict]int{Pass: 0, Skip: 0, Warn: 1, Fail: 2, Wait: 2, Unknown: 3, "": 3, "PERHAPS": 3} {
-		if got := Nagios(verdict); got != want {
+		if got := NagiosExitCode(verdict); got != want {
 			t.Errorf("%q is %d, want %d", verdict, got, want)
 		}
 	}

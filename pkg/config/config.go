@@ -35,23 +35,23 @@ type Config struct {
 	Program  string         `digest:"-"` // version of this bringupd
 	Driver   []string
 	// World configures the ranks, if the driver is run as the ranks of a world.
-	World World
+	World RankOptions
 	// Team is the number of nodes that the driver gets. The zero value means all.
-	Team      team.Bounds
+	Team      team.NodeRange
 	Framework framework.Framework
 	Setup     string // run by /bin/sh on every node before anything else
 	// CheckPolicy is the configuration of the checks, which Checks runs.
 	CheckPolicy any
 	Sandbox     Sandbox
-	Lifeline    LifelineMode // whether workers connect to the head
-	Times       Times
-	After       After
-	Means       `digest:"-"`
+	Lifeline    LinkMode // whether workers connect to the head
+	Times       Timeouts
+	After       PostRun
+	Deps        `digest:"-"`
 	Output      `digest:"-"`
 }
 
-// Means are the dependencies of a daemon on its node.
-type Means struct {
+// Deps are the dependencies of a daemon on its node.
+type Deps struct {
 	// Address returns the address at which peers reach this node. It is called when the address is
 	// needed.
 	Address func() (string, error)
@@ -60,159 +60,162 @@ type Means struct {
 	Checks  Checks     // nil if there are no checks
 	GPUs    cards.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
-	// Renew replaces Checks and GPUs for another attempt in this process, because theirs end with each
-	// attempt. It is nil if they can be used again.
-	Renew func(*Config) error
+	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
+	// with each attempt. It is nil if they can be used again.
+	RenewChecks func(*Config) error
 	// Access provides access to the run directory.
 	Access signal.Access
 	// Network is the network by which workers connect to the head. It is nil for TCP.
 	Network lifeline.Network
-	// Children starts the daemon's children. It is nil if they are processes.
-	Children process.Starter
-	Play     Play
-	// Began is the start of the first attempt of this launch, as far as this process knows. The
+	// ChildrenStarter starts the daemon's children. It is nil if they are processes.
+	ChildrenStarter process.Starter
+	Simulation      SimHooks
+	// FirstStart is the start of the first attempt of this launch, as far as this process knows. The
 	// deadline is counted from there, or from the daemon's start if it is zero.
-	Began   time.Time
-	Earlier Earlier
+	FirstStart time.Time
+	Previous   PreviousAttempts
 }
 
-// Starter returns the starter of the daemon's children.
-func (m Means) Starter() (process.Starter, error) {
-	if m.Children != nil {
-		return m.Children, nil
+// NewChildStarter returns the starter of the daemon's children.
+func (m Deps) NewChildStarter() (process.Starter, error) {
+	if m.ChildrenStarter != nil {
+		return m.ChildrenStarter, nil
 	}
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
 		return nil, err
 	}
 	super.AdoptOrphans()
-	return super.Starter(), nil
+	return super.AsStarter(), nil
 }
 
-// Earlier is the information that earlier attempts of the same launch leave to this one. Later
-// attempts come last.
-type Earlier struct {
-	Unfit []signal.DroppedRank // nodes with a fault, which only stand by
-	Lost  []signal.DroppedRank // nodes whose daemons were lost in the last attempt
-	// Failed are the failures of all earlier attempts.
-	Failed []signal.FailedRecord
+// PreviousAttempts is the information that earlier attempts of the same launch leave to this one.
+// Later attempts come last.
+type PreviousAttempts struct {
+	UnfitNodes []signal.DroppedNode // nodes with a fault, which only stand by
+	LostNodes  []signal.DroppedNode // nodes whose daemons were lost in the last attempt
+	// Failures are the failures of all earlier attempts.
+	Failures []signal.FailureRecord
 }
 
-// causesTime is the timeout for reading the result of the job's previous start.
-const causesTime = 2 * time.Second
+// causesTimeout is the timeout for reading the result of the job's previous start.
+const causesTimeout = 2 * time.Second
 
-// Causes returns the failures of the earlier attempts of this launch. If the job was restarted by
-// its launcher, it adds the cause of the last attempt before that, if it can be read.
-func (c *Config) Causes() []signal.FailedRecord {
+// EarlierFailures returns the failures of the earlier attempts of this launch. If the job was
+// restarted by its launcher, it adds the cause of the last attempt before that, if it can be read.
+func (c *Config) EarlierFailures() []signal.FailureRecord {
 	if c.Identity.Restart == 0 {
-		return c.Earlier.Failed
+		return c.Previous.Failures
 	}
-	place := c.Place()
+	place := c.RunLocation()
 	last := c.Identity
 	last.Restart, last.Attempt = last.Restart-1, 0
 	place.Run = last.RunName()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTime, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
 	defer cancel()
-	result, err := pause.Bounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
+	result, err := pause.CallBounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
 	if err != nil || result.Cause == nil {
-		return c.Earlier.Failed
+		return c.Previous.Failures
 	}
-	return append(slices.Clip(c.Earlier.Failed), *result.Cause)
+	return append(slices.Clip(c.Previous.Failures), *result.Cause)
 }
 
-// AllUnfit returns the sorted indices of the nodes that the next attempt must not use if this one
-// ends with the given failures.
-func (e Earlier) AllUnfit(failures []signal.FailedRecord) []int {
-	ranks := health.Unfit(failures...)
-	for _, dropped := range e.Unfit {
+// AllUnfitNodes returns the sorted indices of the nodes that the next attempt must not use if this
+// one ends with the given failures.
+func (e PreviousAttempts) AllUnfitNodes(failures []signal.FailureRecord) []int {
+	ranks := health.UnfitNodes(failures...)
+	for _, dropped := range e.UnfitNodes {
 		ranks = append(ranks, dropped.Rank)
 	}
 	slices.Sort(ranks)
 	return slices.Compact(ranks)
 }
 
-// After returns what an attempt that ends with the given failures leaves to the next one.
-func (e Earlier) After(failures []signal.FailedRecord, hostOf func(rank int) string) Earlier {
+// AfterAttempt returns what an attempt that ends with the given failures leaves to the next one.
+func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf func(rank int) string) PreviousAttempts {
 	why := func(rank int) string {
 		for _, failure := range failures {
-			if failure.Rank == rank || slices.Contains(failure.Lost, rank) {
-				return failure.What
+			if failure.Rank == rank || slices.Contains(failure.LostNodes, rank) {
+				return failure.Message
 			}
 		}
 		return ""
 	}
-	next := Earlier{Unfit: slices.Clone(e.Unfit), Failed: slices.Concat(e.Failed, failures)}
-	for _, rank := range e.AllUnfit(failures) {
-		if !slices.ContainsFunc(e.Unfit, func(d signal.DroppedRank) bool { return d.Rank == rank }) {
-			next.Unfit = append(next.Unfit, signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: why(rank)})
+	next := PreviousAttempts{UnfitNodes: slices.Clone(e.UnfitNodes), Failures: slices.Concat(e.Failures, failures)}
+	for _, rank := range e.AllUnfitNodes(failures) {
+		if !slices.ContainsFunc(e.UnfitNodes, func(d signal.DroppedNode) bool { return d.Rank == rank }) {
+			next.UnfitNodes = append(next.UnfitNodes, signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: why(rank)})
 		}
 	}
-	for _, rank := range health.Missed(failures...) {
-		next.Lost = append(next.Lost, signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: why(rank)})
+	for _, rank := range health.LostNodes(failures...) {
+		next.LostNodes = append(next.LostNodes, signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: why(rank)})
 	}
 	return next
 }
 
-// Play replaces a node and the processes of ranks in a simulation. The zero value means no
+// SimHooks replaces a node and the processes of ranks in a simulation. The zero value means no
 // simulation.
-type Play struct {
-	Node  binding.Node
-	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error // runs until ctx ends
+type SimHooks struct {
+	Node binding.Node
+	// runs until ctx ends
+	RunRanks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error
 }
 
-// Layout returns the resources of this node for ranks.
-func (p Play) Layout(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (binding.Node, error) {
-	if p.Ranks != nil {
+// NodeResources returns the resources of this node for ranks.
+func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (binding.Node, error) {
+	if p.RunRanks != nil {
 		return p.Node, nil
 	}
-	return binding.Discover("/", gpus, lookup)
+	return binding.DiscoverNode("/", gpus, lookup)
 }
 
 // Output configures the output of a daemon.
 type Output struct {
-	Files   Files
+	Streams Streams
 	Verbose bool
 	JSONLog bool
-	// LargeLog is the size in bytes from which on a warning about a child's log is printed. 0 means 1
-	// GiB.
-	LargeLog int64
+	// LargeLogBytes is the size in bytes from which on a warning about a child's log is printed. 0
+	// means 1 GiB.
+	LargeLogBytes int64
 	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
-	Shown      shown.Config
+	Telemetry  shown.Config
 }
 
-// Files are the daemon's own standard streams. The driver writes to its standard output.
-type Files struct{ In, Out, Err *os.File }
+// Streams are the daemon's own standard streams. The driver writes to its standard output.
+type Streams struct{ In, Out, Err *os.File }
 
 // Sandbox configures the sandboxes.
 type Sandbox struct {
 	Command string        // run by /bin/sh on every node; empty if this daemon starts no sandbox
 	Step    bool          // another step of the job starts the sandboxes
 	Ready   *health.Probe // nil if a sandbox is ready once it runs
-	Require gate.Require
+	Require gate.SandboxQuorum
 }
 
-// Wanted reports whether the gate waits for sandboxes.
-func (s Sandbox) Wanted() bool { return s.Command != "" || s.Step }
+// IsRequested reports whether the gate waits for sandboxes.
+func (s Sandbox) IsRequested() bool { return s.Command != "" || s.Step }
 
-// Times are the timeouts. All are positive.
-type Times struct {
-	Join        time.Duration // from the start until all nodes have joined
-	Setup       time.Duration
-	Sandbox     time.Duration
-	Service     time.Duration // from the start of a head's or worker's service until it is up
-	Peer        time.Duration // from a peer's death until the job ends
-	Share       time.Duration // of an unresponsive shared file system, once the job runs and while all peer links work; 0: no longer than Peer
+// Timeouts are the timeouts. All are positive.
+type Timeouts struct {
+	Join    time.Duration // from the start until all nodes have joined
+	Setup   time.Duration
+	Sandbox time.Duration
+	Service time.Duration // from the start of a head's or worker's service until it is up
+	Peer    time.Duration // from a peer's death until the job ends
+	// of an unresponsive shared file system, once the job runs and while all peer links work; 0: no
+	// longer than Peer
+	Share       time.Duration
 	Settle      time.Duration // how long the framework must list the same nodes
 	DriverGrace time.Duration // from TERM to KILL, unless the job must end sooner
 	StopGrace   time.Duration // the same for services and sandbox, after the driver has ended
 	Deadline    time.Duration // of the whole job, from the start of its head; 0: none
 }
 
-// DefaultTimes returns the default timeouts, which --help shows. The grace periods add up to less
-// than health.EndTime.
-func DefaultTimes() Times {
-	return Times{
+// DefaultTimeouts returns the default timeouts, which --help shows. The grace periods add up to
+// less than health.FinalTermTimeout.
+func DefaultTimeouts() Timeouts {
+	return Timeouts{
 		Join:        2 * time.Minute,
 		Setup:       10 * time.Minute,
 		Sandbox:     5 * time.Minute,
@@ -233,60 +236,60 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
-	if size := c.Team.Of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
+	if size := c.Team.ForSize(c.Identity.Size).Min; c.Sandbox.Require.ExceedsSize(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
-	if err := c.World.validate(c.Driver); err != nil {
+	if err := c.World.validateRanks(c.Driver); err != nil {
 		return err
 	}
 	if err := c.validateLauncher(); err != nil {
 		return err
 	}
-	if err := c.After.validate(); err != nil {
+	if err := c.After.validateRanges(); err != nil {
 		return err
 	}
-	return c.Times.validate()
+	return c.Times.validateRanges()
 }
 
 // validateLauncher returns an error if the driver is torchrun or a similar launcher that would
 // start several worlds or leave nodes without work.
 func (c *Config) validateLauncher() error {
-	nodes, w := c.Team.Of(c.Identity.Size).Max, c.World
-	err := ranks.CheckCommand(c.Driver, nodes, w.Wanted())
-	one := w.Total == 1 || w.PerNode == "1" || !w.Wanted()
+	nodes, w := c.Team.ForSize(c.Identity.Size).Max, c.World
+	err := ranks.CheckCommand(c.Driver, nodes, w.IsRequested())
+	one := w.Total == 1 || w.PerNode == "1" || !w.IsRequested()
 	if err == nil || w.AllowLauncher || nodes == 1 && one {
 		return nil
 	}
-	if !w.Wanted() && (c.Framework.Serves() || c.Sandbox.Command != "" || c.Sandbox.Step) {
+	if !w.IsRequested() && (c.Framework.HasServices() || c.Sandbox.Command != "" || c.Sandbox.Step) {
 		return nil // the other nodes have work
 	}
 	return err
 }
 
-// Bounds returns the timeouts of the phases, with the flags that set them.
-func (c *Config) Bounds() map[string]advice.Bound {
-	bounds := map[string]advice.Bound{
-		"join": {Flag: "join-timeout", Time: c.Times.Join}, "check": {Flag: "setup-timeout", Time: c.Times.Setup},
-		"sandbox": {Flag: "sandbox-timeout", Time: c.Times.Sandbox}, "head": {Flag: "service-timeout", Time: c.Times.Service},
-		"workers": {Flag: "service-timeout", Time: c.Times.Service},
+// PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
+func (c *Config) PhaseTimeouts() map[string]advice.PhaseTimeout {
+	bounds := map[string]advice.PhaseTimeout{
+		"join": {Flag: "join-timeout", Timeout: c.Times.Join}, "check": {Flag: "setup-timeout", Timeout: c.Times.Setup},
+		"sandbox": {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, "head": {Flag: "service-timeout", Timeout: c.Times.Service},
+		"workers": {Flag: "service-timeout", Timeout: c.Times.Service},
 	}
 	if c.Setup == "" && c.Checks != nil {
-		bounds["check"] = advice.Bound{Flag: "check-timeout", Time: c.Checks.Longest()}
+		bounds["check"] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
 	}
 	return bounds
 }
 
-// Place returns the location of the run directory, and the identity of this node in it.
-func (c *Config) Place() signal.Place {
+// RunLocation returns the location of the run directory, and the identity of this node in it.
+func (c *Config) RunLocation() signal.Location {
 	id := c.Identity
-	return signal.Place{LogDir: c.LogDir, Run: id.RunName(), Key: id.Key, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: c.Access}
+	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: c.Access}
 }
 
-// Outwaits reports whether an unresponsive shared file system is tolerated longer than an
-// unresponsive peer.
-func (t Times) Outwaits() bool { return t.Share > t.Peer }
+// ToleratesShareOutage reports whether an unresponsive shared file system is tolerated longer than
+// an unresponsive peer.
+func (t Timeouts) ToleratesShareOutage() bool { return t.Share > t.Peer }
 
-func (t Times) validate() error {
+func (t Timeouts) validateRanges() error {
 	for _, row := range []struct {
 		flag string
 		d    time.Duration
@@ -312,8 +315,8 @@ func (t Times) validate() error {
 		d, most time.Duration
 		why     string
 	}{
-		{"driver-grace", t.DriverGrace, mostDriverGrace, "a job that is told to end should"},
-		{"stop-grace", t.StopGrace, mostStopGrace, "Slurm kills the job 30 s after TERM, and the driver has its grace first"},
+		{"driver-grace", t.DriverGrace, maxDriverGrace, "a job that is told to end should"},
+		{"stop-grace", t.StopGrace, maxStopGrace, "Slurm kills the job 30 s after TERM, and the driver has its grace first"},
 	} {
 		if row.d > row.most {
 			return fmt.Errorf("cannot use --%s=%s: give at most %s, because %s", row.flag, row.d, row.most, row.why)
@@ -323,94 +326,96 @@ func (t Times) validate() error {
 }
 
 const (
-	mostDriverGrace = time.Hour
-	mostStopGrace   = health.EndTime / 2
+	maxDriverGrace = time.Hour
+	maxStopGrace   = health.FinalTermTimeout / 2
 )
 
-// GraceOfDriver returns the driver's grace period after TERM. After a failure, unless the job was
-// asked to end (gentle), it is at most the time that the driver has when Slurm ends the job.
-func (t Times) GraceOfDriver(gentle bool) time.Duration {
+// DriverGracePeriod returns the driver's grace period after TERM. After a failure, unless the job
+// was asked to end (gentle), it is at most the time that the driver has when Slurm ends the job.
+func (t Timeouts) DriverGracePeriod(gentle bool) time.Duration {
 	if gentle {
 		return t.DriverGrace
 	}
-	return min(t.DriverGrace, health.EndTime-t.StopGrace)
+	return min(t.DriverGrace, health.FinalTermTimeout-t.StopGrace)
 }
 
-// LineBeat returns the interval of heartbeats on a peer link, for any number of nodes.
-func (t Times) LineBeat() time.Duration { return health.HeadTempo(t.Peer, 1).Beat }
+// LinkHeartbeatInterval returns the interval of heartbeats on a peer link, for any number of nodes.
+func (t Timeouts) LinkHeartbeatInterval() time.Duration {
+	return health.HeadHeartbeatTiming(t.Peer, 1).HeartbeatInterval
+}
 
-// AbortGrace is the grace period of services between TERM and KILL after a failure. Results that
-// they could save in a longer time are lost already.
-const AbortGrace = 2 * time.Second
+// AbortGracePeriod is the grace period of services between TERM and KILL after a failure. Results
+// that they could save in a longer time are lost already.
+const AbortGracePeriod = 2 * time.Second
 
-// GraceOfOthers returns the grace period after TERM of all children except the driver.
-func (t Times) GraceOfOthers(failed bool) time.Duration {
+// ChildGracePeriod returns the grace period after TERM of all children except the driver.
+func (t Timeouts) ChildGracePeriod(failed bool) time.Duration {
 	if failed {
-		return min(t.StopGrace, AbortGrace)
+		return min(t.StopGrace, AbortGracePeriod)
 	}
 	return t.StopGrace
 }
 
-// restful is the number of peer timeouts between two polls of a worker, and between two renames of
-// its heartbeat file, while a peer link notifies it of all changes.
-const restful = 4
+// relaxedPollFactor is the number of peer timeouts between two polls of a worker, and between two
+// renames of its heartbeat file, while a peer link notifies it of all changes.
+const relaxedPollFactor = 4
 
-// Rest returns the interval between two polls of a worker, and between two renames of its heartbeat
-// file, while a peer link notifies it of all changes.
-func (t Times) Rest() time.Duration { return restful * t.Peer }
+// RelaxedPollInterval returns the interval between two polls of a worker, and between two renames
+// of its heartbeat file, while a peer link notifies it of all changes.
+func (t Timeouts) RelaxedPollInterval() time.Duration { return relaxedPollFactor * t.Peer }
 
-// ComeBack returns the time within which a lost daemon must return for the next attempt, if the
-// launcher is not known to restart daemons.
-func (t Times) ComeBack() time.Duration { return 3 * t.Peer }
+// DaemonReturnTimeout returns the time within which a lost daemon must return for the next attempt,
+// if the launcher is not known to restart daemons.
+func (t Timeouts) DaemonReturnTimeout() time.Duration { return 3 * t.Peer }
 
 // Checks runs the checks of this node.
 type Checks interface {
-	// Await repeats the checks until no check has to wait any more, or ctx ends. It reports what it
-	// waits for to progress.
-	Await(ctx context.Context, progress func(check.Report)) check.Report
-	// Judge applies the policy in force to findings of other nodes.
-	Judge(findings []check.Finding) []check.Finding
-	// Longest returns the maximum duration of Await.
-	Longest() time.Duration
+	// AwaitReady repeats the checks until no check has to wait any more, or ctx ends. It reports what
+	// it waits for to progress.
+	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
+	// ApplyPolicy applies the policy in force to findings of other nodes.
+	ApplyPolicy(findings []check.Finding) []check.Finding
+	// MaxDuration returns the maximum duration of Await.
+	MaxDuration() time.Duration
 }
 
-// Checked reports whether nodes publish that they have passed their checks.
-func (c *Config) Checked() bool { return c.Setup != "" || c.Checks != nil }
+// HasNodeChecks reports whether nodes publish that they have passed their checks.
+func (c *Config) HasNodeChecks() bool { return c.Setup != "" || c.Checks != nil }
 
-// CheckTime returns the time within which a node must have passed its checks.
-func (c *Config) CheckTime() time.Duration {
+// CheckTimeout returns the time within which a node must have passed its checks.
+func (c *Config) CheckTimeout() time.Duration {
 	within := time.Duration(0)
 	if c.Setup != "" {
 		within += c.Times.Setup
 	}
 	if c.Checks != nil {
-		within += c.Checks.Longest()
+		within += c.Checks.MaxDuration()
 	}
 	return within
 }
 
-// SandboxTime returns how long the gate waits for sandboxes if the job has run for age. The
+// SandboxTimeout returns how long the gate waits for sandboxes if the job has run for age. The
 // sandboxes of another step start with the job, the others when their nodes have passed their
 // checks.
-func (c *Config) SandboxTime(age time.Duration) time.Duration {
+func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
 	if c.Sandbox.Step {
 		return max(0, c.Times.Sandbox-age)
 	}
-	return c.CheckTime() + c.Times.Sandbox
+	return c.CheckTimeout() + c.Times.Sandbox
 }
 
-// Spares reports whether the job can run without some of its nodes.
-func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
+// HasSpares reports whether the job can run without some of its nodes.
+func (c *Config) HasSpares() bool { return c.Team.ForSize(c.Identity.Size).Min < c.Identity.Size }
 
-// LifelineMode selects whether workers connect to the head.
-type LifelineMode string
+// LinkMode selects whether workers connect to the head.
+type LinkMode string
 
 // The modes of --lifeline. The empty mode means auto.
 const (
-	LifelineAuto LifelineMode = "auto" // if a connection can be made; otherwise heartbeat files replace it
-	LifelineOn   LifelineMode = "on"   // a worker that cannot connect fails
-	LifelineOff  LifelineMode = "off"  // only heartbeat files
+	LinkAuto LinkMode = "auto" // if a connection can be made; otherwise heartbeat files replace it
+	LinkOn   LinkMode = "on"   // a worker that cannot connect fails
+	LinkOff  LinkMode = "off"  // only heartbeat files
 )
 
-// LifelineModes are the modes that a user can give.
-var LifelineModes = []string{string(LifelineAuto), string(LifelineOn), string(LifelineOff)}
+// LinkModes are the modes that a user can give.
+var LinkModes = []string{string(LinkAuto), string(LinkOn), string(LinkOff)}

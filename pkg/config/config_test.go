@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
 		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "--allow-launcher"},
 		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
-		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, team.Bounds{Min: 1, Max: 1} }, ""},
+		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, team.NodeRange{Min: 1, Max: 1} }, ""},
 		{"torchrun, which is allowed", func(c *Config) { c.Driver, c.World.AllowLauncher = torchrun, true }, ""},
 		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimes(), Framework: framework.None{}}
+			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimeouts(), Framework: framework.None{}}
 			tc.change(&cfg)
 			err := cfg.Validate()
 			switch {
@@ -76,12 +76,12 @@ func TestPlan(t *testing.T) {
 			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
 		},
 		{
-			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, team.Bounds{Min: 4, Max: 5} },
+			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, team.NodeRange{Min: 4, Max: 5} },
 			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
 		},
 		{
 			"a world", 4, func(_ *testing.T, c *Config) {
-				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", binding.Kinds{CPU: true, GPU: true}
+				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", binding.ResourceKinds{CPU: true, GPU: true}
 				c.World.Hang = time.Minute
 			},
 			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank does anything for 1m0s"},
@@ -115,7 +115,7 @@ func TestPlan(t *testing.T) {
 			"a life of its own", 1,
 			func(_ *testing.T, c *Config) {
 				c.Driver, c.Times.Deadline = []string{"go"}, time.Hour
-				c.After = After{Restarts: 2, Backoff: time.Second, Requeue: Requeue{OnFailure: true, Most: 3}, Clean: CleanNone, Look: time.Minute, Keep: prune.Keep{Runs: 5}}
+				c.After = PostRun{Restarts: 2, Backoff: time.Second, Requeue: RequeueConfig{OnFailure: true, Most: 3}, Clean: CleanNone, Look: time.Minute, Keep: prune.KeepPolicy{MaxRuns: 5}}
 			},
 			[]string{"rank 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3", "earlier runs in /logs: yours are removed as --keep=5 says"},
 		},
@@ -132,9 +132,9 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Identity: testIdentity(0, tc.size), LogDir: "/logs", Framework: framework.None{}, Times: DefaultTimes()}
+			cfg := Config{Identity: testIdentity(0, tc.size), LogDir: "/logs", Framework: framework.None{}, Times: DefaultTimeouts()}
 			tc.change(t, &cfg)
-			lines := cfg.Plan(roles.Head)
+			lines := cfg.DescribePlan(roles.RoleHead)
 			if len(lines) != len(tc.steps) {
 				t.Fatalf("the plan has %d lines, not %d: %q", len(lines), len(tc.steps), lines)
 			}
@@ -156,15 +156,15 @@ func TestGraces(t *testing.T) {
 		{"told to end", time.Hour, time.Hour, 5 * time.Second, true, false},
 		{"stopped", time.Hour, time.Hour, 5 * time.Second, true, false},
 		{"the driver has ended", time.Hour, 15 * time.Second, 5 * time.Second, false, false},
-		{"failed", time.Hour, 15 * time.Second, AbortGrace, false, true},
-		{"failed, with a short grace", time.Second, time.Second, AbortGrace, false, true},
+		{"failed", time.Hour, 15 * time.Second, AbortGracePeriod, false, true},
+		{"failed, with a short grace", time.Second, time.Second, AbortGracePeriod, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			times := Times{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
-			if got := times.GraceOfDriver(tc.gentle); got != tc.driver {
+			times := Timeouts{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
+			if got := times.DriverGracePeriod(tc.gentle); got != tc.driver {
 				t.Errorf("the driver has %s, not %s", got, tc.driver)
 			}
-			if got := times.GraceOfOthers(tc.failed); got != tc.other {
+			if got := times.ChildGracePeriod(tc.failed); got != tc.other {
 				t.Errorf("all others have %s, not %s", got, tc.other)
 			}
 		})
@@ -173,7 +173,7 @@ func TestGraces(t *testing.T) {
 
 // A name that the log directory has for itself is no run's.
 func TestReservedNames(t *testing.T) {
-	for _, name := range []string{signal.Latest, signal.History, signal.BadNodes} {
+	for _, name := range []string{signal.LatestLink, signal.HistoryDir, signal.BadNodesDir} {
 		if roles.CheckRunName(name) == nil {
 			t.Errorf("a run may have the name %s, which is the log directory's own", name)
 		}

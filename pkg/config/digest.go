@@ -12,15 +12,15 @@ import (
 // configuration. It includes every field, also of nested values, except those marked digest:"-".
 func (c *Config) Digest() string {
 	told := *c
-	told.Team = c.Team.Of(c.Identity.Size)
-	sum := sha256.Sum256([]byte(spelled(reflect.ValueOf(told))))
+	told.Team = c.Team.ForSize(c.Identity.Size)
+	sum := sha256.Sum256([]byte(digestForm(reflect.ValueOf(told))))
 	return hex.EncodeToString(sum[:8])
 }
 
-// spelled returns the complete textual form of a value: no two values of a type have the same form.
-// Zero values are omitted, so that versions of bringupd with and without a field agree if the field
-// is not set. Values that cannot be compared, such as functions, must be marked digest:"-".
-func spelled(v reflect.Value) string {
+// digestForm returns the complete textual form of a value: no two values of a type have the same
+// form. Zero values are omitted, so that versions of bringupd with and without a field agree if the
+// field is not set. Values that cannot be compared, such as functions, must be marked digest:"-".
+func digestForm(v reflect.Value) string {
 	switch kind := v.Kind(); {
 	case kind == reflect.Func, kind == reflect.Chan, kind == reflect.Map, kind == reflect.UnsafePointer:
 		panic(fmt.Sprintf("internal error: a %s can't be in a digest: mark its field", v.Type()))
@@ -30,7 +30,7 @@ func spelled(v reflect.Value) string {
 			if field.Tag.Get("digest") == "-" {
 				continue
 			}
-			if said := spelled(value); said != "" {
+			if said := digestForm(value); said != "" {
 				fmt.Fprintf(&all, "%s:%s;", field.Name, said)
 			}
 		}
@@ -38,13 +38,13 @@ func spelled(v reflect.Value) string {
 	case v.IsZero():
 		return ""
 	case kind == reflect.Pointer:
-		return "&" + spelled(v.Elem())
+		return "&" + digestForm(v.Elem())
 	case kind == reflect.Interface:
-		return v.Elem().Type().String() + " " + spelled(v.Elem())
+		return v.Elem().Type().String() + " " + digestForm(v.Elem())
 	case kind == reflect.Slice, kind == reflect.Array:
 		var all strings.Builder
 		for i := range v.Len() {
-			fmt.Fprintf(&all, "%s,", spelled(v.Index(i)))
+			fmt.Fprintf(&all, "%s,", digestForm(v.Index(i)))
 		}
 		return "[" + all.String() + "]"
 	default:

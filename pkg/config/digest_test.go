@@ -22,7 +22,7 @@ func TestDigest(t *testing.T) {
 	base := func() Config {
 		return Config{
 			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{HeadCommand: "x"},
-			Setup: "setup", Sandbox: Sandbox{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimes(),
+			Setup: "setup", Sandbox: Sandbox{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimeouts(),
 			CheckPolicy: check.DefaultConfig(),
 		}
 	}
@@ -48,12 +48,12 @@ func TestDigest(t *testing.T) {
 		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe(t, "tcp:1") }, false},
 		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = require(t, "1") }, false},
 		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
-		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
+		{"the lifelines", func(c *Config) { c.Lifeline = LinkOff }, false},
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
 		{"what follows a failure", func(c *Config) { c.After.Requeue.OnFailure = true }, false},
 		{"how often it may", func(c *Config) { c.After.Requeue.Most = 1 }, false},
-		{"the team", func(c *Config) { c.Team = team.Bounds{Min: 1, Max: 2} }, false},
-		{"a team of all, told", func(c *Config) { c.Team = team.Bounds{Min: 2, Max: 2} }, true},
+		{"the team", func(c *Config) { c.Team = team.NodeRange{Min: 1, Max: 2} }, false},
+		{"a team of all, told", func(c *Config) { c.Team = team.NodeRange{Min: 2, Max: 2} }, true},
 		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDigest(t *testing.T) {
 // What the flags may be parsed into can be compared.
 func TestDigestOfAll(t *testing.T) {
 	for _, one := range []framework.Framework{framework.None{HeadReady: new(health.Probe)}, ray.Cluster{HeadArgs: []string{"x"}}} {
-		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: Sandbox{Ready: new(health.Probe)}, Times: DefaultTimes()}
+		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: Sandbox{Ready: new(health.Probe)}, Times: DefaultTimeouts()}
 		if len(c.Digest()) != 16 {
 			t.Errorf("the digest is %q", c.Digest())
 		}
@@ -80,7 +80,7 @@ func TestDigestOfAll(t *testing.T) {
 // marked, one after the other: the digest must change with it. Marked are those
 // which may differ from node to node, and no others.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "Means", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "Deps", "Output"}
 	// What another value is of a field that is no plain one.
 	others := map[string]any{
 		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
@@ -92,7 +92,7 @@ func TestDigestHasEveryField(t *testing.T) {
 		}
 		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
 	}
-	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: team.Bounds{Min: 2, Max: 4}}
+	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: team.NodeRange{Min: 2, Max: 4}}
 	before := c.Digest()
 	var marked []string
 	var visit func(v reflect.Value, path string)
@@ -107,7 +107,8 @@ func TestDigestHasEveryField(t *testing.T) {
 				visit(value, name)
 				continue
 			}
-			value = reflect.NewAt(value.Type(), value.Addr().UnsafePointer()).Elem() // to be set also where it is not exported
+			// to be set also where it is not exported
+			value = reflect.NewAt(value.Type(), value.Addr().UnsafePointer()).Elem()
 			changed := other(name, value.Kind())
 			if changed == nil {
 				t.Fatalf("say what another %s is", name)
@@ -142,7 +143,7 @@ func TestSpelled(t *testing.T) {
 		To    *inner
 		Apart func() `digest:"-"`
 	}
-	spell := func(v any) string { return spelled(reflect.ValueOf(v)) }
+	spell := func(v any) string { return digestForm(reflect.ValueOf(v)) }
 	different := []any{
 		outer{}, outer{Text: "x"}, outer{own: 1}, outer{Some: []string{"x"}}, outer{Some: []string{"x", ""}}, outer{Some: []string{"", "x"}},
 		outer{Any: "x"}, outer{Any: 1}, outer{Any: int64(1)}, outer{To: new(inner)}, outer{To: &inner{a: "x"}}, outer{To: &inner{b: "x"}},

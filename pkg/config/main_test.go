@@ -10,7 +10,7 @@ import (
 )
 
 func testIdentity(rank, size int) roles.Identity {
-	id := roles.Identity{Launcher: roles.Local, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank), Job: "17", Step: "0"}
+	id := roles.Identity{Launcher: roles.LauncherLocal, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank), Job: "17", Step: "0"}
 	for rank := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
 	}
@@ -26,9 +26,9 @@ func probe(t *testing.T, text string) *health.Probe {
 	return &p
 }
 
-func require(t *testing.T, text string) gate.Require {
+func require(t *testing.T, text string) gate.SandboxQuorum {
 	t.Helper()
-	r, err := gate.ParseRequire(text)
+	r, err := gate.ParseSandboxQuorum(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Plan describes, one step per line, what this daemon would do. It accesses nothing, so paths and
-// ports that are only known later are described in words.
-func (c Config) Plan(role roles.Role) []string {
+// DescribePlan describes, one step per line, what this daemon would do. It accesses nothing, so
+// paths and ports that are only known later are described in words.
+func (c Config) DescribePlan(role roles.Role) []string {
 	id := c.Identity
 	lines := []string{
 		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.Rank, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
-	if c.Spares() {
+	if c.HasSpares() {
 		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
-			c.Team.Of(id.Size)))
+			c.Team.ForSize(id.Size)))
 	}
 	if c.Setup != "" {
 		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))
 	}
 	if c.Checks != nil {
-		lines = append(lines, fmt.Sprintf("check: see within %s whether the node is fit", c.Checks.Longest()))
+		lines = append(lines, fmt.Sprintf("check: see within %s whether the node is fit", c.Checks.MaxDuration()))
 	}
 	lines = append(lines, c.planSandbox()...)
 	lines = append(lines, c.planServices()...)
@@ -42,8 +42,8 @@ func (c Config) planDriver() []string {
 	if len(c.Driver) == 0 {
 		return []string{"driver: none; the job stays up until it is stopped"}
 	}
-	if c.World.Wanted() {
-		return c.World.plan(c.Driver)
+	if c.World.IsRequested() {
+		return c.World.describeRanks(c.Driver)
 	}
 	return []string{fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
 }
@@ -52,12 +52,12 @@ func (c Config) planDriver() []string {
 func (c Config) planEnd() (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if c.Times.Deadline > 0 {
-		add("deadline: the job ends with %d, %s after its start", health.OutcomeOf(health.TimeUp).Code, c.Times.Deadline)
+		add("deadline: the job ends with %d, %s after its start", health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
 	}
 	switch {
 	case c.After.Clean == CleanNone && c.After.Look > 0:
 		add("clean: services and sandboxes stay for %s after the driver, temporary directories for good", c.After.Look)
-	case c.After.Clean.Keeps():
+	case c.After.Clean.KeepsDirectories():
 		add("clean: the temporary directories stay")
 	}
 	if c.After.Restarts > 0 {
@@ -66,7 +66,7 @@ func (c Config) planEnd() (lines []string) {
 	if c.After.Requeue.OnFailure {
 		add("requeue: at most %d, of a job that fails and may be tried again", c.After.Requeue.Most)
 	}
-	if c.After.Keep.Wanted() {
+	if c.After.Keep.RemovesRuns() {
 		add("earlier runs in %s: yours are removed as --keep=%s says", c.LogDir, c.After.Keep)
 	}
 	return lines
@@ -86,18 +86,18 @@ func (c Config) planSandbox() []string {
 }
 
 func (c Config) planServices() (lines []string) {
-	if !c.Framework.Serves() {
+	if !c.Framework.HasServices() {
 		return nil
 	}
 	self := framework.Node{
-		Attempt: c.Identity.RunName(), Rank: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
+		RunName: c.Identity.RunName(), Rank: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
 		Address: "HEAD-ADDRESS", TempDir: "TEMP-DIR", CPUs: c.Identity.CPUs, GPUs: c.Identity.GPUs,
 	}
-	head, endpoint, err := c.Framework.Head(self)
+	head, endpoint, err := c.Framework.HeadService(self)
 	lines = append(lines, planService("head: rank 0", head, err)...)
 	if c.Identity.Size > 1 {
-		self.Rank, self.LaunchRank, self.Host = 1, 1, c.Identity.HostOf(1)
-		worker, err := c.Framework.Worker(self, endpoint)
+		self.Rank, self.LaunchIndex, self.Host = 1, 1, c.Identity.HostOf(1)
+		worker, err := c.Framework.WorkerService(self, endpoint)
 		lines = append(lines, planService("workers: rank 1, and likewise the others,", worker, err)...)
 	}
 	return lines
@@ -113,33 +113,33 @@ func planService(who string, service *framework.Service, err error) []string {
 	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
 }
 
-// Announced returns the plan that is published for observers outside of the job.
-func (c *Config) Announced() *signal.Plan {
-	p := &signal.Plan{
-		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.Of(c.Identity.Size).Min,
-		Deadlines: map[string]time.Duration{gate.Join: c.Times.Join},
-		Rest:      c.Times.Rest() + health.HeadTempo(c.Times.Peer, c.Identity.Size).Beat,
+// PublishedPlan returns the plan that is published for observers outside of the job.
+func (c *Config) PublishedPlan() *signal.JobPlan {
+	p := &signal.JobPlan{
+		Framework: c.Framework.Name(), Phases: []string{gate.StepJoin}, NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
+		PhaseTimeouts:        map[string]time.Duration{gate.StepJoin: c.Times.Join},
+		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer, c.Identity.Size).HeartbeatInterval,
 	}
 	add := func(step string, within time.Duration) {
-		p.Steps = append(p.Steps, step)
+		p.Phases = append(p.Phases, step)
 		if within > 0 {
-			p.Deadlines[step] = within
+			p.PhaseTimeouts[step] = within
 		}
 	}
-	if c.Checked() {
-		add(gate.Check, c.CheckTime())
+	if c.HasNodeChecks() {
+		add(gate.StepCheck, c.CheckTimeout())
 	}
-	if c.Sandbox.Wanted() {
-		add(gate.Sandbox, c.Times.Sandbox)
-		p.Sandboxes = c.Sandbox.Require.String()
+	if c.Sandbox.IsRequested() {
+		add(gate.StepSandbox, c.Times.Sandbox)
+		p.SandboxQuorum = c.Sandbox.Require.String()
 	}
-	if c.Framework.Serves() {
-		add(gate.Head, c.Times.Service)
-		add(gate.Workers, c.Times.Service)
+	if c.Framework.HasServices() {
+		add(gate.StepHead, c.Times.Service)
+		add(gate.StepWorkers, c.Times.Service)
 	}
 	if len(c.Driver) > 0 {
-		add(gate.Driver, 0)
-		p.Driver, p.World = filepath.Base(c.Driver[0]), c.World.Wanted()
+		add(gate.StepDriver, 0)
+		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
 	}
 	return p
 }

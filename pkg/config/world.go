@@ -11,10 +11,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
-// World configures the ranks that all nodes run instead of a single driver. The zero value means
-// that there are none.
-type World struct {
-	ranks.Wish
+// RankOptions configures the ranks that all nodes run instead of a single driver. The zero value
+// means that there are none.
+type RankOptions struct {
+	ranks.LayoutRequest
 	// NoMPIRun sets no variables for the driver's own mpirun.
 	NoMPIRun bool
 	// AllowLauncher allows a driver or rank program that is itself a launcher for one node.
@@ -23,7 +23,7 @@ type World struct {
 	Env []string
 	// Bind selects the resources to which each rank is bound. With BindStrict a rank whose affinity
 	// differs is a failed check.
-	Bind       binding.Kinds
+	Bind       binding.ResourceKinds
 	BindStrict bool
 	// Output selects the ranks whose output is forwarded, Tag prefixes each line with its rank, and
 	// Stdin is the rank that gets standard input, or -1 for none.
@@ -42,9 +42,9 @@ type World struct {
 	PMIx string
 }
 
-// validate returns an error for the first rule that the configuration of the ranks violates.
-func (w World) validate(driver []string) error {
-	if !w.Wanted() {
+// validateRanks returns an error for the first rule that the configuration of the ranks violates.
+func (w RankOptions) validateRanks(driver []string) error {
+	if !w.IsRequested() {
 		return nil
 	}
 	if len(driver) == 0 {
@@ -53,14 +53,14 @@ func (w World) validate(driver []string) error {
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
-	return mpi.Ranked(driver, w.Total)
+	return mpi.CheckRankCommand(driver, w.Total)
 }
 
-// plan describes the ranks that a daemon would run.
-func (w World) plan(driver []string) []string {
+// describeRanks describes the ranks that a daemon would run.
+func (w RankOptions) describeRanks(driver []string) []string {
 	many := fmt.Sprintf("%d ranks in all, node by node", w.Total)
 	switch {
-	case w.Total == 0 && w.Counted():
+	case w.Total == 0 && w.NeedsSlotCounts():
 		many = "a rank for each " + w.PerNode
 	case w.Total == 0:
 		many = w.PerNode + " ranks"

@@ -37,19 +37,19 @@ func faults(t *testing.T) (all []fault) {
 				found[i].Verdict = check.Fail
 			}
 		}
-		found = check.Policy{Mode: check.ModeStrict}.Judge(found)
-		if check.Worst(found) != check.Fail {
+		found = check.Policy{Mode: check.ModeStrict}.Apply(found)
+		if check.WorstVerdict(found) != check.Fail {
 			t.Errorf("%s: the checks find %+v", name, found)
 		}
 		all = append(all, fault{name, device, found})
 	}
-	eight := gpufitness.Expect{Count: 8, CountFrom: "--gpus-per-node", Mode: check.ModeRequire, Signs: []string{"device file /dev/nvidia0"}}
-	nvml := func(name string, device bool, why gpu.Return) {
-		add(name, device, gpufitness.Evaluate(gpu.Facts{Version: gpu.FactsVersion, Init: why}, eight))
+	eight := gpufitness.Expectation{Count: 8, CountSource: "--gpus-per-node", Mode: check.ModeRequire, Signs: []string{"device file /dev/nvidia0"}}
+	nvml := func(name string, device bool, why gpu.NVMLReturn) {
+		add(name, device, gpufitness.EvaluateFacts(gpu.Facts{Version: gpu.FactsVersion, Init: why}, eight))
 	}
 	nvml("a container without NVIDIA's library", false, gpu.LibraryNotFound)
 	nvml("NVIDIA's driver is not loaded", false, gpu.DriverNotLoaded)
-	nvml("the library of another driver", false, gpu.LibRMVersion)
+	nvml("the library of another driver", false, gpu.LibRMVersionMismatch)
 	nvml("a cgroup without the device files", false, gpu.OperatingSystem)
 	nvml("device files of another group", false, gpu.NoPermission)
 	nvml("a bringupd without cgo", false, gpu.NoCgo)
@@ -59,11 +59,11 @@ func faults(t *testing.T) (all []fault) {
 
 	bare := eight
 	bare.Signs = nil
-	add("no GPU, and GPUs are required", false, gpufitness.Evaluate(gpu.Facts{Init: gpu.LibraryNotFound}, bare))
-	amd := gpu.Facts{Init: gpu.LibraryNotFound, Others: []gpu.Other{{Vendor: gpu.AMD, Why: gpu.NoPermission}, {Vendor: gpu.AMD, Why: gpu.NoPermission}}}
-	add("a user outside of the group render", false, gpufitness.Evaluate(amd, bare))
-	lost := gpu.Facts{Init: gpu.LibraryNotFound, Others: []gpu.Other{{Vendor: gpu.AMD, Bus: "0000:05:00.0", Why: gpu.GPUIsLost}, {Vendor: gpu.AMD}}}
-	add("an AMD GPU has fallen off the bus", true, gpufitness.Evaluate(lost, gpufitness.Expect{Count: 2, CountFrom: "SLURM_GPUS_ON_NODE"}))
+	add("no GPU, and GPUs are required", false, gpufitness.EvaluateFacts(gpu.Facts{Init: gpu.LibraryNotFound}, bare))
+	amd := gpu.Facts{Init: gpu.LibraryNotFound, OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Reason: gpu.NoPermission}, {Vendor: gpu.AMD, Reason: gpu.NoPermission}}}
+	add("a user outside of the group render", false, gpufitness.EvaluateFacts(amd, bare))
+	lost := gpu.Facts{Init: gpu.LibraryNotFound, OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Bus: "0000:05:00.0", Reason: gpu.GPUIsLost}, {Vendor: gpu.AMD}}}
+	add("an AMD GPU has fallen off the bus", true, gpufitness.EvaluateFacts(lost, gpufitness.Expectation{Count: 2, CountSource: "SLURM_GPUS_ON_NODE"}))
 
 	four := func(change func(*gpu.GPU)) gpu.Facts {
 		f := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: gpu.Reading[int]{Value: new(4)}}
@@ -73,29 +73,33 @@ func faults(t *testing.T) (all []fault) {
 		change(&f.GPUs[3])
 		return f
 	}
-	granted := gpufitness.Expect{Count: 4, CountFrom: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto}
-	add("--gpus-per-node=8 on nodes with four", false, gpufitness.Evaluate(four(func(*gpu.GPU) {}), eight))
+	granted := gpufitness.Expectation{Count: 4, CountSource: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto}
+	add("--gpus-per-node=8 on nodes with four", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), eight))
 	listed := granted
-	listed.Count, listed.CountFrom, listed.Visible = 1, gpu.VisibleVariable, []gpu.Selector{{Index: 7}}
-	add("CUDA_VISIBLE_DEVICES names a GPU that is not there", false, gpufitness.Evaluate(four(func(*gpu.GPU) {}), listed))
-	gpus := func(name string, change func(*gpu.GPU)) { add(name, true, gpufitness.Evaluate(four(change), granted)) }
+	listed.Count, listed.CountSource, listed.Visible = 1, gpu.VisibleDevicesVariable, []gpu.Selector{{Index: 7}}
+	add("CUDA_VISIBLE_DEVICES names a GPU that is not there", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), listed))
+	gpus := func(name string, change func(*gpu.GPU)) {
+		add(name, true, gpufitness.EvaluateFacts(four(change), granted))
+	}
 	gpus("a GPU is lost", func(g *gpu.GPU) { g.Handle = gpu.GPUIsLost })
 	gpus("a GPU must be reset", func(g *gpu.GPU) { g.Handle = gpu.ResetRequired })
 	gpus("the driver asks for a reset", func(g *gpu.GPU) { g.Recovery = gpu.Reading[int]{Value: new(1)} })
-	gpus("a row could not be remapped", func(g *gpu.GPU) { g.Remapped = gpu.Reading[gpu.Remapped]{Value: &gpu.Remapped{Failed: true}} })
-	gpus("too many errors of SRAM", func(g *gpu.GPU) { g.SRAM = gpu.Reading[gpu.SRAM]{Value: &gpu.SRAM{ThresholdExceeded: true}} })
+	gpus("a row could not be remapped", func(g *gpu.GPU) { g.Remapped = gpu.Reading[gpu.RemappedRows]{Value: &gpu.RemappedRows{Failed: true}} })
+	gpus("too many errors of SRAM", func(g *gpu.GPU) {
+		g.SRAM = gpu.Reading[gpu.SRAMErrors]{Value: &gpu.SRAMErrors{ThresholdExceeded: true}}
+	})
 
-	for name, code := range map[string]cuda.Code{
+	for name, code := range map[string]cuda.ResultCode{
 		"no libcuda": cuda.LibraryNotFound, "no memory for CUDA": 2, "the toolkit's stub of libcuda": 34, "a libcuda that is too new": 36,
 		"CUDA finds no GPU": 100, "a seccomp profile": 304, "a libcuda of another driver": 803, "MPS without its daemon": 805, "no nvidia-uvm": 999,
 		"CUDA meets an uncorrectable memory error": 214,
 	} {
-		found := cuda.Judge(cuda.Facts{Init: cuda.Answer{Code: code}}, cuda.Want{Needed: true, GPUs: []check.Device{{}}})
+		found := cuda.CheckFacts(cuda.Facts{Init: cuda.Result{Code: code}}, cuda.Expectation{NeedsGPUs: true, GPUs: []check.Device{{}}})
 		add(name, code == 214, found)
 	}
 
 	host := func(name string, h check.Host) {
-		found := h.Look(t.Context(), nil)
+		found := h.Inspect(t.Context(), nil)
 		add(name, false, slices.DeleteFunc(found, func(f check.Finding) bool { return f.Verdict != check.Fail }))
 	}
 	host("TMPDIR exists on the login node alone", check.Host{TempDir: "/nonexistent/tmp"})
@@ -103,7 +107,7 @@ func faults(t *testing.T) (all []fault) {
 	host("a larger object store than /dev/shm", check.Host{TempDir: t.TempDir(), ObjectStore: 1 << 60})
 	host("a limit of processes", check.Host{TempDir: t.TempDir(), Tasks: 1 << 40, Root: pidsLimit(t)})
 	command := func(name, observed string) {
-		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.Environment, Observed: observed}})
+		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: observed}})
 	}
 	command("a test with a wrong flag", "exit code 2: unknown flag --leest")
 	command("a test that hangs", "had not ended after 2m, and was killed")
@@ -152,9 +156,9 @@ func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 		hosts = append(hosts, j.configs[rank].Identity.Host)
 	}
 	result := j.result()
-	blamed := slices.Sorted(slices.Values(result.Nodes))
+	blamed := slices.Sorted(slices.Values(result.BadNodes))
 	if !slices.Equal(blamed, hosts) || result.Code != code || (by.requeued > 0) != (code == 75) {
-		t.Errorf("the result is %d and blames %v, with %d requeues: %s", result.Code, blamed, by.requeued, result.Cause.What)
+		t.Errorf("the result is %d and blames %v, with %d requeues: %s", result.Code, blamed, by.requeued, result.Cause.Message)
 	}
 	if said := j.said(); code == 65 && strings.Contains(said, "state=drain") {
 		t.Errorf("somebody is told to drain a node:\n%s", said)
@@ -165,7 +169,7 @@ func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 // fails the same one on another node, stops with 65 (N2).
 func TestSameFindingElsewhere(t *testing.T) {
 	t.Parallel()
-	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.Environment, Observed: "TMPDIR=/scratch/x: no such file or directory"}
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "TMPDIR=/scratch/x: no such file or directory"}
 	for name, tc := range map[string]struct {
 		rank, code int
 	}{
@@ -179,7 +183,7 @@ func TestSameFindingElsewhere(t *testing.T) {
 						if rank == bad {
 							l.found = []check.Finding{temp}
 						}
-					}).all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
+					}).all(func(c *config.Config) { c.Identity.Launcher = roles.LauncherSlurm })
 				}
 				first := failsOn(newJob(t, 4, "exit 0"), 2).start()
 				first.expect(everyone(75, 4)...)
@@ -198,7 +202,7 @@ func TestSameFindingElsewhere(t *testing.T) {
 // that it is that node, and a node that never says anything is waited for no longer than that.
 func TestEvidenceComesLater(t *testing.T) {
 	t.Parallel()
-	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.Environment, Observed: "no such file or directory"}
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "no such file or directory"}
 	for name, tc := range map[string]struct {
 		after time.Duration // of all others
 		code  int
@@ -221,10 +225,10 @@ func TestEvidenceComesLater(t *testing.T) {
 					time.AfterFunc(tc.after, func() { close(waits) })
 				}
 				j.expect(everyone(tc.code, 3)...)
-				if took := time.Since(began); took > health.EvidenceTime+10*time.Second {
+				if took := time.Since(began); took > health.EvidenceTimeout+10*time.Second {
 					t.Errorf("the end came after %s", took)
 				}
-				if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Failed)) {
+				if !j.has(signal.NodesDir, signal.NodeName(1, 3, signal.StateFailed)) {
 					t.Error("the node has not told of its failure")
 				}
 			})

@@ -28,12 +28,12 @@ import (
 type looks struct {
 	policy check.Policy
 	found  []check.Finding
-	traits []check.Trait
+	traits []check.Attribute
 	// waits has the checks say that they wait until it is closed; nil: they don't.
 	waits chan struct{}
 }
 
-func (l *looks) Await(ctx context.Context, progress func(check.Report)) check.Report {
+func (l *looks) AwaitReady(ctx context.Context, progress func(check.Report)) check.Report {
 	if l.waits != nil {
 		f := check.Finding{ID: "gpu.fabric", Verdict: check.Wait, Observed: "in progress"}
 		progress(check.Report{Verdict: check.Wait, Findings: []check.Finding{f}})
@@ -43,19 +43,21 @@ func (l *looks) Await(ctx context.Context, progress func(check.Report)) check.Re
 			return check.Report{Verdict: check.Wait, Findings: []check.Finding{f}}
 		}
 	}
-	findings := l.Judge(l.found)
-	return check.Report{Version: check.ReportVersion, Verdict: check.Worst(findings), Findings: findings, Traits: l.traits}
+	findings := l.ApplyPolicy(l.found)
+	return check.Report{Version: check.ReportVersion, Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: l.traits}
 }
 
-func (l *looks) Judge(findings []check.Finding) []check.Finding { return l.policy.Judge(findings) }
-func (*looks) Longest() time.Duration                           { return 30 * time.Second }
+func (l *looks) ApplyPolicy(findings []check.Finding) []check.Finding {
+	return l.policy.Apply(findings)
+}
+func (*looks) MaxDuration() time.Duration { return 30 * time.Second }
 
 // looked gives every node checks that find nothing wrong.
 func (j *job) looked(change func(rank int, l *looks)) *job {
 	return j.all(func(c *config.Config) {
 		l := &looks{
 			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
-			traits: []check.Trait{{ID: check.GPUCount, Value: "8"}, {ID: check.GPUModel, Value: "H100"}, {ID: check.Driver, Value: "570"}},
+			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
 		}
 		if change != nil {
 			change(c.Identity.Rank, l)
@@ -66,21 +68,21 @@ func (j *job) looked(change func(rank int, l *looks)) *job {
 
 var lostGPU = check.Finding{
 	ID: "gpu.count", Device: &check.Device{Index: 3, Bus: "0000:5d:00.0"}, Verdict: check.Fail,
-	Observed: "GPU_IS_LOST", Expected: "8 GPUs", Hint: "power-cycle the node", Class: check.Node,
+	Observed: "GPU_IS_LOST", Expected: "8 GPUs", Hint: "power-cycle the node", Class: check.ClassNode,
 }
 
 func TestChecksPass(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "exit 0").looked(nil).start()
 		j.expect(0, 0, 0)
-		names := j.names(signal.Nodes)
+		names := j.names(signal.NodesDir)
 		kinds := make(map[string]bool)
 		for rank := range 3 {
-			prefix := signal.NodeName(rank, 3, signal.Checked) + "."
+			prefix := signal.NodeName(rank, 3, signal.StateChecked) + "."
 			for _, name := range names {
 				if number, is := strings.CutPrefix(name, prefix); is {
 					kinds[number] = true
-					rec := record[signal.CheckedRecord](j, signal.Nodes, name)
+					rec := record[signal.CheckedRecord](j, signal.NodesDir, name)
 					var report check.Report
 					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.Rank != rank || report.Findings[0].ID != "gpu.count" {
 						t.Errorf("%s has %s: %v", name, rec.Report, err)
@@ -103,9 +105,9 @@ func TestUnfitNode(t *testing.T) {
 		kind  health.Kind
 		code  int
 	}{
-		{"a worker", 2, check.Node, health.Check, 75},
-		{"the head", 0, check.Node, health.Check, 75},
-		{"what another node would not mend", 1, check.User, health.CheckUser, 65},
+		{"a worker", 2, check.ClassNode, health.CheckFailed, 75},
+		{"the head", 0, check.ClassNode, health.CheckFailed, 75},
+		{"what another node would not mend", 1, check.ClassUser, health.CheckUser, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -121,8 +123,8 @@ func TestUnfitNode(t *testing.T) {
 				j.expect(everyone(tc.code, 3)...)
 				cause := j.blames(tc.rank, string(tc.kind), tc.code)
 				for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
-					if !strings.Contains(cause.What, want) {
-						t.Errorf("the cause lacks %q: %s", want, cause.What)
+					if !strings.Contains(cause.Message, want) {
+						t.Errorf("the cause lacks %q: %s", want, cause.Message)
 					}
 				}
 				if cause.Phase != "check" || len(cause.Report) == 0 {
@@ -131,7 +133,7 @@ func TestUnfitNode(t *testing.T) {
 				if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
 					t.Errorf("nobody says what to do:\n%s", said)
 				}
-				if j.has(signal.Control, signal.NameGo) {
+				if j.has(signal.ControlDir, signal.NameGateOpen) {
 					t.Error("the gate was opened")
 				}
 			})
@@ -141,7 +143,7 @@ func TestUnfitNode(t *testing.T) {
 
 func TestSpareForUnfitNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 			if rank == 2 {
 				l.found = append(l.found, lostGPU)
 			}
@@ -161,7 +163,7 @@ func TestGateWaits(t *testing.T) {
 			}
 		}).all(func(c *config.Config) { c.Verbose = true }).start()
 		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
-		if j.has(signal.Control, signal.NameGo) {
+		if j.has(signal.ControlDir, signal.NameGateOpen) {
 			t.Error("the gate was opened")
 		}
 		close(ready)
@@ -173,7 +175,7 @@ func TestGateWaits(t *testing.T) {
 func TestEndWhileWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
 		j.signals[0] <- os.Interrupt
 		j.expect(130, 130)
 	})
@@ -184,15 +186,15 @@ func TestNodesDiffer(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		policy check.Policy
-		trait  check.Trait
+		trait  check.Attribute
 		code   int
 		says   string
 	}{
-		{"fewer GPUs", check.Policy{}, check.Trait{ID: check.GPUCount, Value: "7"}, 75, "the nodes of the job differ: x.gpu_count"},
-		{"another driver", check.Policy{}, check.Trait{ID: check.Driver, Value: "580"}, 0, "the nodes differ: x.driver"},
+		{"fewer GPUs", check.Policy{}, check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 75, "the nodes of the job differ: x.gpu_count"},
+		{"another driver", check.Policy{}, check.Attribute{ID: check.AttrDriver, Value: "580"}, 0, "the nodes differ: x.driver"},
 		{
 			"what is only to be told of", check.Policy{Rules: []check.Rule{{Pattern: "x.*", Effect: check.EffectWarn}}},
-			check.Trait{ID: check.GPUCount, Value: "7"}, 0, "the nodes differ: x.gpu_count",
+			check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 0, "the nodes differ: x.gpu_count",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -211,8 +213,8 @@ func TestNodesDiffer(t *testing.T) {
 				}
 				if tc.code != 0 {
 					cause := j.blames(0, string(health.NodesDiffer), tc.code)
-					if result := j.result(); fmt.Sprint(cause.Lost, result.Nodes) != "[2] [n2]" {
-						t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.Lost, result.Nodes)
+					if result := j.result(); fmt.Sprint(cause.LostNodes, result.BadNodes) != "[2] [n2]" {
+						t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.LostNodes, result.BadNodes)
 					}
 				}
 			})
@@ -231,7 +233,7 @@ func TestNobodyIsOdd(t *testing.T) {
 		}).start()
 		j.expect(75, 75)
 		j.blames(0, string(health.NodesDiffer), 75)
-		if nodes := j.result().Nodes; len(nodes) > 0 {
+		if nodes := j.result().BadNodes; len(nodes) > 0 {
 			t.Errorf("the bad nodes are %v", nodes)
 		}
 		if said := j.said(); !strings.Contains(said, "where: all 2 nodes, in phase check") {
@@ -243,7 +245,7 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode has the job do without the node that differs.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 			if rank == 1 {
 				l.traits[0].Value = "7"
 			}
@@ -270,7 +272,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 
 // card is the GPUs of a node, and what befalls them.
 type card struct {
-	events  chan gpu.Judged
+	events  chan gpu.ClassifiedEvent
 	started atomic.Bool
 	fails   error
 
@@ -284,13 +286,13 @@ func (c *card) Devices() ([]history.Device, []string) {
 	devices := slices.Clone(c.devices)
 	for i := range devices {
 		if !c.started.Load() { // nothing has been counted
-			devices[i].Course = nil
+			devices[i].Counters = nil
 		}
 	}
 	return devices, nil
 }
 
-func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged)) error {
+func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.ClassifiedEvent)) error {
 	if c.fails != nil {
 		return c.fails
 	}
@@ -310,16 +312,16 @@ func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged
 func (j *job) carded() []*card {
 	var cards []*card
 	j.looked(nil).all(func(c *config.Config) {
-		cards = append(cards, &card{events: make(chan gpu.Judged)})
+		cards = append(cards, &card{events: make(chan gpu.ClassifiedEvent)})
 		c.GPUs = cards[len(cards)-1]
 	})
 	return cards
 }
 
-func xid(number int, effect gpu.Effect) gpu.Judged {
-	return gpu.Judged{
-		Event:      gpu.Event{At: time.Now(), Kind: gpu.KindXid, Xid: number, GPU: 3, Bus: "0000:5d:00.0"},
-		XidVerdict: gpu.XidVerdict{Effect: effect, Meaning: "the meaning", Action: "the action"},
+func xid(number int, effect gpu.Effect) gpu.ClassifiedEvent {
+	return gpu.ClassifiedEvent{
+		Event:        gpu.Event{At: time.Now(), Kind: gpu.KindXid, Xid: number, GPU: 3, Bus: "0000:5d:00.0"},
+		EventVerdict: gpu.EventVerdict{Effect: effect, Meaning: "the meaning", Action: "the action"},
 	}
 }
 
@@ -330,7 +332,7 @@ func TestFatalXid(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 3, "exec sleep 300")
 				cards := j.carded()
-				j.start().untilNamed(signal.Control, signal.NameGo)
+				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i, card := range cards {
 					if !card.started.Load() {
 						t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
@@ -340,11 +342,11 @@ func TestFatalXid(t *testing.T) {
 				j.expect(75, 75, 75)
 				cause := j.blames(rank, string(health.GPUFailed), 75)
 				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", rank)} {
-					if !strings.Contains(cause.What, want) {
-						t.Errorf("the cause lacks %q: %s", want, cause.What)
+					if !strings.Contains(cause.Message, want) {
+						t.Errorf("the cause lacks %q: %s", want, cause.Message)
 					}
 				}
-				if nodes := j.result().Nodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
+				if nodes := j.result().BadNodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
 					t.Errorf("the bad nodes are %v", nodes)
 				}
 				if said := j.said(); !strings.Contains(said, "the action") {
@@ -361,17 +363,17 @@ func TestXidOfApplication(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
 		j := newJob(t, 2, "until test -e "+file+"; do sleep 0.05; done; exit 9")
 		cards := j.carded()
-		j.start().untilNamed(signal.Control, signal.NameGo)
+		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 		cards[1].events <- xid(31, gpu.EffectApp)
 		cards[0].events <- xid(13, gpu.EffectApp)
 		cards[0].events <- xid(106, gpu.EffectIgnore)
-		j.untilNamed(signal.Nodes, signal.EventName(1, 2, 1))
+		j.untilNamed(signal.NodesDir, signal.EventName(1, 2, 1))
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		j.expect(9, 0)
 		result := j.result()
-		if len(result.Events) != 2 || !strings.Contains(result.Events[0].What, "Xid 13") || !strings.Contains(result.Events[1].What, "Xid 31") {
+		if len(result.Events) != 2 || !strings.Contains(result.Events[0].Message, "Xid 13") || !strings.Contains(result.Events[1].Message, "Xid 31") {
 			t.Errorf("the result has the events %+v", result.Events)
 		}
 		if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
@@ -397,16 +399,16 @@ func TestUnfitGPU(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "enough")
 				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
-				j.all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
+				j.all(func(c *config.Config) { c.Identity.Launcher = roles.LauncherSlurm })
 				cards := j.carded()
-				j.start().untilNamed(signal.Control, signal.NameGo)
+				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i := range 2 * mostEvents { // more than are told
 					cards[tc.rank].events <- xid(i, gpu.EffectApp)
 				}
 				unfit := xid(64, gpu.EffectWarn)
 				unfit.Next = gpu.NextUnfit
 				cards[tc.rank].events <- unfit
-				j.untilNamed(signal.Nodes, signal.EventName(tc.rank, 2, signal.UnfitEvent))
+				j.untilNamed(signal.NodesDir, signal.EventName(tc.rank, 2, signal.UnfitEventNumber))
 				codes := []int{tc.code, 0}
 				if tc.code == 75 {
 					cards[0].events <- xid(79, gpu.EffectFatal)
@@ -415,8 +417,8 @@ func TestUnfitGPU(t *testing.T) {
 					t.Fatal(err)
 				}
 				j.expect(codes...)
-				if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().Nodes, "\n")+"\n" != tc.bad {
-					t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().Nodes, tc.bad)
+				if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().BadNodes, "\n")+"\n" != tc.bad {
+					t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().BadNodes, tc.bad)
 				}
 				want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
 				if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
@@ -431,7 +433,9 @@ func TestUnfitGPU(t *testing.T) {
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "")
-		j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*/topology.json") })
+		j.all(func(c *config.Config) {
+			c.Driver = service.ShellCommand("! ls -d " + j.tempDir + "/bu-*/topology.json")
+		})
 		j.carded()
 		j.start().expect(0, 0)
 	})
@@ -445,15 +449,15 @@ func TestManyEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exec sleep 300")
 		cards := j.carded()
-		j.start().untilNamed(signal.Control, signal.NameGo)
+		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 		for i := range 3 * mostEvents {
 			cards[1].events <- xid(i, gpu.EffectApp)
 		}
-		j.untilNamed(signal.Nodes, signal.EventName(1, 2, mostEvents))
+		j.untilNamed(signal.NodesDir, signal.EventName(1, 2, mostEvents))
 		j.signals[0] <- os.Interrupt
 		j.expect(130, 130)
 		told := 0
-		for _, name := range j.names(signal.Nodes) {
+		for _, name := range j.names(signal.NodesDir) {
 			if strings.Contains(name, ".event.") {
 				told++
 			}
@@ -469,22 +473,23 @@ func TestManyEvents(t *testing.T) {
 func TestUnreadableEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exec sleep 300")
-		j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
+		// for so long a record is asked for
+		j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute })
 		cards := j.carded()
-		asked := new(signal.Meter)
+		asked := new(signal.CallMeter)
 		j.configs[0].Access.Meter = asked
-		j.start().untilNamed(signal.Control, signal.NameGo)
-		pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.Version, Nonce: "another attempt's"}})
+		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
+		pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range mostEvents {
-			path := filepath.Join(j.run(), signal.Nodes, signal.EventName(1, 2, n+1))
+			path := filepath.Join(j.run(), signal.NodesDir, signal.EventName(1, 2, n+1))
 			j.share.WriteFile(path, pasts)
 		}
-		before := asked.Stats().Retries
+		before := asked.CallStats().Retries
 		cards[0].events <- xid(13, gpu.EffectApp) // has the head look
-		j.until("that the head asks again for what it does not get", func() bool { return asked.Stats().Retries > before })
+		j.until("that the head asks again for what it does not get", func() bool { return asked.CallStats().Retries > before })
 		cards[1].events <- xid(79, gpu.EffectFatal)
 		j.expect(75, 75)
 		j.blames(1, string(health.GPUFailed), 75)

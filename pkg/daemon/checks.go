@@ -15,68 +15,70 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// fitness runs the checks that decide whether this node is suitable for the job.
-type fitness struct {
+// nodeChecker runs the checks that decide whether this node is suitable for the job.
+type nodeChecker struct {
 	*node
-	looked chan check.Report // receives the report once; nil before the checks start
-	report check.Report      // the report, once this node has passed; used only by the sequence
+	finishedReport chan check.Report // receives the report once; nil before the checks start
+	// the report, once this node has passed; used only by the sequence
+	report check.Report
 }
 
-// lookEarly starts the checks while the node still joins, unless a setup command must run first.
-func (f *fitness) lookEarly() {
+// startChecksEarly starts the checks while the node still joins, unless a setup command must run
+// first.
+func (f *nodeChecker) startChecksEarly() {
 	if f.cfg.Setup == "" {
-		f.lookAtNode()
+		f.startChecks()
 	}
 }
 
-// lookAtNode starts the checks, if any, in the background.
-func (f *fitness) lookAtNode() {
+// startChecks starts the checks, if any, in the background.
+func (f *nodeChecker) startChecks() {
 	if f.cfg.Checks == nil {
 		return
 	}
-	f.looked = make(chan check.Report, 1)
+	f.finishedReport = make(chan check.Report, 1)
 	f.Background(func(context.Context) {
-		tell := readiness.TellWaits(f.Trail, f.Log)
-		f.looked <- f.cfg.Checks.Await(f.Life, func(report check.Report) {
-			f.shown.Checks(report)
+		tell := readiness.NewWaitLogger(f.Events, f.Log)
+		f.finishedReport <- f.cfg.Checks.AwaitReady(f.RunCtx, func(report check.Report) {
+			f.telemetry.SetCheckReport(report)
 			tell(report)
 		})
 	})
 }
 
-// prepare runs the node's setup command, waits for its checks, and publishes that the node has
+// prepareNode runs the node's setup command, waits for its checks, and publishes that the node has
 // passed them. It does nothing if neither a setup command nor checks are configured.
-func (f *fitness) prepare(ctx context.Context) error {
-	if !f.cfg.Checked() {
+func (f *nodeChecker) prepareNode(ctx context.Context) error {
+	if !f.cfg.HasNodeChecks() {
 		return nil
 	}
-	return f.Phase("check", func() error {
+	return f.RunPhase("check", func() error {
 		if f.cfg.Setup != "" {
-			if err := f.children.Setup(ctx, f.cfg.Setup, f.childEnv(f.cfg.Environ, f.launchSeat()), f.cfg.Times.Setup); err != nil {
+			if err := f.children.RunSetup(ctx, f.cfg.Setup, f.childEnv(f.cfg.Environ, f.launchPlace()), f.cfg.Times.Setup); err != nil {
 				return err
 			}
-			f.lookAtNode()
+			f.startChecks()
 		}
-		report, err := f.checkedReport(ctx)
+		report, err := f.awaitReport(ctx)
 		if err != nil {
 			return err
 		}
-		if err := f.cards.Watch(ctx); err != nil {
+		if err := f.gpuMonitor.StartWatch(ctx); err != nil {
 			return err
 		}
-		return f.tellFit(report)
+		return f.publishChecked(report)
 	})
 }
 
-// checkedReport waits for the report of the checks, and adds the findings about the shared file
+// awaitReport waits for the report of the checks, and adds the findings about the shared file
 // system. Its error is the failure of this node if a finding fails.
-func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err error) {
+func (f *nodeChecker) awaitReport(ctx context.Context) (report check.Report, err error) {
 	if f.cfg.Checks == nil {
 		return check.Report{}, nil
 	}
 	// Wait for the checks.
 	select {
-	case report = <-f.looked:
+	case report = <-f.finishedReport:
 	case <-ctx.Done():
 		return report, context.Cause(ctx)
 	}
@@ -85,16 +87,16 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	}
 	// Complete the report.
 	report.Rank, report.Host = f.id.Rank, f.id.Host
-	report.Findings = append(report.Findings, f.cfg.Checks.Judge(f.shareFindings(ctx))...)
-	report.Verdict = check.Worst(report.Findings)
-	f.shown.Checks(report)
-	f.cards.Checked(f.Dir.Name(), report.Findings)
-	readiness.Note(f.Trail, report)
+	report.Findings = append(report.Findings, f.cfg.Checks.ApplyPolicy(f.shareFindings(ctx))...)
+	report.Verdict = check.WorstVerdict(report.Findings)
+	f.telemetry.SetCheckReport(report)
+	f.gpuMonitor.StartHistory(f.Dir.Name(), report.Findings)
+	readiness.RecordEvents(f.Events, report)
 	if report.Verdict == check.Fail {
-		return report, readiness.Unfit(report, f.name(f.id.Rank))
+		return report, readiness.UnfitFailure(report, f.nodeName(f.id.Rank))
 	}
 	// Warnings are only logged here, because the head reports those of all nodes to the user.
-	if warned := check.Summary(report.Findings, check.Warn, check.Unknown); warned != "" {
+	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
 		f.Log.Info("the checks have found something", zap.String("findings", warned))
 	}
 	return report, nil
@@ -103,38 +105,38 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 // shareFindings returns the findings about the shared file system. Its clock was compared with this
 // node's when the node joined. Only the head checks, for all nodes, the free space and whether
 // other users could replace the run directory.
-func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
-	share := check.Share{Path: f.Dir.Path()}
-	if offset, known := f.Dir.Offset(); known {
+func (f *nodeChecker) shareFindings(ctx context.Context) []check.Finding {
+	share := check.ShareFacts{Path: f.Dir.Path()}
+	if offset, known := f.Dir.ClockOffset(); known {
 		share.Offset = &offset
 	}
 	if f.id.Rank == 0 {
-		ctx, cancel := context.WithTimeoutCause(ctx, run.SickShare, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, run.UnresponsiveTimeout, errDeadline)
 		defer cancel()
-		space, err := f.Dir.Space(ctx)
-		share.Space, share.SpaceErr, share.Exposure = &space, err, f.Dir.Exposure(ctx)
+		space, err := f.Dir.QuerySpace(ctx)
+		share.Space, share.SpaceErr, share.Exposure = &space, err, f.Dir.CheckExposure(ctx)
 	}
-	return check.JudgeShare(share)
+	return check.CheckShare(share)
 }
 
-// tellFit publishes that this node has passed, with the report. The name of the record contains the
-// kind of the node, a hash of its attributes and warnings, so that a listing shows which nodes are
-// alike.
-func (f *fitness) tellFit(report check.Report) error {
+// publishChecked publishes that this node has passed, with the report. The name of the record
+// contains the kind of the node, a hash of its attributes and warnings, so that a listing shows
+// which nodes are alike.
+func (f *nodeChecker) publishChecked(report check.Report) error {
 	if f.cfg.Checks == nil {
-		return f.Tell(signal.Checked)
+		return f.PublishState(signal.StateChecked)
 	}
 	f.report = report
 	data, err := json.Marshal(report)
 	if err != nil {
-		return health.Failed(health.Internal, "cannot encode what the checks of %s say: %v", f.name(f.id.Rank), err)
+		return health.NewFailure(health.Internal, "cannot encode what the checks of %s say: %v", f.nodeName(f.id.Rank), err)
 	}
-	name := signal.CheckedName(f.id.Rank, f.id.Size, report.Kind())
-	err = f.Publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
-	if err != nil && !errors.Is(err, run.ErrGoesOn) && f.Life.Err() == nil {
+	name := signal.CheckedName(f.id.Rank, f.id.Size, report.KindHash())
+	err = f.Publish(signal.NodesDir, name, &signal.CheckedRecord{Report: data}, false)
+	if err != nil && !errors.Is(err, run.ErrNotAwaited) && f.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
 		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
-		err = f.Mark(signal.Nodes, name)
+		err = f.MarkName(signal.NodesDir, name)
 	}
 	return err
 }
@@ -147,37 +149,37 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 		return nil
 	}
 	// Consider the members of the team only.
-	kinds := l.Kinds()
+	kinds := l.NodesByKind()
 	for kind, ranks := range kinds {
-		if kinds[kind] = h.roster.Among(ranks); len(kinds[kind]) == 0 {
+		if kinds[kind] = h.membership.FilterMembers(ranks); len(kinds[kind]) == 0 {
 			delete(kinds, kind)
 		}
 	}
 	c := readiness.Comparison{
-		Own: h.fitness.report, Policy: h.cfg.Checks.Judge, HostsOf: h.hostsOf, Read: h.readChecked, Trail: h.Trail, Log: h.Log,
+		OwnReport: h.checker.report, ApplyPolicy: h.cfg.Checks.ApplyPolicy, FormatHosts: h.nodeNames, ReadReport: h.readCheckReport, Trail: h.Events, Log: h.Log,
 	}
-	differ, gpus, err := c.Compare(ctx, kinds)
-	h.stage.gpus.Store(gpus)
+	differ, gpus, err := c.CompareNodes(ctx, kinds)
+	h.progress.hasGPUs.Store(gpus)
 	switch {
 	case err != nil:
 		return err
 	case differ == nil:
 		return nil
-	case !h.roster.Spares() || len(differ.Lost) == 0:
+	case !h.membership.HasSpares() || len(differ.LostNodes) == 0:
 		return differ
 	}
 	// Spares may take the places of the nodes that differ.
-	differ.Header, differ.Phase = h.header(), "check"
-	h.deaths.observe(differ.FailedRecord, time.Now())
+	differ.Header, differ.Phase = h.recordHeader(), "check"
+	h.tracker.handleFailure(differ.FailureRecord, time.Now())
 	return nil
 }
 
-// readChecked reads the report of another node's checks. kind is part of the record's name.
-func (h *head) readChecked(ctx context.Context, rank int, kind int64) (report check.Report, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+// readCheckReport reads the report of another node's checks. kind is part of the record's name.
+func (h *head) readCheckReport(ctx context.Context, rank int, kind int64) (report check.Report, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var record signal.CheckedRecord
-	err = h.Dir.Read(ctx, signal.Nodes, signal.CheckedName(rank, h.id.Size, kind), &record)
+	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(rank, h.id.Size, kind), &record)
 	if err == nil && len(record.Report) > 0 {
 		err = json.Unmarshal(record.Report, &report)
 	}
@@ -187,6 +189,6 @@ func (h *head) readChecked(ctx context.Context, rank int, kind int64) (report ch
 	case cause != nil && !errors.Is(cause, errDeadline):
 		return report, cause
 	default:
-		return report, health.Failed(health.Share, "cannot read what the checks of %s say: %v", h.name(rank), err)
+		return report, health.NewFailure(health.ShareUnusable, "cannot read what the checks of %s say: %v", h.nodeName(rank), err)
 	}
 }

@@ -25,7 +25,7 @@ type childOrder struct {
 	LogDir, TempDir string
 	Driver          []string
 	Worker          string // the worker's service
-	Times           config.Times
+	Times           config.Timeouts
 }
 
 // childDaemon is the life of such a daemon; it returns its exit code.
@@ -40,11 +40,11 @@ func childDaemon(text string) int {
 	return Run(context.Background(), config.Config{
 		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
 		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
-		Means: config.Means{
+		Deps: config.Deps{
 			TempDir: t.TempDir, Environ: os.Environ(), Signals: signals,
 			Address: func() (string, error) { return "127.0.0.1", nil },
 		},
-		Output: config.Output{Files: config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
+		Output: config.Output{Streams: config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
 	}, t.Role).Code
 }
 

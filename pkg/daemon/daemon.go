@@ -31,22 +31,25 @@ import (
 func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
-		code := health.OutcomeOf(health.Internal).Code
-		voice.Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
+		code := health.OutcomeOfKind(health.Internal).Code
+		voice.ReportStartError(cfg.Streams.Err, cfg.JSONLog, err, code)
 		return run.Exit{Code: code}
 	}
 	defer func() {
-		n.close()
-		exit.Told = n.Told.Load() // read last, because signals are handled until [node.close] returns
+		n.closeAll()
+		// read last, because signals are handled until [node.closeAll] returns
+		exit.EndRequested = n.EndRequested.Load()
 	}()
-	n.Background(func(ctx context.Context) { n.Heed(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.PassOn) })
+	n.Background(func(ctx context.Context) {
+		n.HandleSignals(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.ForwardSignal)
+	})
 	switch role {
-	case roles.Head:
+	case roles.RoleHead:
 		exit = runHead(n)
-	case roles.Sandbox:
-		exit.Code = (&worker{node: n}).serveApart()
+	case roles.RoleSandbox:
+		exit.Code = (&worker{node: n}).runSandboxDaemon()
 	default:
-		exit = (&worker{node: n}).run()
+		exit = (&worker{node: n}).runWorker()
 	}
 	return exit
 }
@@ -55,80 +58,80 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit
 // directory. When ctx ends, the node leaves in order.
 func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {
 	// Set the defaults of the options that tests and simulations replace.
-	super, err := cfg.Starter()
+	super, err := cfg.NewChildStarter()
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Access.Meter == nil {
-		cfg.Access.Meter = new(signal.Meter)
+		cfg.Access.Meter = new(signal.CallMeter)
 	}
 	if cfg.Network == nil {
 		cfg.Network = lifeline.TCP{}
 	}
 	// The identity and the heartbeat timing: the head has its own.
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: run.NewLifetime(ctx)}
-	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
+	n.timing = health.WorkerHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
-		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
+		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
-	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer, By: n.id.Title()}
-	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Trail.Log)
-	n.Log = n.voice.Log
-	n.Rank.Store(int64(n.id.Rank))
-	n.shown = shown.Begin(cfg.Shown, shown.Self{
-		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.Trail, Meter: cfg.Access.Meter, Log: n.Log,
-	}, super.Own)
-	n.fitness = &fitness{node: n}
-	life := service.Life{Run: n.Life, Work: n.Work, Hurry: n.Hurry, Background: n.Background}
-	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.Log, life)
-	n.cards = cardsOf(n)
+	n.Publisher = &run.Publisher{Lifetime: n.Lifetime, Events: trail.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle()}
+	n.console = voice.New(voice.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
+	n.Log = n.console.Log
+	n.NodeIndex.Store(int64(n.id.Rank))
+	n.telemetry = shown.StartTelemetry(cfg.Telemetry, shown.DaemonInfo{
+		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
+	}, super.OwnPath)
+	n.checker = &nodeChecker{node: n}
+	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
+	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
+	n.gpuMonitor = newGPUMonitor(n)
 	n.children = service.NewChildren(
-		service.Config{Super: super, Trail: n.Trail, Log: n.Log, Logged: n.Logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog, Shared: roles.SignalsAll(cfg.Environ)}, life)
-	n.post.Owner = team.Owner{Background: n.Background, End: n.End, Stop: func(service string) {
-		n.children.Stop(cfg.Times.StopGrace, func(child string) bool { return child == service })
+		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, LargeLogSize: cfg.LargeLogBytes, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
+	n.placement.NodeHooks = team.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
+		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}
-	if err := process.RaiseFiles(); err != nil {
+	if err := process.RaiseFileLimit(); err != nil {
 		n.Log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}
 	// Follow the caller's context.
-	n.post.Seat.Store(n.launchSeat())
-	n.Left = context.AfterFunc(ctx, func() {
-		n.finish(&run.Ending{Orderly: true, Word: "stopped", Why: "the daemon was told to leave"})
+	n.placement.Slot.Store(n.launchPlace())
+	n.StopCallerWatch = context.AfterFunc(ctx, func() {
+		n.finishWith(&run.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to leave"})
 	})
 	return n, nil
 }
 
-// close ends all remaining tasks and children and waits for them, each for at most a second.
-func (n *node) close() {
-	n.Left()
-	n.shown.Ending("the daemon has done its part")
+// closeAll ends all remaining tasks and children and waits for them, each for at most a second.
+func (n *node) closeAll() {
+	n.StopCallerWatch()
+	n.telemetry.ReportEnding("the daemon has done its part")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	_ = n.children.EndAll(ctx) // children.Close below returns its error
-	n.cards.Kept(run.SickShare)
+	n.gpuMonitor.AwaitSaved(run.UnresponsiveTimeout)
 	if n.Dir != nil {
-		n.cfg.Access.Meter.Settle(ctx)
+		n.cfg.Access.Meter.AwaitIdle(ctx)
 	}
 	n.Close()
-	n.private.Remove(n.Told.Load(), n.cfg.After.Clean.Keeps())
+	n.privateDir.Remove(n.EndRequested.Load(), n.cfg.After.Clean.KeepsDirectories())
 	// The guard ends last, because it cleans up after a killed daemon. It has its own timeout.
 	guardCtx, cancelGuard := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelGuard()
 	if err := n.children.Close(guardCtx); err != nil {
 		n.Log.Warn("cannot end the guard", zap.Error(err))
 	}
-	n.voice.Hush()
-	if unread := n.voice.Close(); unread > 0 {
+	n.console.Mute()
+	if unread := n.console.Close(); unread > 0 {
 		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
 	}
 	// The timeout above may have expired, so the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelLast()
 	var last sync.WaitGroup
-	last.Go(func() { n.shown.Close(ctx) })
-	n.Trail.Close(ctx)
+	last.Go(func() { n.telemetry.Close(ctx) })
+	n.Events.Close(ctx)
 	last.Wait()
 }
 

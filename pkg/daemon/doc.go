@@ -3,10 +3,10 @@
 // the whole job and reports the first cause.
 //
 // There is one daemon per node; the daemon of node 0 is also the head. All tasks and children of a
-// daemon depend on one context, run.Lifetime.Life. Its cause is an orderly *run.Ending or a
+// daemon depend on one context, run.Lifetime.Life. Its cause is an orderly *run.Outcome or a
 // failure.
 //
-// In comments, Nodes and Control are the subdirectories signal.Nodes and signal.Control of the run
-// directory. The team is the set of nodes that the driver gets, each with a place in it. If the
-// launch has more nodes than the driver needs, the others are spares.
+// In comments, Nodes and Control are the subdirectories signal.NodesDir and signal.ControlDir of
+// the run directory. The team is the set of nodes that the driver gets, each with a place in it. If
+// the launch has more nodes than the driver needs, the others are spares.
 package daemon

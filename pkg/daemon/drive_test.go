@@ -34,8 +34,8 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				h := aHead(t, tc.driver)
-				err := h.drive(endsWithDriver{context.Background()})
-				if tc.orderly != run.Orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+				err := h.runDriver(endsWithDriver{context.Background()})
+				if tc.orderly != run.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
 					t.Errorf("the run ends by %v", err)
 				}
 			})
@@ -46,18 +46,18 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 // aHead is a head that has made its run directory, and does nothing by itself.
 func aHead(t *testing.T, driver string) *head {
 	t.Helper()
-	n, err := newNode(t.Context(), newJob(t, 1, driver).ready(0), roles.Head)
+	n, err := newNode(t.Context(), newJob(t, 1, driver).ready(0), roles.RoleHead)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := newHead(n)
 	t.Cleanup(func() {
-		n.End(&run.Ending{Orderly: true})
-		h.stopAll(&run.Ending{})
-		h.lines.Close()
-		n.close()
+		n.CancelRun(&run.Outcome{Orderly: true})
+		h.stopChildren(&run.Outcome{})
+		h.peerLinks.Close()
+		n.closeAll()
 	})
-	if err := h.open(); err != nil {
+	if err := h.openRunDirectory(); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -69,12 +69,12 @@ func TestLagging(t *testing.T) {
 	end := errors.New("the end")
 	synctest.Test(t, func(t *testing.T) {
 		n := bare(t, config.Config{}, nil)
-		ctx, cancel := context.WithCancelCause(n.Work)
-		late, done := n.lagging(ctx)
-		short, over := n.lagging(ctx)
+		ctx, cancel := context.WithCancelCause(n.WorkCtx)
+		late, done := n.extendForStart(ctx)
+		short, over := n.extendForStart(ctx)
 		over()
 		cancel(end)
-		time.Sleep(startLag - 1)
+		time.Sleep(startExtension - 1)
 		synctest.Wait()
 		if late.Err() != nil || short.Err() == nil {
 			t.Errorf("just before the lag is over: %v and, for who has started, %v", context.Cause(late), context.Cause(short))
@@ -85,7 +85,7 @@ func TestLagging(t *testing.T) {
 			t.Errorf("after the lag it has ended by %v, want %v", context.Cause(late), end)
 		}
 		done()
-		if never, _ := n.lagging(ctx); never.Err() == nil {
+		if never, _ := n.extendForStart(ctx); never.Err() == nil {
 			t.Error("what begins after the end has come goes on")
 		}
 		n.Close()

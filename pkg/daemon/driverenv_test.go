@@ -12,19 +12,19 @@ import (
 )
 
 func TestChildAndDriverEnv(t *testing.T) {
-	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.Job{})
+	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.JobRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
-	child := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99", "NOTIFY_SOCKET=/run/notify", "TRACESTATE=of-another", "BRINGUPD_GPU_COUNT=99"}, n.launchSeat())
-	want := []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
+	child := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99", "NOTIFY_SOCKET=/run/notify", "TRACESTATE=of-another", "BRINGUPD_GPU_COUNT=99"}, n.launchPlace())
+	want := []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.traceContext().String()}
 	if diff := cmp.Diff(want, child); diff != "" {
 		t.Error(diff)
 	}
-	n.cfg.Team = team.Bounds{Min: 1, Max: 1}
-	spare := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, n.launchSeat())
-	want = []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
+	n.cfg.Team = team.NodeRange{Min: 1, Max: 1}
+	spare := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, n.launchPlace())
+	want = []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.traceContext().String()}
 	if diff := cmp.Diff(want, spare); diff != "" {
 		t.Error(diff)
 	}

@@ -15,9 +15,9 @@ import (
 // TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
 func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
+		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
 			c.Identity.Attempt = 1
-			c.Earlier.Unfit = []signal.DroppedRank{{Rank: 1, Host: "n1", Why: "its GPU has failed in attempt 1"}}
+			c.Previous.UnfitNodes = []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
 		})
 		j.start().expect(0, 0, 0, 0)
 		j.chose([]int{0, 2, 3}, 1)
@@ -33,23 +33,23 @@ func TestNotBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		lost []signal.DroppedRank
+		lost []signal.DroppedNode
 		kind health.Kind
 		code int
 		says string
 	}{
-		{"lost", []signal.DroppedRank{{Rank: 2}}, health.NotBack, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
-		{"another one", []signal.DroppedRank{{Rank: 1}}, health.Share, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
+		{"lost", []signal.DroppedNode{{Rank: 2}}, health.NotReturned, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
+		{"another one", []signal.DroppedNode{{Rank: 1}}, health.ShareUnusable, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 3, "true").all(func(c *config.Config) {
-					c.Identity.Attempt, c.Earlier.Lost, c.After.Restarts = 1, tc.lost, 3
+					c.Identity.Attempt, c.Previous.LostNodes, c.After.Restarts = 1, tc.lost, 3
 					c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
 				})
 				j.start(2).expect(tc.code, tc.code, -1)
-				if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.What, tc.says) {
-					t.Errorf("the cause is %q", cause.What)
+				if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.Message, tc.says) {
+					t.Errorf("the cause is %q", cause.Message)
 				}
 				if next := j.result().NextAttempt; next != 0 {
 					t.Errorf("attempt %d follows", next)
@@ -67,17 +67,17 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 		requeued      bool
 	}{{"an attempt is left", 1, 2, false}, {"none is left", 2, 0, true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := config.Config{Identity: testIdentity(0, 3), After: config.After{
-				Restarts: 2, Requeue: config.Requeue{OnFailure: true, Most: 1, By: new(launcher)},
+			cfg := config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
+				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(launcher)},
 			}}
 			cfg.Identity.Attempt = tc.attempt
 			n := bare(t, cfg, nil)
 			defer n.Close()
-			f := health.Failed(health.DaemonDied, "n1 has died")
-			f.Lost = []int{1}
-			end := n.reconsider(run.EndingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf)))
-			if end.Again.Attempt != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
-				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.Again.Attempt, end.Requeue)
+			f := health.NewFailure(health.DaemonDied, "n1 has died")
+			f.LostNodes = []int{1}
+			end := n.decideRestart(run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, n.id.HostOf)))
+			if end.NextAttempt.Number != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
+				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.NextAttempt.Number, end.Requeue)
 			}
 		})
 	}

@@ -20,23 +20,23 @@ import (
 )
 
 func TestAsFailure(t *testing.T) {
-	own := health.Failed(health.Setup, "the setup")
+	own := health.NewFailure(health.SetupFailed, "the setup")
 	for _, tc := range []struct {
 		name string
 		err  error
 		kind health.Kind
 		what string
 	}{
-		{"a failure", own, health.Setup, "the setup"},
-		{"one within another error", fmt.Errorf("%w (the look has not come back)", own), health.Setup, "the setup"},
-		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Seen: "it is full"}, health.Share, "cannot use the directory /logs on n1: it is full"},
-		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", After: time.Second, Cause: errDeadline}, health.Share, "cannot read /logs/x: the share has not answered for 1s (the deadline passed)"},
-		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.Setup, "the setup"},
+		{"a failure", own, health.SetupFailed, "the setup"},
+		{"one within another error", fmt.Errorf("%w (the look has not come back)", own), health.SetupFailed, "the setup"},
+		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Problem: "it is full"}, health.ShareUnusable, "cannot use the directory /logs on n1: it is full"},
+		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", Elapsed: time.Second, Cause: errDeadline}, health.ShareUnusable, "cannot read /logs/x: the share has not answered for 1s (the deadline passed)"},
+		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.SetupFailed, "the setup"},
 		{"anything else", errors.New("odd"), health.Internal, "odd"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := health.AsFailure(tc.err); got.Kind != string(tc.kind) || got.What != tc.what {
-				t.Errorf("it is %q: %q", got.Kind, got.What)
+			if got := health.AsFailure(tc.err); got.Kind != string(tc.kind) || got.Message != tc.what {
+				t.Errorf("it is %q: %q", got.Kind, got.Message)
 			}
 		})
 	}
@@ -44,29 +44,29 @@ func TestAsFailure(t *testing.T) {
 
 func TestEnding(t *testing.T) {
 	hostOf := func(rank int) string { return fmt.Sprintf("n%d", rank) }
-	lost := health.Failed(health.PeerLost, "two are lost").FailedRecord
-	lost.Lost = []int{1, 3}
+	lost := health.NewFailure(health.PeerLost, "two are lost").FailureRecord
+	lost.LostNodes = []int{1, 3}
 	for _, tc := range []struct {
 		name   string
-		cause  signal.FailedRecord
+		cause  signal.FailureRecord
 		code   int
 		gentle bool
 		nodes  []string
 	}{
-		{"a setup", health.Failed(health.Setup, "it failed").FailedRecord, 77, false, nil},
+		{"a setup", health.NewFailure(health.SetupFailed, "it failed").FailureRecord, 77, false, nil},
 		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
-		{"TERM", run.Signalled(syscall.SIGTERM, "n1", "", 1).FailedRecord, 143, true, nil},
-		{"INT", run.Signalled(syscall.SIGINT, "n1", "", 1).FailedRecord, 130, true, nil},
-		{"a kind that nobody knows", signal.FailedRecord{Kind: "odd", What: "odd"}, 70, false, nil},
+		{"TERM", run.NewSignalFailure(syscall.SIGTERM, "n1", "", 1).FailureRecord, 143, true, nil},
+		{"INT", run.NewSignalFailure(syscall.SIGINT, "n1", "", 1).FailureRecord, 130, true, nil},
+		{"a kind that nobody knows", signal.FailureRecord{Kind: "odd", Message: "odd"}, 70, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			end := run.EndingOf(health.Decide([]health.Observed{{FailedRecord: tc.cause}}, hostOf))
-			if end.Code != tc.code || end.Gentle != tc.gentle || end.Orderly || end.Why != tc.cause.What || !slices.Equal(end.Nodes, tc.nodes) {
+			end := run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: tc.cause}}, hostOf))
+			if end.Code != tc.code || end.Requested != tc.gentle || end.Orderly || end.Reason != tc.cause.Message || !slices.Equal(end.BadNodes, tc.nodes) {
 				t.Errorf("it ends with %+v", end)
 			}
 			// What a peer makes of the published end is the same.
-			told := run.EndingFrom(signal.AbortRecord{Code: end.Code, Word: end.Word, Cause: *end.Cause, Nodes: end.Nodes})
-			if diff := cmp.Diff(end, told, cmp.AllowUnexported(run.Ending{})); diff != "" {
+			told := run.OutcomeOfAbort(signal.AbortRecord{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
+			if diff := cmp.Diff(end, told, cmp.AllowUnexported(run.Outcome{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -77,16 +77,16 @@ func TestEnding(t *testing.T) {
 func TestFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		end    run.Ending
+		end    run.Outcome
 		failed bool
 	}{
-		{"told to end", run.Ending{Gentle: true}, false},
-		{"stopped", run.Ending{Gentle: true, Orderly: true}, false},
-		{"the driver has ended", *run.EndingByDrain(), false},
-		{"failed", run.Ending{}, true},
+		{"told to end", run.Outcome{Requested: true}, false},
+		{"stopped", run.Outcome{Requested: true, Orderly: true}, false},
+		{"the driver has ended", *run.OrderlyOutcome(), false},
+		{"failed", run.Outcome{}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.end.Failed(); got != tc.failed {
+			if got := tc.end.HasFailed(); got != tc.failed {
 				t.Errorf("the run has failed: %v", got)
 			}
 		})
@@ -100,16 +100,16 @@ func TestEvidenceIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		rank int
-		end  run.Ending
+		end  run.Outcome
 		kept bool
 	}{
 		{"of the node that it is about", 1, blamed, true},
 		{"of another", 2, blamed, false},
 		{"of the head", 0, blamed, true},
-		{"of an orderly end", 0, run.Ending{Orderly: true}, false},
+		{"of an orderly end", 0, run.Outcome{Orderly: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.Job{})
+			dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,10 +118,10 @@ func TestEvidenceIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := bare(t, config.Config{Identity: testIdentity(tc.rank, 3)}, dir)
-			n.children.Open(dir, tc.rank, 3, "")
-			n.children.Evident(&framework.Service{Name: "worker", Evidence: framework.Evidence{Dir: from}})
-			n.keepEvidence(&tc.end)
-			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker-*.d", "raylet.out"))
+			n.children.OpenLogs(dir, tc.rank, 3, "")
+			n.children.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: framework.ServiceLogs{Dir: from}})
+			n.copyServiceLogs(&tc.end)
+			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.LogsDir, "worker-*.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {
 				t.Errorf("there is %v", kept)
 			}

@@ -25,9 +25,9 @@ import (
 )
 
 // outside opens the job's run directory as somebody does who is none of it.
-func (j *job) outside() (*signal.Dir, signal.Job) {
+func (j *job) outside() (*signal.Dir, signal.JobRecord) {
 	j.t.Helper()
-	j.untilNamed(signal.Control, signal.NameGo)
+	j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 	dir, about, err := j.through(signal.Access{}).OpenExisting(context.Background(), j.run(), "outside")
 	if err != nil {
 		j.t.Fatal(err)
@@ -37,7 +37,7 @@ func (j *job) outside() (*signal.Dir, signal.Job) {
 
 // answer is what a request has come to.
 type answer struct {
-	nodes     []request.Answer
+	nodes     []request.ExecResult
 	err       error
 	out, errs string
 }
@@ -54,10 +54,10 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	j.t.Helper()
 	dir, about := j.outside()
 	var out, errs bytes.Buffer
-	order := request.Order{Argv: service.Shell(line), Nodes: strings.Split(nodes, ",")}
+	order := request.ExecRequest{Argv: service.ShellCommand(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
-	answers, err := request.New(dir, about, order, j.net.Host("outside"), request.UsualTimes, &out, &errs).Do(ctx, nil)
+	answers, err := request.New(dir, about, order, j.net.Host("outside"), request.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
 	return answer{answers, err, out.String(), errs.String()}
 }
 
@@ -73,9 +73,10 @@ func (j *job) dismiss() {
 func TestExec(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
-		for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
+		for _, mode := range []config.LinkMode{config.LinkAuto, config.LinkOff} {
 			j := newJob(t, size, "").all(func(c *config.Config) { c.Lifeline = mode }).start()
-			j.untilNamed(signal.Control, signal.NameGo) // before it nobody knows the hosts of the team
+			// before it nobody knows the hosts of the team
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 			for _, tc := range []struct {
 				name, nodes, line string
 				codes             []int
@@ -102,7 +103,7 @@ func TestExec(t *testing.T) {
 				}
 			}
 			j.until("an empty exec and no orders", func() bool {
-				return len(j.names(signal.Exec)) == 0 && !slices.ContainsFunc(j.names(signal.Control), func(name string) bool {
+				return len(j.names(signal.ExecDir)) == 0 && !slices.ContainsFunc(j.names(signal.ControlDir), func(name string) bool {
 					return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
 				})
 			})
@@ -119,7 +120,7 @@ func TestExecMany(t *testing.T) {
 		const size, callers = 2, 40
 		j := newJob(t, size, "").start()
 		answers := make([]answer, callers)
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		var all sync.WaitGroup
 		for i := range answers {
 			all.Go(func() { answers[i] = j.exec(context.Background(), "all", fmt.Sprintf("echo %d; exit %d", i, i)) })
@@ -162,9 +163,9 @@ func TestExecStream(t *testing.T) {
 		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		mark := filepath.Join(t.TempDir(), "seen")
-		order := request.Order{Argv: service.Shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
+		order := request.ExecRequest{Argv: service.ShellCommand("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
 		out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
-		answers, err := request.New(dir, about, order, j.net.Host("outside"), request.UsualTimes, out, out).Do(context.Background(), nil)
+		answers, err := request.New(dir, about, order, j.net.Host("outside"), request.DefaultTimeouts, out, out).Execute(context.Background(), nil)
 		if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
 			t.Errorf("%v, %+v, out %q", err, answers, out.String())
 		}
@@ -193,15 +194,15 @@ func (w *waker) Write(data []byte) (int, error) {
 func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string) {
 	t.Helper()
 	id = fmt.Sprintf("%016x", rand.Uint64())
-	if err := dir.Make(context.Background(), signal.Exec); err != nil {
+	if err := dir.EnsureSubdir(context.Background(), signal.ExecDir); err != nil {
 		t.Fatal(err)
 	}
 	order := &struct {
 		signal.Header
 		Argv  []string `json:"argv"`
 		Nodes []string `json:"nodes"`
-	}{Argv: service.Shell(line), Nodes: nodes}
-	if err := dir.Publish(context.Background(), signal.Exec, id+".request", order, false); err != nil {
+	}{Argv: service.ShellCommand(line), Nodes: nodes}
+	if err := dir.PublishRecord(context.Background(), signal.ExecDir, id+".request", order, false); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -209,7 +210,7 @@ func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string
 
 func call(t *testing.T, dir *signal.Dir, id string) {
 	t.Helper()
-	if err := dir.Mark(context.Background(), signal.Control, "call."+id); err != nil {
+	if err := dir.WriteMark(context.Background(), signal.ControlDir, "call."+id); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -231,10 +232,10 @@ func TestExecForeign(t *testing.T) {
 		}
 		for name, spoil := range rows {
 			id := ask(t, dir, "touch "+ran, "all")
-			j.share.Change(filepath.Join(j.run(), signal.Exec, id+".request"), spoil)
+			j.share.Change(filepath.Join(j.run(), signal.ExecDir, id+".request"), spoil)
 			call(t, dir, id)
-			j.untilNamed(signal.Exec, id+".taken")
-			taken, err := j.read(filepath.Join(j.run(), signal.Exec, id+".taken"))
+			j.untilNamed(signal.ExecDir, id+".taken")
+			taken, err := j.read(filepath.Join(j.run(), signal.ExecDir, id+".taken"))
 			if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
 				t.Errorf("%s: it was taken: %s, %v", name, taken, err)
 			}
@@ -256,11 +257,11 @@ func TestExecUnsafeDirectory(t *testing.T) {
 		j := newJob(t, 1, "").start()
 		dir, _ := j.outside()
 		id := ask(t, dir, "true", "all")
-		j.share.Change(filepath.Join(j.run(), signal.Exec), func(f *memory.File) { f.Kind |= 0o722 })
+		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind |= 0o722 })
 		call(t, dir, id)
 		j.until("a word of it", func() bool { return strings.Contains(j.said(), "others could plant files there") })
-		j.share.Change(filepath.Join(j.run(), signal.Exec), func(f *memory.File) { f.Kind &^= fs.ModePerm })
-		j.untilNamed(signal.Exec, id+".0000.end")
+		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind &^= fs.ModePerm })
+		j.untilNamed(signal.ExecDir, id+".0000.end")
 		j.dismiss()
 		j.expect(0)
 	})
@@ -294,16 +295,16 @@ func TestExecCallerGone(t *testing.T) {
 		// One that beats by files, if at all.
 		id := ask(t, dir, line("files"), "all")
 		call(t, dir, id)
-		untilBoth("files.began", func() { _ = dir.BeatAs(context.Background(), signal.Exec, id+".beat") })
+		untilBoth("files.began", func() { _ = dir.WriteNamedHeartbeat(context.Background(), signal.ExecDir, id+".beat") })
 		untilBoth("files.ended", silent)
 		// One that has held a connection, and is seen to go by its end.
 		id = ask(t, dir, line("guest"), "all")
-		var raw lifeline.GuestID
+		var raw lifeline.ClientID
 		_, _ = hex.Decode(raw[:], []byte(id))
-		guest := lifeline.Visit(context.Background(), dir.Secret(lifeline.SecretName), raw, j.net.Host("outside"), about.Lifeline)
-		guest.Nudge()
-		untilBoth("guest.began", func() { guest.Beat() })
-		guest.Leave()
+		guest := lifeline.ConnectClient(context.Background(), dir.DeriveSecret(lifeline.SecretName), raw, j.net.Host("outside"), about.LinkAddresses)
+		guest.RequestPoll()
+		untilBoth("guest.began", func() { guest.SendHeartbeat() })
+		guest.Disconnect()
 		untilBoth("guest.ended", silent)
 		j.dismiss()
 		j.expect(0, 0)
@@ -325,7 +326,7 @@ func TestExecIsForgotten(t *testing.T) {
 			}
 		}
 		until("end of the command", func() bool {
-			names, err := h.Dir.Names(t.Context(), signal.Exec)
+			names, err := h.Dir.ListNames(t.Context(), signal.ExecDir)
 			return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 		})
 		until("head without children", func() bool { return h.children.Count() == 0 })
@@ -396,12 +397,12 @@ func TestExecNoAnswer(t *testing.T) {
 		dir, about := j.outside()
 		j.dismiss()
 		j.expect(0, 0)
-		times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
-		caller := request.New(dir, about, request.Order{Argv: service.Shell("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
-		if answers, err := caller.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
+		times := request.Timeouts{Accept: 300 * time.Millisecond, AfterRun: 30 * time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+		caller := request.New(dir, about, request.ExecRequest{Argv: service.ShellCommand("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
+		if answers, err := caller.Execute(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
 			t.Errorf("%v, %+v", err, answers)
 		}
-		if left := j.names(signal.Exec); len(left) > 0 {
+		if left := j.names(signal.ExecDir); len(left) > 0 {
 			t.Errorf("this is left: %v", left)
 		}
 	})
@@ -413,18 +414,18 @@ func TestExecHangs(t *testing.T) {
 		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		began := filepath.Join(t.TempDir(), "began")
-		times := request.UsualTimes
-		times.Stop = 200 * time.Millisecond
+		times := request.DefaultTimeouts
+		times.AfterCancel = 200 * time.Millisecond
 		// The command heeds no TERM: who waits for it is sent away, and the node's
 		// grace for it ends it.
-		order := request.Order{Argv: service.Shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
+		order := request.ExecRequest{Argv: service.ShellCommand("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		go func() {
 			j.untilFile(began)
-			cancel(request.ErrLate)
+			cancel(request.ErrCancelTimeout)
 		}()
-		answers, err := request.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Do(ctx, nil)
-		if !errors.Is(err, request.ErrLate) || len(answers) != 2 {
+		answers, err := request.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Execute(ctx, nil)
+		if !errors.Is(err, request.ErrCancelTimeout) || len(answers) != 2 {
 			t.Errorf("%v, %+v", err, answers)
 		}
 		j.until("the end of the command", func() bool {

@@ -12,22 +12,22 @@ import (
 // listing is what a look at Nodes shows where these names are there.
 func listing(t *testing.T, names ...string) signal.Listing {
 	t.Helper()
-	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{Deaf: true}}, signal.Job{})
+	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{NoHints: true}}, signal.JobRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if err := dir.Publish(bounded(t), signal.Nodes, name, &signal.State{}, false); err != nil {
+		if err := dir.PublishRecord(bounded(t), signal.NodesDir, name, &signal.StateRecord{}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	watch := dir.Watch(signal.Nodes, signal.HeadPace)
+	watch := dir.NewWatch(signal.NodesDir, signal.HeadPace)
 	n := bare(t, config.Config{}, nil)
 	n.Background(watch.Run)
 	defer func() {
 		n.Close()
 	}()
-	seen, err := watch.Wait(bounded(t), func(signal.Listing) bool { return true })
+	seen, err := watch.WaitListing(bounded(t), func(signal.Listing) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,10 +32,10 @@ type neverReady struct {
 	framework.None
 }
 
-func (f neverReady) Worker(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
-	service, err := f.None.Worker(self, head)
-	if service != nil && self.LaunchRank == f.Rank {
-		service.Ready = func(context.Context) error { return errors.New("it is not there") }
+func (f neverReady) WorkerService(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
+	service, err := f.None.WorkerService(self, head)
+	if service != nil && self.LaunchIndex == f.Rank {
+		service.CheckReady = func(context.Context) error { return errors.New("it is not there") }
 	}
 	return service, err
 }
@@ -54,19 +54,19 @@ func TestFirstCause(t *testing.T) {
 		opened bool   // the gate was
 	}{
 		{
-			name: "the setup of a worker", rank: 1, kind: health.Setup, code: 77, phase: "check", line: "no disk",
+			name: "the setup of a worker", rank: 1, kind: health.SetupFailed, code: 77, phase: "check", line: "no disk",
 			change: func(_ *testing.T, c *config.Config) {
 				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 1 ] || { echo no disk; exit 3; }`
 			},
 		},
 		{
-			name: "the setup of the head", rank: 0, kind: health.Setup, code: 77, phase: "check", line: "no disk",
+			name: "the setup of the head", rank: 0, kind: health.SetupFailed, code: 77, phase: "check", line: "no disk",
 			change: func(_ *testing.T, c *config.Config) {
 				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 0 ] || { echo no disk; exit 3; }`
 			},
 		},
 		{
-			name: "a setup that takes too long", rank: 2, kind: health.Setup, code: 77, phase: "check", line: "begun",
+			name: "a setup that takes too long", rank: 2, kind: health.SetupFailed, code: 77, phase: "check", line: "begun",
 			change: func(_ *testing.T, c *config.Config) {
 				c.Setup, c.Times.Setup = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
 			},
@@ -120,24 +120,24 @@ func TestFirstCause(t *testing.T) {
 				if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
 					t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
 				}
-				own := record[signal.FailedRecord](j, signal.Nodes, signal.NodeName(tc.rank, size, signal.Failed))
-				if own.What != cause.What || own.Rank != tc.rank {
-					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.What, own.Rank, cause.What)
+				own := record[signal.FailureRecord](j, signal.NodesDir, signal.NodeName(tc.rank, size, signal.StateFailed))
+				if own.Message != cause.Message || own.Rank != tc.rank {
+					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.Message, own.Rank, cause.Message)
 				}
-				if own.Age < 0 || own.Age != cause.Age || own.Age > time.Minute {
-					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.Age, cause.Age)
+				if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
+					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
 				}
-				if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != tc.code {
+				if abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
 					t.Errorf("the abort says %d", abort.Code)
 				}
-				if got := j.has(signal.Control, signal.NameGo); got != tc.opened {
+				if got := j.has(signal.ControlDir, signal.NameGateOpen); got != tc.opened {
 					t.Errorf("the gate was opened: %v", got)
 				}
-				if j.has(signal.Control, signal.NameDrain) {
+				if j.has(signal.ControlDir, signal.NameOrderlyEnd) {
 					t.Error("an abort is no drain")
 				}
 				for rank := range size {
-					if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+					if !j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateDone)) {
 						t.Errorf("rank %d has not said that it is done", rank)
 					}
 				}
@@ -154,8 +154,8 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
 		})
 		j.start()
-		j.untilNamed(signal.Nodes, signal.NodeName(2, size, signal.Joined))
-		j.untilNamed(signal.Nodes, signal.NodeName(3, size, signal.Joined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, size, signal.StateJoined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(3, size, signal.StateJoined))
 		j.signals[2] <- os.Interrupt
 		j.signals[3] <- os.Interrupt
 		codes := j.wait()
@@ -163,8 +163,8 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 		if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
 			t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
 		}
-		if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.What != result.Cause.What {
-			t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.What, result.Code, result.Cause.What)
+		if abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.Message != result.Cause.Message {
+			t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.Message, result.Code, result.Cause.Message)
 		}
 	})
 }
@@ -193,8 +193,8 @@ func TestPartsFailTogether(t *testing.T) {
 				j.signals[tc.rank] <- os.Interrupt
 				j.expect(130, 130)
 				j.blames(tc.rank, string(health.Interrupted), 130)
-				for _, name := range j.names(signal.Nodes) {
-					if strings.HasSuffix(name, signal.SandboxFailed) {
+				for _, name := range j.names(signal.NodesDir) {
+					if strings.HasSuffix(name, signal.StateSandboxFailed) {
 						t.Errorf("no sandbox has failed, yet there is %s", name)
 					}
 				}
@@ -215,7 +215,7 @@ func TestPartsDoNotWaitForGraces(t *testing.T) {
 		}).start()
 		j.untilFile(filepath.Join(marks, "sandbox.1"))
 		began := time.Now()
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateFailed))
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %s to tell of the failure", took)
 		}
@@ -232,7 +232,7 @@ func TestUnlikeConfigurations(t *testing.T) {
 		kind   health.Kind
 		code   int
 	}{
-		{"another driver", func(c *config.Config) { c.Driver = service.Shell("exit 9") }, health.Usage, 64},
+		{"another driver", func(c *config.Config) { c.Driver = service.ShellCommand("exit 9") }, health.Usage, 64},
 		{"another number of nodes", func(c *config.Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestUnlikeConfigurations(t *testing.T) {
 				}
 				// It stays for the end, as everybody does: a task that leaves with
 				// a code has the rest of the step killed.
-				if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Done)) {
+				if !j.has(signal.NodesDir, signal.NodeName(1, 3, signal.StateDone)) {
 					t.Error("the one that is unlike has not waited for the end")
 				}
 			})
@@ -293,7 +293,7 @@ func TestSecondRunOfOneName(t *testing.T) {
 		j.start().expect(0)
 		before := j.result()
 		j.start().expect(66)
-		if after := j.result(); after.At != before.At {
+		if after := j.result(); after.WrittenAt != before.WrittenAt {
 			t.Error("the first run's result was written over")
 		}
 	})
@@ -303,19 +303,19 @@ func TestSecondRunOfOneName(t *testing.T) {
 // the job goes on.
 func TestSecondOfARank(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []config.LifelineMode{config.LifelineOff, config.LifelineAuto} {
+	for _, mode := range []config.LinkMode{config.LinkOff, config.LinkAuto} {
 		t.Run(string(mode), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				const second = 2
 				mark := t.TempDir() + "/over"
 				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
-				j.add(1, roles.Worker, "")
+				j.add(1, roles.RoleWorker, "")
 				j.configs[second] = j.configs[1]
 				j.configs[second].Signals = j.signals[second]
 				j.all(func(c *config.Config) { c.Lifeline = mode })
 				j.start(second)
-				j.untilNamed(signal.Control, signal.NameGo)
-				joined := filepath.Join(j.run(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+				joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
 				var before, after *memory.File
 				j.share.Change(joined, func(f *memory.File) { before = f })
 				j.start(0, 1)

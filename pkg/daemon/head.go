@@ -22,48 +22,48 @@ import (
 // head is node 0, which also leads the other nodes.
 type head struct {
 	*node
-	nodes    *signal.Watch   // watches Nodes
-	lines    *lifeline.Lines // nil if there are no peer links
-	roster   *team.Roster
-	deaths   *deaths
-	assembly *assembly
+	nodeWatch  *signal.Watch   // watches Nodes
+	peerLinks  *lifeline.Links // nil if there are no peer links
+	membership *team.Membership
+	tracker    *failureTracker
+	members    *membershipManager
 
 	requests  *request.Head
-	chronicle *cards.Chronicle
-	canary    *run.Canary
-	stage     stage
+	gpuEvents *cards.GPUEventLog
+	roundTrip *run.RoundTripProbe
+	progress  bringUpProgress
 
-	gate        time.Duration // time from the start of the head to the open gate; 0 before
-	endpoint    framework.Endpoint
-	driver      process.Handle // nil before it runs
-	world       *world.Head    // nil if there are no ranks
-	slowSandbox sync.WaitGroup // the head's own sandbox while it starts
+	timeToGate   time.Duration // time from the start of the head to the open gate; 0 before
+	endpoint     framework.Endpoint
+	driver       process.Handle // nil before it runs
+	world        *world.Head    // nil if there are no ranks
+	sandboxStart sync.WaitGroup // the head's own sandbox while it starts
 }
 
-// stage is the progress of the head's own part of the bring-up.
-type stage struct {
-	serving  atomic.Bool // the head's service is up
-	counting atomic.Bool // the framework's list of members is polled
-	gpus     atomic.Bool // some node has GPUs
+// bringUpProgress is the progress of the head's own part of the bring-up.
+type bringUpProgress struct {
+	serviceUp      atomic.Bool // the head's service is up
+	pollingMembers atomic.Bool // the framework's list of members is polled
+	hasGPUs        atomic.Bool // some node has GPUs
 }
 
 // newHead returns the head on node n. Nothing runs yet.
 func newHead(n *node) *head {
-	canary := &run.Canary{Records: n.Records, Within: n.tempo.Look}
-	h := &head{node: n, canary: canary, roster: team.NewRoster(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).Unranked)}
-	h.roster.Exclude(n.cfg.Earlier.Unfit)
-	h.deaths = &deaths{node: n, roster: h.roster}
-	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, canary: canary, began: time.Now()}
-	h.deaths.muster = h.assembly.muster
-	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.Trail, Log: n.Log}
-	h.cards.Witness = h.chronicle.Keep
+	canary := &run.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
+	h := &head{node: n, roundTrip: canary, membership: team.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
+	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
+	h.tracker = &failureTracker{node: n, membership: h.membership}
+	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}
+	h.tracker.updateTeam = h.members.updateTeam
+	h.gpuEvents = &cards.GPUEventLog{Size: n.id.Size, ReadTimeout: n.timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
+	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
 }
 
-// lagging returns a context for starting a process, which ends startLag later than ctx, and a
-// function that the caller must call when the start is over. If ctx has already ended, it returns
-// ctx itself.
-func (n *node) lagging(ctx context.Context) (context.Context, func()) {
+// extendForStart returns a context for starting a process, which ends startExtension later than
+// ctx, and a function that the caller must call when the start is over. If ctx has already ended,
+// it returns ctx itself.
+func (n *node) extendForStart(ctx context.Context) (context.Context, func()) {
 	select {
 	case <-ctx.Done():
 		return ctx, func() {}
@@ -73,7 +73,7 @@ func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	n.Background(func(context.Context) {
 		select {
 		case <-ctx.Done():
-			pause.For(late, startLag)
+			pause.SleepContext(late, startExtension)
 			end(context.Cause(ctx))
 		case <-late.Done():
 		}
@@ -81,22 +81,22 @@ func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	return late, func() { end(nil) }
 }
 
-// startLag is how long the start of a driver, or of a command, may continue after the run's context
-// has ended. Abandoning a start kills the process at once, although it may already run and must
-// have its grace period.
-const startLag = time.Second
+// startExtension is how long the start of a driver, or of a command, may continue after the run's
+// context has ended. Abandoning a start kills the process at once, although it may already run and
+// must have its grace period.
+const startExtension = time.Second
 
-// opened returns how long the gate has been open, or 0 before.
-func (h *head) opened() time.Duration {
-	if h.gate == 0 {
+// gateOpenTime returns how long the gate has been open, or 0 before.
+func (h *head) gateOpenTime() time.Duration {
+	if h.timeToGate == 0 {
 		return 0
 	}
-	return time.Since(h.assembly.began) - h.gate
+	return time.Since(h.members.started) - h.timeToGate
 }
 
-// lookPause is the interval between two checks of the known states of the peers. It does not
-// involve the file system.
-const lookPause = 5 * time.Millisecond
+// statePollInterval is the interval between two checks of the known states of the peers. It does
+// not involve the file system.
+const statePollInterval = 5 * time.Millisecond
 
 // errDeadline is the cause of a context whose timeout has expired.
 var errDeadline = health.ErrDeadline

@@ -18,21 +18,21 @@ import (
 // devicesOf are a node's two GPUs, of which the second was throttled for so many of 100 looks.
 func devicesOf(host string, slowed int) []history.Device {
 	return []history.Device{
-		{ID: "GPU-" + host + "-0", Index: 0, Bus: "0000:1b:00.0", Course: &history.Course{Looks: 100}},
-		{ID: "GPU-" + host + "-1", Index: 1, Bus: "0000:9b:00.0", Course: &history.Course{Looks: 100, Slowed: slowed}},
+		{ID: "GPU-" + host + "-0", Index: 0, Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 100}},
+		{ID: "GPU-" + host + "-1", Index: 1, Bus: "0000:9b:00.0", Counters: &history.Counters{Polls: 100, SlowedPolls: slowed}},
 	}
 }
 
 // events are what the result tells of, a line each.
 func (j *job) events() (told string) {
 	for _, e := range j.result().Events {
-		told += e.What + "\n"
+		told += e.Message + "\n"
 	}
 	return told
 }
 
-// TestHistory goes through three jobs on the same two nodes: a GPU of n0 is throttled in two of them, and one of n1 has
-// errors of its memory in the first and the last.
+// TestHistory goes through three jobs on the same two nodes: a GPU of n0 is throttled in two of
+// them, and one of n1 has errors of its memory in the first and the last.
 func TestHistory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		share := memory.NewShare(mountPoint)
@@ -42,10 +42,10 @@ func TestHistory(t *testing.T) {
 			cards := j.carded()
 			j.share = share
 			j.all(func(c *config.Config) {
-				c.Identity.Launcher, c.Identity.Job = roles.Slurm, run
+				c.Identity.Launcher, c.Identity.Job = roles.LauncherSlurm, run
 				if looks := c.Checks.(*looks); c.Identity.Rank == 1 && errors != "" {
 					looks.found = append(looks.found, check.Finding{
-						ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.Node, Observed: errors,
+						ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.ClassNode, Observed: errors,
 					})
 				}
 			})
@@ -69,7 +69,7 @@ func TestHistory(t *testing.T) {
 		enough := filepath.Join(t.TempDir(), "enough")
 		third, cards := job("3", "until test -e "+enough+"; do sleep 0.05; done", "5 errors", 0)
 		cards[0].devices[0].ID = "GPU-another"
-		third.start().untilNamed(signal.Nodes, signal.EventName(1, 2, signal.UnfitEvent))
+		third.start().untilNamed(signal.NodesDir, signal.EventName(1, 2, signal.UnfitEventNumber))
 		if err := os.WriteFile(enough, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,8 @@ func TestHistory(t *testing.T) {
 		for _, want := range []string{
 			"(n0): GPU 0 (0000:1b:00.0): it is another one than in run 2.0: GPU-another, which was GPU-n0-0",
 			"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors, and in run 1.0 of ",
-			evidence, // once more, for the end of the second job may have been too late for its own bad nodes
+			// once more, for the end of the second job may have been too late for its own bad nodes
+			evidence,
 		} {
 			if !strings.Contains(told, want) {
 				t.Errorf("the third job does not tell %q: %s", want, told)
@@ -88,7 +89,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("the third job's bad nodes are %q", bad)
 		}
 		for _, host := range []string{"n0", "n1"} {
-			if entries := third.share.ReadDir(filepath.Join(third.logDir, signal.History, host)); len(entries) != 3 {
+			if entries := third.share.ReadDir(filepath.Join(third.logDir, signal.HistoryDir, host)); len(entries) != 3 {
 				t.Errorf("of %s there is %v", host, entries)
 			}
 		}
@@ -101,7 +102,7 @@ func TestHistoryThatCannotBeKept(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
 		cards := j.carded()
 		cards[0].devices, cards[1].devices = devicesOf("n0", 70), devicesOf("n1", 0)
-		j.share.WriteFile(filepath.Join(j.logDir, signal.History), nil)
+		j.share.WriteFile(filepath.Join(j.logDir, signal.HistoryDir), nil)
 		j.start().expect(0, 0)
 		if told := j.events(); !strings.Contains(told, "throttled 70 %") {
 			t.Errorf("it is told: %s", told)
@@ -115,7 +116,7 @@ func TestNoHistoryOfNoGPUs(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
 		j.carded()
 		j.start().expect(0, 0)
-		if j.share.Has(filepath.Join(j.logDir, signal.History)) {
+		if j.share.Has(filepath.Join(j.logDir, signal.HistoryDir)) {
 			t.Error("there is a history")
 		}
 	})

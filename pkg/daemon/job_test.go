@@ -30,25 +30,25 @@ func TestJobOfManySizes(t *testing.T) {
 				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
 					t.Errorf("standard output is %q, not %q", got, want)
 				}
-				if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil || result.Size != size || result.ToGate <= 0 {
+				if result := j.result(); result.Code != 0 || result.Outcome != health.DriverOutcomeName || result.Cause != nil || result.Size != size || result.TimeToGate <= 0 {
 					t.Errorf("the result is %+v", result)
 				}
 				for rank := range size {
-					for _, state := range []string{signal.Joined, signal.Done} {
-						if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+					for _, state := range []string{signal.StateJoined, signal.StateDone} {
+						if !j.has(signal.NodesDir, signal.NodeName(rank, size, state)) {
 							t.Errorf("rank %d is not %s", rank, state)
 						}
 					}
-					if j.has(signal.Nodes, signal.NodeName(rank, size, signal.Failed)) {
+					if j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateFailed)) {
 						t.Errorf("rank %d has failed", rank)
 					}
 				}
-				for _, name := range []string{signal.NameJob, signal.NameGo, signal.NameDrain} {
-					if !j.has(signal.Control, name) {
+				for _, name := range []string{signal.NameJob, signal.NameGateOpen, signal.NameOrderlyEnd} {
+					if !j.has(signal.ControlDir, name) {
 						t.Errorf("control has no %s", name)
 					}
 				}
-				if j.has(signal.Control, signal.AbortName(0, size)) {
+				if j.has(signal.ControlDir, signal.AbortName(0, size)) {
 					t.Error("the run was aborted")
 				}
 				var link string
@@ -79,10 +79,10 @@ func TestDriverCodes(t *testing.T) {
 				j := newJob(t, 2, tc.line).start()
 				// The workers' end is orderly: the head is the one that tells.
 				j.expect(tc.code, 0)
-				if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 					t.Errorf("the result is %+v", result)
 				}
-				if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != tc.code {
+				if drain := record[signal.OrderlyEndRecord](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != tc.code {
 					t.Errorf("drain says %d", drain.Code)
 				}
 			})
@@ -124,11 +124,11 @@ func TestDriverLeavesSomebody(t *testing.T) {
 					j.untilGone(pid)
 					p.silence()
 					line.close()
-					j.untilNamed(signal.Control, signal.NameDrain)
-					p.publish(signal.NodeName(1, 2, signal.Done), &signal.DoneRecord{})
+					j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
+					p.publish(signal.NodeName(1, 2, signal.StateDone), &signal.DoneRecord{})
 					j.expect(0, -1)
 				}
-				if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 					t.Errorf("the result is %+v", result)
 				}
 				if got := j.contents(j.out); got != tc.out {
@@ -160,7 +160,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 				j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = []string{tc.driver} })
 				j.start().expect(everyone(tc.code, 2)...)
 				j.blames(0, string(tc.kind), tc.code)
-				if j.has(signal.Control, signal.NameGo) {
+				if j.has(signal.ControlDir, signal.NameGateOpen) {
 					t.Error("the gate was opened")
 				}
 			})
@@ -194,8 +194,8 @@ func TestEverything(t *testing.T) {
 			t.Errorf("the driver saw %q, not %q", got, want)
 		}
 		for rank := range size {
-			for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Done} {
-				if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+			for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
+				if !j.has(signal.NodesDir, signal.NodeName(rank, size, state)) {
 					t.Errorf("rank %d is not %s", rank, state)
 				}
 			}
@@ -222,7 +222,7 @@ func TestServiceTellsOthers(t *testing.T) {
 		for name, want := range map[string]string{
 			"head.log": "head\n", "worker-0000.log": "worker\n", "worker-0001.log": "worker\n", "driver.log": "driver\n",
 		} {
-			got, err := j.read(filepath.Join(j.run(), signal.Logs, name))
+			got, err := j.read(filepath.Join(j.run(), signal.LogsDir, name))
 			if err != nil || string(got) != want {
 				t.Errorf("%s has %q, not %q: %v", name, got, want, err)
 			}
@@ -244,7 +244,7 @@ func counts(t *testing.T, files int, pattern string) *health.Probe {
 	t.Helper()
 	enough := filepath.Dir(pattern) + "-enough-" + strings.Trim(filepath.Base(pattern), ".*")
 	go func() {
-		for pause.For(t.Context(), 5*time.Millisecond) {
+		for pause.SleepContext(t.Context(), 5*time.Millisecond) {
 			if made, _ := filepath.Glob(pattern); len(made) >= files {
 				_ = os.WriteFile(enough, nil, 0o600)
 				return
@@ -254,9 +254,9 @@ func counts(t *testing.T, files int, pattern string) *health.Probe {
 	return probe(t, "file:"+enough)
 }
 
-func require(t *testing.T, text string) gate.Require {
+func require(t *testing.T, text string) gate.SandboxQuorum {
 	t.Helper()
-	r, err := gate.ParseRequire(text)
+	r, err := gate.ParseSandboxQuorum(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestKilledDaemonLeavesNoDirectory(t *testing.T) {
 	j := newRealJob(t, 1, "touch "+marks+"/running; exec sleep 300").all(func(c *config.Config) {
 		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	})
-	j.roles[0] = roles.Head
+	j.roles[0] = roles.RoleHead
 	head := j.launch(0, j.errs)
 	j.untilFile(filepath.Join(marks, "running"))
 	made := func() []string {

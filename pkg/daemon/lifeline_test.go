@@ -76,12 +76,12 @@ func (n *network) cut() int {
 func TestNoLifelineCanBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		mode config.LifelineMode
+		mode config.LinkMode
 		code int
 		says string
 	}{
-		{config.LifelineAuto, 0, "beat files replace it"},
-		{config.LifelineOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
+		{config.LinkAuto, 0, "beat files replace it"},
+		{config.LinkOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
 	} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -105,12 +105,12 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimes()}, nil)}
-		w.Log, w.ties = zap.New(core), &ties{Signs: lifeline.NewSigns(time.Second)}
-		w.line = &line{Signs: w.ties.Signs}
+		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimeouts()}, nil)}
+		w.Log, w.linkState = zap.New(core), &linkState{Liveness: lifeline.NewLiveness(time.Second)}
+		w.link = &headLink{Liveness: w.linkState.Liveness}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
-		w.watchLine(ctx)
+		w.watchHeadLink(ctx)
 		if said.Len() != 1 {
 			t.Errorf("it is said %d times", said.Len())
 		}
@@ -122,27 +122,27 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1024
-		access := signal.Access{Deaf: true}
-		place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: size, Host: "n1", Access: access}
-		dir, err := signal.Create(t.Context(), place, signal.Job{})
+		access := signal.Access{NoHints: true}
+		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: size, Host: "n1", Access: access}
+		dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimes()}, dir)}
-		w.Control = dir.Watch(signal.Control, signal.WorkerPace(size))
-		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
-		w.line = &line{Signs: w.ties.Signs}
-		w.Background(w.Control.Run)
-		w.Background(w.watchLine)
-		w.relax()
-		w.Control.Quicken()
-		w.Control.Nudge()
-		pause.For(t.Context(), 2*time.Second)
-		if err := dir.Mark(t.Context(), signal.Control, signal.NameGo); err != nil {
+		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}, dir)}
+		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
+		w.linkState = &linkState{Liveness: lifeline.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
+		w.link = &headLink{Liveness: w.linkState.Liveness}
+		w.Background(w.ControlWatch.Run)
+		w.Background(w.watchHeadLink)
+		w.slowPolling()
+		w.ControlWatch.SpeedUp()
+		w.ControlWatch.NotifyChange()
+		pause.SleepContext(t.Context(), 2*time.Second)
+		if err := dir.WriteMark(t.Context(), signal.ControlDir, signal.NameGateOpen); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = w.Control.Follow(bounded(t), func(l signal.Listing) bool { return l.Has(signal.NameGo) })
+		_, err = w.ControlWatch.FollowListings(bounded(t), func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
 		if took := time.Since(began); err != nil || took > 2*time.Second {
 			t.Errorf("it was seen after %s: %v", took, err)
 		}
@@ -158,7 +158,7 @@ func TestALifelineBreaks(t *testing.T) {
 		net := j.network()
 		j.all(func(c *config.Config) { c.Network = net })
 		j.start()
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		for broken := 0; broken < 6; {
 			j.until("connections", func() bool {
 				cut := net.cut()
@@ -183,12 +183,12 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 		})
 		j.start()
 		j.until("two connections", func() bool { return net.count() == 2 })
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		net.refuses.Store(true)
 		net.cut()
 		// A peer timeout is eight beats, and five that are missed are the end.
 		for _, beat := range []struct{ sub, name string }{
-			{signal.Control, "0000.beat.000010"}, {signal.Nodes, "0001.beat.000010"}, {signal.Nodes, "0002.beat.000010"},
+			{signal.ControlDir, "0000.beat.000010"}, {signal.NodesDir, "0001.beat.000010"}, {signal.NodesDir, "0002.beat.000010"},
 		} {
 			j.until(beat.name, func() bool {
 				return slices.ContainsFunc(j.names(beat.sub), func(name string) bool {
@@ -231,7 +231,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 				})
 				head := j.playHead("the head's port")
 				j.start(0)
-				j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+				j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
 				if !tc.lives {
 					head.silence()
 				}
@@ -240,17 +240,17 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 				}
 				if tc.lives {
 					net.await(t)
-					pause.For(bounded(t), j.configs[0].Times.Peer/2)
+					pause.SleepContext(bounded(t), j.configs[0].Times.Peer/2)
 				}
 				if !tc.dies {
-					head.publish(signal.NameDrain, &signal.DrainRecord{})
+					head.publish(signal.NameOrderlyEnd, &signal.OrderlyEndRecord{})
 					j.expect(-1, 0)
 					return
 				}
 				head.silence()
 				j.expect(-1, 76)
-				abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
-				if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.What, tc.says) || !slices.Equal(abort.Cause.Lost, []int{0}) {
+				abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(1, 2))
+				if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.Message, tc.says) || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
 					t.Errorf("it says %+v", abort)
 				}
 			})
@@ -267,7 +267,7 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		j.all(func(c *config.Config) { c.Network = net })
 		listener, port := j.listen()
 		head := j.playHead("127.0.0.1:" + port)
-		cfg := lifeline.Config{Key: head.dir.Secret(lifeline.SecretName), Size: 2, Beat: j.configs[0].Times.LineBeat()}
+		cfg := lifeline.Config{Key: head.dir.DeriveSecret(lifeline.SecretName), Nodes: 2, HeartbeatInterval: j.configs[0].Times.LinkHeartbeatInterval()}
 		peers := make(tiedPeers, 1)
 		ctx, cancel := context.WithCancel(bounded(t))
 		var serving sync.WaitGroup
@@ -284,8 +284,8 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		head.silence()
 		net.cut()
 		j.expect(-1, 76)
-		abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
-		if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.What, "has reset the lifeline") || !slices.Equal(abort.Cause.Lost, []int{0}) {
+		abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(1, 2))
+		if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.Message, "has reset the lifeline") || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
 			t.Errorf("it says %+v", abort)
 		}
 	})
@@ -294,10 +294,10 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 // tiedPeers is told of a worker that holds its lifeline: its first beat says so.
 type tiedPeers chan struct{}
 
-func (tiedPeers) Connected(int)              {}
-func (p tiedPeers) Heard(int, bool)          { pause.Ring(p) }
-func (tiedPeers) Nudged(int)                 {}
-func (tiedPeers) Gone(int, lifeline.Parting) {}
+func (tiedPeers) WorkerConnected(int)                  {}
+func (p tiedPeers) WorkerHeartbeat(int, bool)          { pause.NotifyChannel(p) }
+func (tiedPeers) WorkerNotified(int)                   {}
+func (tiedPeers) WorkerGone(int, lifeline.CloseReason) {}
 
 // early is a network on which a worker never gets a connection.
 type early struct {
@@ -359,7 +359,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
 		{"its daemon falls silent", func(p *playedLine) { p.freeze() }, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
-		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.HostHangs, "could not write so"},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() }, health.HostHangs, "could not write so"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -367,23 +367,23 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 				j.start(1)
 				p := j.playWorker(1)
 				line := j.playLine(p, 1)
-				j.untilNamed(signal.Control, signal.NameGo)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				p.silence()
 				tc.end(line)
 				j.expect(76, -1, 76)
 				cause := j.blames(0, string(tc.kind), 76)
-				if !strings.Contains(cause.What, tc.what) {
-					t.Errorf("the head says %q", cause.What)
+				if !strings.Contains(cause.Message, tc.what) {
+					t.Errorf("the head says %q", cause.Message)
 				}
 				// Or what has died of it before it was told of would seem to be the cause.
-				if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
-					t.Errorf("it is told to have happened %s before it was told of", cause.Age)
+				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < lifeline.ReconnectTimeout {
+					t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
 				}
-				if said := j.said(); strings.Contains(said, untold) {
+				if said := j.said(); strings.Contains(said, notAllDoneMsg) {
 					t.Errorf("the end has waited for who is lost:\n%s", said)
 				}
-				if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
-					t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
+				if !slices.Equal(cause.LostNodes, []int{1}) || !slices.Equal(j.result().BadNodes, []string{"n1"}) {
+					t.Errorf("the head takes %v for lost, and %v for bad", cause.LostNodes, j.result().BadNodes)
 				}
 			})
 		})
@@ -402,7 +402,7 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 		for _, rank := range dead {
 			lines = append(lines, j.playLine(j.playWorker(rank), rank))
 		}
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		var closing sync.WaitGroup
 		for _, line := range lines {
 			closing.Go(line.close)
@@ -410,16 +410,16 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 		closing.Wait()
 		j.expect(76, -1, -1, -1, 76)
 		result := j.result()
-		lost := slices.Clone(result.Cause.Lost)
+		lost := slices.Clone(result.Cause.LostNodes)
 		for _, failure := range result.Consequences {
-			lost = append(lost, failure.Lost...)
+			lost = append(lost, failure.LostNodes...)
 		}
 		slices.Sort(lost)
-		nodes := slices.Sorted(slices.Values(result.Nodes))
+		nodes := slices.Sorted(slices.Values(result.BadNodes))
 		if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
 			t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
 		}
-		if said := j.said(); strings.Contains(said, untold) {
+		if said := j.said(); strings.Contains(said, notAllDoneMsg) {
 			t.Errorf("the end has waited for the dead:\n%s", said)
 		}
 	})
@@ -432,16 +432,16 @@ func TestAWorkerDiesAfterAnother(t *testing.T) {
 		j := newJob(t, size, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done")
 		j.start(1, 2)
 		first, second := j.playLine(j.playWorker(1), 1), j.playLine(j.playWorker(2), 2)
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		first.close()
-		j.untilNamed(signal.Control, signal.AbortName(0, size))
+		j.untilNamed(signal.ControlDir, signal.AbortName(0, size))
 		second.close()
 		j.expect(76, -1, -1, 76)
 		result := j.result()
-		if !slices.Equal(result.Cause.Lost, []int{1}) || !slices.Equal(result.Nodes, []string{"n1", "n2"}) {
-			t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.Lost, result.Nodes)
+		if !slices.Equal(result.Cause.LostNodes, []int{1}) || !slices.Equal(result.BadNodes, []string{"n1", "n2"}) {
+			t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.LostNodes, result.BadNodes)
 		}
-		if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].Lost, []int{2}) {
+		if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].LostNodes, []int{2}) {
 			t.Errorf("the consequences are %+v", result.Consequences)
 		}
 	})
@@ -466,13 +466,13 @@ func TestDriverFailsOfALoss(t *testing.T) {
 				j.start(1)
 				p := j.playWorker(1)
 				line := j.playLine(p, 1)
-				j.untilNamed(signal.Control, signal.NameGo)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				p.silence()
 				tc.lose(line)
 				touch(t, mark)
 				j.expect(76, -1, 76)
 				j.blames(0, string(tc.kind), 76)
-				if nodes := j.result().Nodes; !slices.Equal(nodes, []string{"n1"}) {
+				if nodes := j.result().BadNodes; !slices.Equal(nodes, []string{"n1"}) {
 					t.Errorf("the nodes to stay away from are %v", nodes)
 				}
 			})
@@ -493,14 +493,14 @@ type playedLine struct {
 
 func (j *job) playLine(p *peer, rank int) *playedLine {
 	j.t.Helper()
-	job := record[signal.Job](j, signal.Control, signal.NameJob)
+	job := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob)
 	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
-	cfg := lifeline.Config{Key: p.dir.Secret(lifeline.SecretName), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
+	cfg := lifeline.Config{Key: p.dir.DeriveSecret(lifeline.SecretName), Nodes: j.size, HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
-	l.worker = lifeline.NewWorker(cfg, rank, l.net, job.Lifeline, heard, func() bool {
+	l.worker = lifeline.NewWorker(cfg, rank, l.net, job.LinkAddresses, heard, func() bool {
 		select {
 		case <-hang:
 			withhold()
@@ -517,12 +517,12 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	l.close = func() { cancel(); <-ended }
 	l.freeze = func() {
 		close(hang)
-		if !pause.Until(withheld, ceiling) {
+		if !pause.AwaitDoneFor(withheld, ceiling) {
 			j.t.Error("the worker that is to hang gives beats")
 		}
 	}
 	j.t.Cleanup(l.close)
-	p.publish(signal.NodeName(rank, j.size, signal.Up), &signal.State{})
+	p.publish(signal.NodeName(rank, j.size, signal.StateServiceUp), &signal.StateRecord{})
 	select {
 	case <-heard.up:
 	case <-bounded(j.t).Done():
@@ -537,11 +537,11 @@ type connected struct {
 	up   chan struct{}
 }
 
-func (c *connected) Connected()            { c.once.Do(func() { close(c.up) }) }
-func (c *connected) Heard(bool)            {}
-func (c *connected) Over(int)              {}
-func (c *connected) Gone(lifeline.Parting) {}
-func (c *connected) Rejected(string)       {}
+func (c *connected) HeadConnected()                { c.once.Do(func() { close(c.up) }) }
+func (c *connected) HeadHeartbeat(bool)            {}
+func (c *connected) RunEnded(int)                  {}
+func (c *connected) HeadGone(lifeline.CloseReason) {}
+func (c *connected) DuplicateDaemon(string)        {}
 
 // A second daemon of a rank is sent away, and the job does not hear of it.
 func TestASecondDaemonOfARank(t *testing.T) {
@@ -555,7 +555,7 @@ func TestASecondDaemonOfARank(t *testing.T) {
 		})
 		second := newJob(t, 2, "")
 		second.share, second.logDir = j.share, j.logDir
-		first.Signals, first.TempDir, first.Files = second.signals[1], second.tempDir, second.configs[1].Files
+		first.Signals, first.TempDir, first.Streams = second.signals[1], second.tempDir, second.configs[1].Streams
 		second.configs[1] = first
 		second.start(0)
 		second.expect(-1, 65)
@@ -579,8 +579,8 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 		mark := t.TempDir() + "/over"
 		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
 		j.start()
-		j.untilNamed(signal.Control, signal.NameGo)
-		port := record[signal.Job](j, signal.Control, signal.NameJob).Lifeline[0]
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		port := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob).LinkAddresses[0]
 		const each = 20
 		stranger := j.net.Host("stranger")
 		answers := make([]byte, 64)
@@ -614,8 +614,8 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 		})
 		touch(t, mark)
 		j.expect(0, 0, 0)
-		report := j.result().Lifelines
-		if report == nil || report.Strangers["garbage"]+report.Strangers["late"]+report.Strangers["wrong_key"] < 2*each {
+		report := j.result().Links
+		if report == nil || report.Rejected["garbage"]+report.Rejected["late"]+report.Rejected["wrong_key"] < 2*each {
 			t.Errorf("of %d strangers, the result tells %+v", 3*each, report)
 		}
 	})
@@ -652,11 +652,12 @@ func TestDeathsOfALoss(t *testing.T) {
 				j.start(1)
 				p := j.playWorker(1)
 				line := j.playLine(p, 1)
-				j.untilNamed(signal.Control, signal.NameGo)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				p.silence()
 				line.sick.Store(true) // it speaks, and its sign is none
-				beats := health.HeadTempo(6*time.Second, 1)
-				pause.For(bounded(t), beats.Beat*(lifeline.Overdue+1)) // until it is missed, and not yet lost
+				beats := health.HeadHeartbeatTiming(6*time.Second, 1)
+				// until it is missed, and not yet lost
+				pause.SleepContext(bounded(t), beats.HeartbeatInterval*(lifeline.MaxLateHeartbeats+1))
 				touch(t, mark+".2")
 				if !tc.kills {
 					line.sick.Store(false)
@@ -677,15 +678,16 @@ func TestDeathsOfALoss(t *testing.T) {
 // one has ended, which is told of later: until then a verdict waits.
 func TestCalm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		cfg := lifeline.Config{Key: make([]byte, lifeline.KeySize), Size: 2, Beat: ceiling} // nobody is told of an end before that
+		// nobody is told of an end before that
+		cfg := lifeline.Config{Key: make([]byte, lifeline.KeySize), Nodes: 2, HeartbeatInterval: ceiling}
 		net := new(memory.Net)
 		listener, err := net.Host("n0").Listen()
 		if err != nil {
 			t.Fatal(err)
 		}
 		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
-		ends := &lifeline.Lines{Signs: lifeline.NewSigns(cfg.Beat), Head: lifeline.NewHead(cfg, listener, nobody{})}
-		worker := &line{Signs: lifeline.NewSigns(cfg.Beat)}
+		ends := &lifeline.Links{Liveness: lifeline.NewLiveness(cfg.HeartbeatInterval), Head: lifeline.NewHead(cfg, listener, nobody{})}
+		worker := &headLink{Liveness: lifeline.NewLiveness(cfg.HeartbeatInterval)}
 		worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
 		ctx, end := context.WithCancel(bounded(t))
 		var both sync.WaitGroup
@@ -693,24 +695,24 @@ func TestCalm(t *testing.T) {
 		both.Go(func() { worker.worker.Run(ctx) })
 		defer both.Wait()
 		defer end()
-		ends.Connect(1)
-		worker.Connect(0)
-		config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Times{Peer: 8 * ceiling}}
-		judge := bareHead(t, config, nil).deaths
-		judge.lines = ends
-		judge.roster.Expected(listing(t, "0001.joined"))
+		ends.SetConnected(1)
+		worker.SetConnected(0)
+		config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Timeouts{Peer: 8 * ceiling}}
+		judge := bareHead(t, config, nil).tracker
+		judge.peerLinks = ends
+		judge.membership.ExpectedPeers(listing(t, "0001.joined"))
 		for _, want := range []bool{true, false} {
 			if !want {
 				wire.refuses.Store(true)
 				wire.cut()
 			}
 			for {
-				atHead, atWorker := ends.Calm(1, time.Now()), worker.calm(time.Now())
-				doubted := judge.doubted(signal.Listing{}, time.Now(), time.Time{})
+				atHead, atWorker := ends.AreHealthy(1, time.Now()), worker.isHealthy(time.Now())
+				doubted := judge.hasUncertainPeer(signal.Listing{}, time.Now(), time.Time{})
 				if atHead == want && atWorker == want && doubted != want {
 					break
 				}
-				if !pause.For(ctx, time.Millisecond) {
+				if !pause.SleepContext(ctx, time.Millisecond) {
 					t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
 				}
 			}
@@ -724,29 +726,33 @@ func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*lifeline.Signs) // nil: there is no lifeline
+		story    func(*lifeline.Liveness) // nil: there is no lifeline
 		forsaken bool
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
 		{"no lifeline, and nobody makes an end", nil, true, true},
-		{"never connected", func(*lifeline.Signs) {}, false, false},
-		{"connected", func(s *lifeline.Signs) { s.Connect(0) }, false, false},
-		{"connected, and nobody makes an end", func(s *lifeline.Signs) { s.Connect(0) }, true, true},
-		{"broken", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Broken) }, false, false},
-		{"closed", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Closed) }, false, true},
-		{"refused", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Refused) }, false, true},
-		{"left", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Left) }, false, true},
-		{"closed, and back", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Closed); s.Connect(0) }, false, false},
+		{"never connected", func(*lifeline.Liveness) {}, false, false},
+		{"connected", func(s *lifeline.Liveness) { s.SetConnected(0) }, false, false},
+		{"connected, and nobody makes an end", func(s *lifeline.Liveness) { s.SetConnected(0) }, true, true},
+		{"broken", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Broken) }, false, false},
+		{"closed", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Closed) }, false, true},
+		{"refused", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Refused) }, false, true},
+		{"left", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Goodbye) }, false, true},
+		{"closed, and back", func(s *lifeline.Liveness) {
+			s.SetConnected(0)
+			s.SetDisconnected(0, lifeline.Closed)
+			s.SetConnected(0)
+		}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := new(worker)
-			w.forsaken.Store(tc.forsaken)
+			w.headGone.Store(tc.forsaken)
 			if tc.story != nil {
-				w.line = &line{Signs: lifeline.NewSigns(time.Second)}
-				tc.story(w.line.Signs)
+				w.link = &headLink{Liveness: lifeline.NewLiveness(time.Second)}
+				tc.story(w.link.Liveness)
 			}
-			if got := w.bereft(); got != tc.want {
+			if got := w.isHeadUnreachable(); got != tc.want {
 				t.Errorf("it is %t, want %t", got, tc.want)
 			}
 		})
@@ -756,7 +762,7 @@ func TestBereft(t *testing.T) {
 // nobody heeds what a head's lifelines tell.
 type nobody struct{}
 
-func (nobody) Connected(int)              {}
-func (nobody) Heard(int, bool)            {}
-func (nobody) Nudged(int)                 {}
-func (nobody) Gone(int, lifeline.Parting) {}
+func (nobody) WorkerConnected(int)                  {}
+func (nobody) WorkerHeartbeat(int, bool)            {}
+func (nobody) WorkerNotified(int)                   {}
+func (nobody) WorkerGone(int, lifeline.CloseReason) {}

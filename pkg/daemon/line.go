@@ -20,80 +20,80 @@ import (
 // worker is a daemon that is not the head, or the daemon of a sandbox in a step of its own.
 type worker struct {
 	*node
-	line     *line       // to the head; nil if there is none
-	forsaken atomic.Bool // set when this node decides the outcome because the head publishes none
+	link     *headLink   // to the head; nil if there is none
+	headGone atomic.Bool // set when this node decides the outcome because the head publishes none
 }
 
 const (
-	// lookCost is the time that one poll, which is three calls, takes of a file system that answers
+	// pollCost is the time that one poll, which is three calls, takes of a file system that answers
 	// about ten thousand calls a second.
-	lookCost = 300 * time.Microsecond
-	// fewAtOnce is the number of nodes that may poll at the same time.
-	fewAtOnce = 64
+	pollCost = 300 * time.Microsecond
+	// maxSimultaneousPolls is the number of nodes that may poll at the same time.
+	maxSimultaneousPolls = 64
 )
 
-// line is a worker's peer link.
-type line struct {
-	*lifeline.Signs // state of the head, as node 0
-	worker          *lifeline.Worker
-	over            atomic.Int32  // the run's exit code plus 1, once the head has sent it
-	tried           []string      // the head's addresses
-	began           time.Time     // the time of the first connection attempt
-	once            sync.Once     // guards the closing of up
-	up              chan struct{} // closed at the first connection
+// headLink is a worker's peer link.
+type headLink struct {
+	*lifeline.Liveness // state of the head, as node 0
+	worker             *lifeline.Worker
+	exitCodePlus1      atomic.Int32  // the run's exit code plus 1, once the head has sent it
+	addresses          []string      // the head's addresses
+	started            time.Time     // the time of the first connection attempt
+	connectedOnce      sync.Once     // guards the closing of up
+	connected          chan struct{} // closed at the first connection
 }
 
-// calm reports whether both directions of the peer link work: it is up, the head's heartbeats
+// isHealthy reports whether both directions of the peer link work: it is up, the head's heartbeats
 // arrive in time, and the head's kernel acknowledges this node's. After a network outage one
 // direction may work seconds before the other.
-func (l *line) calm(now time.Time) bool {
-	return l.Well(1, now) && l.worker.Evidence().Answers
+func (l *headLink) isHealthy(now time.Time) bool {
+	return l.AllOnTime(1, now) && l.worker.TCPState().Acknowledges
 }
 
-// expectLine prepares the state of the peer link, if the head offers one. It must be called before
-// [node.begin], because the tasks that it starts read the state.
-func (w *worker) expectLine(job signal.Job) {
-	if w.cfg.Lifeline != config.LifelineOff && len(job.Lifeline) > 0 {
-		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
+// prepareLink prepares the state of the peer link, if the head offers one. It must be called before
+// [node.startRunTasks], because the tasks that it starts read the state.
+func (w *worker) prepareLink(job signal.JobRecord) {
+	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
+		w.linkState = &linkState{Liveness: lifeline.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
 	}
 }
 
-// tie starts the peer link that expectLine has prepared, if any.
-func (w *worker) tie(job signal.Job) {
-	if w.ties == nil {
+// startLink starts the peer link that prepareLink has prepared, if any.
+func (w *worker) startLink(job signal.JobRecord) {
+	if w.linkState == nil {
 		return
 	}
-	w.line = &line{
-		Signs: w.ties.Signs, tried: job.Lifeline, began: time.Now(), up: make(chan struct{}),
+	w.link = &headLink{
+		Liveness: w.linkState.Liveness, addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{}),
 	}
-	cfg := lifeline.Config{Key: w.Dir.Secret(lifeline.SecretName), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
-	sick := func() bool { return w.Silence() > run.SickShare }
-	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
-	w.Nudge = w.line.worker.Nudge
-	w.remote.Dial = w.caller(lifeline.ForRemote)
-	w.line.worker.Heed(w.remote.Summoned)
-	w.ties.calm = w.line.calm
-	w.ties.address = w.line.worker.LocalAddress
-	w.ties.hears = func(now time.Time) bool {
-		quiet, ever := w.line.Quiet(0, now)
-		return ever && quiet < w.tempo.Silent
+	cfg := lifeline.Config{Key: w.Dir.DeriveSecret(lifeline.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
+	sick := func() bool { return w.FileSystemSilence() > run.UnresponsiveTimeout }
+	w.link.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
+	w.Notify = w.link.worker.NotifyHead
+	w.remote.Dial = w.headDialer(lifeline.CommandStream)
+	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
+	w.linkState.healthy = w.link.isHealthy
+	w.linkState.localAddress = w.link.worker.LocalAddress
+	w.linkState.allPeersHeard = func(now time.Time) bool {
+		quiet, ever := w.link.PeerSilence(0, now)
+		return ever && quiet < w.timing.SilenceTimeout
 	}
-	w.Background(w.line.worker.Run)
-	w.Background(w.watchLine)
+	w.Background(w.link.worker.Run)
+	w.Background(w.watchHeadLink)
 }
 
-// caller returns a function that opens a further connection to the head for the given purpose.
-func (w *worker) caller(purpose lifeline.Purpose) func(context.Context) (io.ReadWriteCloser, error) {
-	return lifeline.Caller(purpose, w.Dir.Secret(lifeline.SecretName), w.id.Rank, w.cfg.Network, w.line.tried)
+// headDialer returns a function that opens a further connection to the head for the given purpose.
+func (w *worker) headDialer(purpose lifeline.StreamKind) func(context.Context) (io.ReadWriteCloser, error) {
+	return lifeline.StreamDialer(purpose, w.Dir.DeriveSecret(lifeline.SecretName), w.id.Rank, w.cfg.Network, w.link.addresses)
 }
 
-// watchLine adapts the polling interval of Control to the peer link until ctx ends: once the job
-// runs, polls are rare while the link is healthy, and frequent while it has failed. It warns once
-// if no link can be made within the peer timeout.
-func (w *worker) watchLine(ctx context.Context) {
-	tick := time.NewTicker(w.cfg.Times.LineBeat() / 2)
+// watchHeadLink adapts the polling interval of Control to the peer link until ctx ends: once the
+// job runs, polls are rare while the link is healthy, and frequent while it has failed. It warns
+// once if no link can be made within the peer timeout.
+func (w *worker) watchHeadLink(ctx context.Context) {
+	tick := time.NewTicker(w.cfg.Times.LinkHeartbeatInterval() / 2)
 	defer tick.Stop()
-	said, pace := false, w.tempo.Look // [worker.relax] sets this pace
+	said, pace := false, w.timing.MaxPollInterval // [worker.slowPolling] sets this pace
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,72 +102,78 @@ func (w *worker) watchLine(ctx context.Context) {
 		}
 		// Warn if there is no link.
 		now := time.Now()
-		w.line.Tick(now)
-		w.watchLink(now)
-		_, ever := w.line.Of(0)
-		if !ever && !said && now.Sub(w.line.began) > w.cfg.Times.Peer {
+		w.link.RecordTick(now)
+		w.checkNetworkLink(now)
+		_, ever := w.link.PeerState(0)
+		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
 			said = true
 			w.Log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
-				zap.String("host", w.id.Host), zap.Strings("tried", w.line.tried))
+				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))
 		}
-		if wanted := w.lookPace(now, ever); w.line.Runs() && wanted != pace {
+		if wanted := w.controlPollInterval(now, ever); w.link.IsRunning() && wanted != pace {
 			pace = wanted
-			w.Control.Relax(pace)
+			w.ControlWatch.SlowDown(pace)
 		}
 	}
 }
 
-// lookPace returns the maximum interval between two polls of Control while only the end is expected
-// there.
-func (w *worker) lookPace(now time.Time, ever bool) time.Duration {
+// controlPollInterval returns the maximum interval between two polls of Control while only the end
+// is expected there.
+func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 	switch {
-	case w.line.Well(1, now):
-		return w.cfg.Times.Rest()
+	case w.link.AllOnTime(1, now):
+		return w.cfg.Times.RelaxedPollInterval()
 	case ever: // but not healthy now
-		return health.HeadTempo(w.cfg.Times.Peer, w.id.Size).Look
+		return health.HeadHeartbeatTiming(w.cfg.Times.Peer, w.id.Size).MaxPollInterval
 	default:
-		return w.tempo.Look
+		return w.timing.MaxPollInterval
 	}
 }
 
-// second returns the failure of a daemon that is not the first one of its node.
-func (w *worker) second(why string) *outsider {
-	f := health.Failed(health.Launch, "cannot take part as %s: %s; start each rank once", w.name(w.id.Rank), why)
-	f.Phase = w.Trail.Phase()
-	return &outsider{f}
+// newDuplicateError returns the failure of a daemon that is not the first one of its node.
+func (w *worker) newDuplicateError(why string) *duplicateDaemonError {
+	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start each rank once", w.nodeName(w.id.Rank), why)
+	f.Phase = w.Events.CurrentPhase()
+	return &duplicateDaemonError{f}
 }
 
-// outsider is the failure of a daemon that does not belong to the run, because another daemon has
-// its node index. It is never published in the run directory.
-type outsider struct{ *health.Failure }
+// duplicateDaemonError is the failure of a daemon that does not belong to the run, because another
+// daemon has its node index. It is never published in the run directory.
+type duplicateDaemonError struct{ *health.Failure }
 
 // Unwrap returns the failure.
-func (o *outsider) Unwrap() error { return o.Failure }
+func (o *duplicateDaemonError) Unwrap() error { return o.Failure }
 
-// relax makes polls of Control rare, because no record is expected there except the end of the run.
-// It also records that the job runs.
-func (w *worker) relax() {
-	w.Control.Relax(w.tempo.Look)
-	if w.line != nil {
-		w.line.Run(w.cfg.Times.Outwaits())
+// slowPolling makes polls of Control rare, because no record is expected there except the end of
+// the run. It also records that the job runs.
+func (w *worker) slowPolling() {
+	w.ControlWatch.SlowDown(w.timing.MaxPollInterval)
+	if w.link != nil {
+		w.link.SetRunning(w.cfg.Times.ToleratesShareOutage())
 	}
 }
 
-// ties is the state of this daemon's peer links. A nil *ties stands for a daemon without any.
-type ties struct {
-	*lifeline.Signs // state of the peers with links
+// linkState is the state of this daemon's peer links. A nil *ties stands for a daemon without any.
+type linkState struct {
+	*lifeline.Liveness // state of the peers with links
 
-	// calm reports whether every peer link is healthy. It is nil if heartbeat files are needed anyway.
-	calm func(now time.Time) bool
-	// hears reports whether heartbeats of all peers that the job needs arrive on the links.
-	hears func(now time.Time) bool
-	// address returns the local address of this node's peer link. It is nil on the head.
-	address func() netip.Addr
+	// healthy reports whether every peer link is healthy. It is nil if heartbeat files are needed
+	// anyway.
+	healthy func(now time.Time) bool
+	// allPeersHeard reports whether heartbeats of all peers that the job needs arrive on the links.
+	allPeersHeard func(now time.Time) bool
+	// localAddress returns the local address of this node's peer link. It is nil on the head.
+	localAddress func() netip.Addr
 }
 
-// areCalm reports whether all peer links are healthy, so that heartbeat files are not needed.
-func (t *ties) areCalm(now time.Time) bool { return t != nil && t.calm != nil && t.calm(now) }
+// allLinksHealthy reports whether all peer links are healthy, so that heartbeat files are not
+// needed.
+func (t *linkState) allLinksHealthy(now time.Time) bool {
+	return t != nil && t.healthy != nil && t.healthy(now)
+}
 
-// bear reports whether the peer links allow the job to continue without the shared file system: the
-// job runs, and heartbeats of all peers that it needs arrive on the links.
-func (t *ties) bear(now time.Time) bool { return t != nil && t.Runs() && t.hears(now) }
+// canReplaceShare reports whether the peer links allow the job to continue without the shared file
+// system: the job runs, and heartbeats of all peers that it needs arrive on the links.
+func (t *linkState) canReplaceShare(now time.Time) bool {
+	return t != nil && t.IsRunning() && t.allPeersHeard(now)
+}

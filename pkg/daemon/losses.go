@@ -18,27 +18,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// deaths is the head's failure detector: it collects the failures and losses of all nodes, from
-// their first signs to the verdict.
-type deaths struct {
+// failureTracker is the head's failure detector: it collects the failures and losses of all nodes,
+// from their first signs to the verdict.
+type failureTracker struct {
 	*node
-	nodes  *signal.Watch   // watches Nodes
-	lines  *lifeline.Lines // nil if there are no peer links
-	roster *team.Roster
-	muster func(l signal.Listing) // [assembly.muster]
+	nodeWatch  *signal.Watch   // watches Nodes
+	peerLinks  *lifeline.Links // nil if there are no peer links
+	membership *team.Membership
+	updateTeam func(l signal.Listing) // [membershipManager.updateTeam]
 
-	hall     meeting.Hall // the rendezvous of ranks
-	exchange *remote.Exchange
-	hearing  atomic.Bool // the verdict waits until it is known which peers are lost
-	recorded atomic.Bool // the result is final, and later losses are ignored
+	rendezvous  meeting.LazyHead // the rendezvous of ranks
+	broker      *remote.Broker
+	settling    atomic.Bool // the verdict waits until it is known which peers are lost
+	resultFinal atomic.Bool // the result is final, and later losses are ignored
 
 	mu       sync.Mutex
-	failures []health.Observed // failures so far, guarded by mu
+	failures []health.ObservedFailure // failures so far, guarded by mu
 }
 
-// areAll reports whether the silent nodes are exactly the peers that should be alive.
-func (d *deaths) areAll(silent []int) bool {
-	alive := d.roster.Living(d.roster.Expected(d.nodes.Last()), false)
+// isEveryPeer reports whether the silent nodes are exactly the peers that should be alive.
+func (d *failureTracker) isEveryPeer(silent []int) bool {
+	alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false)
 	for _, rank := range silent {
 		if _, needed := alive[rank]; !needed {
 			return false
@@ -47,169 +47,170 @@ func (d *deaths) areAll(silent []int) bool {
 	return len(silent) == len(alive)
 }
 
-// lose records failure f, the loss of nodes, which was detected at the given time. It ends what
-// their ranks and remote commands wait for.
-func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
-	record := f.FailedRecord
-	record.Header, record.Phase, record.Lost = d.header(), d.Trail.Phase(), ranks
+// recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
+// what their ranks and remote commands wait for.
+func (d *failureTracker) recordLoss(f *health.Failure, ranks []int, at time.Time) {
+	record := f.FailureRecord
+	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), ranks
 	for _, rank := range ranks {
-		d.exchange.Lose(rank)
-		d.hall.Lose(slices.Index(d.roster.Ranks(), rank), record.What)
+		d.broker.CloseNodeConns(rank)
+		d.rendezvous.MarkNodeLost(slices.Index(d.membership.MemberNodes(), rank), record.Message)
 	}
-	d.observe(record, at)
+	d.handleFailure(record, at)
 }
 
-// missed returns the set of nodes that are lost according to the recorded failures.
-func (d *deaths) missed() map[int]bool {
+// lostNodes returns the set of nodes that are lost according to the recorded failures.
+func (d *failureTracker) lostNodes() map[int]bool {
 	missed := make(map[int]bool)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, failure := range d.failures {
-		for _, rank := range failure.Lost {
+		for _, rank := range failure.LostNodes {
 			missed[rank] = true
 		}
 	}
 	return missed
 }
 
-// listen reports the heartbeats that have arrived on the peer links to daemons, which otherwise
-// knows only those in listings. alive are the nodes that should be alive.
-func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.Time) {
-	if d.lines == nil {
+// applyLinkLiveness reports the heartbeats that have arrived on the peer links to daemons, which
+// otherwise knows only those in listings. alive are the nodes that should be alive.
+func (d *failureTracker) applyLinkLiveness(daemons *health.Liveness, alive map[int]int64, now time.Time) {
+	if d.peerLinks == nil {
 		return
 	}
 	for rank := range alive {
-		if at, heard := d.lines.Last(rank, now); heard {
-			daemons.Hear(rank, at)
+		if at, heard := d.peerLinks.LastHeartbeat(rank, now); heard {
+			daemons.RecordSignOfLife(rank, at)
 		}
 		// A peer with an unresponsive file system cannot write heartbeat files. If this node could not
 		// poll either, the whole file system has failed, and this node's mount may recover a moment
 		// before the peer's: then the peer is not lost.
-		if known, _ := d.lines.Of(rank); known.Sick {
-			daemons.Excuse(rank)
+		if known, _ := d.peerLinks.PeerState(rank); known.ShareUnresponsive {
+			daemons.ExcuseStall(rank)
 		}
 	}
 }
 
-// listenAlone declares peers lost by their heartbeats on the peer links alone, while the job runs
-// and no poll of the file system succeeds. If all peers are silent, this node itself may be
+// checkLinkLiveness declares peers lost by their heartbeats on the peer links alone, while the job
+// runs and no poll of the file system succeeds. If all peers are silent, this node itself may be
 // unreachable, which watchShare handles.
-func (d *deaths) listenAlone(now time.Time) {
-	if d.Silence() <= d.cfg.Times.Peer || !d.lines.Runs() || d.Life.Err() != nil {
+func (d *failureTracker) checkLinkLiveness(now time.Time) {
+	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.peerLinks.IsRunning() || d.RunCtx.Err() != nil {
 		return
 	}
 	// silent are the nodes whose heartbeats have stopped for the peer timeout. unheard also has those
 	// that will be silent in less than a heartbeat interval, and those that never had a link.
 	var silent, unheard []int
 	longest := time.Duration(0)
-	missed := d.missed()
-	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
-		quiet, ever := d.lines.Quiet(rank, now)
-		if !ever || quiet >= d.tempo.Silent-d.cfg.Times.LineBeat() {
+	missed := d.lostNodes()
+	for rank := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
+		quiet, ever := d.peerLinks.PeerSilence(rank, now)
+		if !ever || quiet >= d.timing.SilenceTimeout-d.cfg.Times.LinkHeartbeatInterval() {
 			unheard = append(unheard, rank)
 		}
-		if ever && quiet >= d.tempo.Silent && !missed[rank] {
+		if ever && quiet >= d.timing.SilenceTimeout && !missed[rank] {
 			silent, longest = append(silent, rank), max(longest, quiet)
 		}
 	}
-	if len(silent) == 0 || d.areAll(unheard) {
+	if len(silent) == 0 || d.isEveryPeer(unheard) {
 		return
 	}
 	slices.Sort(silent)
-	for _, f := range d.losses(silent, longest) {
-		f.Age = max(0, longest-d.tempo.Beat)
-		d.lose(f, f.Lost, now)
+	for _, f := range d.lossFailures(silent, longest) {
+		f.RecordDelay = max(0, longest-d.timing.HeartbeatInterval)
+		d.recordLoss(f, f.LostNodes, now)
 	}
 }
 
-// hearsAll reports whether every peer that should be alive has sent a heartbeat on its link within
-// the peer timeout plus one interval. The interval leaves listenAlone time to declare a peer lost
-// before this node stops tolerating the unresponsive file system.
-func (d *deaths) hearsAll(now time.Time) bool {
-	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
-		if quiet, ever := d.lines.Quiet(rank, now); !ever || quiet >= d.tempo.Silent+d.cfg.Times.LineBeat() {
+// allPeersAlive reports whether every peer that should be alive has sent a heartbeat on its link
+// within the peer timeout plus one interval. The interval leaves checkLinkLiveness time to declare
+// a peer lost before this node stops tolerating the unresponsive file system.
+func (d *failureTracker) allPeersAlive(now time.Time) bool {
+	for rank := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
+		if quiet, ever := d.peerLinks.PeerSilence(rank, now); !ever || quiet >= d.timing.SilenceTimeout+d.cfg.Times.LinkHeartbeatInterval() {
 			return false
 		}
 	}
 	return true
 }
 
-// lossOf classifies the loss of a silent worker according to its peer link.
-func (d *deaths) lossOf(rank int) health.Kind {
-	if d.lines == nil {
+// lossKind classifies the loss of a silent worker according to its peer link.
+func (d *failureTracker) lossKind(rank int) health.Kind {
+	if d.peerLinks == nil {
 		return health.PeerLost
 	}
-	known, ever := d.lines.Of(rank)
+	known, ever := d.peerLinks.PeerState(rank)
 	switch {
 	case !ever:
 		return health.PeerLost
-	case !known.Connected && known.Parting == lifeline.Left: // it could not publish that it has ended
+	case !known.Connected && known.CloseReason == lifeline.Goodbye: // it could not publish that it has ended
 		return health.HostHangs
-	case known.Connected && (known.Sick || d.lines.Head.Evidence(rank).Answers):
+	case known.Connected && (known.ShareUnresponsive || d.peerLinks.Head.WorkerTCPState(rank).Acknowledges):
 		return health.HostHangs
-	case !known.Connected && known.Parting == lifeline.Broken:
+	case !known.Connected && known.CloseReason == lifeline.Broken:
 		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
 	default:
 		return health.HostLost
 	}
 }
 
-// losses returns one failure for each kind of loss among the silent nodes. quiet is how long they
-// have been silent. If it is the head that is unreachable, it returns that as the only failure.
-func (d *deaths) losses(silent []int, quiet time.Duration) []*health.Failure {
+// lossFailures returns one failure for each kind of loss among the silent nodes. quiet is how long
+// they have been silent. If it is the head that is unreachable, it returns that as the only
+// failure.
+func (d *failureTracker) lossFailures(silent []int, quiet time.Duration) []*health.Failure {
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
 	for _, rank := range silent {
-		kind := d.lossOf(rank)
+		kind := d.lossKind(rank)
 		kinds[kind] = append(kinds[kind], rank)
 	}
-	if f := d.unreached(kinds[health.HostLost], since); f != nil {
+	if f := d.headCutOffFailure(kinds[health.HostLost], since); f != nil {
 		return []*health.Failure{f}
 	}
-	return health.Losses(kinds, since, d.name, d.hostsOf)
+	return health.PeerLossFailures(kinds, since, d.nodeName, d.nodeNames)
 }
 
-// unreached returns the failure that the head itself is cut off from the lost nodes: its network
-// interface is down, or there are several other nodes and none of them answers. It returns nil if
-// there is no evidence of that.
-func (d *deaths) unreached(lost []int, since time.Duration) *health.Failure {
+// headCutOffFailure returns the failure that the head itself is cut off from the lost nodes: its
+// network interface is down, or there are several other nodes and none of them answers. It returns
+// nil if there is no evidence of that.
+func (d *failureTracker) headCutOffFailure(lost []int, since time.Duration) *health.Failure {
 	if len(lost) == 0 {
 		return nil
 	}
-	if f := d.linkDown(); f != nil {
+	if f := d.linkDownFailure(); f != nil {
 		return f
 	}
-	if len(lost) > 1 && d.areAll(lost) {
-		return d.cutOff(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
+	if len(lost) > 1 && d.isEveryPeer(lost) {
+		return d.cutOffFailure(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
 	}
 	return nil
 }
 
-// outages logs, on the head, the nodes for which the shared file system is unresponsive. The zero
-// value is ready for use.
-type outages struct {
-	since time.Time // when the present outage was detected; zero if there is none
-	told  bool
+// shareOutageReporter logs, on the head, the nodes for which the shared file system is
+// unresponsive. The zero value is ready for use.
+type shareOutageReporter struct {
+	since    time.Time // when the present outage was detected; zero if there is none
+	reported bool
 }
 
-// tell logs an outage that lasts longer than the peer timeout, and its end. It must be called
+// logChanges logs an outage that lasts longer than the peer timeout, and its end. It must be called
 // regularly.
-func (o *outages) tell(d *deaths, now time.Time) {
-	sick := d.lines.Sick()
-	if d.Silence() > run.SickShare {
+func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
+	sick := d.peerLinks.UnresponsivePeers()
+	if d.FileSystemSilence() > run.UnresponsiveTimeout {
 		sick = append([]int{0}, sick...)
 	}
 	switch {
-	case len(sick) == 0 && o.told:
+	case len(sick) == 0 && o.reported:
 		d.Log.Warn("the share answers all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
 		fallthrough
 	case len(sick) == 0:
-		*o = outages{}
+		*o = shareOutageReporter{}
 	case o.since.IsZero():
 		o.since = now
-	case !o.told && now.Sub(o.since) > d.cfg.Times.Peer && d.lines.Runs() && d.Life.Err() == nil:
-		o.told = true
-		d.Log.Warn("the share does not answer "+d.hostsOf(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
+	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.peerLinks.IsRunning() && d.RunCtx.Err() == nil:
+		o.reported = true
+		d.Log.Warn("the share does not answer "+d.nodeNames(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
 			zap.Duration("timeout", d.cfg.Times.Share))
 	}
 }

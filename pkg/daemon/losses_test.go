@@ -18,7 +18,7 @@ import (
 // has left by then.
 func TestTheHeadCouldNotLook(t *testing.T) {
 	const peer = 10 * time.Second
-	tempo := health.HeadTempo(peer, 3)
+	tempo := health.HeadHeartbeatTiming(peer, 3)
 	for _, tc := range []struct {
 		name  string
 		blind bool
@@ -31,26 +31,26 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &deaths{lines: &lifeline.Lines{Signs: lifeline.NewSigns(tempo.Beat)}}
+				h := &failureTracker{peerLinks: &lifeline.Links{Liveness: lifeline.NewLiveness(tempo.HeartbeatInterval)}}
 				daemons, alive := health.NewLiveness(tempo), map[int]int64{1: 1, 2: 1}
-				h.lines.Connect(1)
-				h.lines.Connect(2)
-				for began := time.Now(); time.Since(began) < peer; time.Sleep(tempo.Look) {
-					h.lines.Tick(time.Now())
-					hangs := time.Since(began) > tempo.Look
+				h.peerLinks.SetConnected(1)
+				h.peerLinks.SetConnected(2)
+				for began := time.Now(); time.Since(began) < peer; time.Sleep(tempo.MaxPollInterval) {
+					h.peerLinks.RecordTick(time.Now())
+					hangs := time.Since(began) > tempo.MaxPollInterval
 					if hangs && tc.sick {
-						h.lines.Hear(1, true)
-						h.lines.Hear(2, true)
+						h.peerLinks.RecordHeartbeat(1, true)
+						h.peerLinks.RecordHeartbeat(2, true)
 					}
 					if !hangs || !tc.blind {
-						daemons.Look(alive, time.Now())
-						h.listen(daemons, alive, time.Now())
+						daemons.RecordPoll(alive, time.Now())
+						h.applyLinkLiveness(daemons, alive, time.Now())
 					}
 				}
-				h.lines.Part(2, lifeline.Left)
-				daemons.Look(alive, time.Now())
-				h.listen(daemons, alive, time.Now())
-				if got := daemons.Silent(); len(got) != tc.lost {
+				h.peerLinks.SetDisconnected(2, lifeline.Goodbye)
+				daemons.RecordPoll(alive, time.Now())
+				h.applyLinkLiveness(daemons, alive, time.Now())
+				if got := daemons.LostPeers(); len(got) != tc.lost {
 					t.Errorf("the head takes %v for lost, want %d", got, tc.lost)
 				}
 			})
@@ -65,25 +65,25 @@ func TestKindOfLoss(t *testing.T) {
 		name      string
 		connected bool
 		sick      bool
-		parting   lifeline.Parting
+		parting   lifeline.CloseReason
 		want      health.Kind
 	}{
-		{"its share hangs", true, true, lifeline.Left, health.HostHangs},
-		{"its share hung, and it left", false, true, lifeline.Left, health.HostHangs},
-		{"it left", false, false, lifeline.Left, health.HostHangs},
+		{"its share hangs", true, true, lifeline.Goodbye, health.HostHangs},
+		{"its share hung, and it left", false, true, lifeline.Goodbye, health.HostHangs},
+		{"it left", false, false, lifeline.Goodbye, health.HostHangs},
 		{"its connection was reset", false, false, lifeline.Broken, health.DaemonDied},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := &deaths{lines: &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}}
-			if got := d.lossOf(1); got != health.PeerLost {
+			d := &failureTracker{peerLinks: &lifeline.Links{Liveness: lifeline.NewLiveness(time.Second)}}
+			if got := d.lossKind(1); got != health.PeerLost {
 				t.Errorf("a worker without a connection is %s", got)
 			}
-			d.lines.Connect(1)
-			d.lines.Hear(1, tc.sick)
+			d.peerLinks.SetConnected(1)
+			d.peerLinks.RecordHeartbeat(1, tc.sick)
 			if !tc.connected {
-				d.lines.Part(1, tc.parting)
+				d.peerLinks.SetDisconnected(1, tc.parting)
 			}
-			if got := d.lossOf(1); got != tc.want {
+			if got := d.lossKind(1); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -93,14 +93,14 @@ func TestKindOfLoss(t *testing.T) {
 // Who looks for losses, because the driver has failed, may do so at any moment: where
 // one is known, the run has ended.
 func TestALossIsKnownWithTheEnd(t *testing.T) {
-	lost := health.Observed{FailedRecord: signal.FailedRecord{Kind: string(health.DaemonDied), Lost: []int{1}}}
+	lost := health.ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(health.DaemonDied), LostNodes: []int{1}}}
 	for range 2000 {
-		d := &deaths{node: &node{Lifetime: run.NewLifetime(t.Context()), Records: &run.Records{Trail: trail.New()}}}
-		d.Background(func(context.Context) { d.condemn(lost) })
-		for began := time.Now(); !d.missed()[1] && time.Since(began) < ceiling; {
+		d := &failureTracker{node: &node{Lifetime: run.NewLifetime(t.Context()), Publisher: &run.Publisher{Events: trail.New()}}}
+		d.Background(func(context.Context) { d.recordFailure(lost) })
+		for began := time.Now(); !d.lostNodes()[1] && time.Since(began) < ceiling; {
 			runtime.Gosched()
 		}
-		goesOn := d.Life.Err() == nil
+		goesOn := d.RunCtx.Err() == nil
 		d.Close()
 		if goesOn {
 			t.Fatal("rank 1 is lost, and the run goes on")

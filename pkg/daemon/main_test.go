@@ -128,9 +128,9 @@ func (j *job) furnish(line string) *job {
 	j.t.Helper()
 	j.tempDir, j.codes, j.out, j.errs = j.t.TempDir(), make(map[int]int), tempFile(j.t), tempFile(j.t)
 	for rank := range j.size {
-		j.add(rank, roles.Worker, line)
+		j.add(rank, roles.RoleWorker, line)
 	}
-	j.roles[0] = roles.Head
+	j.roles[0] = roles.RoleHead
 	j.t.Cleanup(j.tidy)
 	return j
 }
@@ -141,18 +141,18 @@ func (j *job) add(rank int, role roles.Role, line string) {
 	cfg := config.Config{
 		Identity: testIdentity(rank, j.size),
 		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
-		Times: config.Times{
+		Times: config.Timeouts{
 			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
-		Means: config.Means{
+		Deps: config.Deps{
 			TempDir: j.tempDir, Environ: os.Environ(), Signals: signals,
 			Address: func() (string, error) { return "127.0.0.1", nil },
 		},
-		Output: config.Output{Files: config.Files{Out: j.out, Err: j.errs}},
+		Output: config.Output{Streams: config.Streams{Out: j.out, Err: j.errs}},
 	}
 	if line != "" {
-		cfg.Driver = service.Shell(line)
+		cfg.Driver = service.ShellCommand(line)
 	}
 	if j.net != nil {
 		cfg.Network = j.net.Host(cfg.Identity.Host)
@@ -164,17 +164,17 @@ func (j *job) add(rank int, role roles.Role, line string) {
 
 // through has an access lead to the job's share.
 func (j *job) through(access signal.Access) signal.Access {
-	if _, is := access.Share.(*memory.Client); is || j.share == nil {
+	if _, is := access.FS.(*memory.Client); is || j.share == nil {
 		return access
 	}
 	if access.Meter == nil {
-		access.Meter = new(signal.Meter)
+		access.Meter = new(signal.CallMeter)
 	}
-	var porter signal.Porter = access.Meter
-	if asked, is := access.Share.(asked); is {
+	var porter signal.Interceptor = access.Meter
+	if asked, is := access.FS.(asked); is {
 		porter = asked.way
 	}
-	access.Share, access.Deaf = j.share.Access(porter), true
+	access.FS, access.NoHints = j.share.Access(porter), true
 	return access
 }
 
@@ -194,8 +194,8 @@ func (j *job) programs() map[string]fakechild.Program {
 
 func testIdentity(rank, size int) roles.Identity {
 	id := roles.Identity{
-		Launcher: roles.Local, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank),
-		Job: "17", Step: "0", Key: "facts", LocalSize: size, GPUs: -1,
+		Launcher: roles.LauncherLocal, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank),
+		Job: "17", Step: "0", LaunchKey: "facts", LocalSize: size, GPUs: -1,
 	}
 	for rank := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
@@ -224,29 +224,31 @@ func (j *job) all(change func(*config.Config)) *job {
 // way is a daemon's way to the share: before each of its calls ask is asked, and
 // none is made or counted where that returns an error.
 type way struct {
-	meter *signal.Meter
+	meter *signal.CallMeter
 	ask   func(op signal.Op, path string) error
 }
 
-func (w way) Enter(op signal.Op, path string) (time.Time, error) {
+func (w way) BeginCall(op signal.Op, path string) (time.Time, error) {
 	if err := w.ask(op, path); err != nil {
 		return time.Time{}, err
 	}
-	return w.meter.Enter(op, path)
+	return w.meter.BeginCall(op, path)
 }
 
-func (w way) Leave(op signal.Op, path string, entered time.Time) { w.meter.Leave(op, path, entered) }
+func (w way) EndCall(op signal.Op, path string, entered time.Time) {
+	w.meter.EndCall(op, path, entered)
+}
 
 // asking is the file system by that way, and of a job in a bubble its share.
 func asking(ask func(op signal.Op, path string) error) signal.Access {
-	meter := new(signal.Meter)
+	meter := new(signal.CallMeter)
 	way := way{meter, ask}
-	return signal.Access{Meter: meter, Share: asked{signal.Disk(way), way}}
+	return signal.Access{Meter: meter, FS: asked{signal.NewDiskFS(way), way}}
 }
 
 // asked is the file system by a way that can lead elsewhere.
 type asked struct {
-	signal.Share
+	signal.SharedFS
 	way way
 }
 
@@ -257,7 +259,7 @@ func (j *job) ready(i int) config.Config {
 	cfg := j.configs[i]
 	if j.share != nil {
 		super := fakechild.New(j.programs())
-		j.supers, cfg.Children = append(j.supers, super), super
+		j.supers, cfg.ChildrenStarter = append(j.supers, super), super
 	}
 	if err := cfg.Validate(); err != nil {
 		j.t.Fatal(err)
@@ -345,7 +347,7 @@ func (j *job) exists(path string) bool {
 
 // daemonEvents are those that a daemon has told of.
 func (j *job) daemonEvents(rank int) string {
-	events, _ := j.read(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
+	events, _ := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", rank, j.size)))
 	return string(events)
 }
 
@@ -370,7 +372,7 @@ func (j *job) until(what string, reached func() bool) {
 	j.t.Helper()
 	for deadline := time.Now().Add(ceiling); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			j.t.Fatalf("cannot see %s after %s: control %v, nodes %v\n%s", what, ceiling, j.names(signal.Control), j.names(signal.Nodes), j.said())
+			j.t.Fatalf("cannot see %s after %s: control %v, nodes %v\n%s", what, ceiling, j.names(signal.ControlDir), j.names(signal.NodesDir), j.said())
 		}
 	}
 }
@@ -414,7 +416,7 @@ func (j *job) result() signal.Result {
 }
 
 // blames checks the first cause in the result.
-func (j *job) blames(rank int, kind string, code int) signal.FailedRecord {
+func (j *job) blames(rank int, kind string, code int) signal.FailureRecord {
 	j.t.Helper()
 	result := j.result()
 	if result.Cause == nil {
@@ -422,7 +424,7 @@ func (j *job) blames(rank int, kind string, code int) signal.FailedRecord {
 	}
 	if got := *result.Cause; got.Rank != rank || got.Kind != kind || result.Code != code {
 		j.t.Errorf("the result blames rank %d for %q with code %d (%s), not rank %d for %q with %d",
-			got.Rank, got.Kind, result.Code, got.What, rank, kind, code)
+			got.Rank, got.Kind, result.Code, got.Message, rank, kind, code)
 	}
 	return *result.Cause
 }
@@ -476,7 +478,7 @@ func (j *job) tidy() {
 		j.t.Errorf("these still run: %v", left)
 	}
 	if j.t.Failed() {
-		j.t.Logf("control %v, nodes %v\n%s", j.names(signal.Control), j.names(signal.Nodes), j.said())
+		j.t.Logf("control %v, nodes %v\n%s", j.names(signal.ControlDir), j.names(signal.NodesDir), j.said())
 	}
 }
 
@@ -505,23 +507,23 @@ func (j *job) processes() (left []string) {
 func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	t.Helper()
 	if cfg.Access.Meter == nil {
-		cfg.Access.Meter = new(signal.Meter)
+		cfg.Access.Meter = new(signal.CallMeter)
 	}
 	n := &node{
-		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), Lifetime: run.NewLifetime(t.Context()),
+		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: run.NewLifetime(t.Context()),
 	}
 	if n.id.Rank == 0 {
-		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
+		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
-	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer, Dir: dir}
-	n.Rank.Store(int64(n.id.Rank))
-	n.fitness = &fitness{node: n}
-	n.cards = cardsOf(n)
-	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.Trail, Meter: cfg.Access.Meter, Log: n.Log}, nil)
-	n.private = new(service.Private)
+	n.Publisher = &run.Publisher{Lifetime: n.Lifetime, Events: trail.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
+	n.NodeIndex.Store(int64(n.id.Rank))
+	n.checker = &nodeChecker{node: n}
+	n.gpuMonitor = newGPUMonitor(n)
+	n.telemetry = shown.StartTelemetry(shown.Config{}, shown.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.privateDir = new(service.TempDir)
 	n.children = service.NewChildren(
-		service.Config{Trail: n.Trail, Log: n.Log, Logged: n.Logged},
-		service.Life{Run: n.Life, Work: n.Work, Hurry: n.Hurry, Background: n.Background})
+		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},
+		service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background})
 	return n
 }
 
@@ -530,8 +532,8 @@ func bareHead(t *testing.T, cfg config.Config, dir *signal.Dir) *head {
 	t.Helper()
 	h := newHead(bare(t, cfg, dir))
 	if dir != nil {
-		h.nodes = dir.Watch(signal.Nodes, signal.HeadPace)
-		h.deaths.nodes, h.assembly.nodes = h.nodes, h.nodes
+		h.nodeWatch = dir.NewWatch(signal.NodesDir, signal.HeadPace)
+		h.tracker.nodeWatch, h.members.nodeWatch = h.nodeWatch, h.nodeWatch
 	}
 	return h
 }
@@ -542,7 +544,7 @@ func settled(h *head, ranks ...int) {
 	for _, rank := range ranks {
 		record.Members = append(record.Members, signal.Member{Rank: rank})
 	}
-	h.roster.Take(record)
-	_, changed := h.roster.Team()
-	h.roster.Freeze(changed)
+	h.membership.ApplyRecord(record)
+	_, changed := h.membership.Members()
+	h.membership.FreezeMembers(changed)
 }

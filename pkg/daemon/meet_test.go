@@ -44,14 +44,14 @@ func TestRanksWithoutLinks(t *testing.T) {
 	const put = `meeting.put("k", "v")`
 	for _, tc := range []struct {
 		name string
-		mode config.LifelineMode
+		mode config.LinkMode
 		by   int // the rank that asks, whose node ends the job
 		asks string
 		what string
 	}{
-		{"switched off", config.LifelineOff, 0, put, "this run has no peer links"},
-		{"not made, its own rank", config.LifelineAuto, 1, put, "node 1 (n1) could not reach the head at "},
-		{"not made, another's", config.LifelineAuto, 0, "meeting.fence()", "node 1 made no peer link to the head within 6s"},
+		{"switched off", config.LinkOff, 0, put, "this run has no peer links"},
+		{"not made, its own rank", config.LinkAuto, 1, put, "node 1 (n1) could not reach the head at "},
+		{"not made, another's", config.LinkAuto, 0, "meeting.fence()", "node 1 made no peer link to the head within 6s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,8 +64,8 @@ func TestRanksWithoutLinks(t *testing.T) {
 			})
 			j.start().expect(everyone(65, 2)...)
 			cause := j.blames(tc.by, string(health.Launch), 65)
-			if !strings.Contains(cause.What, tc.what) {
-				t.Errorf("the cause is %q", cause.What)
+			if !strings.Contains(cause.Message, tc.what) {
+				t.Errorf("the cause is %q", cause.Message)
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestPythonIsToldWhy(t *testing.T) {
 func TestRankAborts(t *testing.T) {
 	j := newRealWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
 	j.start().expect(everyone(42, 2)...)
-	if result := j.result(); result.Cause == nil || !strings.Contains(result.Cause.What, "rank 2") || !strings.Contains(result.Cause.What, "no data") {
+	if result := j.result(); result.Cause == nil || !strings.Contains(result.Cause.Message, "rank 2") || !strings.Contains(result.Cause.Message, "no data") {
 		t.Errorf("the result is %+v", result)
 	}
 }

@@ -24,115 +24,122 @@ import (
 
 // node is the part that all daemons have in common, including the head.
 type node struct {
-	cfg   config.Config
-	id    roles.Identity
-	tempo health.Tempo
-	voice *voice.Voice
+	cfg     config.Config
+	id      roles.Identity
+	timing  health.HeartbeatTiming
+	console *voice.Console
 
 	*run.Lifetime
-	*run.Records
-	children *service.Children
-	private  *service.Private
-	ties     *ties // nil if this daemon has no peer link
-	post     team.Post
-	shown    *shown.Shown
+	*run.Publisher
+	children   *service.Children
+	privateDir *service.TempDir
+	linkState  *linkState // nil if this daemon has no peer link
+	placement  team.Placement
+	telemetry  *shown.Telemetry
 
-	sandboxTold sync.Once // records the failure of this node's sandbox
+	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 
-	fitness *fitness
-	cards   *cards.Cards
-	local
+	checker    *nodeChecker
+	gpuMonitor *cards.Monitor
+	localWorld
 
-	commands     *request.Node                // commands from outside; nil without a run directory
-	remote       *remote.Node                 // commands of an mpirun; nil without a run directory
-	surroundings atomic.Pointer[surroundings] // nil until the service is up
+	commands    *request.Node               // commands from outside; nil without a run directory
+	remote      *remote.Node                // commands of an mpirun; nil without a run directory
+	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
 }
 
-// finish ends this node's part in the run by an outcome that is final for the whole run.
-func (n *node) finish(end *run.Ending) {
-	n.shown.Ending(end.Why)
-	n.Over(end)
-	n.End(end)
+// finishWith ends this node's part in the run by an outcome that is final for the whole run.
+func (n *node) finishWith(end *run.Outcome) {
+	n.telemetry.ReportEnding(end.Reason)
+	n.CancelEndKnown(end)
+	n.CancelRun(end)
 }
 
-// isUp reports to telemetry that this node is up, and how, unless the run has ended.
-func (n *node) isUp(how string) {
-	if n.Life.Err() == nil {
-		n.shown.Up(how)
+// reportUp reports to telemetry that this node is up, and how, unless the run has ended.
+func (n *node) reportUp(how string) {
+	if n.RunCtx.Err() == nil {
+		n.telemetry.ReportUp(how)
 	}
 }
 
-// name returns the name of a node for messages, such as "node 1 (t1)".
-func (n *node) name(rank int) string { return advice.Name(rank, n.id, n.cfg.World.Wanted()) }
-
-// hostsOf returns a list of nodes for messages.
-func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id, n.cfg.World.Wanted()) }
-
-// header returns the header of this node's records.
-func (n *node) header() signal.Header {
-	return signal.Header{Version: signal.Version, Nonce: n.Dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
+// nodeName returns the name of a node for messages, such as "node 1 (t1)".
+func (n *node) nodeName(rank int) string {
+	return advice.NodeName(rank, n.id, n.cfg.World.IsRequested())
 }
 
-// report publishes err as a failure of this node, under the given state, and returns it. The record
-// is durable, so that the failure is never lost.
-func (n *node) report(err error, state string) *health.Failure {
-	f := &health.Failure{FailedRecord: health.AsFailure(err).FailedRecord}
-	f.Header = n.header()
-	if !f.Seen.IsZero() {
-		f.Age = time.Since(f.Seen)
+// nodeNames returns a list of nodes for messages.
+func (n *node) nodeNames(ranks []int) string {
+	return advice.NodeNames(ranks, n.id, n.cfg.World.IsRequested())
+}
+
+// recordHeader returns the header of this node's records.
+func (n *node) recordHeader() signal.Header {
+	return signal.Header{Version: signal.FormatVersion, Nonce: n.Dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, WrittenAt: time.Now()}
+}
+
+// publishFailure publishes err as a failure of this node, under the given state, and returns it.
+// The record is durable, so that the failure is never lost.
+func (n *node) publishFailure(err error, state string) *health.Failure {
+	f := &health.Failure{FailureRecord: health.AsFailure(err).FailureRecord}
+	f.Header = n.recordHeader()
+	if !f.SeenAt.IsZero() {
+		f.RecordDelay = time.Since(f.SeenAt)
 	}
 	if f.Phase == "" {
-		f.Phase = n.Trail.Phase()
+		f.Phase = n.Events.CurrentPhase()
 	}
-	n.Trail.Event(trail.Failed, trail.Fields{Kind: f.Kind, What: f.What})
-	record := f.FailedRecord
+	n.Events.WriteEvent(trail.NodeFailed, trail.Fields{Kind: f.Kind, What: f.Message})
+	record := f.FailureRecord
 	publish := func(context.Context) {
-		n.Logged(n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
+		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
 	}
-	if health.Gentle(health.Kind(f.Kind)) {
+	if health.IsRequestedEnd(health.Kind(f.Kind)) {
 		// A daemon that was asked to end does not wait for the file system.
 		n.Background(publish)
 	} else {
-		publish(n.Work)
+		publish(n.WorkCtx)
 	}
 	return f
 }
 
-// keepEvidence copies logs of services from the private directory to the run directory. It copies
-// more of them if this node has caused the end of the run, or is the head.
-func (n *node) keepEvidence(end *run.Ending) {
-	if n.Silence() <= run.SickShare {
-		n.children.KeepEvidence(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
+// copyServiceLogs copies logs of services from the private directory to the run directory. It
+// copies more of them if this node has caused the end of the run, or is the head.
+func (n *node) copyServiceLogs(end *run.Outcome) {
+	if n.FileSystemSilence() <= run.UnresponsiveTimeout {
+		n.children.CopyLogs(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
 	}
 }
 
-// stopAll ends all children concurrently, and returns the names of those that could not be ended.
-func (n *node) stopAll(end *run.Ending) (left []string) {
-	if n.cfg.World.Wanted() {
-		n.stopUsers(end)
-		n.hushRanks()
+// stopChildren ends all children concurrently, and returns the names of those that could not be
+// ended.
+func (n *node) stopChildren(end *run.Outcome) (left []string) {
+	if n.cfg.World.IsRequested() {
+		n.stopRanks(end)
+		n.drainRankOutput()
 	}
-	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.Failed()), everything)
-	if n.commands != nil && n.Silence() < run.SickShare {
-		n.commands.Settle(run.SickShare)
+	left = n.children.StopSelected(n.cfg.Times.ChildGracePeriod(end.HasFailed()), allChildren)
+	if n.commands != nil && n.FileSystemSilence() < run.UnresponsiveTimeout {
+		n.commands.AwaitPublished(run.UnresponsiveTimeout)
 	}
 	return left
 }
 
-// cardsOf returns the GPU monitor of a node.
-func cardsOf(n *node) *cards.Cards {
+// newGPUMonitor returns the GPU monitor of a node.
+func newGPUMonitor(n *node) *cards.Monitor {
 	return cards.New(cards.Config{
-		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
-		Life: n.Life, Background: n.Background, End: n.End, Trail: n.Trail, Log: n.Log, Header: n.header, Past: func() cards.Past { return n.Dir.Past() },
-		Publish: func(name string, record *signal.EventRecord) { n.Logged(n.Publish(signal.Nodes, name, record, false)) },
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
+		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() cards.HistoryStore { return n.Dir.HostHistory() },
+		Publish: func(name string, record *signal.EventRecord) {
+			n.LogWriteError(n.Publish(signal.NodesDir, name, record, false))
+		},
 	})
 }
 
-// everything selects all children.
-func everything(string) bool { return true }
+// allChildren selects all children.
+func allChildren(string) bool { return true }
 
-// trace returns the trace context of the run. It must not be called before there is a run
+// traceContext returns the trace context of the run. It must not be called before there is a run
 // directory.
-func (n *node) trace() trail.TraceContext {
-	return trail.ContextOf(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
+func (n *node) traceContext() trail.TraceContext {
+	return trail.NewTraceContext(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
 }

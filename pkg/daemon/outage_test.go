@@ -21,11 +21,11 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimes(), Means: config.Means{Access: signal.Access{Meter: new(signal.Meter)}}}
-		h := bareHead(t, cfg, nil).deaths
-		h.Log, h.lines = zap.New(core), &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}
-		h.lines.Connect(1)
-		var told outages
+		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts(), Deps: config.Deps{Access: signal.Access{Meter: new(signal.CallMeter)}}}
+		h := bareHead(t, cfg, nil).tracker
+		h.Log, h.peerLinks = zap.New(core), &lifeline.Links{Liveness: lifeline.NewLiveness(time.Second)}
+		h.peerLinks.SetConnected(1)
+		var told shareOutageReporter
 		for _, step := range []struct {
 			name string
 			does func()
@@ -33,20 +33,20 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			want string // what is said at the end of the wait; empty: nothing
 		}{
 			{"well", func() {}, time.Minute, ""},
-			{"sick before the job runs", func() { h.lines.Hear(1, true) }, 2 * cfg.Times.Peer, ""},
-			{"well again", func() { h.lines.Hear(1, false) }, time.Second, ""},
-			{"sick", func() { h.lines.Run(true); h.lines.Hear(1, true) }, 0, ""},
+			{"sick before the job runs", func() { h.peerLinks.RecordHeartbeat(1, true) }, 2 * cfg.Times.Peer, ""},
+			{"well again", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, ""},
+			{"sick", func() { h.peerLinks.SetRunning(true); h.peerLinks.RecordHeartbeat(1, true) }, 0, ""},
 			{"for half of the peer timeout", func() {}, cfg.Times.Peer / 2, ""},
 			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the share does not answer rank 1: the job goes on"},
 			{"and longer", func() {}, cfg.Times.Peer, ""},
-			{"the share is back", func() { h.lines.Hear(1, false) }, time.Second, "the share answers all nodes again"},
+			{"the share is back", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, "the share answers all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
-			{"sick once more", func() { h.lines.Hear(1, true) }, 0, ""},
-			{"for long, as the job ends", func() { h.End(&run.Ending{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
+			{"sick once more", func() { h.peerLinks.RecordHeartbeat(1, true) }, 0, ""},
+			{"for long, as the job ends", func() { h.CancelRun(&run.Outcome{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
 		} {
 			step.does()
 			time.Sleep(step.wait)
-			told.tell(h, time.Now())
+			told.logChanges(h, time.Now())
 			var got []string
 			for _, entry := range said.TakeAll() {
 				got = append(got, entry.Message)
@@ -62,36 +62,36 @@ func TestOutagesAreToldOnce(t *testing.T) {
 // long as both were silent.
 func TestUnanswered(t *testing.T) {
 	t.Parallel()
-	tempo := health.WorkerTempo(10*time.Second, 2)
+	tempo := health.WorkerHeartbeatTiming(10*time.Second, 2)
 	for _, tc := range []struct {
 		name    string
 		unheard time.Duration // 0: there is no lifeline
 		kind    health.Kind
 		says    string
 	}{
-		{"without a lifeline", 0, health.Share, "the share has not answered rank 1 (n1) for 20s"},
-		{"heard a moment ago", time.Second, health.Share, "the share has not answered rank 1 (n1) for 20s"},
+		{"without a lifeline", 0, health.ShareUnusable, "the share has not answered rank 1 (n1) for 20s"},
+		{"heard a moment ago", time.Second, health.ShareUnusable, "the share has not answered rank 1 (n1) for 20s"},
 		{"unheard for less long", 15 * time.Second, health.CutOff, "neither another node nor the share has answered for 15s"},
 		{"unheard for longer", 30 * time.Second, health.CutOff, "neither another node nor the share has answered for 20s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.Job{})
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.JobRecord{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
-				n.tempo = tempo
+				n.timing = tempo
 				if tc.unheard > 0 {
-					n.ties = &ties{Signs: lifeline.NewSigns(time.Second)}
-					n.ties.Connect(0)
+					n.linkState = &linkState{Liveness: lifeline.NewLiveness(time.Second)}
+					n.linkState.SetConnected(0)
 					for range tc.unheard / time.Second { // this daemon itself has run all the time
 						time.Sleep(time.Second)
-						n.ties.Tick(time.Now())
+						n.linkState.RecordTick(time.Now())
 					}
 				}
-				if f := n.unanswered(20 * time.Second); f.Kind != string(tc.kind) || !strings.Contains(f.What, tc.says) {
-					t.Errorf("it is %s: %s", f.Kind, f.What)
+				if f := n.shareTimeoutFailure(20 * time.Second); f.Kind != string(tc.kind) || !strings.Contains(f.Message, tc.says) {
+					t.Errorf("it is %s: %s", f.Kind, f.Message)
 				}
 			})
 		})

@@ -40,41 +40,41 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func (j *job) placeOf(rank int) signal.Place {
+func (j *job) placeOf(rank int) signal.Location {
 	id := j.configs[0].Identity
-	return signal.Place{LogDir: j.logDir, Run: id.RunName(), Key: id.Key, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank), Access: j.through(signal.Access{})}
+	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank), Access: j.through(signal.Access{})}
 }
 
 // playWorker joins as rank and beats.
 func (j *job) playWorker(rank int) *peer {
 	j.t.Helper()
-	dir, job, err := signal.NewFinder(j.placeOf(rank)).Find(bounded(j.t))
+	dir, job, err := signal.NewFinder(j.placeOf(rank)).AwaitRun(bounded(j.t))
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	p := &peer{t: j.t, dir: dir, sub: signal.Nodes}
-	p.publish(signal.NodeName(rank, j.size, signal.Joined), &signal.JoinedRecord{Canary: job.Nonce})
-	p.pulse(signal.BeatState)
+	p := &peer{t: j.t, dir: dir, sub: signal.NodesDir}
+	p.publish(signal.NodeName(rank, j.size, signal.StateJoined), &signal.JoinedRecord{JobNonce: job.Nonce})
+	p.pulse(signal.StateHeartbeat)
 	return p
 }
 
 // playHead makes the run directory and beats. It offers lifelines there.
 func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
-	dir, err := signal.Create(bounded(j.t), j.placeOf(0), signal.Job{
-		Digest: j.configs[0].Digest(), SandboxStep: j.configs[0].Sandbox.Step, Lifeline: lifeline,
+	dir, err := signal.CreateRun(bounded(j.t), j.placeOf(0), signal.JobRecord{
+		ConfigDigest: j.configs[0].Digest(), SandboxStep: j.configs[0].Sandbox.Step, LinkAddresses: lifeline,
 	})
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	p := &peer{t: j.t, dir: dir, sub: signal.Control}
-	p.pulse(signal.BeatState)
+	p := &peer{t: j.t, dir: dir, sub: signal.ControlDir}
+	p.pulse(signal.StateHeartbeat)
 	return p
 }
 
 func (p *peer) publish(name string, rec signal.Record) {
 	p.t.Helper()
-	if err := p.dir.Publish(bounded(p.t), p.sub, name, rec, false); err != nil {
+	if err := p.dir.PublishRecord(bounded(p.t), p.sub, name, rec, false); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -85,7 +85,7 @@ func (p *peer) pulse(state string) {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			if err := p.dir.Beat(ctx, p.sub, state); err != nil && ctx.Err() == nil {
+			if err := p.dir.WriteHeartbeat(ctx, p.sub, state); err != nil && ctx.Err() == nil {
 				p.t.Error(err)
 			}
 			select {
@@ -119,17 +119,17 @@ func TestSilentWorker(t *testing.T) {
 				for _, rank := range tc.silent {
 					played = append(played, j.playWorker(rank))
 				}
-				j.untilNamed(signal.Control, signal.NameGo)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				// Longer than a peer may be silent: beats alone keep it alive.
 				time.Sleep(j.configs[0].Times.Peer)
-				if j.has(signal.Control, signal.AbortName(0, size)) {
+				if j.has(signal.ControlDir, signal.AbortName(0, size)) {
 					t.Fatal("the run was aborted though all peers beat")
 				}
 				began := time.Now()
 				for _, p := range played {
 					p.silence()
 				}
-				j.untilNamed(signal.Control, signal.AbortName(0, size))
+				j.untilNamed(signal.ControlDir, signal.AbortName(0, size))
 				if took := time.Since(began); took > j.configs[0].Times.Peer+time.Second {
 					t.Errorf("it took %s to tell of the loss", took)
 				}
@@ -140,11 +140,11 @@ func TestSilentWorker(t *testing.T) {
 				j.expect(want...)
 				cause := j.blames(0, string(health.PeerLost), 76)
 				// Of several that fall silent, the first ones are enough for the end.
-				if len(cause.Lost) == 0 || slices.ContainsFunc(cause.Lost, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
-					t.Errorf("lost are %v, of %v that are silent", cause.Lost, tc.silent)
+				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
+					t.Errorf("lost are %v, of %v that are silent", cause.LostNodes, tc.silent)
 				}
-				for i, host := range j.result().Nodes {
-					if want := "n" + strconv.Itoa(cause.Lost[i]); host != want {
+				for i, host := range j.result().BadNodes {
+					if want := "n" + strconv.Itoa(cause.LostNodes[i]); host != want {
 						t.Errorf("a node to stay away from is %s, not %s", host, want)
 					}
 				}
@@ -161,14 +161,14 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 		var refuses atomic.Bool
 		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.Peer = 4 * time.Second })
 		j.configs[0].Access = asking(func(_ signal.Op, path string) error {
-			if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
+			if refuses.Load() && strings.Contains(filepath.Base(path), signal.StateHeartbeat) {
 				return syscall.EROFS
 			}
 			return nil
 		})
 		j.start(1, 2)
 		first, second := j.playWorker(1), j.playWorker(2)
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		first.silence()
 		time.Sleep(time.Second) // or the head's own beats would be overdue before theirs
 		second.silence()
@@ -187,20 +187,20 @@ func TestSilentHead(t *testing.T) {
 		head := j.playHead()
 		j.start(0)
 		for rank := 1; rank < size; rank++ {
-			j.untilNamed(signal.Nodes, signal.NodeName(rank, size, signal.Joined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined))
 		}
 		time.Sleep(j.configs[0].Times.Peer)
-		if aborted := j.has(signal.Control, signal.AbortName(1, size)) || j.has(signal.Control, signal.AbortName(2, size)); aborted {
+		if aborted := j.has(signal.ControlDir, signal.AbortName(1, size)) || j.has(signal.ControlDir, signal.AbortName(2, size)); aborted {
 			t.Fatal("the run was aborted though the head beats")
 		}
 		head.silence()
 		j.expect(-1, 76, 76)
 		found := 0
 		for rank := 1; rank < size; rank++ {
-			if name := signal.AbortName(rank, size); j.has(signal.Control, name) {
+			if name := signal.AbortName(rank, size); j.has(signal.ControlDir, name) {
 				found++
-				abort := record[signal.AbortRecord](j, signal.Control, name)
-				if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.Lost, []int{0}) || !slices.Equal(abort.Nodes, []string{"n0"}) {
+				abort := record[signal.AbortRecord](j, signal.ControlDir, name)
+				if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.LostNodes, []int{0}) || !slices.Equal(abort.BadNodes, []string{"n0"}) {
 					t.Errorf("%s says %+v", name, abort)
 				}
 			}
@@ -218,11 +218,11 @@ func TestWorkerLosesTheHead(t *testing.T) {
 		const size = 3
 		j := newJob(t, size, "exec sleep 300").start(2)
 		p := j.playWorker(2)
-		j.untilNamed(signal.Control, signal.NameGo)
-		p = &peer{t: t, dir: p.dir, sub: signal.Control}
-		cause := health.Failed(health.PeerLost, "the head is lost").FailedRecord
-		cause.Rank, cause.Lost = 2, []int{0}
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: "peer-lost", Cause: cause})
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		p = &peer{t: t, dir: p.dir, sub: signal.ControlDir}
+		cause := health.NewFailure(health.PeerLost, "the head is lost").FailureRecord
+		cause.Rank, cause.LostNodes = 2, []int{0}
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: "peer-lost", Cause: cause})
 		j.expect(76, 76, -1)
 		j.blames(2, string(health.PeerLost), 76)
 	})
@@ -239,28 +239,28 @@ func TestAWorkersAbort(t *testing.T) {
 		code int
 	}{
 		{"and the head's own", func(head *peer) {
-			cause := health.Failed(health.HostHangs, "it hangs").FailedRecord
-			head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.HostHangs), Cause: cause})
-			head.publish(signal.NameOver, &signal.State{})
+			cause := health.NewFailure(health.HostHangs, "it hangs").FailureRecord
+			head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Outcome: string(health.HostHangs), Cause: cause})
+			head.publish(signal.NameHeadFinished, &signal.StateRecord{})
 		}, 76},
-		{"and the orderly end", func(head *peer) { head.publish(signal.NameDrain, &signal.DrainRecord{}) }, 0},
+		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &signal.OrderlyEndRecord{}) }, 0},
 		{"and no word of the head", func(head *peer) { head.silence() }, 66},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, size, "exit 0")
-				meter := new(signal.Meter)
+				meter := new(signal.CallMeter)
 				j.configs[1].Access.Meter = meter
 				head := j.playHead()
 				j.start(0, 2)
-				j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-				p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-				cause := health.Failed(health.Share, "its share hangs").FailedRecord
+				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
+				p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
+				cause := health.NewFailure(health.ShareUnusable, "its share hangs").FailureRecord
 				cause.Rank = 2
-				p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Word: string(health.Share), Cause: cause})
-				seen := meter.Stats().ByKind[signal.OpList.String()]
+				p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
+				seen := meter.CallStats().ByKind[signal.OpList.String()]
 				// The first may have been under way.
-				j.until("two more looks", func() bool { return meter.Stats().ByKind[signal.OpList.String()] >= seen+2 })
+				j.until("two more looks", func() bool { return meter.CallStats().ByKind[signal.OpList.String()] >= seen+2 })
 				tc.does(head)
 				j.expect(-1, tc.code, -1)
 			})
@@ -278,10 +278,10 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 		})
 		head := j.playHead()
 		head.silence()
-		p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-		cause := health.Failed(health.Terminated, "it was told to end").FailedRecord
+		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
+		cause := health.NewFailure(health.Terminated, "it was told to end").FailureRecord
 		cause.Rank = 2
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Word: string(health.Terminated), Cause: cause})
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Outcome: string(health.Terminated), Cause: cause})
 		j.start(0, 2)
 		j.expect(-1, 143, -1)
 	})
@@ -303,10 +303,10 @@ func TestTwoLoseTheHead(t *testing.T) {
 		j.until("a lifeline", func() bool { return lines.heard() == 1 })
 		wire.refuses.Store(true)
 		wire.cut()
-		cause := health.Failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
-		cause.Rank, cause.Lost = 2, []int{0}
-		p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
+		cause := health.NewFailure(health.DaemonDied, "the daemon of the head has died").FailureRecord
+		cause.Rank, cause.LostNodes = 2, []int{0}
+		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.expect(-1, 76, -1)
 	})
 }
@@ -316,26 +316,26 @@ func TestTwoLoseTheHead(t *testing.T) {
 func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, rarely = 3, 50 * time.Millisecond
-		done := signal.NodeName(1, size, signal.Done)
+		done := signal.NodeName(1, size, signal.StateDone)
 		var mu sync.Mutex
 		var looks []time.Time // since it is done
 		j := newJob(t, size, "exit 0")
 		j.configs[1].Access = asking(func(op signal.Op, path string) error {
-			if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
+			if op == signal.OpList && filepath.Base(path) == signal.ControlDir && j.has(signal.NodesDir, done) {
 				mu.Lock()
 				defer mu.Unlock()
 				looks = append(looks, time.Now())
 			}
 			return nil
 		})
-		j.configs[1].Access.Deaf = true
+		j.configs[1].Access.NoHints = true
 		head, lines, _ := j.playLines()
 		j.start(0, 2)
 		j.until("a lifeline", func() bool { return lines.heard() == 1 })
-		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-		cause := health.Failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
-		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
-		j.untilNamed(signal.Nodes, done)
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
+		cause := health.NewFailure(health.DaemonDied, "the daemon of rank 2 has died").FailureRecord
+		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
+		j.untilNamed(signal.NodesDir, done)
 		// Its record may be seen a few looks before it knows that itself, and that the head hears it.
 		j.until("three rare looks of a worker that is done", func() bool {
 			mu.Lock()
@@ -351,7 +351,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 			t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
 		}
 		mu.Unlock()
-		lines.Farewell()
+		lines.SayGoodbye()
 		j.expect(-1, 76, -1)
 		if events := j.daemonEvents(1); events == "" || strings.Contains(events, `"up":false`) {
 			t.Errorf("a farewell that came after the end is told of: one more write of each node\n%s", events)
@@ -367,21 +367,21 @@ func TestTug(t *testing.T) {
 		sub, name string
 		tugs      bool
 	}{
-		{0, signal.Control, signal.NameGo, true},
-		{0, signal.Control, signal.NameOver, false},
-		{0, signal.Nodes, signal.NodeName(0, 2, signal.Done), false},
-		{1, signal.Nodes, signal.NodeName(1, 2, signal.Done), true},
-		{1, signal.Control, signal.AbortName(1, 2), true},
+		{0, signal.ControlDir, signal.NameGateOpen, true},
+		{0, signal.ControlDir, signal.NameHeadFinished, false},
+		{0, signal.NodesDir, signal.NodeName(0, 2, signal.StateDone), false},
+		{1, signal.NodesDir, signal.NodeName(1, 2, signal.StateDone), true},
+		{1, signal.ControlDir, signal.AbortName(1, 2), true},
 	} {
 		tugs := false
-		r := &run.Records{Nudge: func() { tugs = true }}
-		r.Rank.Store(int64(tc.rank))
-		r.Tug(tc.sub, tc.name)
+		r := &run.Publisher{Notify: func() { tugs = true }}
+		r.NodeIndex.Store(int64(tc.rank))
+		r.NotifyPeers(tc.sub, tc.name)
 		if tugs != tc.tugs {
 			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
-	new(run.Records).Tug(signal.Control, signal.NameGo) // without a lifeline
+	new(run.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a lifeline
 }
 
 // TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
@@ -389,24 +389,24 @@ func TestTug(t *testing.T) {
 func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
-		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.EndTime / 2 })
-		meter := new(signal.Meter)
+		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.FinalTermTimeout / 2 })
+		meter := new(signal.CallMeter)
 		j.configs[0].Access.Meter = meter
 		j.start(1)
 		p := j.playWorker(1)
-		j.untilNamed(signal.Control, signal.NameGo)
-		cause := health.Failed(health.ServiceDied, "the service has died").FailedRecord
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		cause := health.NewFailure(health.ServiceDied, "the service has died").FailureRecord
 		cause.Rank = 1
-		p.publish(signal.NodeName(1, size, signal.Failed), &cause)
-		j.untilNamed(signal.Nodes, signal.NodeName(0, size, signal.Done))
-		looks := func() int64 { return meter.Stats().ByKind[signal.OpList.String()] }
+		p.publish(signal.NodeName(1, size, signal.StateFailed), &cause)
+		j.untilNamed(signal.NodesDir, signal.NodeName(0, size, signal.StateDone))
+		looks := func() int64 { return meter.CallStats().ByKind[signal.OpList.String()] }
 		before := looks()
 		j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
-		if ended := j.ended(); len(ended) > 0 || j.has(signal.Control, signal.NameOver) {
-			t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.Control))
+		if ended := j.ended(); len(ended) > 0 || j.has(signal.ControlDir, signal.NameHeadFinished) {
+			t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.ControlDir))
 		}
-		p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
-		j.untilNamed(signal.Control, signal.NameOver)
+		p.publish(signal.NodeName(1, size, signal.StateDone), &signal.DoneRecord{})
+		j.untilNamed(signal.ControlDir, signal.NameHeadFinished)
 		j.expect(77, -1)
 	})
 }
@@ -416,7 +416,7 @@ func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := j.listen()
 	head = j.playHead("127.0.0.1:" + port)
-	cfg := lifeline.Config{Key: head.dir.Secret(lifeline.SecretName), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
+	cfg := lifeline.Config{Key: head.dir.DeriveSecret(lifeline.SecretName), Nodes: len(j.configs), HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[1].Times.Peer, 1).HeartbeatInterval}
 	lines = new(playedLines)
 	lines.Head = lifeline.NewHead(cfg, listener, &lines.ranks)
 	ctx, end := context.WithCancel(bounded(j.t))
@@ -448,7 +448,7 @@ type hearing struct {
 	sync.Map
 }
 
-func (h *hearing) Heard(rank int, _ bool) { h.Store(rank, true) }
+func (h *hearing) WorkerHeartbeat(rank int, _ bool) { h.Store(rank, true) }
 
 // listen takes a port for the lifelines of a head that the test plays.
 func (j *job) listen() (listener net.Listener, port string) {
@@ -475,7 +475,7 @@ func TestUnreadableAbort(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			plant := func(j *job, rank int) {
-				path := filepath.Join(j.run(), signal.Control, signal.AbortName(rank, size))
+				path := filepath.Join(j.run(), signal.ControlDir, signal.AbortName(rank, size))
 				j.share.WriteFile(path, []byte(tc.content))
 			}
 			t.Run("by the head", func(t *testing.T) {
@@ -483,9 +483,9 @@ func TestUnreadableAbort(t *testing.T) {
 					j := newJob(t, size, "exit 0")
 					head := j.playHead()
 					j.start(0)
-					j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+					j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
 					plant(j, 0)
-					head.publish(signal.NameOver, &signal.State{})
+					head.publish(signal.NameHeadFinished, &signal.StateRecord{})
 					j.expect(-1, 76)
 				})
 			})
@@ -493,7 +493,7 @@ func TestUnreadableAbort(t *testing.T) {
 				inBubble(t, func(t *testing.T) {
 					j := newJob(t, size, "exec sleep 300").start(1)
 					j.playWorker(1)
-					j.untilNamed(signal.Control, signal.NameGo)
+					j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 					plant(j, 1)
 					j.expect(76, -1)
 				})
@@ -508,8 +508,8 @@ func TestNobodyCame(t *testing.T) {
 		const size = 3
 		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
 		j.start(2).expect(66, 66, -1)
-		if cause := j.blames(0, string(health.Share), 66); !slices.Equal(cause.Lost, []int{2}) {
-			t.Errorf("missing are %v, not [2]", cause.Lost)
+		if cause := j.blames(0, string(health.ShareUnusable), 66); !slices.Equal(cause.LostNodes, []int{2}) {
+			t.Errorf("missing are %v, not [2]", cause.LostNodes)
 		}
 	})
 }
@@ -529,13 +529,13 @@ func TestWorkerLostInDrain(t *testing.T) {
 		mark := filepath.Join(t.TempDir(), "end")
 		j := newJob(t, size, "while ! test -e "+mark+"; do sleep 0.05; done; exit 4").start(2)
 		p := j.playWorker(2)
-		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		p.silence()
 		if err := os.WriteFile(mark, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		j.expect(4, 0, -1)
-		if result := j.result(); result.Word != health.Driven || result.Code != 4 {
+		if result := j.result(); result.Outcome != health.DriverOutcomeName || result.Code != 4 {
 			t.Errorf("the result is %+v", result)
 		}
 	})
@@ -563,7 +563,7 @@ func TestDrainEndsServices(t *testing.T) {
 func TestNewerHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
-		control := filepath.Join(j.run(), signal.Control)
+		control := filepath.Join(j.run(), signal.ControlDir)
 		j.share.WriteFile(filepath.Join(control, signal.NameJob), []byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"))
 		began := time.Now()
 		if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
@@ -579,12 +579,12 @@ func TestHeadLeavesLast(t *testing.T) {
 		const size = 2
 		j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
 		p := j.playWorker(1)
-		j.untilNamed(signal.Control, signal.NameDrain)
+		j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
 		time.Sleep(j.configs[0].Times.StopGrace - time.Second)
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the head has left: %v", ended)
 		}
-		p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
+		p.publish(signal.NodeName(1, size, signal.StateDone), &signal.DoneRecord{})
 		j.expect(4, -1)
 	})
 }
@@ -597,15 +597,15 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = 15 * time.Second })
 		head := j.playHead()
 		j.start(0)
-		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-		cause := health.Failed(health.Setup, "it failed").FailedRecord
-		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
-		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
+		cause := health.NewFailure(health.SetupFailed, "it failed").FailureRecord
+		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Outcome: "service", Cause: cause})
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateDone))
 		time.Sleep(j.configs[1].Times.DriverGrace - time.Second)
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the worker has left: %v", ended)
 		}
-		head.publish(signal.NameOver, &signal.State{})
+		head.publish(signal.NameHeadFinished, &signal.StateRecord{})
 		j.expect(-1, 77)
 	})
 }
@@ -615,8 +615,8 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 // nothing to stay for.
 func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 	t.Parallel()
-	times := config.DefaultTimes()
-	silent := health.WorkerTempo(times.Peer, 2).Silent
+	times := config.DefaultTimeouts()
+	silent := health.WorkerHeartbeatTiming(times.Peer, 2).SilenceTimeout
 	for _, tc := range []struct {
 		name  string
 		kind  health.Kind
@@ -638,21 +638,21 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 					}
 					return nil
 				})
-				access.Deaf = true
-				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: 2, Host: "n1", Access: access}, signal.Job{})
+				access.NoHints = true
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: 2, Host: "n1", Access: access}, signal.JobRecord{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, 2), Times: times, Means: config.Means{Access: access}}, dir)}
+				w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, 2), Times: times, Deps: config.Deps{Access: access}}, dir)}
 				w.cfg.Times.DriverGrace = tc.grace
-				w.Control = dir.Watch(signal.Control, signal.WorkerPace(2))
+				w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(2))
 				hangs = true
-				w.Background(w.Control.Run)
+				w.Background(w.ControlWatch.Run)
 				began := time.Now()
-				if end := w.awaitEnd(health.Failed(tc.kind, "it ends")); end != nil {
+				if end := w.awaitHeadOutcome(health.NewFailure(tc.kind, "it ends")); end != nil {
 					t.Errorf("it ends by %v", end)
 				}
-				if took := time.Since(began); took < tc.want || took > tc.want+run.SickShare {
+				if took := time.Since(began); took < tc.want || took > tc.want+run.UnresponsiveTimeout {
 					t.Errorf("it has waited %s, want %s", took, tc.want)
 				}
 				close(hang)

@@ -50,22 +50,22 @@ func TestHeadAtRest(t *testing.T) {
 	for _, peer := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		t.Run(peer.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimes()}
+				cfg := config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimeouts()}
 				cfg.Times.Peer = peer
-				rest := cfg.Announced().Rest
-				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.Job{})
+				rest := cfg.PublishedPlan().MaxHeartbeatInterval
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.JobRecord{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
 				defer stop()
 				n := bare(t, cfg, dir)
-				n.ties = &ties{calm: func(time.Time) bool { return true }}
+				n.linkState = &linkState{healthy: func(time.Time) bool { return true }}
 				var pulse sync.WaitGroup
-				pulse.Go(func() { n.pulse(signal.Control, signal.BeatState)(ctx) })
+				pulse.Go(func() { n.heartbeatTask(signal.ControlDir, signal.StateHeartbeat)(ctx) })
 				seen, at, beats := "", time.Now(), 0
 				for ; ctx.Err() == nil; time.Sleep(time.Second) {
-					names, err := filepath.Glob(filepath.Join(dir.Path(), signal.Control, "0000.beat.*"))
+					names, err := filepath.Glob(filepath.Join(dir.Path(), signal.ControlDir, "0000.beat.*"))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -89,11 +89,11 @@ func TestJobTellsThePlan(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(nil)
 		j.start().expect(0, 0)
-		plan := record[signal.Job](j, signal.Control, signal.NameJob).Plan
-		want := &signal.Plan{
-			Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
-			Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
-			Rest:      j.configs[0].Times.Rest() + j.configs[0].Times.Peer/8,
+		plan := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob).Plan
+		want := &signal.JobPlan{
+			Framework: "none", Phases: []string{"join", "check", "driver"}, NodesNeeded: 2, Driver: "sh",
+			PhaseTimeouts:        map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
+			MaxHeartbeatInterval: j.configs[0].Times.RelaxedPollInterval() + j.configs[0].Times.Peer/8,
 		}
 		if !reflect.DeepEqual(plan, want) {
 			t.Errorf("the job tells the plan %+v, not %+v", plan, want)

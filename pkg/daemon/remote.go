@@ -14,65 +14,65 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// remoteTeam provides the driver's nodes to the broker for remote commands, by which an mpirun
+// remoteNodes provides the driver's nodes to the broker for remote commands, by which an mpirun
 // starts its processes on other nodes.
-type remoteTeam struct{ head *head }
+type remoteNodes struct{ head *head }
 
-var _ remote.Team = remoteTeam{}
+var _ remote.Team = remoteNodes{}
 
 // Hosts returns the indices of the driver's nodes and their hosts.
-func (t remoteTeam) Hosts() ([]int, []string) {
-	return t.head.roster.Ranks(), t.head.assembly.teamHosts()
+func (t remoteNodes) Hosts() ([]int, []string) {
+	return t.head.membership.MemberNodes(), t.head.members.teamHosts()
 }
 
 // Address returns the address of a node, or an empty string if it is unknown.
-func (t remoteTeam) Address(rank int) string {
+func (t remoteNodes) Address(rank int) string {
 	if rank == 0 {
 		address, _ := t.head.cfg.Address()
 		return address
 	}
-	joined, _ := t.head.canary.Joined(t.head.Work, rank)
+	joined, _ := t.head.roundTrip.ReadJoined(t.head.WorkCtx, rank)
 	return joined.Address
 }
 
-// Summon asks a worker, on its peer link, to connect to the head and receive a command.
-func (t remoteTeam) Summon(rank int) error {
-	if !t.head.lines.Ties(rank) {
-		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.name(rank))
+// RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
+func (t remoteNodes) RequestConn(rank int) error {
+	if !t.head.peerLinks.IsConnected(rank) {
+		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(rank))
 	}
-	t.head.lines.Head.Summon(rank)
+	t.head.peerLinks.Head.RequestStream(rank)
 	return nil
 }
 
-// equip returns the environment env with the variables by which the driver's mpirun finds its nodes
-// and starts processes there.
-func (h *head) equip(env []string) []string {
+// addRemoteEnv returns the environment env with the variables by which the driver's mpirun finds
+// its nodes and starts processes there.
+func (h *head) addRemoteEnv(env []string) []string {
 	program, err := os.Executable()
 	if err != nil {
 		h.Log.Warn("the driver's mpirun is told no way to the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
-	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet, Argv: h.cfg.Driver}, env))
+	return process.WithEnv(env, h.remote.PrepareDriver(remote.DriverInfo{Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet, Argv: h.cfg.Driver}, env))
 }
 
 // watchDriver logs a warning if the driver waits for something that cannot happen, until ctx ends.
 func (h *head) watchDriver(ctx context.Context, driver process.Handle) {
 	// Without a framework the driver may run on the head only, although there are several nodes.
-	alone := h.roster.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
-	look := remote.DriverWaits(driver.Pid(), h.roster.Count(), alone, h.id.Launcher.Traits().Steps)
-	h.Background(func(context.Context) { remote.WatchWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
+	alone := h.membership.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
+	look := remote.NewDriverCheck(driver.PID(), h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
+	h.Background(func(context.Context) { remote.ReportWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
 }
 
-// room returns the number of ranks, or slots, that a node has room for. It assumes that all nodes
-// are like the head's.
-func (h *head) room() int {
-	if told := h.cfg.World.Slots; told > 0 {
+// slotsPerNode returns the number of ranks, or slots, that a node has room for. It assumes that all
+// nodes are like the head's.
+func (h *head) slotsPerNode() int {
+	if told := h.cfg.World.MaxPerNode; told > 0 {
 		return told
 	}
 	var err error
-	if h.layout, err = h.cfg.Play.Layout(h.cards.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
+	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
 		h.Log.Warn("cannot tell how many slots a node has; give --slots-per-node", zap.Error(err))
 	}
-	room, _ := ranks.Wish{}.Here(h.slots()) // cannot fail without a requested number
+	room, _ := ranks.LayoutRequest{}.NodeRanks(h.rankSlots()) // cannot fail without a requested number
 	return room
 }

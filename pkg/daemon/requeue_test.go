@@ -28,7 +28,7 @@ type launcher struct {
 
 var _ roles.Requeuer = (*launcher)(nil)
 
-func (l *launcher) Requeue(context.Context) error {
+func (l *launcher) RequeueJob(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.asked != nil {
@@ -38,7 +38,7 @@ func (l *launcher) Requeue(context.Context) error {
 	return l.refuses
 }
 
-func (l *launcher) Exclude(_ context.Context, hosts []string) error {
+func (l *launcher) ExcludeHosts(_ context.Context, hosts []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.excluded = append(l.excluded, hosts...)
@@ -48,14 +48,14 @@ func (l *launcher) Exclude(_ context.Context, hosts []string) error {
 // requeued has all daemons of a job of Slurm's ask the launcher for a new start.
 func (j *job) requeued(by *launcher) *job {
 	return j.all(func(c *config.Config) {
-		c.Identity.Launcher = roles.Slurm
-		c.After.Requeue = config.Requeue{OnFailure: true, Most: 3, By: by}
+		c.Identity.Launcher = roles.LauncherSlurm
+		c.After.Requeue = config.RequeueConfig{OnFailure: true, Most: 3, By: by}
 	})
 }
 
 // badNodes are what the run has written down to stay away from.
 func (j *job) badNodes() string {
-	data, _ := j.read(filepath.Join(j.logDir, signal.BadNodes, j.configs[0].Identity.RunName()))
+	data, _ := j.read(filepath.Join(j.logDir, signal.BadNodesDir, j.configs[0].Identity.RunName()))
 	return string(data)
 }
 
@@ -84,16 +84,16 @@ func TestRequeue(t *testing.T) {
 		says     string
 	}{
 		{
-			name: "a node that failed its check", change: failsCheck, code: 75, word: "check", kind: health.Check,
+			name: "a node that failed its check", change: failsCheck, code: 75, word: "check", kind: health.CheckFailed,
 			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "started anew for the 1st time",
 		},
 		{
 			name: "as often as it may be", change: func(c *config.Config) { failsCheck(c); c.Identity.Restart = 3 },
-			code: 69, word: "gave-up", kind: health.Check, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
+			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
 		},
 		{
 			name: "the user asks for none", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
-			code: 75, word: "check", kind: health.Check, bad: "n1\n",
+			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n",
 		},
 		{
 			name: "what would come again", change: func(c *config.Config) {
@@ -102,11 +102,11 @@ func TestRequeue(t *testing.T) {
 		},
 		{
 			name: "no launcher that could", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.By = nil },
-			code: 75, word: "check", kind: health.Check, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
+			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
 		},
 		{
 			name: "a launcher that refuses", change: failsCheck, refuses: errors.New("cannot run scontrol: Only batch jobs"),
-			code: 75, word: "check", kind: health.Check, requeued: 1, bad: "n1\n", why: "for the 1st time", says: "Only batch jobs",
+			code: 75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n", why: "for the 1st time", says: "Only batch jobs",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -114,11 +114,11 @@ func TestRequeue(t *testing.T) {
 				by := &launcher{refuses: tc.refuses}
 				j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
 				by.asked = func() { // the last thing: the launcher ends what is left
-					if j.has(signal.Control, signal.NameOver) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
-						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.Control), j.badNodes())
+					if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
+						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
 					}
 					for rank := range size {
-						if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+						if !j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateDone)) {
 							t.Errorf("rank %d is not done", rank)
 						}
 					}
@@ -132,11 +132,11 @@ func TestRequeue(t *testing.T) {
 					t.Errorf("the list of bad nodes has %q", got)
 				}
 				result := j.result()
-				if result.Word != tc.word {
-					t.Errorf("the result's word is %q", result.Word)
+				if result.Outcome != tc.word {
+					t.Errorf("the result's word is %q", result.Outcome)
 				}
 				decided := result.Requeue
-				if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Why, tc.why)) {
+				if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Reason, tc.why)) {
 					t.Errorf("the result says %+v", decided)
 				}
 				if tc.says != "" && !strings.Contains(j.said(), tc.says) {
@@ -155,7 +155,7 @@ func TestRequeueWithoutHead(t *testing.T) {
 		head := j.playHead()
 		j.start(0)
 		for rank := 1; rank < 3; rank++ {
-			j.untilNamed(signal.Nodes, signal.NodeName(rank, 3, signal.Joined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(rank, 3, signal.StateJoined))
 		}
 		head.silence()
 		j.expect(-1, 76, 76)
@@ -189,7 +189,7 @@ func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
 		worker := j.playWorker(1)
 		j.untilFile(ready)
 		worker.silence()
-		j.untilNamed(signal.Control, signal.AbortName(0, 2))
+		j.untilNamed(signal.ControlDir, signal.AbortName(0, 2))
 		j.signals[0] <- syscall.SIGTERM
 		j.expect(76, -1)
 		if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end meanwhile") {

@@ -20,101 +20,101 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	if n.cfg.Sandbox.Command == "" {
 		return nil
 	}
-	return n.Phase("sandbox", func() error {
-		service := &framework.Service{Name: "sandbox", Argv: service.Shell(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchSeat())}
+	return n.RunPhase("sandbox", func() error {
+		service := &framework.Service{Name: "sandbox", Argv: service.ShellCommand(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchPlace())}
 		if probe := n.cfg.Sandbox.Ready; probe != nil {
-			service.Ready = probe.Try
-			service.Port, _ = probe.Port()
+			service.CheckReady = probe.Try
+			service.ReadyPort, _ = probe.LocalPort()
 		}
-		err := n.children.Serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
+		err := n.children.StartService(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.reportSandboxFailure)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // this is not a failure of the sandbox
 		}
 		if f, ok := errors.AsType[*health.Failure](err); ok {
-			n.sandboxFailed(f)
+			n.reportSandboxFailure(f)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return n.Tell(signal.Sandbox)
+		return n.PublishState(signal.StateSandboxReady)
 	})
 }
 
-// sandboxFailed logs and publishes the failure of this node's sandbox, once.
-func (n *node) sandboxFailed(f *health.Failure) {
-	if n.post.Aside.Load() {
+// reportSandboxFailure logs and publishes the failure of this node's sandbox, once.
+func (n *node) reportSandboxFailure(f *health.Failure) {
+	if n.placement.Excluded.Load() {
 		return // it was ended with all other children
 	}
 	if f.Phase == "" {
 		f.Phase = "sandbox"
 	}
-	n.sandboxTold.Do(func() {
-		n.Log.Error(n.withLines(&f.FailedRecord))
-		_ = n.report(f, signal.SandboxFailed)
+	n.sandboxFailureOnce.Do(func() {
+		n.Log.Error(n.failureWithLog(&f.FailureRecord))
+		_ = n.publishFailure(f, signal.StateSandboxFailed)
 	})
 }
 
-// serveApart runs the daemon of a sandbox in a job step of its own. It serves the node's sandbox
-// for a run in another step of the same job, and returns its exit code.
-func (w *worker) serveApart() int {
+// runSandboxDaemon runs the daemon of a sandbox in a job step of its own. It serves the node's
+// sandbox for a run in another step of the same job, and returns its exit code.
+func (w *worker) runSandboxDaemon() int {
 	// Find the run, and start the sandbox for it.
-	err := w.Phase("join", w.attach)
+	err := w.RunPhase("join", w.findSandboxRun)
 	if err != nil {
-		return w.leaveAlone(err)
+		return w.exitUnjoined(err)
 	}
-	w.Background(w.followControl(signal.SandboxBeat))
-	w.Background(w.pulse(signal.Nodes, signal.SandboxBeat))
-	if err := w.serveSandbox(w.Life); err != nil {
-		w.End(err)
+	w.Background(w.followControl(signal.StateSandboxHeartbeat))
+	w.Background(w.heartbeatTask(signal.NodesDir, signal.StateSandboxHeartbeat))
+	if err := w.serveSandbox(w.RunCtx); err != nil {
+		w.CancelRun(err)
 	} else {
-		w.isUp("the sandbox is ready")
+		w.reportUp("the sandbox is ready")
 	}
 	// Wait for the end of the run, or for a failure here, and end the sandbox.
-	<-w.Life.Done()
-	var end *run.Ending
-	if !errors.As(context.Cause(w.Life), &end) {
-		f := &health.Failure{FailedRecord: health.AsFailure(context.Cause(w.Life)).FailedRecord}
-		w.sandboxFailed(f)
-		end = run.EndingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf))
-		if end.Gentle {
-			end = cmp.Or(w.awaitEnd(f), end)
+	<-w.RunCtx.Done()
+	var end *run.Outcome
+	if !errors.As(context.Cause(w.RunCtx), &end) {
+		f := &health.Failure{FailureRecord: health.AsFailure(context.Cause(w.RunCtx)).FailureRecord}
+		w.reportSandboxFailure(f)
+		end = run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, w.id.HostOf))
+		if end.Requested {
+			end = cmp.Or(w.awaitHeadOutcome(f), end)
 		}
 	}
-	w.stopAll(end)
+	w.stopChildren(end)
 	code := end.Code
 	if end.Orderly {
 		code = 0
 	}
-	w.Trail.Event(trail.End, trail.Fields{Code: &code})
+	w.Events.WriteEvent(trail.DaemonEnded, trail.Fields{Code: &code})
 	return code
 }
 
-// attach finds the run for which this sandbox was started, and this node's index in it, and starts
-// the tasks that need the run directory.
-func (w *worker) attach() error {
-	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
+// findSandboxRun finds the run for which this sandbox was started, and this node's index in it, and
+// starts the tasks that need the run directory.
+func (w *worker) findSandboxRun() error {
+	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewStepFinder(w.cfg.Place(), w.id.Job, w.id.Restart)
-	dir, job, err := finder.Find(ctx)
+	finder := signal.NewStepFinder(w.cfg.RunLocation(), w.id.Job, w.id.Restart)
+	dir, job, err := finder.AwaitRun(ctx)
 	if errors.Is(err, errDeadline) {
-		return health.Failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
-			w.name(w.id.Rank), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
+		return health.NewFailure(health.ShareUnusable, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
+			w.nodeName(w.id.Rank), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
 	}
 	if err != nil {
 		return err
 	}
 	// Usually both steps have the same nodes in the same order.
-	rank, err := dir.RankOf(ctx, w.id.Host, w.id.Rank)
+	rank, err := dir.AwaitNodeIndex(ctx, w.id.Host, w.id.Rank)
 	if errors.Is(err, errDeadline) {
-		return health.Failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
+		return health.NewFailure(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
 	}
 	if err != nil {
 		return err
 	}
 	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
-	w.Rank.Store(int64(rank))
-	w.post.Seat.Store(w.launchSeat())
-	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
+	w.NodeIndex.Store(int64(rank))
+	w.placement.Slot.Store(w.launchPlace())
+	w.startRunTasks(dir.ForNode(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil
 }

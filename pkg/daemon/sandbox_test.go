@@ -38,7 +38,7 @@ func TestSandboxRequired(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
 				open := filepath.Join(marks, "open")
-				name := "000" + tc.dies + "." + signal.SandboxFailed
+				name := "000" + tc.dies + "." + signal.StateSandboxFailed
 				driver := "touch " + open + "; exec sleep 300"
 				if tc.code == 0 {
 					driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
@@ -53,7 +53,7 @@ func TestSandboxRequired(t *testing.T) {
 					}
 				}).start()
 				j.expect(everyone(tc.code, size)...)
-				failure := record[signal.FailedRecord](j, signal.Nodes, name)
+				failure := record[signal.FailureRecord](j, signal.NodesDir, name)
 				if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
 					t.Errorf("%s says %+v", name, failure)
 				}
@@ -95,7 +95,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 				if took := time.Since(began); took > 20*time.Second {
 					t.Errorf("it took %s", took)
 				}
-				if j.has(signal.Nodes, signal.NodeName(tc.slow, 2, signal.SandboxFailed)) {
+				if j.has(signal.NodesDir, signal.NodeName(tc.slow, 2, signal.StateSandboxFailed)) {
 					t.Error("a sandbox that was ended with the job is no failure")
 				}
 			})
@@ -124,7 +124,7 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 		c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 	})
 	for rank := range size {
-		j.add(size-1-rank, roles.Sandbox, "")
+		j.add(size-1-rank, roles.RoleSandbox, "")
 		cfg := &j.configs[size+rank]
 		cfg.Sandbox = config.Sandbox{Command: sandbox, Require: require(t, "all")}
 		// Another step, and the nodes in another order.
@@ -165,15 +165,15 @@ func TestSandboxStepRecordsOnce(t *testing.T) {
 		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
 		j.configs[2].Times.Sandbox = time.Minute
 		j.start()
-		name := signal.NodeName(1, 2, signal.SandboxFailed)
-		j.untilNamed(signal.Nodes, name)
-		before := record[signal.FailedRecord](j, signal.Nodes, name)
+		name := signal.NodeName(1, 2, signal.StateSandboxFailed)
+		j.untilNamed(signal.NodesDir, name)
+		before := record[signal.FailureRecord](j, signal.NodesDir, name)
 		for i := range j.configs[2:] {
 			j.signals[2+i] <- syscall.SIGTERM
 		}
 		j.wait()
-		if after := record[signal.FailedRecord](j, signal.Nodes, name); !after.At.Equal(before.At) {
-			t.Errorf("the record %q was written over by %q", before.What, after.What)
+		if after := record[signal.FailureRecord](j, signal.NodesDir, name); !after.WrittenAt.Equal(before.WrittenAt) {
+			t.Errorf("the record %q was written over by %q", before.Message, after.Message)
 		}
 	})
 }
@@ -200,8 +200,8 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 	})
 }
 
-// TestSandboxStepNeverStarts checks that a step of sandboxes that is never created ends the job by its own
-// deadline, which does not follow that of the checks (J11).
+// TestSandboxStepNeverStarts checks that a step of sandboxes that is never created ends the job by
+// its own deadline, which does not follow that of the checks (J11).
 func TestSandboxStepNeverStarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
@@ -210,11 +210,11 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
 		})
 		j.start().expect(124, 124)
-		cause := j.blames(0, string(health.Deadline), 124)
-		if cause.Phase != "sandbox" || !strings.Contains(cause.What, "(--sandbox-timeout=5s); no daemon of the sandbox's step") {
-			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.What)
+		cause := j.blames(0, string(health.DeadlinePassed), 124)
+		if cause.Phase != "sandbox" || !strings.Contains(cause.Message, "(--sandbox-timeout=5s); no daemon of the sandbox's step") {
+			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.Message)
 		}
-		if took := j.result().Took; took > time.Minute {
+		if took := j.result().Duration; took > time.Minute {
 			t.Errorf("the job was held for %s", took)
 		}
 	})
@@ -237,19 +237,19 @@ func TestSandboxStepSilent(t *testing.T) {
 		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
 		j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
 		j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
-		dir, _, err := signal.NewFinder(j.placeOf(0)).Find(bounded(t))
+		dir, _, err := signal.NewFinder(j.placeOf(0)).AwaitRun(bounded(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &peer{t: t, dir: dir, sub: signal.Nodes}
-		p.publish(signal.NodeName(0, 2, signal.Sandbox), &signal.State{})
-		p.pulse(signal.SandboxBeat)
+		p := &peer{t: t, dir: dir, sub: signal.NodesDir}
+		p.publish(signal.NodeName(0, 2, signal.StateSandboxReady), &signal.StateRecord{})
+		p.pulse(signal.StateSandboxHeartbeat)
 		j.untilFile(filepath.Join(marks, "open"))
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Sandbox))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateSandboxReady))
 		if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.SandboxFailed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateSandboxFailed))
 		p.silence()
 		j.expect(77, 77, 77, -1)
 		j.blames(0, string(health.SandboxDied), 77)
@@ -262,15 +262,15 @@ func TestSandboxStepLosesTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newSteps(t, 1, "exit 0", "exec sleep 300")
 		head := j.playHead()
-		joined := &signal.JoinedRecord{Canary: head.dir.Nonce()}
-		if err := head.dir.Publish(bounded(t), signal.Nodes, signal.NodeName(0, 1, signal.Joined), joined, false); err != nil {
+		joined := &signal.JoinedRecord{JobNonce: head.dir.Nonce()}
+		if err := head.dir.PublishRecord(bounded(t), signal.NodesDir, signal.NodeName(0, 1, signal.StateJoined), joined, false); err != nil {
 			t.Fatal(err)
 		}
 		j.start(0)
-		j.untilNamed(signal.Nodes, signal.NodeName(0, 1, signal.Sandbox))
+		j.untilNamed(signal.NodesDir, signal.NodeName(0, 1, signal.StateSandboxReady))
 		head.silence()
 		j.expect(-1, 76)
-		for _, name := range j.names(signal.Nodes) {
+		for _, name := range j.names(signal.NodesDir) {
 			if strings.HasPrefix(name, "0000.beat.") {
 				t.Errorf("it wrote %s", name)
 			}

@@ -10,37 +10,37 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// launchSeat returns the place of this node in the team if all nodes of the launch are members,
+// launchPlace returns the place of this node in the team if all nodes of the launch are members,
 // which is its node index. It returns nil if there are spares, because the head then assigns the
 // places.
-func (n *node) launchSeat() *team.Seat {
-	if n.cfg.Spares() {
+func (n *node) launchPlace() *team.Slot {
+	if n.cfg.HasSpares() {
 		return nil
 	}
-	return &team.Seat{Rank: n.id.Rank, Size: n.id.Size}
+	return &team.Slot{Rank: n.id.Rank, Size: n.id.Size}
 }
 
-// standbyPart is the factor by which the heartbeat interval of a spare is longer than that of other
-// nodes once the job runs.
-const standbyPart = 8
+// standbyBeatFactor is the factor by which the heartbeat interval of a spare is longer than that of
+// other nodes once the job runs.
+const standbyBeatFactor = 8
 
-// standbyTempo returns the heartbeat timing of spares, for the head. The loss of a spare must be
+// standbyTiming returns the heartbeat timing of spares, for the head. The loss of a spare must be
 // detected, but may take longer, to reduce the load on the file system.
-func standbyTempo(tempo health.Tempo) health.Tempo {
-	tempo.Beat, tempo.Silent = standbyPart*tempo.Beat, standbyPart*tempo.Silent
+func standbyTiming(tempo health.HeartbeatTiming) health.HeartbeatTiming {
+	tempo.HeartbeatInterval, tempo.SilenceTimeout = standbyBeatFactor*tempo.HeartbeatInterval, standbyBeatFactor*tempo.SilenceTimeout
 	return tempo
 }
 
-// workerOf returns the framework's worker service for this node in the given place, or nil if the
-// framework has none.
-func (n *node) workerOf(endpoint framework.Endpoint, place *team.Seat) (*framework.Service, error) {
-	self, err := n.describe(place)
+// workerService returns the framework's worker service for this node in the given place, or nil if
+// the framework has none.
+func (n *node) workerService(endpoint framework.Endpoint, place *team.Slot) (*framework.Service, error) {
+	self, err := n.describeForFramework(place)
 	if err != nil {
 		return nil, err
 	}
-	service, err := n.cfg.Framework.Worker(self, endpoint)
+	service, err := n.cfg.Framework.WorkerService(self, endpoint)
 	if err != nil {
-		return nil, health.Failed(health.ServiceDied, "%v", err)
+		return nil, health.NewFailure(health.ServiceDied, "%v", err)
 	}
 	if service != nil {
 		service.Env = n.childEnv(service.Env, place)
@@ -50,51 +50,51 @@ func (n *node) workerOf(endpoint framework.Endpoint, place *team.Seat) (*framewo
 
 // serveWorker starts the node's worker service, if there is one, waits until it is ready, and
 // publishes that this node is up in the given place.
-func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *team.Seat) error {
-	service, err := n.workerOf(endpoint, place)
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *team.Slot) error {
+	service, err := n.workerService(endpoint, place)
 	if err != nil {
 		return err
 	}
 	if service != nil {
-		n.post.Occupy(service.Name)
-		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
-			if n.post.Seat.Load() == place { // otherwise the daemon has ended it for another place
-				n.End(f)
+		n.placement.SetService(service.Name)
+		err = n.children.StartService(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
+			if n.placement.Slot.Load() == place { // otherwise the daemon has ended it for another place
+				n.CancelRun(f)
 			}
 		})
 	}
 	if err != nil {
 		return err
 	}
-	return n.Tell(signal.UpSince(place.Since))
+	return n.PublishState(signal.ServiceUpState(place.Generation))
 }
 
-// describe returns the description of this node for frameworks.
-func (n *node) describe(place *team.Seat) (framework.Node, error) {
+// describeForFramework returns the description of this node for frameworks.
+func (n *node) describeForFramework(place *team.Slot) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {
-		return framework.Node{}, health.Failed(health.Launch, "%v; give --interface", err)
+		return framework.Node{}, health.NewFailure(health.Launch, "%v; give --interface", err)
 	}
 	if place == nil {
-		place = new(team.Seat) // the head, before a team has been chosen
+		place = new(team.Slot) // the head, before a team has been chosen
 	}
 	// Make the private directory.
-	temp, err := n.private.Dir()
-	if n.Life.Err() != nil {
-		return framework.Node{}, context.Cause(n.Life)
+	temp, err := n.privateDir.EnsureDir()
+	if n.RunCtx.Err() != nil {
+		return framework.Node{}, context.Cause(n.RunCtx)
 	}
 	if err != nil {
-		return framework.Node{}, health.Failed(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
+		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.nodeName(n.id.Rank), err)
 	}
 	self := framework.Node{
-		Attempt: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
-		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Memory: framework.GrantedMemory(n.cfg.Environ), Shared: n.id.LocalSize > 1,
-		NVLinkDomain: n.cards.NVLinkDomain(), Environ: n.cfg.Environ,
+		RunName: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchIndex: n.id.Rank, Host: n.id.Host, Address: address,
+		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
+		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
 	// Create the credentials that keep other users out of the services.
-	env, err := n.private.Admit(n.cfg.Framework, self, n.Dir.Secret(n.cfg.Framework.Name()))
+	env, err := n.privateDir.WriteCredentials(n.cfg.Framework, self, n.Dir.DeriveSecret(n.cfg.Framework.Name()))
 	if err != nil {
-		return self, health.Failed(health.ServiceDied, "cannot keep strangers out of the services of %s: %v", n.name(n.id.Rank), err)
+		return self, health.NewFailure(health.ServiceDied, "cannot keep strangers out of the services of %s: %v", n.nodeName(n.id.Rank), err)
 	}
 	self.Environ = process.WithEnv(self.Environ, env)
 	return self, nil

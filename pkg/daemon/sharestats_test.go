@@ -18,7 +18,7 @@ func TestShareStats(t *testing.T) {
 			t.Errorf("the result tells of the share: %+v", report)
 		}
 		for rank := 1; rank < 3; rank++ {
-			done := record[signal.DoneRecord](j, signal.Nodes, signal.NodeName(rank, 3, signal.Done))
+			done := record[signal.DoneRecord](j, signal.NodesDir, signal.NodeName(rank, 3, signal.StateDone))
 			if done.Share == nil || done.Share.ByKind["link"] == 0 {
 				t.Errorf("rank %d tells of the share: %+v", rank, done.Share)
 			}

@@ -75,7 +75,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	t.Run("before the nodes have met", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			j := newJob(t, 2, "exit 0").start(1)
-			j.untilNamed(signal.Nodes, signal.NodeName(0, 2, signal.Joined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(0, 2, signal.StateJoined))
 			j.signals[0] <- syscall.SIGTERM
 			j.expect(143, -1)
 		})
@@ -116,7 +116,7 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 			j.signals[2] <- syscall.SIGTERM
 			die()
 			j.expect(-1, 76, 76)
-			if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.Lost, []int{0}) {
+			if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.LostNodes, []int{0}) {
 				t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
 			}
 		})
@@ -127,14 +127,14 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 			j.start(1)
 			dead := j.playWorker(1)
 			line := j.playLine(dead, 1)
-			j.untilNamed(signal.Control, signal.NameGo)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 			dead.silence()
 			line.close()
 			j.signals[0] <- syscall.SIGTERM
 			j.signals[2] <- syscall.SIGTERM
 			j.expect(76, -1, 76)
-			if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.Lost, []int{1}) {
-				t.Errorf("the ranks %v are taken for lost", cause.Lost)
+			if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.LostNodes, []int{1}) {
+				t.Errorf("the ranks %v are taken for lost", cause.LostNodes)
 			}
 		})
 	})
@@ -150,11 +150,11 @@ func TestSecondSignal(t *testing.T) {
 		j.untilFile(filepath.Join(marks, "running"))
 		began := time.Now()
 		j.signals[0] <- syscall.SIGTERM
-		time.Sleep(health.EchoTime + 100*time.Millisecond)
+		time.Sleep(health.RepeatedSignalWindow + 100*time.Millisecond)
 		j.signals[0] <- syscall.SIGTERM
 		j.expect(143, 143)
-		if took := time.Since(began); took > health.EchoTime+time.Second {
-			t.Errorf("it took %s to end, and the second signal came after %s", took, health.EchoTime)
+		if took := time.Since(began); took > health.RepeatedSignalWindow+time.Second {
+			t.Errorf("it took %s to end, and the second signal came after %s", took, health.RepeatedSignalWindow)
 		}
 		j.blames(0, string(health.Terminated), 143)
 	})
@@ -218,9 +218,9 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = time.Hour })
 		head := j.playHead()
 		j.start(0)
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
 		j.signals[1] <- syscall.SIGTERM
-		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateFailed))
 		head.silence()
 		j.expect(-1, 143)
 	})
@@ -232,7 +232,7 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
 		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
-			c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.EndTime/2
+			c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.FinalTermTimeout/2
 		}).start()
 		j.untilFile(filepath.Join(marks, "running"))
 		for _, signals := range j.signals {
@@ -283,10 +283,10 @@ func TestStop(t *testing.T) {
 	t.Run("without a driver", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			j := newJob(t, 2, "").start()
-			j.untilNamed(signal.Control, signal.NameGo)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 			j.stop()
 			j.expect(0, 0)
-			if result := j.result(); result.Code != 0 || result.Word != "stopped" {
+			if result := j.result(); result.Code != 0 || result.Outcome != "stopped" {
 				t.Errorf("the result is %+v", result)
 			}
 		})
@@ -301,7 +301,7 @@ func TestStop(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
 				t.Errorf("the driver was not let to save its work: %v", err)
 			}
-			if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != 5 {
+			if drain := record[signal.OrderlyEndRecord](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
 				t.Errorf("drain says %d", drain.Code)
 			}
 		})
@@ -325,11 +325,11 @@ func TestStop(t *testing.T) {
 // TestDriverAndNodeEndTogether has the driver die of what a node dies of.
 func TestDriverAndNodeEndTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.Shell("exec sleep 300") }).start()
-		j.untilNamed(signal.Control, signal.NameGo)
+		j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.ShellCommand("exec sleep 300") }).start()
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		j.signals[1] <- syscall.SIGINT
 		j.expect(130, 130)
-		if got := j.result().Why; !strings.Contains(got, "n1") {
+		if got := j.result().Reason; !strings.Contains(got, "n1") {
 			t.Errorf("the result does not name the node: %q", got)
 		}
 	})

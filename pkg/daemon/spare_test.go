@@ -22,7 +22,7 @@ import (
 )
 
 // spared is a job of size nodes of which the driver gets as the bounds say.
-func spared(t *testing.T, size int, bounds team.Bounds, line string) *job {
+func spared(t *testing.T, size int, bounds team.NodeRange, line string) *job {
 	t.Helper()
 	return newJob(t, size, line).all(func(c *config.Config) { c.Team = bounds })
 }
@@ -41,11 +41,11 @@ type marked struct {
 	framework.None
 }
 
-func (f marked) Worker(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
-	service, err := f.None.Worker(self, head)
+func (f marked) WorkerService(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
+	service, err := f.None.WorkerService(self, head)
 	if service != nil {
-		service.Ready = func(context.Context) error {
-			if names, _ := filepath.Glob(fmt.Sprintf("%s/%d-as-*", f.Marks, self.LaunchRank)); len(names) > 0 {
+		service.CheckReady = func(context.Context) error {
+			if names, _ := filepath.Glob(fmt.Sprintf("%s/%d-as-*", f.Marks, self.LaunchIndex)); len(names) > 0 {
 				return nil
 			}
 			return errors.New("it has not marked that it runs")
@@ -64,7 +64,7 @@ func (j *job) chose(team []int, dropped ...int) signal.Result {
 	var ranks []int
 	for _, d := range result.Dropped {
 		ranks = append(ranks, d.Rank)
-		if d.Why == "" {
+		if d.Reason == "" {
 			j.t.Errorf("rank %d is dropped for no reason", d.Rank)
 		}
 	}
@@ -97,8 +97,9 @@ func marking(marks string) string {
 func TestSparesStandBy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
-			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}} // or the driver may end before that
+		j := spared(t, 3, team.NodeRange{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
+			// or the driver may end before that
+			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 			c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
 		})
 		j.start().expect(0, 0, 0)
@@ -112,7 +113,7 @@ func TestSparesStandBy(t *testing.T) {
 			t.Errorf("the result is %+v", result)
 		}
 		for rank := range 3 {
-			if !j.has(signal.Nodes, signal.NodeName(rank, 3, signal.Done)) {
+			if !j.has(signal.NodesDir, signal.NodeName(rank, 3, signal.StateDone)) {
 				t.Errorf("rank %d has not said that it is done", rank)
 			}
 		}
@@ -126,7 +127,7 @@ func TestNodesDropped(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		size    int
-		bounds  team.Bounds
+		bounds  team.NodeRange
 		absent  []int
 		change  func(t *testing.T, c *config.Config, marks string)
 		codes   []int
@@ -137,22 +138,22 @@ func TestNodesDropped(t *testing.T) {
 		why     string
 	}{
 		{
-			name: "one that does not come", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come", size: 3, bounds: team.NodeRange{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(*testing.T, *config.Config, string) {},
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one that does not come, of as many as may", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come, of as many as may", size: 3, bounds: team.NodeRange{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(_ *testing.T, c *config.Config, _ string) { c.Times.Join = 8 * time.Second },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one whose setup fails", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
+			name: "one whose setup fails", size: 3, bounds: team.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(_ *testing.T, c *config.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
 		},
 		{
-			name: "one whose service does not start", size: 4, bounds: team.Bounds{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
+			name: "one whose service does not start", size: 4, bounds: team.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
 			change: func(t *testing.T, c *config.Config, marks string) {
 				// The spare comes last, so that the team is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
@@ -164,12 +165,12 @@ func TestNodesDropped(t *testing.T) {
 			started: "0-as-0-of-3 1-as-1-of-3 2-as-2-of-3 3-as-1-of-3",
 		},
 		{
-			name: "one whose sandbox does not start", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, codes: []int{0, 0, 0},
+			name: "one whose sandbox does not start", size: 3, bounds: team.NodeRange{Min: 2, Max: 2}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *config.Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = config.Sandbox{
 					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
-						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+signal.SandboxFailed)+"; touch "+marks+".gone; exec sleep 300"),
+						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+signal.StateSandboxFailed)+"; touch "+marks+".gone; exec sleep 300"),
 					Require: require(t, "all"),
 					Ready:   probe(t, "file:"+marks+".gone"),
 				}
@@ -178,7 +179,7 @@ func TestNodesDropped(t *testing.T) {
 			started: "0-as-0-of-2 1-as-1-of-2 2-as-1-of-2",
 		},
 		{
-			name: "one without a spare, where fewer will do", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
+			name: "one without a spare, where fewer will do", size: 3, bounds: team.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *config.Config, marks string) {
 				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
@@ -205,7 +206,7 @@ func TestNodesDropped(t *testing.T) {
 					t.Errorf("started were %s, not %s", got, tc.started)
 				}
 				result := j.chose(tc.team, tc.dropped...)
-				if why := result.Dropped[0].Why; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
+				if why := result.Dropped[0].Reason; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
 					t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
 				}
 				if result.Code != 0 || result.Cause != nil {
@@ -219,13 +220,13 @@ func TestNodesDropped(t *testing.T) {
 // TestTooFewLeft ends the job, with the cause that was the first.
 func TestTooFewLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
+		j := spared(t, 4, team.NodeRange{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
 			c.Times.Join = 5 * time.Second
 			c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
 		})
 		j.start(3).expect(77, 77, 77, -1)
-		j.blames(2, string(health.Setup), 77)
-		if j.has(signal.Control, signal.NameGo) {
+		j.blames(2, string(health.SetupFailed), 77)
+		if j.has(signal.ControlDir, signal.NameGateOpen) {
 			t.Error("the gate was opened")
 		}
 	})
@@ -234,17 +235,17 @@ func TestTooFewLeft(t *testing.T) {
 // TestHeadIsNeeded: whatever spares there are.
 func TestHeadIsNeeded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+		j := spared(t, 3, team.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 		j.start().expect(77, 77, 77)
-		j.blames(0, string(health.Setup), 77)
+		j.blames(0, string(health.SetupFailed), 77)
 	})
 }
 
 // TestUnlikeConfigurationOfSpare is a mistake that no other node makes good.
 func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exit 0")
-		j.configs[1].Driver = service.Shell("exit 9")
+		j := spared(t, 3, team.NodeRange{Min: 2, Max: 2}, "exit 0")
+		j.configs[1].Driver = service.ShellCommand("exit 9")
 		j.all(func(c *config.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
 		j.start().expect(64, 64, 64)
 		j.blames(1, string(health.Usage), 64)
@@ -260,12 +261,12 @@ func waits(file string) string {
 func TestDeathOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
-		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+		j := spared(t, 3, team.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
 			c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
 			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 		}).start()
-		j.untilNamed(signal.Control, signal.NameGo)
-		j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, signal.StateChecked))
 		j.signals[2] <- os.Interrupt
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -278,7 +279,7 @@ func TestDeathOfSpare(t *testing.T) {
 
 func TestDeathOfMemberAfterGate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
+		j := spared(t, 3, team.NodeRange{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
 			c.Setup = onLaunch(2, "sleep 1", "true")
 			c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
 		})
@@ -294,7 +295,7 @@ func TestSilentSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
 		spare := new(mount)
-		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+		j := spared(t, 3, team.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
 			c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 			c.Setup = onLaunch(2, "sleep 1", "true")
 			if c.Identity.Rank == 2 {
@@ -303,11 +304,11 @@ func TestSilentSpare(t *testing.T) {
 		})
 		t.Cleanup(func() {
 			spare.release()
-			j.configs[2].Access.Meter.Settle(bounded(t))
+			j.configs[2].Access.Meter.AwaitIdle(bounded(t))
 		})
 		j.start()
-		j.untilNamed(signal.Control, signal.NameGo)
-		j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, signal.StateChecked))
 		spare.stall()
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
 		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
@@ -324,16 +325,16 @@ func TestSilentSpare(t *testing.T) {
 func TestSpareWithoutALifeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 3
-		place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0", Access: signal.Access{Deaf: true}}
-		dir, err := signal.Create(t.Context(), place, signal.Job{})
+		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0", Access: signal.Access{NoHints: true}}
+		dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimes(), Team: team.Bounds{Min: 2, Max: 2}}
+		cfg := config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimeouts(), Team: team.NodeRange{Min: 2, Max: 2}}
 		h := bareHead(t, cfg, dir)
 		settled(h, 0, 1)
 		for rank := 1; rank < size; rank++ {
-			if err := dir.As(rank).Publish(t.Context(), signal.Nodes, signal.NodeName(rank, size, signal.Joined), &signal.JoinedRecord{}, false); err != nil {
+			if err := dir.ForNode(rank).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined), &signal.JoinedRecord{}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -341,19 +342,19 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		var following sync.WaitGroup
 		defer following.Wait()
 		defer cancel()
-		following.Go(func() { h.nodes.Run(ctx) })
-		following.Go(func() { h.deaths.followNodes(ctx) })
-		member := dir.As(1)
-		for began := time.Now(); time.Since(began) < 2*standbyTempo(h.tempo).Silent; time.Sleep(h.tempo.Beat) {
-			if err := member.Beat(t.Context(), signal.Nodes, signal.BeatState); err != nil {
+		following.Go(func() { h.nodeWatch.Run(ctx) })
+		following.Go(func() { h.tracker.followNodes(ctx) })
+		member := dir.ForNode(1)
+		for began := time.Now(); time.Since(began) < 2*standbyTiming(h.timing).SilenceTimeout; time.Sleep(h.timing.HeartbeatInterval) {
+			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, signal.StateHeartbeat); err != nil {
 				t.Fatal(err)
 			}
-			if dropped := h.roster.Dropped(); len(dropped) > 0 && time.Since(began) < standbyTempo(h.tempo).Silent {
+			if dropped := h.membership.DroppedNodes(); len(dropped) > 0 && time.Since(began) < standbyTiming(h.timing).SilenceTimeout {
 				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
 			}
 		}
-		if dropped := h.roster.Dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.Life.Err() != nil {
-			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.Life))
+		if dropped := h.membership.DroppedNodes(); len(dropped) != 1 || dropped[0].Rank != 2 || h.RunCtx.Err() != nil {
+			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.RunCtx))
 		}
 	})
 }

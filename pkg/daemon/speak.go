@@ -15,95 +15,97 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// account returns the data from which the final message of this node, and the advice, are derived.
-func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
+// outcomeSummary returns the data from which the final message of this node, and the advice, are
+// derived.
+func (n *node) outcomeSummary(end *run.Outcome, result *signal.Result) *advice.Summary {
 	traits := framework.TraitsOf(n.cfg.Framework)
-	a := &advice.Account{
-		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, World: n.cfg.World.Wanted(),
-		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), Bounds: n.cfg.Bounds(), OwnLogs: traits.Logs, ProgramFlag: traits.Program,
+	a := &advice.Summary{
+		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
+		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), PhaseTimeouts: n.cfg.PhaseTimeouts(), ServiceLogs: traits.LogsProgram, ProgramFlag: traits.ProgramFlag,
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverSilent = n.children.DriverEnd()
 	if n.Dir != nil {
-		a.Path = n.Dir.Path()
+		a.RunDir = n.Dir.Path()
 	}
 	if len(result.Hosts) > 0 {
-		a.Names = result.Hosts
+		a.HostNames = result.Hosts
 	}
 	return a
 }
 
-// lastWords prints the head's final message: how the job has ended. left are the names of children
-// that could not be ended.
-func (h *head) lastWords(end *run.Ending, result *signal.Result, left []string) {
-	a := h.account(end, result)
-	a.Left = left
-	h.speak(end, a.HeadWords())
+// printHeadMessage prints the head's final message: how the job has ended. left are the names of
+// children that could not be ended.
+func (h *head) printHeadMessage(end *run.Outcome, result *signal.Result, left []string) {
+	a := h.outcomeSummary(end, result)
+	a.LeftProcesses = left
+	h.printFinalMessage(end, a.HeadMessage())
 }
 
-// ownWords prints a worker's final message: why this node ends. If this worker has written the
-// result in place of a lost head, it prints the head's message instead.
-func (n *node) ownWords(end *run.Ending, left []string) {
+// printWorkerMessage prints a worker's final message: why this node ends. If this worker has
+// written the result in place of a lost head, it prints the head's message instead.
+func (n *node) printWorkerMessage(end *run.Outcome, left []string) {
 	result := end.Result
 	if result == nil {
-		result = n.result(end)
+		result = n.buildResult(end)
 	}
-	a := n.account(end, result)
-	a.Left = left
+	a := n.outcomeSummary(end, result)
+	a.LeftProcesses = left
 	if end.Result != nil {
-		n.speak(end, a.HeadWords())
+		n.printFinalMessage(end, a.HeadMessage())
 		return
 	}
-	a.Advice = a.Advise()
-	n.speak(end, a.NodeWords())
+	a.Advice = a.NextSteps()
+	n.printFinalMessage(end, a.NodeMessage())
 }
 
-// aloneWords prints the final message of a daemon without a run directory: why it ends.
-func (n *node) aloneWords(end *run.Ending) {
-	a := n.account(end, &signal.Result{Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause})
-	a.Advice = a.Advise()
-	n.speak(end, a.AloneWords())
+// printUnjoinedMessage prints the final message of a daemon without a run directory: why it ends.
+func (n *node) printUnjoinedMessage(end *run.Outcome) {
+	a := n.outcomeSummary(end, &signal.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
+	a.Advice = a.NextSteps()
+	n.printFinalMessage(end, a.StandaloneMessage())
 }
 
-// speak prints words as the final message. In the log it is one line, with the cause of the end.
-func (n *node) speak(end *run.Ending, words []string) {
+// printFinalMessage prints words as the final message. In the log it is one line, with the cause of
+// the end.
+func (n *node) printFinalMessage(end *run.Outcome, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
 		level = zapcore.ErrorLevel
 		fields = append(fields, zap.String("kind", end.Cause.Kind), zap.String("phase", end.Cause.Phase))
 	}
-	n.voice.LastWords(words, level, end.Why, fields...)
+	n.console.FinalMessage(words, level, end.Reason, fields...)
 }
 
-// withLines returns the message of a failure, followed by the last lines of the related log.
-func (n *node) withLines(cause *signal.FailedRecord) string {
-	a := &advice.Account{Result: &signal.Result{Cause: cause}, Path: n.Dir.Path()}
-	return strings.Join(append([]string{cause.What}, a.Quote()...), "\n")
+// failureWithLog returns the message of a failure, followed by the last lines of the related log.
+func (n *node) failureWithLog(cause *signal.FailureRecord) string {
+	a := &advice.Summary{Result: &signal.Result{Cause: cause}, RunDir: n.Dir.Path()}
+	return strings.Join(append([]string{cause.Message}, a.QuoteLog()...), "\n")
 }
 
-// leaveAlone prints why this daemon could not join, and returns its exit code. It is derived from
+// exitUnjoined prints why this daemon could not join, and returns its exit code. It is derived from
 // err alone, because no other node can provide one.
-func (n *node) leaveAlone(err error) int {
-	if end, ok := errors.AsType[*run.Ending](context.Cause(n.Life)); ok {
+func (n *node) exitUnjoined(err error) int {
+	if end, ok := errors.AsType[*run.Outcome](context.Cause(n.RunCtx)); ok {
 		return end.Code
 	}
 	f := health.AsFailure(err)
-	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.Trail.Phase()
-	outcome := health.OutcomeOf(health.Kind(f.Kind))
-	n.aloneWords(&run.Ending{Code: outcome.Code, Word: outcome.Word, Why: f.What, Cause: &f.FailedRecord})
-	if n.cfg.Spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
+	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.Events.CurrentPhase()
+	outcome := health.OutcomeOfKind(health.Kind(f.Kind))
+	n.printUnjoinedMessage(&run.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord})
+	if n.cfg.HasSpares() && n.id.Rank > 0 && f.Kind == string(health.ShareUnusable) {
 		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
 	}
 	return outcome.Code
 }
 
-// result returns the result of the run, as far as this node knows it.
-func (n *node) result(end *run.Ending) *signal.Result {
+// buildResult returns the result of the run, as far as this node knows it.
+func (n *node) buildResult(end *run.Outcome) *signal.Result {
 	return &signal.Result{
-		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause, Nodes: end.Nodes,
-		Circumstances: signal.Circumstances{AtPhase: end.Phase, AfterGate: end.Opened, Consequences: end.Bearable()},
-		Course:        signal.Course{Took: n.Trail.Age(), Program: n.cfg.Program, Phases: n.Trail.Passed()}, Requeue: end.Requeue,
-		NextAttempt: end.Again.Attempt,
+		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
+		FailureContext: signal.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
+		RunTimings:     signal.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Requeue: end.Requeue,
+		NextAttempt: end.NextAttempt.Number,
 	}
 }

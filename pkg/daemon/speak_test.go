@@ -19,8 +19,8 @@ import (
 )
 
 // cause is a failure of rank, as its record has it.
-func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailedRecord)) signal.FailedRecord {
-	record := health.Failed(kind, "%s", what).FailedRecord
+func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
+	record := health.NewFailure(kind, "%s", what).FailureRecord
 	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank)}
 	record.Phase = phase
 	for _, do := range change {
@@ -29,13 +29,13 @@ func cause(rank int, kind health.Kind, phase, what string, change ...func(*signa
 	return record
 }
 
-func lost(ranks ...int) func(*signal.FailedRecord) {
-	return func(f *signal.FailedRecord) { f.Lost = ranks }
+func lost(ranks ...int) func(*signal.FailureRecord) {
+	return func(f *signal.FailureRecord) { f.LostNodes = ranks }
 }
 
 // endedBy is the end that a cause makes.
-func endedBy(first signal.FailedRecord) run.Ending {
-	return *run.EndingOf(health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+func endedBy(first signal.FailureRecord) run.Outcome {
+	return *run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
 }
 
 // ownLog keeps what is written to a node's own log.
@@ -50,12 +50,12 @@ func TestSpeakIsTheLast(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(ownLog)
 		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
-		n.voice = voice.New(voice.Config{To: stderr, JSON: asJSON}, n.id, journal)
-		n.Log = n.voice.Log
+		n.console = voice.New(voice.Config{Output: stderr, JSON: asJSON}, n.id, journal)
+		n.Log = n.console.Log
 		n.Log.Info("before")
-		n.speak(&end, words)
+		n.printFinalMessage(&end, words)
 		n.Log.Error("after")
-		n.voice.Close()
+		n.console.Close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestJobsLastWords(t *testing.T) {
 			c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 		})
 		j.start().expect(everyone(77, size)...)
-		if !j.has(signal.Control, signal.NameOver) {
+		if !j.has(signal.ControlDir, signal.NameHeadFinished) {
 			t.Error("the others are not told that the head is done")
 		}
 		last := make(map[string]spoken)
@@ -155,7 +155,7 @@ func TestJobsLastWords(t *testing.T) {
 				t.Errorf("the result advises %q, and the last words don't", step)
 			}
 		}
-		if result.Cause.Exit != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
+		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
 			t.Errorf("the cause is %+v", result.Cause)
 		}
 	})
@@ -167,14 +167,14 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Files: config.Files{Err: stderr}}}, new(signal.Dir))
-		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(ownLog))
+		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}, new(signal.Dir))
+		n.console = voice.New(voice.Config{Output: stderr}, n.id, new(ownLog))
 		end := endedBy(first)
 		if wrote {
-			end.Result = n.result(&end)
+			end.Result = n.buildResult(&end)
 		}
-		n.ownWords(&end, nil)
-		n.voice.Close()
+		n.printWorkerMessage(&end, nil)
+		n.console.Close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -192,11 +192,11 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 // TestConsequencesGoIntoTheResult follows what a verdict has besides the cause.
 func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
-	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
-	end := run.EndingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
+	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *signal.FailureRecord) { f.Lines = []string{"a line"} })
+	end := run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: then}, {FailureRecord: first}}, func(int) string { return "" }))
 	n := bare(t, config.Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
-	result := n.result(end)
-	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {
+	result := n.buildResult(end)
+	if result.Cause.Message != first.Message || len(result.Consequences) != 1 || result.Consequences[0].Message != then.Message || result.Consequences[0].Lines != nil {
 		t.Errorf("the result is %+v", result)
 	}
 }

@@ -84,7 +84,7 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 	t.Cleanup(func() { // before the job's own, which reads what was left
 		for i, m := range mounts {
 			m.release()
-			j.configs[i].Access.Meter.Settle(bounded(t))
+			j.configs[i].Access.Meter.AwaitIdle(bounded(t))
 		}
 	})
 	return j, mounts, marks
@@ -128,13 +128,13 @@ func TestAMountStalls(t *testing.T) {
 				}
 				j.untilFile(filepath.Join(marks, "saved"))
 				if tc.which == 0 {
-					if result := j.result(); result.Code != 76 || len(result.Cause.Lost) != 1 || result.Cause.Lost[0] != 0 {
+					if result := j.result(); result.Code != 76 || len(result.Cause.LostNodes) != 1 || result.Cause.LostNodes[0] != 0 {
 						t.Errorf("without a head, a worker writes the result %+v", result)
 					}
 					return
 				}
-				if cause := j.blames(0, string(health.HostHangs), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
-					t.Errorf("the head takes %v for lost", cause.Lost)
+				if cause := j.blames(0, string(health.HostHangs), 76); len(cause.LostNodes) != 1 || cause.LostNodes[0] != 1 {
+					t.Errorf("the head takes %v for lost", cause.LostNodes)
 				}
 			})
 		})
@@ -167,7 +167,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 				over := filepath.Join(marks, "over")
 				j.all(func(c *config.Config) {
 					c.Times.Share = ceiling
-					c.Driver = service.Shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
+					c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
 				})
 				j.start()
 				j.allRunning(marks)
@@ -188,7 +188,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 				}
 				touch(t, over)
 				j.expect(0, 0, 0)
-				if tc.returns && j.result().Word != health.Driven {
+				if tc.returns && j.result().Outcome != health.DriverOutcomeName {
 					t.Errorf("the result is %+v", j.result())
 				}
 			})
@@ -210,7 +210,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 	}{
 		{"when its time is over", 3 * peer, func(*playedLine) {}, []int{66, -1, 66, 66}, stalled},
 		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has died"},
-		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.Farewell() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has ended and could not write so"},
+		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has ended and could not write so"},
 		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -225,13 +225,13 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 				t.Cleanup(func() {
 					for i, m := range mounts {
 						m.release()
-						j.configs[i].Access.Meter.Settle(bounded(t))
+						j.configs[i].Access.Meter.AwaitIdle(bounded(t))
 					}
 				})
 				j.start(1)
 				p := j.playWorker(1)
 				line := j.playLine(p, 1)
-				j.untilNamed(signal.Control, signal.NameGo)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				j.until("workers that have nothing left to do", func() bool {
 					for _, rank := range []int{2, 3} {
 						if !strings.Contains(j.daemonEvents(rank), `"phase":"driver"`) {
@@ -257,7 +257,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 
 func (j *job) name(rank int) string {
 	n := node{id: j.configs[rank].Identity}
-	return n.name(rank)
+	return n.nodeName(rank)
 }
 
 // All mounts hang at once: nobody blames a peer, all children end, and what was
@@ -287,7 +287,7 @@ func TestAllMountsStall(t *testing.T) {
 				for _, mark := range []string{"saved", "ended.0", "ended.1", "ended.2"} {
 					j.untilFile(filepath.Join(marks, mark))
 				}
-				if returns && j.result().Word != string(health.Share) {
+				if returns && j.result().Outcome != string(health.ShareUnusable) {
 					t.Errorf("the result is %+v", j.result())
 				}
 			})
@@ -371,7 +371,7 @@ func TestSignalWhileMountsStall(t *testing.T) {
 				if tc.known {
 					j.until("silence", func() bool {
 						for _, cfg := range j.configs {
-							if cfg.Access.Meter.Silence() < 2*run.SickShare {
+							if cfg.Access.Meter.UnresponsiveFor() < 2*run.UnresponsiveTimeout {
 								return false
 							}
 						}

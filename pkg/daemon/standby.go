@@ -15,174 +15,175 @@ import (
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
-// standBy is the last part of a worker's sequence if there are spares. It follows the changes of
+// followTeam is the last part of a worker's sequence if there are spares. It follows the changes of
 // the team, and runs the service of this node's place in it. A node without a place starts nothing
-// and stays until the end of the run. The error is the published *run.Ending, or the failure of
+// and stays until the end of the run. The error is the published *run.Outcome, or the failure of
 // this node.
-func (w *worker) standBy(ctx context.Context) error {
-	w.Trail.Enter("stand-by")
-	w.Control.Quicken()
+func (w *worker) followTeam(ctx context.Context) error {
+	w.Events.EnterPhase("stand-by")
+	w.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
 		// Wait for the next team, or for the gate.
-		last, err := w.Control.Follow(ctx, func(l signal.Listing) bool {
-			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.SawGate.Load() && seen >= 0
+		last, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+			return l.TeamGeneration() > seen || l.HasName(signal.NameGateOpen) && !w.placement.SawOpenGate.Load() && seen >= 0
 		})
 		if err != nil {
-			return context.Cause(w.Life)
+			return context.Cause(w.RunCtx)
 		}
-		generation := last.Team()
+		generation := last.TeamGeneration()
 		if generation <= seen { // the gate is open, and the team does not change any more
-			w.post.SawGate.Store(true)
-			w.relax()
-			if w.post.Seat.Load() != nil {
-				w.Trail.Enter("driver")
-				w.isUp("up")
+			w.placement.SawOpenGate.Store(true)
+			w.slowPolling()
+			if w.placement.Slot.Load() != nil {
+				w.Events.EnterPhase("driver")
+				w.reportUp("up")
 				w.Background(func(context.Context) {
-					if err := w.joinWorld(w.Life); err != nil {
-						w.End(err)
+					if err := w.runLocalRanks(w.RunCtx); err != nil {
+						w.CancelRun(err)
 					}
 				})
 			} else {
-				w.isUp("stands by")
+				w.reportUp("stands by")
 			}
 			continue
 		}
 		// Apply the new team.
 		var record signal.TeamRecord
-		err = w.Dir.Read(ctx, signal.Control, signal.TeamName(generation), &record)
+		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.TeamName(generation), &record)
 		if ctx.Err() != nil {
-			return context.Cause(w.Life)
+			return context.Cause(w.RunCtx)
 		}
 		if err != nil {
 			return health.AsFailure(err)
 		}
-		w.follow(ctx, &record)
+		w.applyTeam(ctx, &record)
 		seen = generation
 	}
 }
 
-// follow applies the team in record to this node: it starts, moves or ends the node's service.
-func (w *worker) follow(ctx context.Context, record *signal.TeamRecord) {
-	place := record.Place(w.id.Rank)
-	since, taken := w.post.Taken()
+// applyTeam applies the team in record to this node: it starts, moves or ends the node's service.
+func (w *worker) applyTeam(ctx context.Context, record *signal.TeamRecord) {
+	place := record.PlaceOf(w.id.Rank)
+	since, taken := w.placement.AssignedSince()
 	switch {
 	case place < 0 && !taken:
 		w.Log.Info("this node stands by", zap.Int("generation", record.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(record, w.id.Rank))
-		w.retire()
-	case w.post.Aside.Load(): // a node that was dropped does not come back
-	case !taken || since != record.Members[place].Since:
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(record, w.id.Rank))
+		w.stopAfterDrop()
+	case w.placement.Excluded.Load(): // a node that was dropped does not come back
+	case !taken || since != record.Members[place].SinceGeneration:
 		if !taken {
 			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(record.Members)))
 			w.Background(func(context.Context) {
-				if err := w.serveSandbox(ctx); err != nil && !w.post.Aside.Load() {
-					w.End(err)
+				if err := w.serveSandbox(ctx); err != nil && !w.placement.Excluded.Load() {
+					w.CancelRun(err)
 				}
 			})
 		}
-		next := &team.Seat{Rank: place, Size: len(record.Members), Since: record.Members[place].Since}
-		w.post.Take(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
+		next := &team.Slot{Rank: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
+		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
 
-// serveSeat brings up this node's worker service in place, once the head's service is up.
-func (w *worker) serveSeat(ctx context.Context, place *team.Seat) error {
-	if !w.cfg.Framework.Serves() {
+// serveWorkerInPlace brings up this node's worker service in place, once the head's service is up.
+func (w *worker) serveWorkerInPlace(ctx context.Context, place *team.Slot) error {
+	if !w.cfg.Framework.HasServices() {
 		return nil
 	}
-	endpoint, err := w.awaitHead(ctx)
+	endpoint, err := w.awaitHeadService(ctx)
 	if err != nil {
 		return err
 	}
-	return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
+	return w.RunPhase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
 }
 
-// whyDropped returns the reason for which a node was dropped from the team.
-func whyDropped(team *signal.TeamRecord, rank int) string {
+// dropReason returns the reason for which a node was dropped from the team.
+func dropReason(team *signal.TeamRecord, rank int) string {
 	for _, dropped := range team.Dropped {
 		if dropped.Rank == rank {
-			return dropped.Why
+			return dropped.Reason
 		}
 	}
 	return "the head does not say why"
 }
 
-// retire ends all children of this node, because the job continues without it. The daemon stays.
-func (w *worker) retire() {
-	w.post.Aside.Store(true)
-	w.post.Leave()
-	w.children.Stop(config.AbortGrace, everything)
+// stopAfterDrop ends all children of this node, because the job continues without it. The daemon
+// stays.
+func (w *worker) stopAfterDrop() {
+	w.placement.Excluded.Store(true)
+	w.placement.ReleaseSlot()
+	w.children.StopSelected(config.AbortGracePeriod, allChildren)
 }
 
-// dispensable reports whether the job may continue without this node after its failure f. If so,
+// isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides whether it does.
-func (w *worker) dispensable(f *health.Failure) bool {
-	if !w.cfg.Spares() {
+func (w *worker) isDispensable(f *health.Failure) bool {
+	if !w.cfg.HasSpares() {
 		return false
 	}
-	if w.post.Seat.Load() == nil && w.Control.Last().Team() >= 0 {
+	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().TeamGeneration() >= 0 {
 		return true // a spare, whose failure never matters
 	}
-	if w.post.SawGate.Load() || w.Control.Last().Has(signal.NameGo) {
+	if w.placement.SawOpenGate.Load() || w.ControlWatch.LastListing().HasName(signal.NameGateOpen) {
 		return false
 	}
-	return !slices.Contains(f.Lost, 0) && !team.Mistaken(health.Kind(f.Kind))
+	return !slices.Contains(f.LostNodes, 0) && !team.IsNotNodeFault(health.Kind(f.Kind))
 }
 
-// standAside ends all children of this node after its failure f, waits until the end of the run is
-// published, and returns that. If it does not come, because the head is lost, the file system has
-// been unresponsive for long, or only this node was asked to end, it returns an orderly end, so
-// that the node exits with 0: other nodes report the result of the job.
-func (w *worker) standAside(f *health.Failure) *run.Ending {
-	w.retire()
-	w.keepEvidence(&run.Ending{Cause: &f.FailedRecord})
-	ctx, cancel := context.WithCancelCause(w.Led)
+// awaitEndAfterDrop ends all children of this node after its failure f, waits until the end of the
+// run is published, and returns that. If it does not come, because the head is lost, the file
+// system has been unresponsive for long, or only this node was asked to end, it returns an orderly
+// end, so that the node exits with 0: other nodes report the result of the job.
+func (w *worker) awaitEndAfterDrop(f *health.Failure) *run.Outcome {
+	w.stopAfterDrop()
+	w.copyServiceLogs(&run.Outcome{Cause: &f.FailureRecord})
+	ctx, cancel := context.WithCancelCause(w.HeadWaitCtx)
 	defer cancel(nil)
-	defer context.AfterFunc(w.Ended, func() { cancel(context.Cause(w.Ended)) })()
-	ctx, stop := w.WhileAnswered(ctx, w.cfg.Times.Join)
+	defer context.AfterFunc(w.EndKnownCtx, func() { cancel(context.Cause(w.EndKnownCtx)) })()
+	ctx, stop := w.WithResponsiveShare(ctx, w.cfg.Times.Join)
 	defer stop()
-	if health.Gentle(health.Kind(f.Kind)) || slices.Contains(f.Lost, 0) {
+	if health.IsRequestedEnd(health.Kind(f.Kind)) || slices.Contains(f.LostNodes, 0) {
 		var enough context.CancelFunc
-		ctx, enough = context.WithTimeoutCause(ctx, w.tempo.Silent+w.cfg.Times.DriverGrace, errDeadline)
+		ctx, enough = context.WithTimeoutCause(ctx, w.timing.SilenceTimeout+w.cfg.Times.DriverGrace, errDeadline)
 		defer enough()
 	}
-	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.What)
-	w.relax()
+	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.Message)
+	w.slowPolling()
 	<-ctx.Done()
-	if end, ok := errors.AsType[*run.Ending](context.Cause(w.Ended)); ok {
+	if end, ok := errors.AsType[*run.Outcome](context.Cause(w.EndKnownCtx)); ok {
 		return end
 	}
-	return &run.Ending{Orderly: true, Word: "dropped", Why: f.What}
+	return &run.Outcome{Orderly: true, Name: "dropped", Reason: f.Message}
 }
 
-// awaitHead waits until the head's service is up, and returns its endpoint.
-func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
+// awaitHeadService waits until the head's service is up, and returns its endpoint.
+func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
-	err := w.Phase("head", func() error {
-		within := w.cfg.CheckTime() + w.cfg.Times.Service + w.tempo.Silent
+	err := w.RunPhase("head", func() error {
+		within := w.cfg.CheckTimeout() + w.cfg.Times.Service + w.timing.SilenceTimeout
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
-		w.Control.Nudge() // poll at once, because it may be up already
-		_, err := w.Control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
+		w.ControlWatch.NotifyChange() // poll at once, because it may be up already
+		_, err := w.ControlWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
-			return health.Failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
-				w.name(w.id.Rank), within, w.name(0))
+			return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+				w.nodeName(w.id.Rank), within, w.nodeName(0))
 		}
 		if err != nil {
 			return err
 		}
 		// Read its address.
 		var record signal.HeadRecord
-		err = w.Dir.Read(ctx, signal.Control, signal.NameHead, &record)
+		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &record)
 		if errors.Is(err, errDeadline) {
-			return health.Failed(health.Share, "%v", err)
+			return health.NewFailure(health.ShareUnusable, "%v", err)
 		}
 		if err != nil {
 			return err
 		}
 		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
-		w.surroundings.Store(&surroundings{endpoint: endpoint})
+		w.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
 		return nil
 	})
 	return endpoint, err

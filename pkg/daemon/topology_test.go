@@ -15,20 +15,20 @@ import (
 // TestChildrenAndFrameworksAreToldOfTheTopology has a node learn where its GPUs
 // sit: what a daemon around ours has told us of other GPUs is replaced.
 func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
-	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.Job{})
+	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.JobRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	domain := &gpu.Domain{Cluster: "fabric", Clique: 7}
+	domain := &gpu.NVLinkDomain{Cluster: "fabric", Clique: 7}
 	seen := &card{fails: errCeiling, topology: gpu.Topology{Domain: domain, GPUs: []gpu.Locality{{UUID: "GPU-a", Domain: domain}}}}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	n := bare(t, config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}, Means: config.Means{Address: address, GPUs: seen}}, dir)
-	n.private = service.NewPrivate(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Life{Run: n.Life, Work: n.Work})
-	n.cards = cardsOf(n)
-	if err := n.cards.Watch(bounded(t)); err != nil {
+	n := bare(t, config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}, Deps: config.Deps{Address: address, GPUs: seen}}, dir)
+	n.privateDir = service.NewTempDir(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx})
+	n.gpuMonitor = newGPUMonitor(n)
+	if err := n.gpuMonitor.StartWatch(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
-	told := n.childEnv([]string{"BRINGUPD_GPU_COUNT=99", "BRINGUPD_GPU_NICS=old", "BRINGUPD_TOPOLOGY=/old"}, n.launchSeat())
+	told := n.childEnv([]string{"BRINGUPD_GPU_COUNT=99", "BRINGUPD_GPU_NICS=old", "BRINGUPD_TOPOLOGY=/old"}, n.launchPlace())
 	for _, entry := range []string{"BRINGUPD_GPU_COUNT=1", "BRINGUPD_NVLINK_DOMAIN=fabric.7"} {
 		if !slices.Contains(told, entry) {
 			t.Errorf("a child is not told %s, but %q", entry, told)
@@ -39,7 +39,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 			t.Errorf("a child is told %s, which is another daemon's", entry)
 		}
 	}
-	described, err := n.describe(n.launchSeat())
+	described, err := n.describeForFramework(n.launchPlace())
 	if err != nil || described.NVLinkDomain != "fabric" {
 		t.Errorf("the framework is told of the domain %q, %v", described.NVLinkDomain, err)
 	}

@@ -20,7 +20,8 @@ func told(run *timeline.Run, rank int) []string {
 	var all []string
 	for _, e := range run.Events {
 		if e.Rank == rank {
-			name, _, _ := strings.Cut(e.Record+e.State+e.Left+e.Child, ".1") // a kind of node is its own number
+			// a kind of node is its own number
+			name, _, _ := strings.Cut(e.Record+e.State+e.EndedPhase+e.Child, ".1")
 			all = append(all, strings.TrimSpace(string(e.Name)+" "+name))
 		}
 	}
@@ -54,15 +55,15 @@ func TestEventsTellOfAJob(t *testing.T) {
 			}
 		}
 		for _, e := range run.Events {
-			if e.Name == trail.End && *e.Code != []int{3, 0, 0}[e.Rank] {
+			if e.Name == trail.DaemonEnded && *e.Code != []int{3, 0, 0}[e.Rank] {
 				t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
 			}
-			if e.Name == trail.Exit && (e.Rank != 0 || e.Exit != "exit code 3") {
+			if e.Name == trail.ChildExited && (e.Rank != 0 || e.Exit != "exit code 3") {
 				t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
 			}
 		}
 		for rank, host := range j.configs[0].Identity.Hosts {
-			raw, err := j.read(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, 3)))
+			raw, err := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", rank, 3)))
 			if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, rank, host); err != nil || !strings.Contains(string(raw), end) {
 				t.Errorf("the events of rank %d lack %s: %s, %v", rank, end, raw, err)
 			}
@@ -89,14 +90,14 @@ func TestTraceOfAJob(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *config.Config) {
-					c.Environ = process.WithEnv(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
+					c.Environ = process.WithEnv(c.Environ, map[string]string{trail.TraceParentVariable: tc.parent, trail.TraceStateVariable: "a=1"})
 				})
 				j.start().expect(0)
 				said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))
 				if said == nil {
 					t.Fatalf("the driver has %q", j.contents(j.out))
 				}
-				events, err := j.read(filepath.Join(j.run(), signal.Events, "0000.jsonl"))
+				events, err := j.read(filepath.Join(j.run(), signal.EventsDir, "0000.jsonl"))
 				if err != nil || !strings.Contains(string(events), `"event":"trace"`) || !strings.Contains(string(events), `"traceparent":"`+said[1]+`"`) ||
 					strings.Contains(string(events), `"parent_span":"00f067aa0ba902b7"`) != (tc.parent != "") {
 					t.Errorf("the events are %s: %v", events, err)

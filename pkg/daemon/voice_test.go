@@ -30,7 +30,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	j.untilFile(filepath.Join(marks, "running"))
 	head.signal(syscall.SIGTERM)
 	j.untilFile(filepath.Join(marks, "saved"))
-	j.untilNamed(signal.Control, signal.AbortName(0, 2))
+	j.untilNamed(signal.ControlDir, signal.AbortName(0, 2))
 	head.wait()
 	worker.wait()
 	j.expect(143, 143)
@@ -46,7 +46,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 // log is a daemon's own log.
 func (j *job) log(rank int) string {
 	j.t.Helper()
-	data, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, signal.LogName("daemon", rank, j.size)))
+	data, err := os.ReadFile(filepath.Join(j.run(), signal.LogsDir, signal.LogName("daemon", rank, j.size)))
 	if err != nil {
 		j.t.Error(err)
 	}
@@ -65,7 +65,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	refused := make(chan struct{})
 	go func() {
 		defer close(refused)
-		voice.Refuse(stderr, false, errors.New("no"), 64)
+		voice.ReportStartError(stderr, false, errors.New("no"), 64)
 	}()
 	select {
 	case <-refused:
@@ -79,7 +79,7 @@ func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	j := newRealJob(t, 1, "").all(func(c *config.Config) { c.Times.Join = time.Second })
-	j.roles[0] = roles.Sandbox
+	j.roles[0] = roles.RoleSandbox
 	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()
 	j.expect(66)

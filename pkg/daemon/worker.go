@@ -20,112 +20,112 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// localJoin replaces the join timeout if the log directory is on a local file system, but the
-// launcher starts daemons on several machines: then waiting longer is useless.
-const localJoin = 10 * time.Second
+// localJoinTimeout replaces the join timeout if the log directory is on a local file system, but
+// the launcher starts daemons on several machines: then waiting longer is useless.
+const localJoinTimeout = 10 * time.Second
 
-// run runs a worker's daemon to its end.
-func (w *worker) run() run.Exit {
+// runWorker runs a worker's daemon to its end.
+func (w *worker) runWorker() run.Exit {
 	began := time.Now()
-	w.fitness.lookEarly()
-	err := w.Phase("join", func() error { return w.join(began) })
-	if _, second := errors.AsType[*outsider](err); second || w.Dir == nil {
-		return run.Exit{Code: w.leaveAlone(err), Second: second}
+	w.checker.startChecksEarly()
+	err := w.RunPhase("join", func() error { return w.joinRun(began) })
+	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
+		return run.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
-	w.Background(w.followControl(signal.BeatState))
-	w.Background(w.commands.FollowOrders)
-	w.Background(w.pulse(signal.Nodes, signal.BeatState))
+	w.Background(w.followControl(signal.StateHeartbeat))
+	w.Background(w.commands.HandleOrders)
+	w.Background(w.heartbeatTask(signal.NodesDir, signal.StateHeartbeat))
 	if err == nil {
-		err = w.sequence(w.Life)
+		err = w.runPhases(w.RunCtx)
 	}
-	if _, ok := errors.AsType[*outsider](context.Cause(w.Life)); ok {
-		w.stopAll(&run.Ending{})
-		return run.Exit{Code: w.leaveAlone(context.Cause(w.Life)), Second: true}
+	if _, ok := errors.AsType[*duplicateDaemonError](context.Cause(w.RunCtx)); ok {
+		w.stopChildren(&run.Outcome{})
+		return run.Exit{Code: w.exitUnjoined(context.Cause(w.RunCtx)), Duplicate: true}
 	}
-	end := w.agree(err)
-	code := w.leave(end)
-	w.farewell()
-	return run.Exit{Code: code, End: end}
+	end := w.negotiateOutcome(err)
+	code := w.leaveRun(end)
+	w.sendGoodbye()
+	return run.Exit{Code: code, Outcome: end}
 }
 
-// join finds the head's run directory, verifies that both daemons were launched with the same size
-// and configuration, and publishes that this node has joined. The record contains the random value
-// (canary) that the head has written, which proves that this node can read it. began is when the
-// daemon started.
-func (w *worker) join(began time.Time) error {
-	dir, job, waited, err := w.find()
+// joinRun finds the head's run directory, verifies that both daemons were launched with the same
+// size and configuration, and publishes that this node has joined. The record contains the random
+// value (canary) that the head has written, which proves that this node can read it. began is when
+// the daemon started.
+func (w *worker) joinRun(began time.Time) error {
+	dir, job, waited, err := w.findRunDirectory()
 	if err != nil {
 		return err
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Trail.Event(trail.Saw, trail.Fields{Record: signal.NameJob})
-	w.expectLine(job)
-	w.begin(dir, "daemon", signal.WorkerPace(w.id.Size))
+	w.Events.WriteEvent(trail.RecordSeen, trail.Fields{Record: signal.NameJob})
+	w.prepareLink(job)
+	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
-		return health.Failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
-			w.name(w.id.Rank), w.id.Size, job.Size)
+		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
+			w.nodeName(w.id.Rank), w.id.Size, job.Size)
 	}
-	if job.Digest != w.cfg.Digest() {
+	if job.ConfigDigest != w.cfg.Digest() {
 		mend := "give all ranks the same flags, variables and file"
-		if job.Program != w.cfg.Program {
-			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.Program)
+		if job.ProgramVersion != w.cfg.Program {
+			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.ProgramVersion)
 		}
-		return health.Failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.name(w.id.Rank), mend)
+		return health.NewFailure(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.nodeName(w.id.Rank), mend)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, _ := w.cfg.Address()
-	err = w.Claim(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Joined), &signal.JoinedRecord{
-		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: w.cfg.Program,
-		Seen: seen.Sub(began), Answer: time.Since(seen), Waited: waited,
+	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.Rank, w.id.Size, signal.StateJoined), &signal.JoinedRecord{
+		JobNonce: job.Nonce, Address: address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
+		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
 	})
-	if errors.Is(err, signal.ErrTaken) {
-		return w.second("another daemon of this rank has joined already")
+	if errors.Is(err, signal.ErrAlreadyPublished) {
+		return w.newDuplicateError("another daemon of this rank has joined already")
 	}
 	if err != nil {
 		return err
 	}
-	w.tie(job)
+	w.startLink(job)
 	return nil
 }
 
-// find waits for the run directory and reads the job record. It waits only for localJoin if the log
-// directory is on a local file system that the nodes cannot share. waited reports that the
-// directory was missing at the first poll.
-func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
+// findRunDirectory waits for the run directory and reads the job record. It waits only for
+// localJoinTimeout if the log directory is on a local file system that the nodes cannot share.
+// waited reports that the directory was missing at the first poll.
+func (w *worker) findRunDirectory() (dir *signal.Dir, job signal.JobRecord, waited bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewFinder(w.cfg.Place())
-	short, cancelShort := context.WithTimeoutCause(ctx, localJoin, errDeadline)
+	finder := signal.NewFinder(w.cfg.RunLocation())
+	short, cancelShort := context.WithTimeoutCause(ctx, localJoinTimeout, errDeadline)
 	defer cancelShort()
 	begin := time.Now()
-	dir, job, err = finder.Find(short)
-	if errors.Is(err, errDeadline) && ctx.Err() == nil && (w.id.Launcher == roles.Local || !finder.FileSystem(ctx).Local) {
-		dir, job, err = finder.Find(ctx)
+	dir, job, err = finder.AwaitRun(short)
+	if errors.Is(err, errDeadline) && ctx.Err() == nil && (w.id.Launcher == roles.LauncherLocal || !finder.FileSystem(ctx).Local) {
+		dir, job, err = finder.AwaitRun(ctx)
 	}
 	if errors.Is(err, errDeadline) {
-		return nil, job, false, w.unseen(time.Since(begin), finder, err)
+		return nil, job, false, w.runDirNotFoundFailure(time.Since(begin), finder, err)
 	}
-	return dir, job, finder.Waited(), err
+	return dir, job, finder.HasWaited(), err
 }
 
-// unseen returns the failure that the run directory has not appeared for waited, with a hint at the
-// probable reason. last is the error of the wait.
-func (w *worker) unseen(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
-	ctx, cancel := context.WithTimeoutCause(w.Work, run.SickShare, errDeadline)
+// runDirNotFoundFailure returns the failure that the run directory has not appeared for waited,
+// with a hint at the probable reason. last is the error of the wait.
+func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
+	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, run.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	mend := "see whether the head's task has started and whether this is the same file system as on the head"
-	if kind.Local && w.id.Launcher != roles.Local {
+	if kind.Local && w.id.Launcher != roles.LauncherLocal {
 		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind.Name)
 	}
-	return health.Failed(health.Share, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
-		w.name(w.id.Rank), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+lastLook(last))
+	return health.NewFailure(health.ShareUnusable, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
+		w.nodeName(w.id.Rank), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+pollErrorDetail(last))
 }
 
-// lastLook returns the text of a wait's error without that of errDeadline. The rest describes the
-// last poll.
-func lastLook(err error) string {
+// pollErrorDetail returns the text of a wait's error without that of errDeadline. The rest
+// describes the last poll.
+func pollErrorDetail(err error) string {
 	said, only := strings.CutPrefix(err.Error(), errDeadline.Error())
 	if only {
 		return said
@@ -133,79 +133,79 @@ func lastLook(err error) string {
 	return " (" + said + ")"
 }
 
-// sequence brings this node up, and returns when its part in the run ends. The error is the
-// published *run.Ending, or the failure of this node.
-func (w *worker) sequence(ctx context.Context) error {
-	if err := w.awaitLine(ctx); err != nil {
+// runPhases brings this node up, and returns when its part in the run ends. The error is the
+// published *run.Outcome, or the failure of this node.
+func (w *worker) runPhases(ctx context.Context) error {
+	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
 	}
-	if err := w.fitness.prepare(ctx); err != nil {
+	if err := w.checker.prepareNode(ctx); err != nil {
 		return err
 	}
-	if err := w.survey(); err != nil {
+	if err := w.checkRankResources(); err != nil {
 		return err
 	}
-	if w.cfg.Spares() {
-		return w.standBy(ctx)
+	if w.cfg.HasSpares() {
+		return w.followTeam(ctx)
 	}
 	// Bring up the sandbox and the worker service concurrently.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
 	parts.Go(func() error {
-		if !w.cfg.Framework.Serves() {
+		if !w.cfg.Framework.HasServices() {
 			return nil
 		}
 		// Start the worker's process in advance. An error is reported when the head is up.
-		ahead, _ := w.workerOf(framework.Endpoint{}, w.post.Seat.Load())
-		w.children.Warm(ctx, ahead)
-		endpoint, err := w.awaitHead(ctx)
+		ahead, _ := w.workerService(framework.Endpoint{}, w.placement.Slot.Load())
+		w.children.Prestart(ctx, ahead)
+		endpoint, err := w.awaitHeadService(ctx)
 		if err != nil {
 			return err
 		}
-		return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, w.post.Seat.Load()) })
+		return w.RunPhase("workers", func() error { return w.serveWorker(ctx, endpoint, w.placement.Slot.Load()) })
 	})
 	if err := parts.Wait(); err != nil {
 		return err
 	}
 	// Run the ranks of this node, if any, and wait for the end of the run.
-	w.Trail.Enter("driver")
-	w.isUp("up")
-	if err := w.joinWorld(w.Life); err != nil {
+	w.Events.EnterPhase("driver")
+	w.reportUp("up")
+	if err := w.runLocalRanks(w.RunCtx); err != nil {
 		return err
 	}
-	w.relax()
-	<-w.Life.Done()
-	return context.Cause(w.Life)
+	w.slowPolling()
+	<-w.RunCtx.Done()
+	return context.Cause(w.RunCtx)
 }
 
-// awaitLine waits until the peer link is up, if the configuration requires one.
-func (w *worker) awaitLine(ctx context.Context) error {
-	if w.cfg.Lifeline != config.LifelineOn {
+// awaitRequiredLink waits until the peer link is up, if the configuration requires one.
+func (w *worker) awaitRequiredLink(ctx context.Context) error {
+	if w.cfg.Lifeline != config.LinkOn {
 		return nil
 	}
 	const what, mend = "cannot hold a lifeline", ", or give --lifeline=auto"
-	if w.line == nil {
-		return health.Failed(health.Launch, "%s: the head, %s, offers none; %s%s",
-			what, w.name(0), openPorts, mend)
+	if w.link == nil {
+		return health.NewFailure(health.Launch, "%s: the head, %s, offers none; %s%s",
+			what, w.nodeName(0), openPortsAdvice, mend)
 	}
-	return w.held(ctx, what, mend)
+	return w.awaitFirstConnection(ctx, what, mend)
 }
 
-// openPorts is the advice to the user if a peer link cannot be made.
-const openPorts = "let the nodes connect to each other's ports"
+// openPortsAdvice is the advice to the user if a peer link cannot be made.
+const openPortsAdvice = "let the nodes connect to each other's ports"
 
-// held waits until the peer link is up for the first time, at most for the peer timeout from the
-// first attempt to connect. The message of its failure begins with what, which names the action
-// that needs the link, and ends with mend, an additional remedy.
-func (w *worker) held(ctx context.Context, what, mend string) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, w.line.began.Add(w.cfg.Times.Peer), errDeadline)
+// awaitFirstConnection waits until the peer link is up for the first time, at most for the peer
+// timeout from the first attempt to connect. The message of its failure begins with what, which
+// names the action that needs the link, and ends with mend, an additional remedy.
+func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()
-	if pause.Await(ctx, w.line.up) {
+	if pause.AwaitDone(ctx, w.link.connected) {
 		return nil
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return cause
 	}
-	return health.Failed(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
-		what, w.name(w.id.Rank), w.line.tried, w.cfg.Times.Peer, openPorts, mend)
+	return health.NewFailure(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
+		what, w.nodeName(w.id.Rank), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, mend)
 }

@@ -37,7 +37,7 @@ func newRealWorld(t *testing.T, size, perNode int, line string) *job {
 func (j *job) ranks(perNode int) *job {
 	return j.all(func(c *config.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
-		c.World.Output = output.All
+		c.World.Output = output.AllRanks
 	})
 }
 
@@ -60,7 +60,7 @@ func TestWorldsOfManySizes(t *testing.T) {
 				for rank := range tc.nodes * tc.perNode {
 					line := fmt.Sprintf("rank %d of %d on %d of %s\n", rank, tc.nodes*tc.perNode, rank/tc.perNode, strings.Join(hosts, ","))
 					want = append(want, line)
-					if log, err := j.read(filepath.Join(j.run(), signal.Logs, signal.LogName("rank", rank, 0))); string(log) != line {
+					if log, err := j.read(filepath.Join(j.run(), signal.LogsDir, signal.LogName("rank", rank, 0))); string(log) != line {
 						t.Errorf("the log of rank %d is %q: %v", rank, log, err)
 					}
 				}
@@ -68,11 +68,11 @@ func TestWorldsOfManySizes(t *testing.T) {
 				if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 					t.Errorf("standard output is %q", got)
 				}
-				if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil {
+				if result := j.result(); result.Code != 0 || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 					t.Errorf("the result is %+v", result)
 				}
 				for node := range tc.nodes {
-					ended := record[signal.EndedRecord](j, signal.Nodes, signal.NodeName(node, tc.nodes, signal.Ended))
+					ended := record[signal.RanksEndedRecord](j, signal.NodesDir, signal.NodeName(node, tc.nodes, signal.StateRanksEnded))
 					if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
 						t.Errorf("node %d has told of %+v", node, ended.Exits)
 					}
@@ -162,7 +162,7 @@ func TestOtherRanksGoOn(t *testing.T) {
 		if got := j.contents(j.out); got != "0\n" {
 			t.Errorf("standard output is %q", got)
 		}
-		if result := j.result(); result.Code != 9 || result.Word != health.Driven || result.Cause != nil {
+		if result := j.result(); result.Code != 9 || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 			t.Errorf("the result is %+v", result)
 		}
 	})
@@ -233,7 +233,7 @@ func TestSignalsForRanks(t *testing.T) {
 func TestWorldWithoutLifelines(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
-		j.all(func(c *config.Config) { c.Lifeline = config.LifelineOff })
+		j.all(func(c *config.Config) { c.Lifeline = config.LinkOff })
 		j.start().expect(everyone(4, 3)...)
 		j.blames(2, string(health.RankFailed), 4)
 	})
@@ -265,11 +265,11 @@ func TestRanksAreBound(t *testing.T) {
 	const tells = `echo "$BRINGUPD_LOCAL_RANK $(grep Cpus_allowed_list /proc/self/status)"; bringupd_binding=$BRINGUPD_BINDING; echo "$BRINGUPD_LOCAL_RANK ${bringupd_binding:+has a place}"`
 	for _, tc := range []struct {
 		name  string
-		kinds binding.Kinds
+		kinds binding.ResourceKinds
 		apart bool
 	}{
-		{"to CPUs", binding.Kinds{CPU: true}, runtime.NumCPU() > 1},
-		{"to nothing", binding.Kinds{}, false},
+		{"to CPUs", binding.ResourceKinds{CPU: true}, runtime.NumCPU() > 1},
+		{"to nothing", binding.ResourceKinds{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -296,11 +296,11 @@ func TestWhatRanksPrint(t *testing.T) {
 		stdin  int
 		want   []string
 	}{
-		{"of all", output.All, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
-		{"of all, with tags", output.All, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
-		{"of rank 0, and rank 3 reads", output.Rank0, false, 3, []string{"0:"}},
-		{"of all, and rank 3 reads", output.All, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
-		{"of none, and nobody reads", output.None, false, -1, nil},
+		{"of all", output.AllRanks, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
+		{"of all, with tags", output.AllRanks, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of rank 0, and rank 3 reads", output.RankZero, false, 3, []string{"0:"}},
+		{"of all, and rank 3 reads", output.AllRanks, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
+		{"of none, and nobody reads", output.NoRanks, false, -1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestWhatRanksPrint(t *testing.T) {
 					if _, err := in.Seek(0, 0); err != nil {
 						t.Fatal(err)
 					}
-					c.Files.In = in
+					c.Streams.In = in
 					c.World.Output, c.World.Tag, c.World.Stdin = tc.output, tc.tag, tc.stdin
 				})
 				j.start().expect(0, 0)
@@ -337,7 +337,7 @@ func TestTooManyRanks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *config.Config) { c.World.Oversubscribe = false })
 		j.start().expect(65, 65)
-		if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Why, "--oversubscribe") {
+		if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Reason, "--oversubscribe") {
 			t.Errorf("the result is %+v", result)
 		}
 	})
@@ -347,8 +347,8 @@ func TestTooManyRanks(t *testing.T) {
 func TestWorldOfATeam(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
-			c.Team = team.Bounds{Min: 2, Max: 2}
-			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.All
+			c.Team = team.NodeRange{Min: 2, Max: 2}
+			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.AllRanks
 		})
 		j.start().expect(everyone(0, 3)...)
 		got := slices.Sorted(strings.Lines(j.contents(j.out)))
@@ -372,7 +372,7 @@ func TestRanksThatHang(t *testing.T) {
 	if _, err := os.Stat(done); err != nil {
 		t.Errorf("it was ended while a rank printed: %v", err)
 	}
-	if cause := j.blames(0, string(health.Deadline), 124); !strings.Contains(cause.What, "--hang-timeout") {
+	if cause := j.blames(0, string(health.DeadlinePassed), 124); !strings.Contains(cause.Message, "--hang-timeout") {
 		t.Errorf("the cause is %+v", cause)
 	}
 	if said := j.said(); !strings.Contains(said, "asked of "+j.run()) {

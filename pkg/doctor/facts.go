@@ -10,40 +10,44 @@ import (
 // Facts is the state that one node has found: of itself, of the shared file system and of the path
 // to the head.
 type Facts struct {
-	Rank      int           `json:"rank"`                 // node index
-	Host      string        `json:"host"`                 // host name used by the launcher
-	Hostname  string        `json:"hostname"`             // host name used by the kernel
-	Address   string        `json:"address,omitempty"`    // address for connections from peers
-	NoAddress string        `json:"no_address,omitempty"` // reason if there is no address
-	Locals    []string      `json:"locals,omitempty"`     // all addresses of the node
-	OwnName   Name          `json:"own_name"`             // the node's own host name
-	HeadName  *Name         `json:"head_name,omitempty"`  // the head's host name; nil: not resolved
-	Calls     []Call        `json:"calls,omitempty"`      // connections to the head
-	Ports     []Port        `json:"ports,omitempty"`      // ports of the services on this node
-	NoPorts   string        `json:"no_ports,omitempty"`   // reason if the ports are unknown
-	Ephemeral [2]int        `json:"ephemeral_ports"`      // the kernel's range of ephemeral ports; 0: unknown
-	Share     Share         `json:"share"`                // log directory
-	Tool      *Tool         `json:"tool,omitempty"`       // nil: the framework has no program
-	MPI       *MPI          `json:"mpi,omitempty"`        // nil: there is no driver
-	Left      Left          `json:"left"`                 // remains of earlier runs
-	Report    *check.Report `json:"report,omitempty"`     // report of the node's own checks
+	Rank     int    `json:"rank"`     // node index
+	Host     string `json:"host"`     // host name used by the launcher
+	Hostname string `json:"hostname"` // host name used by the kernel
+	// address for connections from peers
+	Address        string    `json:"address,omitempty"`
+	AddressErr     string    `json:"no_address,omitempty"` // reason if there is no address
+	LocalAddresses []string  `json:"locals,omitempty"`     // all addresses of the node
+	OwnName        DNSResult `json:"own_name"`             // the node's own host name
+	// the head's host name; nil: not resolved
+	HeadName *DNSResult       `json:"head_name,omitempty"`
+	Attempts []ConnectAttempt `json:"calls,omitempty"` // connections to the head
+	// ports of the services on this node
+	Ports    []Port `json:"ports,omitempty"`
+	PortsErr string `json:"no_ports,omitempty"` // reason if the ports are unknown
+	// the kernel's range of ephemeral ports; 0: unknown
+	EphemeralPorts [2]int            `json:"ephemeral_ports"`
+	Share          ShareFacts        `json:"share"`            // log directory
+	Framework      *FrameworkVersion `json:"tool,omitempty"`   // nil: the framework has no program
+	MPI            *MPI              `json:"mpi,omitempty"`    // nil: there is no driver
+	Leftovers      Leftovers         `json:"left"`             // remains of earlier runs
+	Report         *check.Report     `json:"report,omitempty"` // report of the node's own checks
 }
 
-// Name is a host name and the addresses to which this node's resolver resolves it.
-type Name struct {
+// DNSResult is a host name and the addresses to which this node's resolver resolves it.
+type DNSResult struct {
 	Host      string   `json:"host"`
 	Addresses []string `json:"addresses,omitempty"`
 	Err       string   `json:"error,omitempty"`
 }
 
-// Call is the result of one attempt to connect to the head.
-type Call struct {
+// ConnectAttempt is the result of one attempt to connect to the head.
+type ConnectAttempt struct {
 	To     string        `json:"to"`                // host:port
 	ByName bool          `json:"by_name,omitempty"` // To contains a host name instead of an address
 	Took   time.Duration `json:"took_ns"`
 	Err    string        `json:"error,omitempty"`
-	// Ahead is how far the node's clock is ahead of the head's, at least; nil: unknown.
-	Ahead *time.Duration `json:"ahead_ns,omitempty"`
+	// ClockAhead is how far the node's clock is ahead of the head's, at least; nil: unknown.
+	ClockAhead *time.Duration `json:"ahead_ns,omitempty"`
 }
 
 // Port is a port on which a service will listen, and the process that holds it already.
@@ -54,20 +58,23 @@ type Port struct {
 	Holder string `json:"holder,omitempty"` // process that listens on it; empty: none
 }
 
-// Share is the state of the log directory as seen by the node.
-type Share struct {
-	FileSystem string         `json:"file_system,omitempty"`
-	Record     time.Duration  `json:"record_ns,omitempty"` // time to publish one record
-	Trial      *signal.Trial  `json:"trial,omitempty"`     // results of the rename and link tests
-	TrialErr   string         `json:"trial_error,omitempty"`
-	Offset     *time.Duration `json:"offset_ns,omitempty"` // lead of the server's clock, at least
-	Heard      *bool          `json:"heard,omitempty"`     // inotify reports the head's writes; nil: not tested
-	Space      *signal.Space  `json:"space,omitempty"`     // requested only by the head
-	SpaceErr   string         `json:"space_error,omitempty"`
+// ShareFacts is the state of the log directory as seen by the node.
+type ShareFacts struct {
+	FileSystem string        `json:"file_system,omitempty"`
+	RecordTime time.Duration `json:"record_ns,omitempty"` // time to publish one record
+	// results of the rename and link tests
+	Trial    *signal.Capabilities `json:"trial,omitempty"`
+	TrialErr string               `json:"trial_error,omitempty"`
+	// lead of the server's clock, at least
+	Offset *time.Duration `json:"offset_ns,omitempty"`
+	// inotify reports the head's writes; nil: not tested
+	InotifyWorks *bool         `json:"heard,omitempty"`
+	Space        *signal.Space `json:"space,omitempty"` // requested only by the head
+	SpaceErr     string        `json:"space_error,omitempty"`
 }
 
-// Tool is the framework's program on the node.
-type Tool struct {
+// FrameworkVersion is the framework's program on the node.
+type FrameworkVersion struct {
 	Name    string   `json:"name"`
 	Version string   `json:"version,omitempty"`
 	Err     string   `json:"error,omitempty"`
@@ -75,13 +82,13 @@ type Tool struct {
 	Lines   []string `json:"lines,omitempty"`   // last lines of its output
 }
 
-// Left lists what earlier runs have left on the node.
-type Left struct {
-	Runs      []signal.Endless `json:"runs,omitempty"` // searched only by the head
-	RunsErr   string           `json:"runs_error,omitempty"`
-	Processes []Process        `json:"processes,omitempty"` // processes without a daemon
-	Shm       []File           `json:"shm,omitempty"`       // unused files in /dev/shm
-	Temp      []string         `json:"temp,omitempty"`      // unused directories of runs
+// Leftovers lists what earlier runs have left on the node.
+type Leftovers struct {
+	Runs      []signal.StaleRun `json:"runs,omitempty"` // searched only by the head
+	RunsErr   string            `json:"runs_error,omitempty"`
+	Processes []Process         `json:"processes,omitempty"` // processes without a daemon
+	Shm       []File            `json:"shm,omitempty"`       // unused files in /dev/shm
+	Temp      []string          `json:"temp,omitempty"`      // unused directories of runs
 }
 
 // Process is a process that has outlived its daemon.

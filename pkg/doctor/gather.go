@@ -19,49 +19,49 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// gather collects all facts about this node, concurrently. dir and job are nil if there is no run
-// directory.
-func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
-	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals()}
-	f.Ephemeral = health.EphemeralPorts(d.Root)
+// gatherFacts collects all facts about this node, concurrently. dir and job are nil if there is no
+// run directory.
+func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *signal.JobRecord) Facts {
+	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, LocalAddresses: localAddresses()}
+	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
-	f.Address, f.NoAddress = address, words(err)
+	f.Address, f.AddressErr = address, errorText(err)
 	// Each function sets its own fields of f.
 	var looks sync.WaitGroup
 	looks.Go(func() {
-		report := d.Checks.Await(ctx, nil)
+		report := d.Checks.AwaitReady(ctx, nil)
 		f.Report = &report
 	})
-	looks.Go(func() { f.OwnName = d.resolve(ctx, d.Hostname) })
-	looks.Go(func() { f.Ports, f.NoPorts = d.ports(address) })
-	looks.Go(func() { f.Tool = d.tool(ctx) })
-	looks.Go(func() { f.MPI = d.mpi(ctx) })
-	looks.Go(func() { f.Left = d.left(ctx) })
+	looks.Go(func() { f.OwnName = d.resolveHost(ctx, d.Hostname) })
+	looks.Go(func() { f.Ports, f.PortsErr = d.servicePorts(address) })
+	looks.Go(func() { f.Framework = d.readFrameworkVersion(ctx) })
+	looks.Go(func() { f.MPI = d.detectMPI(ctx) })
+	looks.Go(func() { f.Leftovers = d.findLeftovers(ctx) })
 	if job != nil && d.Identity.Size > 1 {
-		looks.Go(func() { f.HeadName, f.Calls = d.wayToHead(ctx, dir.Secret(secretName), job) })
+		looks.Go(func() { f.HeadName, f.Attempts = d.connectToHead(ctx, dir.DeriveSecret(secretName), job) })
 	}
 	if dir != nil {
-		looks.Go(func() { d.tryShare(ctx, dir, &f.Share) })
+		looks.Go(func() { d.testShare(ctx, dir, &f.Share) })
 	}
 	looks.Wait()
 	return f
 }
 
-// left finds what earlier runs have left on the node. Reading /proc may hang if a process hangs;
-// the goroutine is then left behind.
-func (d *doctor) left(ctx context.Context) Left {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
+// findLeftovers finds what earlier runs have left on the node. Reading /proc may hang if a process
+// hangs; the goroutine is then left behind.
+func (d *examiner) findLeftovers(ctx context.Context) Leftovers {
+	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	l, _ := pause.Bounded(ctx, 0, func() (Left, error) { return leftovers(d.Root, d.TempDir, os.Geteuid()), nil })
+	l, _ := pause.CallBounded(ctx, 0, func() (Leftovers, error) { return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil })
 	if d.Identity.Rank == 0 {
-		runs, err := signal.EndlessRuns(ctx, signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}, oldRun)
-		l.Runs, l.RunsErr = runs, words(err)
+		runs, err := signal.FindStaleRuns(ctx, signal.Location{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}, staleRunAge)
+		l.Runs, l.RunsErr = runs, errorText(err)
 	}
 	return l
 }
 
-// words returns the text of an error, or an empty string for nil.
-func words(err error) string {
+// errorText returns the text of an error, or an empty string for nil.
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -69,57 +69,57 @@ func words(err error) string {
 }
 
 const (
-	lookTime = 10 * time.Second // time limit for each collection of facts
-	// oldRun is the time without changes after which a run without a result is reported.
-	oldRun = 24 * time.Hour
+	collectTimeout = 10 * time.Second // time limit for each collection of facts
+	// staleRunAge is the time without changes after which a run without a result is reported.
+	staleRunAge = 24 * time.Hour
 )
 
-var errLook = fmt.Errorf("there was no answer within %s", lookTime)
+var errCollectTimeout = fmt.Errorf("there was no answer within %s", collectTimeout)
 
-// tryShare tests the operations that the shared file system supports. On the head it also reads the
-// free space.
-func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
+// testShare tests the operations that the shared file system supports. On the head it also reads
+// the free space.
+func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts) {
+	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	trial, err := dir.Try(ctx)
-	if s.TrialErr = words(err); err == nil {
+	trial, err := dir.TestCapabilities(ctx)
+	if s.TrialErr = errorText(err); err == nil {
 		s.Trial = &trial
 	}
 	if d.Identity.Rank != 0 {
 		return
 	}
-	space, err := dir.Space(ctx)
-	if s.SpaceErr = words(err); err == nil {
+	space, err := dir.QuerySpace(ctx)
+	if s.SpaceErr = errorText(err); err == nil {
 		s.Space = &space
 	}
 }
 
-// wayToHead resolves the head's host name and tries to connect to all addresses that the head has
-// published.
-func (d *doctor) wayToHead(ctx context.Context, key []byte, job *signal.Job) (*Name, []Call) {
-	name := d.resolve(ctx, job.Host)
-	calls := make([]Call, len(job.Lifeline))
+// connectToHead resolves the head's host name and tries to connect to all addresses that the head
+// has published.
+func (d *examiner) connectToHead(ctx context.Context, key []byte, job *signal.JobRecord) (*DNSResult, []ConnectAttempt) {
+	name := d.resolveHost(ctx, job.Host)
+	calls := make([]ConnectAttempt, len(job.LinkAddresses))
 	var calling sync.WaitGroup
-	for i, to := range job.Lifeline {
-		calling.Go(func() { calls[i] = d.call(ctx, to, key, hostOf(to) == job.Host) })
+	for i, to := range job.LinkAddresses {
+		calling.Go(func() { calls[i] = d.tryConnect(ctx, to, key, hostPart(to) == job.Host) })
 	}
 	calling.Wait()
 	return &name, calls
 }
 
-// ports returns the ports of this node's services that are fixed or already in use. The second
-// result is the reason if the ports are unknown.
-func (d *doctor) ports(address string) ([]Port, string) {
+// servicePorts returns the ports of this node's services that are fixed or already in use. The
+// second result is the reason if the ports are unknown.
+func (d *examiner) servicePorts(address string) ([]Port, string) {
 	// A fixed port is the same in both calls. Other ports were chosen because they are free.
-	first, err := d.service(address)
-	second, again := d.service(address)
+	first, err := d.plannedPorts(address)
+	second, again := d.plannedPorts(address)
 	if err = cmp.Or(err, again); err != nil {
 		return nil, err.Error()
 	}
 	var ports []Port
 	for i, wanted := range first {
 		port := Port{Name: wanted.Name, Number: wanted.Number, Fixed: i < len(second) && second[i] == wanted}
-		if holders, err := health.Listeners(wanted.Number, wanted.Number); err == nil && len(holders) > 0 {
+		if holders, err := health.FindListeners(wanted.Number, wanted.Number); err == nil && len(holders) > 0 {
 			port.Holder = holders[0].String()
 		}
 		if port.Fixed || port.Holder != "" {
@@ -129,20 +129,20 @@ func (d *doctor) ports(address string) ([]Port, string) {
 	return ports, ""
 }
 
-// service returns the ports of all services that the framework would start on this node.
-func (d *doctor) service(address string) (ports []framework.Port, err error) {
+// plannedPorts returns the ports of all services that the framework would start on this node.
+func (d *examiner) plannedPorts(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{
-		Attempt: id.RunName(), Rank: id.Rank, Size: id.Size, LaunchRank: id.Rank, Host: id.Host, Address: address,
-		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, Shared: id.LocalSize > 1, Environ: d.Environ,
+		RunName: id.RunName(), Rank: id.Rank, Size: id.Size, LaunchIndex: id.Rank, Host: id.Host, Address: address,
+		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, SharesHost: id.LocalSize > 1, Environ: d.Environ,
 	}
 	var head, worker *framework.Service
 	endpoint := framework.Endpoint{Address: "head:1"}
 	if id.Rank == 0 {
-		head, endpoint, err = d.Framework.Head(node)
+		head, endpoint, err = d.Framework.HeadService(node)
 	}
 	if err == nil {
-		worker, err = d.Framework.Worker(node, endpoint)
+		worker, err = d.Framework.WorkerService(node, endpoint)
 	}
 	if err != nil {
 		return nil, err
@@ -155,25 +155,25 @@ func (d *doctor) service(address string) (ports []framework.Port, err error) {
 	return ports, nil
 }
 
-// toolTime is how long the framework's program may take to print its version. Python reads
+// versionTimeout is how long the framework's program may take to print its version. Python reads
 // thousands of files first, perhaps from the shared file system.
-const toolTime = time.Minute
+const versionTimeout = time.Minute
 
-var errTool = fmt.Errorf("it has not told its version within %s", toolTime)
+var errVersionTimeout = fmt.Errorf("it has not told its version within %s", versionTimeout)
 
-// tool runs the framework's program to get its version. It returns nil if the framework has no
-// program.
-func (d *doctor) tool(ctx context.Context) *Tool {
+// readFrameworkVersion runs the framework's program to get its version. It returns nil if the
+// framework has no program.
+func (d *examiner) readFrameworkVersion(ctx context.Context) *FrameworkVersion {
 	asked := framework.TraitsOf(d.Framework)
 	if asked.VersionCommand == nil {
 		return nil
 	}
-	t := &Tool{Name: asked.VersionCommand[0]}
+	t := &FrameworkVersion{Name: asked.VersionCommand[0]}
 	// Run the command with a time limit. If it hangs, the goroutine is left behind.
-	ctx, cancel := context.WithTimeoutCause(ctx, toolTime, errTool)
+	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, errVersionTimeout)
 	defer cancel()
-	said := &process.Beginning{Most: 64 << 10}
-	_, err := pause.Bounded(ctx, lookTime, func() (struct{}, error) {
+	said := &process.HeadBuffer{MaxBytes: 64 << 10}
+	_, err := pause.CallBounded(ctx, collectTimeout, func() (struct{}, error) {
 		return struct{}{}, process.Command{Argv: asked.VersionCommand, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
 	})
 	// Keep the last lines for the report of an error.
@@ -182,14 +182,14 @@ func (d *doctor) tool(ctx context.Context) *Tool {
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ended:
-		t.Err, t.Lines = process.ExitOf(exit.ProcessState).String(), lines
+		t.Err, t.Lines = process.ExitFromState(exit.ProcessState).String(), lines
 	case err != nil && ctx.Err() != nil:
 		t.Err, t.Lines = context.Cause(ctx).Error(), lines
 	case err != nil:
 		t.Err = fmt.Sprintf("cannot start %s: %v", t.Name, err)
 		t.Missing = errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrNotExecutable)
 	default:
-		if t.Version = asked.Version(lines); t.Version == "" {
+		if t.Version = asked.ParseVersion(lines); t.Version == "" {
 			t.Err, t.Lines = "it tells no version", lines
 		}
 	}

@@ -15,25 +15,26 @@ import (
 // guardVariable is the environment variable that marks child processes of daemons: see pkg/process.
 const guardVariable = "BRINGUPD_GUARD"
 
-// proc is a process of this user, as read from /proc.
-type proc struct {
+// userProcess is a process of this user, as read from /proc.
+type userProcess struct {
 	pid, parent int
 	name        string // name of its program
 	args        []string
 	environ     map[string]string
-	// uses are the texts that may contain names of files in use: the arguments, the environment, the
-	// mappings and the open files.
-	uses []string
+	// pathTexts are the texts that may contain names of files in use: the arguments, the environment,
+	// the mappings and the open files.
+	pathTexts []string
 }
 
-// leftovers returns what earlier runs of the user have left on the node. root is the directory that
-// contains /proc and /dev/shm.
-func leftovers(root, tempDir string, user int) Left {
-	all := processes(filepath.Join("/", root, "proc"), user)
+// scanLeftovers returns what earlier runs of the user have left on the node. root is the directory
+// that contains /proc and /dev/shm.
+func scanLeftovers(root, tempDir string, user int) Leftovers {
+	all := listProcesses(filepath.Join("/", root, "proc"), user)
 	shm, tempDir := filepath.Join("/", root, "dev/shm"), filepath.Clean(tempDir)
-	var uses []string // texts with a path in these directories; filtered because there may be thousands of files
+	// texts with a path in these directories; filtered because there may be thousands of files
+	var uses []string
 	for _, p := range all {
-		for _, text := range p.uses {
+		for _, text := range p.pathTexts {
 			if strings.Contains(text, shm) || strings.Contains(text, tempDir) {
 				uses = append(uses, text)
 			}
@@ -43,8 +44,8 @@ func leftovers(root, tempDir string, user int) Left {
 		return slices.ContainsFunc(uses, func(text string) bool { return strings.Contains(text, path) })
 	}
 	// Collect the processes, the files in /dev/shm and the directories that are not in use.
-	l := Left{Processes: strays(all, os.Getpid())}
-	for _, file := range owned(shm, user) {
+	l := Leftovers{Processes: findStrays(all, os.Getpid())}
+	for _, file := range ownedFiles(shm, user) {
 		if !used(file.Path) {
 			l.Shm = append(l.Shm, file)
 		}
@@ -52,23 +53,23 @@ func leftovers(root, tempDir string, user int) Left {
 	entries, _ := os.ReadDir(tempDir)
 	for _, entry := range entries {
 		path := filepath.Join(tempDir, entry.Name())
-		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOf(entry, user) && !used(path) {
+		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) {
 			l.Temp = append(l.Temp, path)
 		}
 	}
 	return l
 }
 
-// strays returns the processes that were started by a daemon which no longer runs. self is the
+// findStrays returns the processes that were started by a daemon which no longer runs. self is the
 // process id of the doctor. Processes of a job are left out while a daemon of the same job runs
 // here: a service that has put itself into the background is no longer a child of it.
-func strays(all []proc, self int) (found []Process) {
-	byPID := make(map[int]proc, len(all))
+func findStrays(all []userProcess, self int) (found []Process) {
+	byPID := make(map[int]userProcess, len(all))
 	for _, p := range all {
 		byPID[p.pid] = p
 	}
 	// line returns a process and its ancestors.
-	line := func(pid int) (above []proc) {
+	line := func(pid int) (above []userProcess) {
 		for p, known := byPID[pid]; known && len(above) <= len(all); p, known = byPID[p.parent] {
 			above = append(above, p)
 		}
@@ -77,8 +78,8 @@ func strays(all []proc, self int) (found []Process) {
 	// Find the jobs with a running daemon. The doctor itself and its children do not count.
 	minded := make(map[string]bool)
 	for _, p := range all {
-		if p.isDaemon() && !slices.ContainsFunc(line(p.pid), func(q proc) bool { return q.pid == self }) {
-			minded[p.job()] = true
+		if p.isDaemon() && !slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return q.pid == self }) {
+			minded[p.jobID()] = true
 		}
 	}
 	ours := line(self) // includes the shell that has started the doctor
@@ -87,9 +88,9 @@ func strays(all []proc, self int) (found []Process) {
 	for _, p := range all {
 		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
 		switch {
-		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), minded[p.job()]:
-		case slices.ContainsFunc(line(p.pid), func(q proc) bool { return q.pid == self || strings.HasPrefix(q.name, daemonName) }):
-		case slices.ContainsFunc(ours, func(q proc) bool { return q.pid == p.pid }):
+		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), minded[p.jobID()]:
+		case slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return q.pid == self || strings.HasPrefix(q.name, daemonName) }):
+		case slices.ContainsFunc(ours, func(q userProcess) bool { return q.pid == p.pid }):
 		default:
 			found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
 		}
@@ -97,8 +98,8 @@ func strays(all []proc, self int) (found []Process) {
 	return found
 }
 
-// job returns the id of the job to which the process belongs. It is empty if there is none.
-func (p proc) job() string {
+// jobID returns the id of the job to which the process belongs. It is empty if there is none.
+func (p userProcess) jobID() string {
 	for _, name := range roles.JobVariables() {
 		if id := p.environ[name]; id != "" {
 			return id
@@ -111,18 +112,18 @@ const daemonName = "bringupd"
 
 // isDaemon reports whether the process is a daemon of a job, as opposed to a command that only
 // inspects runs.
-func (p proc) isDaemon() bool {
+func (p userProcess) isDaemon() bool {
 	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
 	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
 }
 
-// owned returns the files below a directory that belong to the user.
-func owned(dir string, user int) (files []File) {
+// ownedFiles returns the files below a directory that belong to the user.
+func ownedFiles(dir string, user int) (files []File) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fs.SkipDir // the directory belongs to another user
 		}
-		if entry.Type().IsRegular() && isOf(entry, user) {
+		if entry.Type().IsRegular() && isOwnedBy(entry, user) {
 			if info, err := entry.Info(); err == nil {
 				files = append(files, File{Path: path, Size: info.Size()})
 			}
@@ -132,8 +133,8 @@ func owned(dir string, user int) (files []File) {
 	return files
 }
 
-// isOf reports whether a directory entry belongs to the user.
-func isOf(entry fs.DirEntry, user int) bool {
+// isOwnedBy reports whether a directory entry belongs to the user.
+func isOwnedBy(entry fs.DirEntry, user int) bool {
 	info, err := entry.Info()
 	if err != nil {
 		return false
@@ -142,12 +143,12 @@ func isOf(entry fs.DirEntry, user int) bool {
 	return ok && int(stat.Uid) == user
 }
 
-// processes returns the processes of the user. It leaves out those that cannot be read.
-func processes(dir string, user int) (all []proc) {
+// listProcesses returns the processes of the user. It leaves out those that cannot be read.
+func listProcesses(dir string, user int) (all []userProcess) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || !isOf(entry, user) {
+		if err != nil || !isOwnedBy(entry, user) {
 			continue
 		}
 		if p, ok := readProcess(filepath.Join(dir, entry.Name()), pid); ok {
@@ -159,7 +160,7 @@ func processes(dir string, user int) (all []proc) {
 
 // readProcess reads a process from its directory below /proc. It returns false if the process has
 // ended. Files that cannot be read count as empty.
-func readProcess(dir string, pid int) (proc, bool) {
+func readProcess(dir string, pid int) (userProcess, bool) {
 	read := func(name string) string {
 		text, _ := os.ReadFile(filepath.Join(dir, name)) // empty on error
 		return string(text)
@@ -168,25 +169,25 @@ func readProcess(dir string, pid int) (proc, bool) {
 	stat := read("stat")
 	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || shut < open {
-		return proc{}, false
+		return userProcess{}, false
 	}
-	p := proc{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string)}
+	p := userProcess{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string)}
 	if fields := strings.Fields(stat[shut+1:]); len(fields) > 1 {
 		p.parent, _ = strconv.Atoi(fields[1])
 	}
 	// Collect the texts that may name files in use.
 	p.args = strings.Split(strings.TrimRight(read("cmdline"), "\x00"), "\x00")
-	p.uses = append(slices.Clone(p.args), read("maps"))
+	p.pathTexts = append(slices.Clone(p.args), read("maps"))
 	for entry := range strings.SplitSeq(read("environ"), "\x00") {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			p.environ[name] = value
-			p.uses = append(p.uses, value)
+			p.pathTexts = append(p.pathTexts, value)
 		}
 	}
 	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
 	for _, fd := range fds {
 		if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
-			p.uses = append(p.uses, link)
+			p.pathTexts = append(p.pathTexts, link)
 		}
 	}
 	return p, true

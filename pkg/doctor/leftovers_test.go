@@ -11,7 +11,7 @@ import (
 )
 
 // machine is a root with processes of our own in its /proc.
-func machine(t *testing.T, processes ...proc) string {
+func machine(t *testing.T, processes ...userProcess) string {
 	t.Helper()
 	root := t.TempDir()
 	for _, p := range processes {
@@ -44,27 +44,27 @@ func TestStrays(t *testing.T) {
 	ours := func(job string) map[string]string {
 		return map[string]string{"SLURM_JOB_ID": job, guardVariable: "x", "BRINGUPD_RUN": job + ".0"}
 	}
-	daemon := func(pid int, job string, args ...string) proc {
-		return proc{pid: pid, parent: 1, name: "bringupd", args: append([]string{"bringupd"}, args...), environ: map[string]string{"SLURM_JOB_ID": job}}
+	daemon := func(pid int, job string, args ...string) userProcess {
+		return userProcess{pid: pid, parent: 1, name: "bringupd", args: append([]string{"bringupd"}, args...), environ: map[string]string{"SLURM_JOB_ID": job}}
 	}
 	self := daemon(100, "8", "doctor")
 	for _, tc := range []struct {
 		name string
-		all  []proc
+		all  []userProcess
 		want []Process
 	}{
-		{"one whose daemon is gone", []proc{{pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
-		{"one whose daemon is there", []proc{daemon(6, "6"), {pid: 7, parent: 6, name: "raylet", environ: ours("6")}}, nil},
-		{"one in the background of a job whose daemon is there", []proc{daemon(6, "6", "--framework=ray"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, nil},
-		{"one of another job than the daemon's", []proc{daemon(6, "5"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
-		{"one of a job where another only looks", []proc{daemon(6, "6", "doctor"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
-		{"a child of ours", []proc{{pid: 7, parent: 100, name: "ray", environ: ours("8")}}, nil},
-		{"somebody else's", []proc{{pid: 7, parent: 1, name: "bash", environ: map[string]string{"SLURM_JOB_ID": "6"}}}, nil},
-		{"a guard", []proc{{pid: 7, parent: 1, name: "exe", args: []string{"family-guard"}}}, nil},
+		{"one whose daemon is gone", []userProcess{{pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"one whose daemon is there", []userProcess{daemon(6, "6"), {pid: 7, parent: 6, name: "raylet", environ: ours("6")}}, nil},
+		{"one in the background of a job whose daemon is there", []userProcess{daemon(6, "6", "--framework=ray"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, nil},
+		{"one of another job than the daemon's", []userProcess{daemon(6, "5"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"one of a job where another only looks", []userProcess{daemon(6, "6", "doctor"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"a child of ours", []userProcess{{pid: 7, parent: 100, name: "ray", environ: ours("8")}}, nil},
+		{"somebody else's", []userProcess{{pid: 7, parent: 1, name: "bash", environ: map[string]string{"SLURM_JOB_ID": "6"}}}, nil},
+		{"a guard", []userProcess{{pid: 7, parent: 1, name: "exe", args: []string{"family-guard"}}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := machine(t, append(tc.all, self)...)
-			if diff := cmp.Diff(tc.want, strays(processes(filepath.Join(root, "proc"), os.Geteuid()), 100)); diff != "" {
+			if diff := cmp.Diff(tc.want, findStrays(listProcesses(filepath.Join(root, "proc"), os.Geteuid()), 100)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -79,15 +79,15 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(temp, "bu-file"), "")
-	root := machine(t, proc{pid: 7, parent: 1, name: "raylet", args: []string{"raylet", "--temp-dir=" + temp + "/bu-used"}})
+	root := machine(t, userProcess{pid: 7, parent: 1, name: "raylet", args: []string{"raylet", "--temp-dir=" + temp + "/bu-used"}})
 	write(t, filepath.Join(root, "dev/shm/old"), "1234")
 	write(t, filepath.Join(root, "dev/shm/used"), "1234")
 	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s "+filepath.Join(root, "dev/shm/used")+"\n")
-	want := Left{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old")}}
-	if diff := cmp.Diff(want, leftovers(root, temp, os.Geteuid())); diff != "" {
+	want := Leftovers{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old")}}
+	if diff := cmp.Diff(want, scanLeftovers(root, temp, os.Geteuid())); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(Left{}, leftovers(root, temp, os.Geteuid()+1)); diff != "" {
+	if diff := cmp.Diff(Leftovers{}, scanLeftovers(root, temp, os.Geteuid()+1)); diff != "" {
 		t.Errorf("of another user (-want +got)\n%s", diff)
 	}
 	for _, path := range []string{want.Shm[0].Path, want.Temp[0]} {

@@ -13,65 +13,65 @@ import (
 
 // MPI describes the MPI library that the driver would load on the node, and the PMI server for it.
 type MPI struct {
-	mpi.Linked
-	Unknown     string `json:"unknown,omitempty"` // reason if the MPI is unknown
-	PMIx        string `json:"pmix,omitempty"`    // libpmix that would serve the MPI ranks
-	PMIxVersion string `json:"pmix_version,omitempty"`
-	NoPMIx      string `json:"no_pmix,omitempty"` // reason if there is no libpmix
+	mpi.LinkedMPI
+	UnknownReason string `json:"unknown,omitempty"` // reason if the MPI is unknown
+	PMIx          string `json:"pmix,omitempty"`    // libpmix that would serve the MPI ranks
+	PMIxVersion   string `json:"pmix_version,omitempty"`
+	NoPMIxReason  string `json:"no_pmix,omitempty"` // reason if there is no libpmix
 }
 
-// mpi finds the driver's MPI library. It returns nil if there is no driver.
-func (d *doctor) mpi(ctx context.Context) *MPI {
+// detectMPI finds the driver's MPI library. It returns nil if there is no driver.
+func (d *examiner) detectMPI(ctx context.Context) *MPI {
 	if len(d.Driver) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
+	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	m, err := pause.Bounded(ctx, 0, func() (*MPI, error) { return look(ctx, d.Driver, d.PMIx, d.Environ), nil })
+	m, err := pause.CallBounded(ctx, 0, func() (*MPI, error) { return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil })
 	if err != nil {
-		return &MPI{Unknown: "cannot tell which MPI the driver has: " + errLook.Error()}
+		return &MPI{UnknownReason: "cannot tell which MPI the driver has: " + errCollectTimeout.Error()}
 	}
 	return m
 }
 
-// look finds the MPI library of the driver, and the libpmix that would serve it. wanted is the
+// findMPI finds the MPI library of the driver, and the libpmix that would serve it. wanted is the
 // value of --pmix.
-func look(ctx context.Context, driver []string, wanted string, environ []string) *MPI {
+func findMPI(ctx context.Context, driver []string, wanted string, environ []string) *MPI {
 	var m MPI
 	var err error
-	m.Linked, err = mpi.Of(ctx, driver, environ)
-	m.Unknown = words(err)
+	m.LinkedMPI, err = mpi.DetectLinked(ctx, driver, environ)
+	m.UnknownReason = errorText(err)
 	if wanted == pmix.Off {
-		m.NoPMIx = mpi.Off
+		m.NoPMIxReason = mpi.PMIxDisabled
 		return &m
 	}
-	library, err := pmix.Find(wanted, driver[0], environ)
-	m.PMIx, m.NoPMIx = library.Path, words(err)
+	library, err := pmix.FindLibrary(wanted, driver[0], environ)
+	m.PMIx, m.NoPMIxReason = library.Path, errorText(err)
 	m.PMIxVersion = mpi.PMIxVersion(library.Path)
 	return &m
 }
 
-// judgeMPI checks whether MPI ranks that the driver starts could connect to each other.
-func judgeMPI(p *page) {
-	m := p.node.MPI
+// checkMPI checks whether MPI ranks that the driver starts could connect to each other.
+func checkMPI(p *checkContext) {
+	m := p.nodeFacts.MPI
 	switch {
 	case m == nil: // there is no driver
-	case m.Unknown != "":
-		p.Skip(m.Unknown)
+	case m.UnknownReason != "":
+		p.AddSkip(m.UnknownReason)
 	case m.Missing != "":
-		p.Fail(check.User, m.String(), "an MPI that the linker finds", "load its module before "+p.Identity.Launcher.Starter()+", or set LD_LIBRARY_PATH")
+		p.AddFailure(check.ClassUser, m.String(), "an MPI that the linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
 	case m.MPI == nil:
-		p.Skip(m.String())
-	case slices.Equal(m.MPI.PMI, []string{mpi.PMIx}) && m.NoPMIx != "":
-		p.Fail(check.User, m.String()+", which speaks PMIx alone: "+m.NoPMIx, "a libpmix to serve it by",
+		p.AddSkip(m.String())
+	case slices.Equal(m.MPI.PMI, []string{mpi.PMIx}) && m.NoPMIxReason != "":
+		p.AddFailure(check.ClassUser, m.String()+", which speaks PMIx alone: "+m.NoPMIxReason, "a libpmix to serve it by",
 			"install Debian's libpmix2 or Fedora's pmix, load a module that has it, or name it by --pmix; ranks come up alone without")
 	default:
-		p.Pass(m.String() + m.served())
+		p.AddPass(m.String() + m.servedText())
 	}
 }
 
-// served describes the PMI server of the MPI ranks and the networks that the MPI supports.
-func (m *MPI) served() string {
+// servedText describes the PMI server of the MPI ranks and the networks that the MPI supports.
+func (m *MPI) servedText() string {
 	by := "; it speaks PMI-1"
 	switch {
 	case m.MPI.PMI[0] == mpi.PMIx:
@@ -85,9 +85,9 @@ func (m *MPI) served() string {
 	return by
 }
 
-// judgeMPIs compares the MPI libraries of the nodes.
-func judgeMPIs(p *page) {
-	kinds, by := p.by(func(f Facts) string {
+// compareMPIs compares the MPI libraries of the nodes.
+func compareMPIs(p *checkContext) {
+	kinds, by := p.groupNodesBy(func(f Facts) string {
 		if f.MPI == nil || f.MPI.MPI == nil {
 			return ""
 		}
@@ -100,11 +100,11 @@ func judgeMPIs(p *page) {
 	var parts []string
 	var odd []int
 	for i, kind := range kinds {
-		parts = append(parts, kind+" on "+p.hosts(by[kind]))
+		parts = append(parts, kind+" on "+p.formatHosts(by[kind]))
 		if i > 0 {
 			odd = append(odd, by[kind]...)
 		}
 	}
 	slices.Sort(odd)
-	p.Fail(check.User, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").Ranks = odd
+	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").Ranks = odd
 }

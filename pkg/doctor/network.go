@@ -23,54 +23,54 @@ type Resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-// callTime is the time limit for connecting to the head and for resolving a name. A firewall that
-// drops packets never answers.
-const callTime = 5 * time.Second
+// callTimeout is the time limit for connecting to the head and for resolving a name. A firewall
+// that drops packets never answers.
+const callTimeout = 5 * time.Second
 
-var errCall = fmt.Errorf("no answer within %s", callTime)
+var errCallTimeout = fmt.Errorf("no answer within %s", callTimeout)
 
 // secretName is the purpose for which the head and the nodes derive a key from the run's secret.
 const secretName = "doctor"
 
-// greet sends the current time to every node that connects, until ctx ends. Connections without the
-// key are dropped, as on the port of a peer link.
-func (d *doctor) greet(ctx context.Context, listener net.Listener, key []byte) {
-	head := lifeline.NewHead(lifeline.Config{Key: key, Size: d.Identity.Size, Beat: time.Minute}, listener, nil)
-	head.Meet(lifeline.ForDoctor, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
+// serveTime sends the current time to every node that connects, until ctx ends. Connections without
+// the key are dropped, as on the port of a peer link.
+func (d *examiner) serveTime(ctx context.Context, listener net.Listener, key []byte) {
+	head := lifeline.NewHead(lifeline.Config{Key: key, Nodes: d.Identity.Size, HeartbeatInterval: time.Minute}, listener, nil)
+	head.HandleStreams(lifeline.DoctorStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
 		_, _ = fmt.Fprintf(conn, "%d\n", d.Now().UnixNano()) // a few bytes, which never block
 		_ = conn.Close()
 	})
 	head.Run(ctx)
 }
 
-// call tries to connect to the head at one address, and compares the clocks.
-func (d *doctor) call(ctx context.Context, to string, key []byte, byName bool) Call {
-	c := Call{To: to, ByName: byName}
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
+// tryConnect tries to connect to the head at one address, and compares the clocks.
+func (d *examiner) tryConnect(ctx context.Context, to string, key []byte, byName bool) ConnectAttempt {
+	c := ConnectAttempt{To: to, ByName: byName}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errCallTimeout)
 	defer cancel()
 	began := time.Now()
-	at, asked, err := d.answer(ctx, to, key)
+	at, asked, err := d.requestTime(ctx, to, key)
 	c.Took = time.Since(began)
 	switch {
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCall):
-		c.Err = errCall.Error()
-	case lifeline.IsStranger(err), errors.Is(err, io.EOF): // the head of another run closes the connection
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCallTimeout):
+		c.Err = errCallTimeout.Error()
+	case lifeline.IsForeignPeer(err), errors.Is(err, io.EOF): // the head of another run closes the connection
 		c.Err = "somebody else answers there"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.Err = "it accepts connections and does not answer"
 	case err != nil:
-		c.Err = reason(err)
+		c.Err = causeText(err)
 	default:
-		ahead := -signal.OffsetOf(at, asked, d.Now())
-		c.Ahead = &ahead
+		ahead := -signal.EstimateOffset(at, asked, d.Now())
+		c.ClockAhead = &ahead
 	}
 	return c
 }
 
-// answer returns the head's time, and the local time at which the request was sent.
-func (d *doctor) answer(ctx context.Context, to string, key []byte) (at, asked time.Time, err error) {
+// requestTime returns the head's time, and the local time at which the request was sent.
+func (d *examiner) requestTime(ctx context.Context, to string, key []byte) (at, asked time.Time, err error) {
 	asked = d.Now()
-	conn, err := lifeline.Call(ctx, lifeline.ForDoctor, key, d.Identity.Rank, d.Network, []string{to})
+	conn, err := lifeline.DialStream(ctx, lifeline.DoctorStream, key, d.Identity.Rank, d.Network, []string{to})
 	if err != nil {
 		return at, asked, err
 	}
@@ -85,22 +85,22 @@ func (d *doctor) answer(ctx context.Context, to string, key []byte) (at, asked t
 	return time.Unix(0, nanoseconds), asked, err
 }
 
-// resolve resolves a host name on this node. The addresses are sorted.
-func (d *doctor) resolve(ctx context.Context, host string) Name {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
+// resolveHost resolves a host name on this node. The addresses are sorted.
+func (d *examiner) resolveHost(ctx context.Context, host string) DNSResult {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errCallTimeout)
 	defer cancel()
 	found, err := d.Resolver.LookupHost(ctx, host)
-	name := Name{Host: host, Addresses: found}
+	name := DNSResult{Host: host, Addresses: found}
 	if err != nil {
-		name.Err = reason(err)
+		name.Err = causeText(err)
 	}
 	slices.Sort(name.Addresses)
 	return name
 }
 
-// reason returns the text of an error without the operation and the address, which the message
+// causeText returns the text of an error without the operation and the address, which the message
 // already contains.
-func reason(err error) string {
+func causeText(err error) string {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number.Error()
 	}
@@ -110,8 +110,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// locals returns the sorted addresses of this node's interfaces.
-func locals() (found []string) {
+// localAddresses returns the sorted addresses of this node's interfaces.
+func localAddresses() (found []string) {
 	all, _ := net.InterfaceAddrs()
 	for _, addr := range all {
 		if network, ok := addr.(*net.IPNet); ok {

@@ -10,30 +10,31 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// row is one check. Its function adds findings to the [page]: one if all is well, or one for each
-// problem.
-type row struct {
-	id    string
-	judge func(*page)
+// reportRow is one check. Its function adds findings to the [checkContext]: one if all is well, or
+// one for each problem.
+type reportRow struct {
+	id       string
+	evaluate func(*checkContext)
 }
 
-// page collects the findings of one check.
-type page struct {
-	*scene
-	check.Sheet
-	node Facts // facts of the node that is checked; empty in a check of the launch
+// checkContext collects the findings of one check.
+type checkContext struct {
+	*launchState
+	check.FindingBuilder
+	nodeFacts Facts // facts of the node that is checked; empty in a check of the launch
 }
 
-// lines runs the check and returns its findings. node is empty in a check of the launch as a whole.
-func (r row) lines(c *scene, node Facts, ranks ...int) []check.Finding {
-	p := page{scene: c, Sheet: check.Sheet{Each: check.Finding{ID: r.id, Ranks: ranks}}, node: node}
-	r.judge(&p)
-	return p.Found
+// runCheck runs the check and returns its findings. node is empty in a check of the launch as a
+// whole.
+func (r reportRow) runCheck(c *launchState, node Facts, ranks ...int) []check.Finding {
+	p := checkContext{launchState: c, FindingBuilder: check.FindingBuilder{Template: check.Finding{ID: r.id, Ranks: ranks}}, nodeFacts: node}
+	r.evaluate(&p)
+	return p.Findings
 }
 
-// IDs returns the ids of the doctor's own checks, without the node checks of pkg/check.
-func IDs() (ids []string) {
-	for _, r := range slices.Concat(ofLaunch, ofNode) {
+// ListIDs returns the ids of the doctor's own checks, without the node checks of pkg/check.
+func ListIDs() (ids []string) {
+	for _, r := range slices.Concat(launchChecks, nodeChecks) {
 		ids = append(ids, r.id)
 	}
 	return ids
@@ -54,31 +55,31 @@ type Report struct {
 	Facts    []Facts         `json:"facts"`
 }
 
-// Text returns the report as a table. Node checks that were skipped are included only if the style
-// is verbose.
-func (r Report) Text(style check.Style) string {
-	shown, own := check.Report{Host: r.Subject, Took: r.Took, Verdict: r.Verdict}, IDs()
+// FormatText returns the report as a table. Node checks that were skipped are included only if the
+// style is verbose.
+func (r Report) FormatText(style check.TextStyle) string {
+	shown, own := check.Report{Host: r.Subject, Took: r.Took, Verdict: r.Verdict}, ListIDs()
 	for _, f := range r.Findings {
 		if f.Verdict != check.Skip || style.Verbose || slices.Contains(own, f.ID) {
 			shown.Findings = append(shown.Findings, f)
 		}
 	}
 	style.Verbose = true
-	return shown.Text(style)
+	return shown.FormatText(style)
 }
 
-// judge runs all checks on the facts and returns the report.
-func judge(c *scene) Report {
+// buildReport runs all checks on the facts and returns the report.
+func buildReport(c *launchState) Report {
 	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.Rank, b.Rank) })
 	// Check the launch as a whole.
 	var all, each []check.Finding
-	for _, r := range ofLaunch {
-		all = append(all, r.lines(c, Facts{})...)
+	for _, r := range launchChecks {
+		all = append(all, r.runCheck(c, Facts{})...)
 	}
 	// Check each node by itself, and add the findings of its own checks.
 	for _, f := range c.Facts {
-		for _, r := range ofNode {
-			each = append(each, r.lines(c, f, f.Rank)...)
+		for _, r := range nodeChecks {
+			each = append(each, r.runCheck(c, f, f.Rank)...)
 		}
 	}
 	for _, f := range c.Facts {
@@ -91,42 +92,42 @@ func judge(c *scene) Report {
 		}
 	}
 	// Merge equal findings of several nodes, and apply the policy.
-	all = append(all, c.merge(each)...)
+	all = append(all, c.mergeFindings(each)...)
 	for i, f := range all {
-		if all[i].Nodes = c.names(f.Ranks); f.Verdict == check.Wait {
+		if all[i].Nodes = c.hostNames(f.Ranks); f.Verdict == check.Wait {
 			all[i].Verdict = check.Fail // there is no further wait
 		}
 	}
-	all = c.Policy.Judge(all)
+	all = c.Policy.Apply(all)
 	report := Report{
-		Version: ReportVersion, Subject: c.subject(), At: time.Now(), Took: c.Took,
-		Verdict: check.Worst(all), Findings: all, Facts: c.Facts,
+		Version: ReportVersion, Subject: c.subjectText(), At: time.Now(), Took: c.Took,
+		Verdict: check.WorstVerdict(all), Findings: all, Facts: c.Facts,
 	}
-	report.Code = c.codeOf(report.Verdict)
+	report.Code = c.exitCodeFor(report.Verdict)
 	return report
 }
 
-// codeOf returns the exit code. For a wrong launch or an unusable shared file system it is the code
-// of a run; otherwise it is the code that Nagios expects for the verdict.
-func (c *scene) codeOf(verdict check.Verdict) int {
+// exitCodeFor returns the exit code. For a wrong launch or an unusable shared file system it is the
+// code of a run; otherwise it is the code that Nagios expects for the verdict.
+func (c *launchState) exitCodeFor(verdict check.Verdict) int {
 	switch {
 	case c.Mistake != nil:
-		return health.OutcomeOf(health.Launch).Code
-	case c.ShareErr != nil, len(c.NotSeen) > 0:
-		return health.OutcomeOf(health.Share).Code
+		return health.OutcomeOfKind(health.Launch).Code
+	case c.ShareErr != nil, len(c.NotJoined) > 0:
+		return health.OutcomeOfKind(health.ShareUnusable).Code
 	default:
-		return check.Nagios(verdict)
+		return check.NagiosExitCode(verdict)
 	}
 }
 
-// subject returns the description of the nodes that were examined.
-func (c *scene) subject() string {
+// subjectText returns the description of the nodes that were examined.
+func (c *launchState) subjectText() string {
 	switch {
-	case c.several():
+	case c.hasPeers():
 		return fmt.Sprintf("%d nodes", c.Identity.Size)
-	case c.Alone != nil || c.Mistake != nil:
-		return c.host(0) + " alone"
+	case c.AloneReason != nil || c.Mistake != nil:
+		return c.hostName(0) + " alone"
 	default:
-		return c.host(0)
+		return c.hostName(0)
 	}
 }

@@ -29,11 +29,11 @@ const ceiling = 2 * time.Minute
 // checks are a node's own, which find one thing.
 type checks struct{ found check.Finding }
 
-func (c checks) Await(context.Context, func(check.Report)) check.Report {
-	return check.Report{Findings: []check.Finding{c.found}, Traits: []check.Trait{{ID: check.Kernel, Value: "6.1"}}}
+func (c checks) AwaitReady(context.Context, func(check.Report)) check.Report {
+	return check.Report{Findings: []check.Finding{c.found}, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.1"}}}
 }
 
-func (checks) Longest() time.Duration { return time.Second }
+func (checks) MaxDuration() time.Duration { return time.Second }
 
 // names is a resolver of a few names.
 type names map[string][]string
@@ -86,14 +86,14 @@ func launch(t *testing.T) []Config {
 	var nodes []Config
 	for rank, host := range hosts {
 		nodes = append(nodes, Config{
-			Launch: Launch{
-				Identity: roles.Identity{Launcher: roles.Local, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", Key: "key"},
+			Target: Target{
+				Identity: roles.Identity{Launcher: roles.LauncherLocal, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
 				LogDir:   logs, Framework: ray.Cluster{},
 			},
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
 			Checks:  checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
-			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", Join: ceiling,
-			World: World{Resolver: known, Network: dialer{known}, Root: machine(t)},
+			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", JoinTimeout: ceiling,
+			Env: Env{Resolver: known, Network: dialer{known}, Root: machine(t)},
 		})
 	}
 	return nodes
@@ -129,14 +129,14 @@ func tells(t *testing.T, r Report, id string, verdict check.Verdict, says string
 			return
 		}
 	}
-	t.Errorf("no %s %s of %v with %q in\n%s", verdict, id, nodes, says, r.Text(check.Style{Verbose: true}))
+	t.Errorf("no %s %s of %v with %q in\n%s", verdict, id, nodes, says, r.FormatText(check.TextStyle{Verbose: true}))
 }
 
 func TestExaminesAllNodes(t *testing.T) {
 	nodes := launch(t)
 	report, codes, errs := examine(t, nodes)
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{0, 0, 0}) {
-		t.Fatalf("codes %v, %v\n%s", codes, err, report.Text(check.Style{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
 	}
 	tells(t, report, "share.seen", check.Pass, "all 3 nodes see and write")
 	tells(t, report, "share.delay", check.Pass, "answered within")
@@ -171,7 +171,7 @@ func TestFindsPlantedFaults(t *testing.T) {
 	nodes[2].Checks = checks{check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB"}}
 	report, codes, errs := examine(t, nodes)
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{2, 2, 2}) {
-		t.Fatalf("codes %v, %v\n%s", codes, err, report.Text(check.Style{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
 	}
 	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS can't have %d: port %d of ", port, port), "n0")
 	tells(t, report, "framework", check.Fail, "not found in PATH", "n1")
@@ -189,12 +189,12 @@ func TestShareOfItsOwn(t *testing.T) {
 	}
 	nodes := launch(t)
 	for i := range nodes {
-		nodes[i].Join = 2 * time.Second
+		nodes[i].JoinTimeout = 2 * time.Second
 	}
 	nodes[2].LogDir = filepath.Join(t.TempDir(), "logs")
 	report, codes, errs := examine(t, nodes)
 	if !slices.Equal(codes, []int{66, 66, 0}) || errs[0] != nil || errs[1] != nil {
-		t.Fatalf("codes %v, %v\n%s", codes, errs, report.Text(check.Style{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, errs, report.FormatText(check.TextStyle{Verbose: true}))
 	}
 	tells(t, report, "share.seen", check.Fail, "1 of 3 nodes were not seen", "n2")
 	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 2 nodes)")
@@ -205,19 +205,19 @@ func TestShareOfItsOwn(t *testing.T) {
 
 // What one node tells damaged is no reason to tell nothing of the others.
 func TestDamagedFacts(t *testing.T) {
-	d := &doctor{Config: launch(t)[0], began: time.Now()}
+	d := &examiner{Config: launch(t)[0], began: time.Now()}
 	d.Now = time.Now
-	m, err := d.open(t.Context())
+	m, err := d.openRendezvous(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.close()
 	record := factsRecord{Facts: Facts{Host: "n0", Rank: 7}}
-	if err := m.dir.Publish(t.Context(), signal.Nodes, m.dir.NodeName(0, factState), &record, false); err != nil {
+	if err := m.dir.PublishRecord(t.Context(), signal.NodesDir, m.dir.NodeName(0, factState), &record, false); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(m.dir.Path(), signal.Nodes, m.dir.NodeName(1, factState)), "garbled\n")
-	all, unread := m.read(t.Context(), []int{0, 1})
+	write(t, filepath.Join(m.dir.Path(), signal.NodesDir, m.dir.NodeName(1, factState)), "garbled\n")
+	all, unread := m.readFacts(t.Context(), []int{0, 1})
 	if len(all) != 1 || all[0].Host != "n0" || all[0].Rank != 0 || !slices.Equal(unread, []int{1}) {
 		t.Errorf("read %+v, and not %v", all, unread)
 	}
@@ -235,14 +235,15 @@ func TestUnusableLogDirectory(t *testing.T) {
 	tells(t, report, "framework", check.Pass, "ray 2.9.0")
 }
 
-// late is a share that hides, in a directory of the run, what begins so until some other name of the run is there.
+// late is a share that hides, in a directory of the run, what begins so until some other name of
+// the run is there.
 type late struct {
-	signal.Share
+	signal.SharedFS
 	sub, hides, until string
 }
 
-func (l late) List(path string, vet func(signal.Facts) error) ([]string, error) {
-	names, err := l.Share.List(path, vet)
+func (l late) ListDir(path string, vet func(signal.FileAttributes) error) ([]string, error) {
+	names, err := l.SharedFS.ListDir(path, vet)
 	there, _ := filepath.Glob(filepath.Join(filepath.Dir(path), l.until))
 	return slices.DeleteFunc(names, func(name string) bool {
 		return filepath.Base(path) == l.sub && len(there) == 0 && strings.HasPrefix(name, l.hides)
@@ -251,16 +252,16 @@ func (l late) List(path string, vet func(signal.Facts) error) ([]string, error) 
 
 // Whoever is told to end leaves nothing, and lets nobody wait.
 func TestInterrupted(t *testing.T) {
-	disk := signal.Disk(new(signal.Meter))
-	const drain, done = signal.Control + "/" + signal.NameDrain, signal.Nodes + "/0001." + signal.Done
+	disk := signal.NewDiskFS(new(signal.CallMeter))
+	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir + "/0001." + signal.StateDone
 	for _, tc := range []struct {
 		name   string
-		shares []signal.Share // of the nodes that come
+		shares []signal.SharedFS // of the nodes that come
 	}{
-		{"one never comes", []signal.Share{nil, nil}},
-		{"one has joined and was not seen yet", []signal.Share{late{disk, signal.Nodes, "0001.", drain}, nil}},
-		{"one is seen when the other has left", []signal.Share{
-			late{disk, signal.Nodes, "0002.", done}, nil, late{disk, signal.Control, signal.NameDrain, done},
+		{"one never comes", []signal.SharedFS{nil, nil}},
+		{"one has joined and was not seen yet", []signal.SharedFS{late{disk, signal.NodesDir, "0001.", drain}, nil}},
+		{"one is seen when the other has left", []signal.SharedFS{
+			late{disk, signal.NodesDir, "0002.", done}, nil, late{disk, signal.ControlDir, signal.NameOrderlyEnd, done},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -271,7 +272,7 @@ func TestInterrupted(t *testing.T) {
 			codes, errs := make([]int, len(nodes)), make([]error, len(nodes))
 			var running sync.WaitGroup
 			for i, cfg := range nodes {
-				cfg.Access.Share = tc.shares[i]
+				cfg.Access.FS = tc.shares[i]
 				mine := ctx
 				if i > 0 {
 					mine = context.Background()
@@ -281,7 +282,7 @@ func TestInterrupted(t *testing.T) {
 				})
 			}
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
-				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.Nodes, "000[12]."+signal.Joined))
+				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.NodesDir, "000[12]."+signal.StateJoined))
 				if len(joined) == len(nodes)-1 {
 					break
 				}
@@ -333,7 +334,7 @@ func TestInterruptedReport(t *testing.T) {
 
 // A tool that hangs is given up, and one that fails is told of by its words.
 func TestTool(t *testing.T) {
-	d := &doctor{Config: launch(t)[0]}
+	d := &examiner{Config: launch(t)[0]}
 	bin := filepath.Join(t.TempDir(), "bin")
 	d.Environ = []string{"PATH=" + bin + ":/bin:/usr/bin"}
 	for _, tc := range []struct {
@@ -355,7 +356,7 @@ func TestTool(t *testing.T) {
 				defer cancel()
 				ctx = limited
 			}
-			got := d.tool(ctx)
+			got := d.readFrameworkVersion(ctx)
 			if !strings.Contains(got.Err, tc.says) || got.Missing || !slices.Equal(got.Lines, tc.lines) {
 				t.Errorf("got %+v", got)
 			}
@@ -366,7 +367,7 @@ func TestTool(t *testing.T) {
 // A stranger at the head's port is not the head.
 func TestCallOfAStranger(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, lifeline.KeySize)
-	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
+	d := &examiner{Config: Config{Env: Env{Network: dialer{}, Now: time.Now}}}
 	d.Identity.Size = 2
 	for _, tc := range []struct {
 		name   string
@@ -380,7 +381,7 @@ func TestCallOfAStranger(t *testing.T) {
 			}
 		}, "somebody else answers there"},
 		{"another run's head", func(ctx context.Context, listener net.Listener) {
-			d.greet(ctx, listener, bytes.Repeat([]byte{2}, lifeline.KeySize))
+			d.serveTime(ctx, listener, bytes.Repeat([]byte{2}, lifeline.KeySize))
 		}, "somebody else answers there"},
 		{"a silent one", func(ctx context.Context, listener net.Listener) {
 			if conn, err := listener.Accept(); err == nil {
@@ -398,11 +399,11 @@ func TestCallOfAStranger(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var answering sync.WaitGroup
 			answering.Go(func() { tc.answer(ctx, listener) })
-			got := d.call(t.Context(), listener.Addr().String(), key, false)
+			got := d.tryConnect(t.Context(), listener.Addr().String(), key, false)
 			cancel()
 			_ = listener.Close()
 			answering.Wait()
-			if got.Ahead != nil || got.Err != tc.want {
+			if got.ClockAhead != nil || got.Err != tc.want {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -412,7 +413,7 @@ func TestCallOfAStranger(t *testing.T) {
 // Idle connections of strangers, in any number, keep no node from reaching the head.
 func TestStrangersAtTheHead(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, lifeline.KeySize)
-	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
+	d := &examiner{Config: Config{Env: Env{Network: dialer{}, Now: time.Now}}}
 	d.Identity.Size = 2
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -420,7 +421,7 @@ func TestStrangersAtTheHead(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var greeting sync.WaitGroup
-	greeting.Go(func() { d.greet(ctx, listener, key) })
+	greeting.Go(func() { d.serveTime(ctx, listener, key) })
 	defer greeting.Wait()
 	defer cancel()
 	var dropped atomic.Int64
@@ -435,7 +436,7 @@ func TestStrangersAtTheHead(t *testing.T) {
 			dropped.Add(1)
 		}()
 	}
-	if got := d.call(t.Context(), listener.Addr().String(), key, false); got.Err != "" || got.Ahead == nil {
+	if got := d.tryConnect(t.Context(), listener.Addr().String(), key, false); got.Err != "" || got.ClockAhead == nil {
 		t.Errorf("got %+v", got)
 	}
 	for end := time.Now().Add(ceiling); dropped.Load() < 200-66; time.Sleep(time.Millisecond) {

@@ -15,11 +15,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Read returns the contents of a file, which may be a named pipe or the result of "<(...)" in a
-// shell. It fails if the file has more than `most` bytes, and, with the cause of ctx, if ctx ends
-// before the end of the file.
-func Read(ctx context.Context, path string, most int64) ([]byte, error) {
-	text, err := pause.Bounded(ctx, 0, func() ([]byte, error) {
+// ReadLimited returns the contents of a file, which may be a named pipe or the result of "<(...)"
+// in a shell. It fails if the file has more than `most` bytes, and, with the cause of ctx, if ctx
+// ends before the end of the file.
+func ReadLimited(ctx context.Context, path string, most int64) ([]byte, error) {
+	text, err := pause.CallBounded(ctx, 0, func() ([]byte, error) {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, err
@@ -31,20 +31,20 @@ func Read(ctx context.Context, path string, most int64) ([]byte, error) {
 		}
 		return text, err
 	})
-	if errors.Is(err, pause.ErrHangs) {
+	if errors.Is(err, pause.ErrAbandoned) {
 		return nil, fmt.Errorf("%s has no end yet: %w", path, context.Cause(ctx))
 	}
 	return text, err
 }
 
-// Replace replaces the file at path by one with this mode, regardless of the umask. Readers see all
-// of it or nothing. A link or a pipe that another user has created there is not written to. If path
-// is not a regular file but belongs to root or to the user, such as /dev/stdout, it is written to
-// directly.
-func Replace(path string, text []byte, mode os.FileMode) error {
+// ReplaceFile replaces the file at path by one with this mode, regardless of the umask. Readers see
+// all of it or nothing. A link or a pipe that another user has created there is not written to. If
+// path is not a regular file but belongs to root or to the user, such as /dev/stdout, it is written
+// to directly.
+func ReplaceFile(path string, text []byte, mode os.FileMode) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		if owner := info.Sys().(*syscall.Stat_t).Uid; owner == 0 || int(owner) == os.Geteuid() {
-			return overwrite(path, text)
+			return overwriteFile(path, text)
 		}
 	}
 	// The temporary name is unpredictable, and only used if no file has it.
@@ -59,13 +59,14 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 		}
 	}
 	if number, is := errors.AsType[syscall.Errno](err); is {
-		return &os.PathError{Op: "write", Path: path, Err: number} // the user does not know the temporary name
+		// the user does not know the temporary name
+		return &os.PathError{Op: "write", Path: path, Err: number}
 	}
 	return err
 }
 
-// overwrite writes to the existing file.
-func overwrite(path string, text []byte) error {
+// overwriteFile writes to the existing file.
+func overwriteFile(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func TestReadPipe(t *testing.T) {
 	late := errors.New("it is late")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
 	defer cancel()
-	if text, err := Read(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" has no end yet") {
+	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" has no end yet") {
 		t.Errorf("read %q, %v", text, err)
 	}
 	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the read that was left behind ends
@@ -34,7 +34,7 @@ func TestReadPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { _ = os.WriteFile(other, []byte("host"), 0) }()
-	if text, err := Read(t.Context(), other, 10); err != nil || string(text) != "host" {
+	if text, err := ReadLimited(t.Context(), other, 10); err != nil || string(text) != "host" {
 		t.Errorf("read %q, %v", text, err)
 	}
 }
@@ -45,11 +45,11 @@ func TestReadTooMuch(t *testing.T) {
 	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := Read(t.Context(), path, 5); err != nil || string(text) != "12345" {
+	if text, err := ReadLimited(t.Context(), path, 5); err != nil || string(text) != "12345" {
 		t.Errorf("read %q, %v", text, err)
 	}
 	for path, says := range map[string]string{path: "larger than 4 bytes", t.TempDir(): "is a directory", "/dev/zero": "larger than 4 bytes"} {
-		if text, err := Read(t.Context(), path, 4); err == nil || !strings.Contains(err.Error(), says) {
+		if text, err := ReadLimited(t.Context(), path, 4); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("read %q, %v; want %s", text, err, says)
 		}
 	}
@@ -65,7 +65,7 @@ func TestReplace(t *testing.T) {
 		func() error { return os.WriteFile(path, []byte("something longer"), 0o666) },
 	} {
 		_ = os.Remove(path)
-		if err := errors.Join(before(), Replace(path, []byte("text"), 0o600)); err != nil {
+		if err := errors.Join(before(), ReplaceFile(path, []byte("text"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Lstat(path)
@@ -74,7 +74,7 @@ func TestReplace(t *testing.T) {
 			t.Errorf("wrote %q with mode %v, %v", text, info.Mode(), errors.Join(err, readErr))
 		}
 	}
-	if err := errors.Join(os.WriteFile(other, nil, 0o600), os.Remove(path), os.Symlink(other, path), Replace(path, []byte("text"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(other, nil, 0o600), os.Remove(path), os.Symlink(other, path), ReplaceFile(path, []byte("text"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "text" {
@@ -83,7 +83,7 @@ func TestReplace(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("left %v, %v", entries, err)
 	}
-	if err := Replace("/dev/null", []byte("text"), 0o600); err != nil {
+	if err := ReplaceFile("/dev/null", []byte("text"), 0o600); err != nil {
 		t.Error(err)
 	}
 }
@@ -101,7 +101,7 @@ func TestReplaceStrangersLink(t *testing.T) {
 			t.Fatal(err, string(out))
 		}
 		path := filepath.Join(dir, name)
-		if err := Replace(path, []byte("text"), 0o600); err != nil {
+		if err := ReplaceFile(path, []byte("text"), 0o600); err != nil {
 			t.Error(err)
 		}
 		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {

@@ -44,14 +44,14 @@ func FlagName(flag string) string {
 	return name
 }
 
-// Has reports whether a flag with this name is given.
-func (a Arguments) Has(name string) bool {
-	_, found := a.Value(name)
+// HasFlag reports whether a flag with this name is given.
+func (a Arguments) HasFlag(name string) bool {
+	_, found := a.LastValue(name)
 	return found
 }
 
-// Value returns the value of the last flag with this name, which is the one that programs use.
-func (a Arguments) Value(name string) (value string, found bool) {
+// LastValue returns the value of the last flag with this name, which is the one that programs use.
+func (a Arguments) LastValue(name string) (value string, found bool) {
 	for _, flag := range slices.Backward(a) {
 		if has, value, _ := strings.Cut(flag, "="); has == name {
 			return value, true
@@ -60,10 +60,10 @@ func (a Arguments) Value(name string) (value string, found bool) {
 	return "", false
 }
 
-// Port returns the port that a flag sets, or otherwise if the flag is not given. 0 means that the
-// kernel picks one.
-func (a Arguments) Port(name string, otherwise int) (int, error) {
-	value, given := a.Value(name)
+// PortValue returns the port that a flag sets, or otherwise if the flag is not given. 0 means that
+// the kernel picks one.
+func (a Arguments) PortValue(name string, otherwise int) (int, error) {
+	value, given := a.LastValue(name)
 	if !given {
 		return otherwise, nil
 	}
@@ -74,9 +74,9 @@ func (a Arguments) Port(name string, otherwise int) (int, error) {
 	return number, nil
 }
 
-// Dashboard returns the URL of a dashboard that is served at a host and port. If it listens on all
-// addresses, the URL has the node's address. It is empty if the service picks the port.
-func Dashboard(node Node, host, port string) string {
+// DashboardURL returns the URL of a dashboard that is served at a host and port. If it listens on
+// all addresses, the URL has the node's address. It is empty if the service picks the port.
+func DashboardURL(node Node, host, port string) string {
 	switch {
 	case port == "" || port == "0":
 		return ""
@@ -86,9 +86,9 @@ func Dashboard(node Node, host, port string) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Refuse returns an error if the user has given one of the flags in own, which the daemon sets
+// RejectFlags returns an error if the user has given one of the flags in own, which the daemon sets
 // itself. Each is mapped to the setting to use instead.
-func (a Arguments) Refuse(program string, own map[string]string) error {
+func (a Arguments) RejectFlags(program string, own map[string]string) error {
 	for _, flag := range a {
 		if instead, refused := own[FlagName(flag)]; refused {
 			return fmt.Errorf("cannot pass %s to %s: %s", FlagName(flag), program, instead)
@@ -97,8 +97,8 @@ func (a Arguments) Refuse(program string, own map[string]string) error {
 	return nil
 }
 
-// FreePorts returns n different ports on which no process listens at the moment.
-func FreePorts(n int) ([]int, error) {
+// FindFreePorts returns n different ports on which no process listens at the moment.
+func FindFreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
 		// All listeners stay open until the last is found, so that the ports differ.

@@ -36,30 +36,30 @@ func TestParseArguments(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	args := Arguments{"--a=1", "--on", "--a=2", "--port=80", "--far=70000"}
-	if value, found := args.Value("--a"); value != "2" || !found {
+	if value, found := args.LastValue("--a"); value != "2" || !found {
 		t.Errorf("the last --a is %q, %v", value, found)
 	}
-	if !args.Has("--on") || args.Has("--off") {
+	if !args.HasFlag("--on") || args.HasFlag("--off") {
 		t.Error("--on is not there, or --off is")
 	}
 	for _, tc := range []struct {
 		name string
 		port int // -1: refused
 	}{{"--port", 80}, {"--none", 7}, {"--far", -1}, {"--on", -1}} {
-		if port, err := args.Port(tc.name, 7); (err != nil) != (tc.port < 0) || err == nil && port != tc.port {
+		if port, err := args.PortValue(tc.name, 7); (err != nil) != (tc.port < 0) || err == nil && port != tc.port {
 			t.Errorf("%s is %d: %v", tc.name, port, err)
 		}
 	}
-	if err := args.Refuse("prog", map[string]string{"--on": "it is on"}); err == nil || err.Error() != "cannot pass --on to prog: it is on" {
+	if err := args.RejectFlags("prog", map[string]string{"--on": "it is on"}); err == nil || err.Error() != "cannot pass --on to prog: it is on" {
 		t.Errorf("our own flag: %v", err)
 	}
-	if err := args.Refuse("prog", map[string]string{"--off": ""}); err != nil {
+	if err := args.RejectFlags("prog", map[string]string{"--off": ""}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestFreePorts(t *testing.T) {
-	ports, err := FreePorts(5)
+	ports, err := FindFreePorts(5)
 	if err != nil {
 		t.Fatal(err)
 	}

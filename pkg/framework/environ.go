@@ -20,7 +20,7 @@ func ServiceEnviron(environ []string, settings, told map[string]string, stale []
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if roles.Private(name) || slices.Contains(stale, name) {
+		if roles.IsPrivateVariable(name) || slices.Contains(stale, name) {
 			continue
 		}
 		if _, replaced := told[name]; replaced {
@@ -35,9 +35,9 @@ func ServiceEnviron(environ []string, settings, told map[string]string, stale []
 	return out
 }
 
-// VersionAfter returns a Traits.Version that finds the text after a prefix at the beginning of a
-// line, such as "ray, version 2.9.0", among any warnings.
-func VersionAfter(prefix string) func(lines []string) string {
+// FindVersionAfter returns a Traits.Version that finds the text after a prefix at the beginning of
+// a line, such as "ray, version 2.9.0", among any warnings.
+func FindVersionAfter(prefix string) func(lines []string) string {
 	return func(lines []string) string {
 		for _, line := range lines {
 			if version, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {

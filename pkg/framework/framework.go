@@ -12,85 +12,86 @@ import (
 
 // Node has the properties of the node for which a framework describes a service.
 type Node struct {
-	Attempt string // the run directory's name: unique, and safe as a name
+	RunName string // the run directory's name: unique, and safe as a name
 	// Rank and Size refer to the team, the nodes that the driver gets. The head is always 0. With
 	// spares, its own service is described before the team is known, and Size is 0.
 	Rank int
 	Size int
-	// LaunchRank is the node's index in the launch, which never changes and gives the node its name in
-	// the attempt. It equals Rank if there are no spares.
-	LaunchRank int
-	Host       string
-	Address    string // at which peers reach this node
-	TempDir    string // private to this attempt and node, on a local disk
-	CPUs       int    // CPUs to offer; 0: the framework decides
-	GPUs       int    // the same for GPUs; -1: the framework decides
-	Memory     int64  // maximum memory in bytes; 0: all that the framework sees
+	// LaunchIndex is the node's index in the launch, which never changes and gives the node its name
+	// in the attempt. It equals Rank if there are no spares.
+	LaunchIndex int
+	Host        string
+	Address     string // at which peers reach this node
+	TempDir     string // private to this attempt and node, on a local disk
+	CPUs        int    // CPUs to offer; 0: the framework decides
+	GPUs        int    // the same for GPUs; -1: the framework decides
+	MaxMemory   int64  // maximum memory in bytes; 0: all that the framework sees
 	// NVLinkDomain is the UUID of the NVLink fabric that the node's GPUs share with other nodes. It is
 	// empty if there is none.
 	NVLinkDomain string
-	Shared       bool // other daemons of this job run on the same host
+	SharesHost   bool // other daemons of this job run on the same host
 	Environ      []string
 }
 
 // Port is a port on which a service will listen.
 type Port struct {
-	Name   string // the service's own name for it
-	Number int
-	Last   int // the last port of a range; 0: a single port
+	Name       string // the service's own name for it
+	Number     int
+	LastNumber int // the last port of a range; 0: a single port
 }
 
 // Service is a service of a framework on a node.
 type Service struct {
-	Name string // for example "worker": used in messages and, with dashes for spaces, in the log's name
+	// for example "worker": used in messages and, with dashes for spaces, in the log's name
+	Name string
 	Argv []string
 	Env  []string // the complete environment
-	// Warm returns a command that can be started before Argv is known, with the same Env. It waits for
-	// Order, a line on its standard input, and then does the same as Argv. It is nil, or returns nil,
-	// if there is no such command.
-	Warm  func() []string
-	Order []byte
+	// WarmCommand returns a command that can be started before Argv is known, with the same Env. It
+	// waits for Order, a line on its standard input, and then does the same as Argv. It is nil, or
+	// returns nil, if there is no such command.
+	WarmCommand func() []string
+	WarmInput   []byte
 	// Ports must be free before the start. Until the service is up, no other user may take one of
 	// them, except of a range.
 	Ports []Port
-	// Ready checks once, and returns nil if the service is up.
-	Ready func(ctx context.Context) error
-	// Pace is the maximum interval between two checks; 0 means half a second.
-	Pace time.Duration
-	// Port is the local port on which Ready finds the service, or 0 if it uses none. The listener
+	// CheckReady checks once, and returns nil if the service is up.
+	CheckReady func(ctx context.Context) error
+	// MaxCheckInterval is the maximum interval between two checks; 0 means half a second.
+	MaxCheckInterval time.Duration
+	// ReadyPort is the local port on which Ready finds the service, or 0 if it uses none. The listener
 	// there must be a process of the service.
-	Port int
-	// Transient reports whether a failed start should be tried again.
-	Transient func(exit process.Exit, lines []string) bool
-	// Death describes how the end of the service is detected and explained.
-	Death Death
-	// Evidence describes the service's own logs.
-	Evidence Evidence
-	// Attempts is the maximum number of starts; at least one is made.
-	Attempts int
-	// Expendable reports that the service can be killed at the end without a grace period.
-	Expendable bool
+	ReadyPort int
+	// IsTransient reports whether a failed start should be tried again.
+	IsTransient func(exit process.Exit, lines []string) bool
+	// ExitDetection describes how the end of the service is detected and explained.
+	ExitDetection ExitDetection
+	// OwnLogs describes the service's own logs.
+	OwnLogs ServiceLogs
+	// MaxStarts is the maximum number of starts; at least one is made.
+	MaxStarts int
+	// NeedsNoGrace reports that the service can be killed at the end without a grace period.
+	NeedsNoGrace bool
 }
 
-// Death describes how the end of a service is detected and explained.
-type Death struct {
-	// Vital are the names, as shown by ps, of processes of the service without which it counts as
-	// dead, even if its main process still runs.
-	Vital []string
-	// Explain returns lines of the service's own files about its death. It is nil if its output is
+// ExitDetection describes how the end of a service is detected and explained.
+type ExitDetection struct {
+	// VitalProcesses are the names, as shown by ps, of processes of the service without which it
+	// counts as dead, even if its main process still runs.
+	VitalProcesses []string
+	// ExplainExit returns lines of the service's own files about its death. It is nil if its output is
 	// sufficient.
-	Explain func() []string
-	// Stops reports whether a program with this command line ends the service on purpose. It is nil if
-	// there is no such program.
-	Stops func(argv []string) bool
+	ExplainExit func() []string
+	// IsStopCommand reports whether a program with this command line ends the service on purpose. It
+	// is nil if there is no such program.
+	IsStopCommand func(argv []string) bool
 }
 
-// Evidence describes logs that a service writes to its node's local disk. They are kept if the run
-// fails because of this node.
-type Evidence struct {
-	Dir    string        // their directory; empty: there are none
-	Always bool          // keep them at the end of every run
-	Every  time.Duration // keep them during the run, at this interval; 0: only at the end
+// ServiceLogs describes logs that a service writes to its node's local disk. They are kept if the
+// run fails because of this node.
+type ServiceLogs struct {
+	Dir          string        // their directory; empty: there are none
+	KeepAlways   bool          // keep them at the end of every run
+	KeepInterval time.Duration // keep them during the run, at this interval; 0: only at the end
 }
 
 // Endpoint is the head's information about its service for workers and the driver.
@@ -112,27 +113,27 @@ type Member struct {
 // such service.
 type Framework interface {
 	Name() string
-	// Serves reports whether any node runs a service.
-	Serves() bool
-	Head(Node) (*Service, Endpoint, error)
-	Worker(Node, Endpoint) (*Service, error)
+	// HasServices reports whether any node runs a service.
+	HasServices() bool
+	HeadService(Node) (*Service, Endpoint, error)
+	WorkerService(Node, Endpoint) (*Service, error)
 }
 
-// Counter is a framework that lists its own nodes.
-type Counter interface {
-	// Fleet checks once, from the head, and returns nil if the framework itself lists every member.
-	// Otherwise the error names the missing ones.
-	Fleet(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
+// MemberLister is a framework that lists its own nodes.
+type MemberLister interface {
+	// CheckMembers checks once, from the head, and returns nil if the framework itself lists every
+	// member. Otherwise the error names the missing ones.
+	CheckMembers(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
 }
 
-// Guarded is a framework that can reject clients without a secret of the run.
-type Guarded interface {
-	// Credentials returns the credentials for the programs of a node, or nothing if access is open.
-	// secret is 32 bytes that only the run's daemons know, the same on each node.
-	Credentials(node Node, secret []byte) (Credentials, error)
-	// Strangers checks from the head, once its service is up, whether the cluster accepts clients
+// Authenticator is a framework that can reject clients without a secret of the run.
+type Authenticator interface {
+	// NodeCredentials returns the credentials for the programs of a node, or nothing if access is
+	// open. secret is 32 bytes that only the run's daemons know, the same on each node.
+	NodeCredentials(node Node, secret []byte) (Credentials, error)
+	// WarnIfOpen checks from the head, once its service is up, whether the cluster accepts clients
 	// without credentials although it should not, and reports that by tell.
-	Strangers(ctx context.Context, head Node, endpoint Endpoint, tell func(sentence string))
+	WarnIfOpen(ctx context.Context, head Node, endpoint Endpoint, tell func(sentence string))
 }
 
 // Credentials give the programs of a node access to its framework's cluster.
@@ -148,30 +149,30 @@ type Credentials struct {
 // Traits are further properties of a framework, and its terms for messages. Entries that it does
 // not have are zero.
 type Traits struct {
-	// Unranked reports that its workers know neither their index nor the number of nodes, so they can
-	// continue if another node takes a place.
-	Unranked bool
+	// ReplaceableNodes reports that its workers know neither their index nor the number of nodes, so
+	// they can continue if another node takes a place.
+	ReplaceableNodes bool
 	// VersionCommand is the command that prints its program's version, and Version finds it in the
 	// output. They are empty if there is none.
 	VersionCommand []string
-	Version        func(lines []string) string
-	// ObjectStore is the number of bytes that each node keeps in /dev/shm. It is 0 if it uses the
+	ParseVersion   func(lines []string) string
+	// ObjectStoreBytes is the number of bytes that each node keeps in /dev/shm. It is 0 if it uses the
 	// available space, or nothing.
-	ObjectStore int64
-	// Tasks is the number of processes and threads that its services need on a node; 0 means a few.
-	Tasks uint64
+	ObjectStoreBytes int64
+	// MinTasks is the number of processes and threads that its services need on a node; 0 means a few.
+	MinTasks uint64
 
-	Program  string // the flag that names its program
-	FreePort string // how it picks a free port, after "give another port; "
-	Logs     string // the program whose own logs a service leaves as Evidence
+	ProgramFlag    string // the flag that names its program
+	FreePortAdvice string // how it picks a free port, after "give another port; "
+	LogsProgram    string // the program whose own logs a service leaves as Evidence
 }
 
-// Special is a framework with traits.
-type Special interface{ Traits() Traits }
+// WithTraits is a framework with traits.
+type WithTraits interface{ Traits() Traits }
 
 // TraitsOf returns a framework's traits, or the zero Traits if it has none.
 func TraitsOf(f Framework) Traits {
-	if special, ok := f.(Special); ok {
+	if special, ok := f.(WithTraits); ok {
 		return special.Traits()
 	}
 	return Traits{}

@@ -15,11 +15,11 @@ func GrantedMemory(environ []string) int64 {
 	if unix.Sysinfo(&node) != nil {
 		return 0
 	}
-	return leastMemory(int64(node.Totalram)*int64(node.Unit), process.MemoryLimit("/"), roles.GrantedMemory(environ))
+	return lowestLimit(int64(node.Totalram)*int64(node.Unit), process.MemoryLimit("/"), roles.GrantedMemory(environ))
 }
 
-// leastMemory returns the minimum of the limits that are not 0, or 0 if none is less than all.
-func leastMemory(all int64, limits ...int64) int64 {
+// lowestLimit returns the minimum of the limits that are not 0, or 0 if none is less than all.
+func lowestLimit(all int64, limits ...int64) int64 {
 	least := all
 	for _, limit := range limits {
 		if limit > 0 {

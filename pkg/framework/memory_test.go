@@ -12,7 +12,7 @@ func TestLeastMemory(t *testing.T) {
 		"the step has less":           {64 * gib, 8 * gib, 4 * gib, 4 * gib},
 		"all of the node":             {64 * gib, 64 * gib, 96 * gib, 0},
 	} {
-		if got := leastMemory(tc.all, tc.cgroup, tc.launcher); got != tc.want {
+		if got := lowestLimit(tc.all, tc.cgroup, tc.launcher); got != tc.want {
 			t.Errorf("%s: it is %d, want %d", name, got, tc.want)
 		}
 	}

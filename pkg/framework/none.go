@@ -7,8 +7,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// HeadAddress is the variable with the head's address for the worker's command and the driver.
-const HeadAddress = "BRINGUPD_HEAD_ADDRESS"
+// HeadAddressVariable is the variable with the head's address for the worker's command and the
+// driver.
+const HeadAddressVariable = "BRINGUPD_HEAD_ADDRESS"
 
 // None runs the user's own commands, or nothing.
 type None struct {
@@ -21,25 +22,25 @@ type None struct {
 
 var (
 	_ Framework = None{}
-	_ Choice    = (*None)(nil)
-	_ Checked   = (*None)(nil)
+	_ Factory   = (*None)(nil)
+	_ Validator = (*None)(nil)
 )
 
 // Name returns "none".
 func (None) Name() string { return "none" }
 
-// Flags returns the settings for the commands and their probes.
-func (n *None) Flags() []Flag {
+// OwnFlags returns the settings for the commands and their probes.
+func (n *None) OwnFlags() []Flag {
 	return []Flag{
-		{Name: "head-cmd", Shape: "COMMAND", Value: &n.HeadCommand, Usage: "shell command of the head's service"},
-		{Name: "head-ready", Shape: "PROBE", Value: &n.HeadReady, Usage: "probe that proves it ready: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
-		{Name: "worker-cmd", Shape: "COMMAND", Value: &n.WorkerCommand, Usage: "shell command of every node's service"},
-		{Name: "worker-ready", Shape: "PROBE", Value: &n.WorkerReady, Usage: "probe that proves it ready"},
+		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand, Usage: "shell command of the head's service"},
+		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady, Usage: "probe that proves it ready: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand, Usage: "shell command of every node's service"},
+		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady, Usage: "probe that proves it ready"},
 	}
 }
 
-// Check returns an error for a probe without a command.
-func (n *None) Check() error {
+// ValidateSettings returns an error for a probe without a command.
+func (n *None) ValidateSettings() error {
 	switch {
 	case n.HeadReady != nil && n.HeadCommand == "":
 		return errors.New("cannot use --head-ready without the head's service: give --head-cmd")
@@ -49,47 +50,47 @@ func (n *None) Check() error {
 	return nil
 }
 
-// Framework returns the framework with the present settings.
-func (n *None) Framework(dedicatedHead bool) Framework {
+// BuildFramework returns the framework with the present settings.
+func (n *None) BuildFramework(dedicatedHead bool) Framework {
 	chosen := *n
 	chosen.DedicatedHead = dedicatedHead
 	return chosen
 }
 
-// Serves reports whether there is a command for the head or the workers.
-func (n None) Serves() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }
+// HasServices reports whether there is a command for the head or the workers.
+func (n None) HasServices() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }
 
-// Head returns the head's command, or nil if there is none, and the head's address.
-func (n None) Head(node Node) (*Service, Endpoint, error) {
+// HeadService returns the head's command, or nil if there is none, and the head's address.
+func (n None) HeadService(node Node) (*Service, Endpoint, error) {
 	endpoint := Endpoint{Address: node.Address}
 	if n.HeadCommand == "" {
 		return nil, endpoint, nil
 	}
-	return command("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
+	return shellService("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
 }
 
-// Worker returns the worker's command, or nil if the node runs none. HeadAddress is in its
-// environment.
-func (n None) Worker(node Node, endpoint Endpoint) (*Service, error) {
+// WorkerService returns the worker's command, or nil if the node runs none. HeadAddressVariable is
+// in its environment.
+func (n None) WorkerService(node Node, endpoint Endpoint) (*Service, error) {
 	if n.WorkerCommand == "" || (n.DedicatedHead && node.Rank == 0) {
 		return nil, nil
 	}
-	node.Environ = append(slices.Clip(node.Environ), HeadAddress+"="+endpoint.Address)
-	return command("worker", n.WorkerCommand, n.WorkerReady, node), nil
+	node.Environ = append(slices.Clip(node.Environ), HeadAddressVariable+"="+endpoint.Address)
+	return shellService("worker", n.WorkerCommand, n.WorkerReady, node), nil
 }
 
-// command returns a shell command as a service. Without a probe it is ready once it runs, and only
-// its death is detected.
-func command(name, line string, probe *health.Probe, node Node) *Service {
+// shellService returns a shell command as a service. Without a probe it is ready once it runs, and
+// only its death is detected.
+func shellService(name, line string, probe *health.Probe, node Node) *Service {
 	service := &Service{
 		Name: name,
 		Argv: []string{"/bin/sh", "-c", line},
 		Env:  node.Environ,
 	}
 	if probe != nil {
-		service.Ready = probe.Try
-		if port, ok := probe.Port(); ok {
-			service.Port = port
+		service.CheckReady = probe.Try
+		if port, ok := probe.LocalPort(); ok {
+			service.ReadyPort = port
 			service.Ports = []Port{{Name: name, Number: port}}
 		}
 	}

@@ -37,15 +37,15 @@ func TestNone(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := Node{Rank: tc.rank, Size: 2, Address: "10.0.0.1", Environ: []string{"A=B"}}
-			if got := tc.none.Serves(); got != tc.serves {
+			if got := tc.none.HasServices(); got != tc.serves {
 				t.Errorf("it serves: %v", got)
 			}
-			head, endpoint, err := tc.none.Head(node)
+			head, endpoint, err := tc.none.HeadService(node)
 			if err != nil || endpoint.Address != "10.0.0.1" || endpoint.Env != nil {
 				t.Errorf("the endpoint is %+v: %v", endpoint, err)
 			}
 			check(t, "head", head, tc.head, tc.headPort, tc.none.HeadReady != nil)
-			worker, err := tc.none.Worker(node, endpoint)
+			worker, err := tc.none.WorkerService(node, endpoint)
 			if err != nil {
 				t.Error(err)
 			}
@@ -67,9 +67,9 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 	}
 	env := []string{"A=B"}
 	if name == "worker" {
-		env = append(env, HeadAddress+"=10.0.0.1")
+		env = append(env, HeadAddressVariable+"=10.0.0.1")
 	}
-	if service.Name != name || !slices.Equal(service.Argv, argv) || service.Port != port || !slices.Equal(service.Env, env) {
+	if service.Name != name || !slices.Equal(service.Argv, argv) || service.ReadyPort != port || !slices.Equal(service.Env, env) {
 		t.Errorf("the %s is %+v", name, service)
 	}
 	var ports []Port
@@ -79,7 +79,7 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 	if diff := cmp.Diff(ports, service.Ports); diff != "" {
 		t.Error(diff)
 	}
-	if probed != (service.Ready != nil) {
+	if probed != (service.CheckReady != nil) {
 		t.Errorf("the %s has a probe: %v", name, !probed)
 	}
 }

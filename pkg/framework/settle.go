@@ -8,10 +8,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Settle polls until look has returned nil at every poll for the settle time, and then returns nil.
-// The settle time detects a node that is listed and restarts a moment later. If ctx ends before,
-// the error wraps its cause and includes the last result.
-func Settle(ctx context.Context, settle time.Duration, look func(ctx context.Context) error) error {
+// AwaitStable polls until look has returned nil at every poll for the settle time, and then returns
+// nil. The settle time detects a node that is listed and restarts a moment later. If ctx ends
+// before, the error wraps its cause and includes the last result.
+func AwaitStable(ctx context.Context, settle time.Duration, look func(ctx context.Context) error) error {
 	const pace, bound = 250 * time.Millisecond, 5 * time.Second
 	var since time.Time // of the first nil in a row; zero: the last poll failed
 	var last error
@@ -29,7 +29,7 @@ func Settle(ctx context.Context, settle time.Duration, look func(ctx context.Con
 		if err == nil && time.Since(since) >= settle {
 			return nil
 		}
-		if !pause.For(ctx, pace) {
+		if !pause.SleepContext(ctx, pace) {
 			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), last)
 		}
 	}

@@ -38,7 +38,7 @@ func TestSettle(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), tc.within, errOver)
 				defer cancel()
 				began := time.Now()
-				err := Settle(ctx, tc.settle, func(context.Context) error { return tc.look(time.Since(began)) })
+				err := AwaitStable(ctx, tc.settle, func(context.Context) error { return tc.look(time.Since(began)) })
 				if errors.Is(err, errOver) != tc.fails || (err != nil) != tc.fails {
 					t.Errorf("the error is %v", err)
 				}
@@ -63,7 +63,7 @@ func TestSettleTellsWhoIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errOver)
 		defer cancel()
-		err := Settle(ctx, 0, func(context.Context) error { return errors.New("n1 is missing") })
+		err := AwaitStable(ctx, 0, func(context.Context) error { return errors.New("n1 is missing") })
 		if err == nil || !strings.Contains(err.Error(), "n1 is missing") {
 			t.Errorf("the error is %v", err)
 		}
@@ -76,7 +76,7 @@ func TestSettleBoundsALook(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errOver)
 		defer cancel()
 		looks, began := 0, time.Now()
-		err := Settle(ctx, 0, func(ctx context.Context) error {
+		err := AwaitStable(ctx, 0, func(ctx context.Context) error {
 			if looks++; looks > 1 {
 				return nil
 			}
@@ -95,7 +95,7 @@ func TestSettleEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(2*time.Second, func() { cancel(errOver) })
 		began := time.Now()
-		err := Settle(ctx, time.Hour, func(ctx context.Context) error {
+		err := AwaitStable(ctx, time.Hour, func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})

@@ -30,7 +30,7 @@ func TestParseRequire(t *testing.T) {
 		{"none", false},
 	} {
 		t.Run(tc.text, func(t *testing.T) {
-			r, err := ParseRequire(tc.text)
+			r, err := ParseSandboxQuorum(tc.text)
 			if (err == nil) != tc.well {
 				t.Fatalf("the error is %v", err)
 			}
@@ -69,14 +69,14 @@ func TestRequire(t *testing.T) {
 		{"three of three, one lost", "3", []int{0, 1}, []int{2}, 3, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := ParseRequire(tc.require)
+			r, err := ParseSandboxQuorum(tc.require)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := r.Met(tc.ready, tc.size); got != tc.met {
+			if got := r.IsMet(tc.ready, tc.size); got != tc.met {
 				t.Errorf("met is %v", got)
 			}
-			if got := r.Missed(tc.lost, tc.size); got != tc.missed {
+			if got := r.IsUnreachable(tc.lost, tc.size); got != tc.missed {
 				t.Errorf("missed is %v", got)
 			}
 		})
@@ -84,7 +84,7 @@ func TestRequire(t *testing.T) {
 }
 
 func TestLacks(t *testing.T) {
-	all := map[string][]int{signal.Joined: {0, 1, 2, 3}, signal.Checked: {0, 1, 2, 3}, signal.Sandbox: {0, 1, 2, 3}, signal.Up: {0, 1, 2, 3}}
+	all := map[string][]int{signal.StateJoined: {0, 1, 2, 3}, signal.StateChecked: {0, 1, 2, 3}, signal.StateSandboxReady: {0, 1, 2, 3}, signal.StateServiceUp: {0, 1, 2, 3}}
 	with := func(state string, ranks ...int) map[string][]int {
 		there := map[string][]int{state: ranks}
 		for other, ranks := range all {
@@ -94,25 +94,25 @@ func TestLacks(t *testing.T) {
 		}
 		return there
 	}
-	full := Asked{Checks: true, Sandboxes: true, Services: true, Led: true}
+	full := Requirements{NeedChecks: true, NeedSandboxes: true, NeedServices: true, HeadServiceUp: true}
 	for _, tc := range []struct {
 		name  string
-		a     Asked
+		a     Requirements
 		there map[string][]int
 		want  string
 	}{
-		{"nobody has come", Asked{}, nil, "join [0 1 2 3]"},
+		{"nobody has come", Requirements{}, nil, "join [0 1 2 3]"},
 		{"nothing is missing", full, all, ""},
-		{"of a node the first thing alone", full, map[string][]int{signal.Joined: {0, 1}, signal.Checked: {0}, signal.Sandbox: {0}, signal.Up: {0}},
+		{"of a node the first thing alone", full, map[string][]int{signal.StateJoined: {0, 1}, signal.StateChecked: {0}, signal.StateSandboxReady: {0}, signal.StateServiceUp: {0}},
 			"join [2 3]; check [1]"},
-		{"a sandbox and a service at once", full, map[string][]int{signal.Joined: all["up"], signal.Checked: all["up"], signal.Sandbox: {0, 1}, signal.Up: {0, 2}},
+		{"a sandbox and a service at once", full, map[string][]int{signal.StateJoined: all["up"], signal.StateChecked: all["up"], signal.StateSandboxReady: {0, 1}, signal.StateServiceUp: {0, 2}},
 			"sandbox [2 3]; workers [1 3]"},
-		{"sandboxes enough", Asked{Services: true, Led: true}, with(signal.Sandbox), ""},
-		{"no service is up before the head's", Asked{Services: true}, with(signal.Up), "head []"},
-		{"the head's own checks come first", Asked{Checks: true, Services: true}, with(signal.Checked, 1, 2, 3), "check [0]"},
-		{"nobody is to have a service", Asked{}, with(signal.Up), ""},
-		{"the framework counts", Asked{Services: true, Led: true, Counting: true}, all, "workers []"},
-		{"a service is missed before the framework counts", Asked{Services: true, Led: true, Counting: true}, with(signal.Up, 0, 1, 3), "workers [2]"},
+		{"sandboxes enough", Requirements{NeedServices: true, HeadServiceUp: true}, with(signal.StateSandboxReady), ""},
+		{"no service is up before the head's", Requirements{NeedServices: true}, with(signal.StateServiceUp), "head []"},
+		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true}, with(signal.StateChecked, 1, 2, 3), "check [0]"},
+		{"nobody is to have a service", Requirements{}, with(signal.StateServiceUp), ""},
+		{"the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, all, "workers []"},
+		{"a service is missed before the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, with(signal.StateServiceUp, 0, 1, 3), "workers [2]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			missing := func(state string) (missing []int) {
@@ -124,8 +124,8 @@ func TestLacks(t *testing.T) {
 				return missing
 			}
 			var got []string
-			for _, l := range tc.a.Lacks(missing) {
-				got = append(got, fmt.Sprint(l.Step, " ", l.Ranks))
+			for _, l := range tc.a.UnmetSteps(missing) {
+				got = append(got, fmt.Sprint(l.Step, " ", l.Nodes))
 			}
 			if strings.Join(got, "; ") != tc.want {
 				t.Errorf("it lacks %q, not %q", strings.Join(got, "; "), tc.want)
@@ -138,40 +138,40 @@ func TestLine(t *testing.T) {
 	who := func(ranks []int) string { return "n" + strings.Trim(fmt.Sprint(ranks), "[]") }
 	for _, tc := range []struct {
 		name  string
-		lacks []Lack
+		lacks []UnmetStep
 		why   string
 		want  string
 	}{
-		{"nodes", []Lack{{Step: Join, Ranks: []int{17}}, {Step: Workers, Ranks: []int{3, 4}}}, "",
+		{"nodes", []UnmetStep{{Step: StepJoin, Nodes: []int{17}}, {Step: StepWorkers, Nodes: []int{3, 4}}}, "",
 			"still waiting, 1m30s now, for 3 of 64 nodes: not joined: n17; service not up: n3 4"},
-		{"a node that lacks two things is one", []Lack{{Step: Sandbox, Ranks: []int{3}}, {Step: Workers, Ranks: []int{3}}}, "",
+		{"a node that lacks two things is one", []UnmetStep{{Step: StepSandbox, Nodes: []int{3}}, {Step: StepWorkers, Nodes: []int{3}}}, "",
 			"still waiting, 1m30s now, for 1 of 64 nodes: sandbox not ready: n3; service not up: n3"},
-		{"what checks wait for", []Lack{{Step: Check, Ranks: []int{5}}}, "n5: waits for gpu.fabric: in progress",
+		{"what checks wait for", []UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, "n5: waits for gpu.fabric: in progress",
 			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5: waits for gpu.fabric: in progress)"},
-		{"no node's", []Lack{{Step: Head}}, "", "still waiting, 1m30s now: the head's service is not up"},
-		{"the framework counts", []Lack{{Step: Workers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
-		{"nothing moves the cursor", []Lack{{Step: Check, Ranks: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
+		{"no node's", []UnmetStep{{Step: StepHead}}, "", "still waiting, 1m30s now: the head's service is not up"},
+		{"the framework counts", []UnmetStep{{Step: StepWorkers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
+		{"nothing moves the cursor", []UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
 			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
 	} {
-		if got := Line(tc.lacks, 64, 90*time.Second, "ray", who, map[string]string{Check: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
+		if got := FormatWait(tc.lacks, 64, 90*time.Second, "ray", who, map[string]string{StepCheck: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
 			t.Errorf("%s: the line is %q, not %q", tc.name, got, tc.want)
 		} else if strings.ContainsAny(got, "\x1b\r\n\x00") {
 			t.Errorf("%s: the line is %q", tc.name, got)
 		}
 	}
-	long := Line([]Lack{{Step: Check, Ranks: []int{5}}}, 64, time.Minute, "ray", who, map[string]string{Check: strings.Repeat("x", 10<<20)})
-	if utf8.RuneCountInString(long) > 2*longestPart {
+	long := FormatWait([]UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, 64, time.Minute, "ray", who, map[string]string{StepCheck: strings.Repeat("x", 10<<20)})
+	if utf8.RuneCountInString(long) > 2*maxPartLength {
 		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
 	}
 }
 
 func TestVigil(t *testing.T) {
 	start := time.Unix(1000, 0)
-	joins, serves := []Lack{{Join, []int{3}}}, []Lack{{Workers, []int{3, 4}}}
-	var v Vigil
+	joins, serves := []UnmetStep{{StepJoin, []int{3}}}, []UnmetStep{{StepWorkers, []int{3, 4}}}
+	var v ReminderSchedule
 	var told []string
 	for s := range 3601 { // an hour of joining, which nobody ends
-		if waited, due := v.Due(joins, start.Add(time.Duration(s)*time.Second)); due {
+		if waited, due := v.CheckDue(joins, start.Add(time.Duration(s)*time.Second)); due {
 			told = append(told, waited.String())
 		}
 	}
@@ -180,52 +180,52 @@ func TestVigil(t *testing.T) {
 		t.Errorf("it told after %s, not after %s", got, want)
 	}
 	now := start.Add(2 * time.Hour)
-	if _, due := v.Due(serves, now); due {
+	if _, due := v.CheckDue(serves, now); due {
 		t.Error("another stage is told of at once")
 	}
-	if waited, due := v.Due(serves, now.Add(16*time.Second)); !due || waited != 16*time.Second {
+	if waited, due := v.CheckDue(serves, now.Add(16*time.Second)); !due || waited != 16*time.Second {
 		t.Errorf("another stage is told of: %v, after %s", due, waited)
 	}
-	if _, due := v.Due(serves, now.Add(20*time.Minute)); !due {
+	if _, due := v.CheckDue(serves, now.Add(20*time.Minute)); !due {
 		t.Error("a head that did not run tells nothing")
 	}
-	if _, due := v.Due(serves, now.Add(20*time.Minute+time.Second)); due {
+	if _, due := v.CheckDue(serves, now.Add(20*time.Minute+time.Second)); due {
 		t.Error("a head that did not run makes up for it")
 	}
-	if _, due := v.Due([]Lack{{Step: Workers}}, now.Add(20*time.Minute+2*time.Second)); due {
+	if _, due := v.CheckDue([]UnmetStep{{Step: StepWorkers}}, now.Add(20*time.Minute+2*time.Second)); due {
 		t.Error("that the framework counts is told of at once")
 	}
-	if _, due := v.Due(nil, now.Add(time.Hour)); due {
+	if _, due := v.CheckDue(nil, now.Add(time.Hour)); due {
 		t.Error("it tells that it waits for nothing")
 	}
 }
 
 func TestSaid(t *testing.T) {
 	waits := func(what string) trail.Event {
-		return trail.Event{Word: trail.Waits, Fields: trail.Fields{Checks: what}}
+		return trail.Event{Word: trail.ChecksWaiting, Fields: trail.Fields{Checks: what}}
 	}
 	probe := func(child, seen string) trail.Event {
-		return trail.Event{Word: trail.Probe, Fields: trail.Fields{Child: child, OK: new(seen == ""), Seen: seen}}
+		return trail.Event{Word: trail.ProbeChanged, Fields: trail.Fields{Child: child, OK: new(seen == ""), Seen: seen}}
 	}
 	for _, tc := range []struct {
 		step   string
 		events []trail.Event
 		want   string
 	}{
-		{Check, nil, ""},
-		{Check, []trail.Event{{Word: trail.Enter}}, ""},
-		{Check, []trail.Event{waits("a"), waits("b")}, "b"},
-		{Check, []trail.Event{waits("a"), {Word: trail.Checked, Fields: trail.Fields{Verdict: "PASS"}}}, ""},
-		{Check, []trail.Event{probe("worker", "refused")}, ""},
-		{Workers, []trail.Event{waits("a"), probe("worker", "refused")}, "refused"},
-		{Workers, []trail.Event{probe("worker", "refused"), probe("worker", "")}, ""},
-		{Sandbox, []trail.Event{probe("worker", "refused")}, ""},
-		{Sandbox, []trail.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
-		{Join, []trail.Event{waits("a")}, ""},
+		{StepCheck, nil, ""},
+		{StepCheck, []trail.Event{{Word: trail.PhaseEntered}}, ""},
+		{StepCheck, []trail.Event{waits("a"), waits("b")}, "b"},
+		{StepCheck, []trail.Event{waits("a"), {Word: trail.ChecksDone, Fields: trail.Fields{Verdict: "PASS"}}}, ""},
+		{StepCheck, []trail.Event{probe("worker", "refused")}, ""},
+		{StepWorkers, []trail.Event{waits("a"), probe("worker", "refused")}, "refused"},
+		{StepWorkers, []trail.Event{probe("worker", "refused"), probe("worker", "")}, ""},
+		{StepSandbox, []trail.Event{probe("worker", "refused")}, ""},
+		{StepSandbox, []trail.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
+		{StepJoin, []trail.Event{waits("a")}, ""},
 	} {
-		var said Said
+		var said LastReported
 		for _, e := range tc.events {
-			said.Hear(e.Word, e.Fields)
+			said.RecordEvent(e.Word, e.Fields)
 		}
 		if got := said[tc.step]; got != tc.want {
 			t.Errorf("%s, by %+v: it says %q, not %q", tc.step, tc.events, got, tc.want)

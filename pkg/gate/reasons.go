@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// mostReasons is the maximum number of nodes whose reasons are read.
-	mostReasons = 2
-	// shortReason is the maximum number of characters of a node's reason.
-	shortReason = 101
-	// mostEventsRead is the maximum number of bytes of a node's events that are read.
-	mostEventsRead = 1 << 20
+	// maxReasonNodes is the maximum number of nodes whose reasons are read.
+	maxReasonNodes = 2
+	// maxReasonLength is the maximum number of characters of a node's reason.
+	maxReasonLength = 101
+	// maxEventBytes is the maximum number of bytes of a node's events that are read.
+	maxEventBytes = 1 << 20
 )
 
-// Reasons reads from the nodes' event logs for what they wait.
-type Reasons struct {
-	Dir     *signal.Dir
-	Size    int                      // number of nodes of the job
-	Step    bool                     // the sandboxes are a step of their own
-	HostsOf func(ranks []int) string // names nodes
-	Within  time.Duration            // timeout for one node
+// ReasonReader reads from the nodes' event logs for what they wait.
+type ReasonReader struct {
+	Dir          *signal.Dir
+	Size         int                      // number of nodes of the job
+	SeparateStep bool                     // the sandboxes are a step of their own
+	HostNames    func(ranks []int) string // names nodes
+	Timeout      time.Duration            // timeout for one node
 }
 
-// Of returns the reasons of the first few nodes that have not completed a step, by step.
-func (r Reasons) Of(ctx context.Context, lacks []Lack) map[string]string {
+// ReadReasons returns the reasons of the first few nodes that have not completed a step, by step.
+func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[string]string {
 	why := make(map[string]string)
 	for _, l := range lacks {
-		if l.Step == Join {
+		if l.Step == StepJoin {
 			continue
 		}
 		var parts []string
-		for _, rank := range l.Ranks[:min(len(l.Ranks), mostReasons)] {
-			if reason := r.reason(ctx, rank, l.Step); reason != "" {
-				parts = append(parts, r.HostsOf([]int{rank})+": "+prose.Cut(prose.Plain(reason), shortReason))
+		for _, rank := range l.Nodes[:min(len(l.Nodes), maxReasonNodes)] {
+			if reason := r.readReason(ctx, rank, l.Step); reason != "" {
+				parts = append(parts, r.HostNames([]int{rank})+": "+prose.TruncateText(prose.StripControls(reason), maxReasonLength))
 			}
 		}
 		why[l.Step] = strings.Join(parts, "; ")
@@ -49,15 +49,15 @@ func (r Reasons) Of(ctx context.Context, lacks []Lack) map[string]string {
 	return why
 }
 
-// reason returns for what a node waits, or an empty string if that is unknown.
-func (r Reasons) reason(ctx context.Context, rank int, step string) string {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.Within, health.ErrDeadline)
+// readReason returns for what a node waits, or an empty string if that is unknown.
+func (r ReasonReader) readReason(ctx context.Context, rank int, step string) string {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, health.ErrDeadline)
 	defer cancel()
 	kind := "daemon"
-	if step == Sandbox && r.Step {
+	if step == StepSandbox && r.SeparateStep {
 		kind = "sandbox-daemon"
 	}
-	folder, err := r.Dir.Reader().Folder(ctx, signal.Events)
+	folder, err := r.Dir.NewReader().ListDir(ctx, signal.EventsDir)
 	if err != nil {
 		return "" // the line is still useful
 	}
@@ -65,18 +65,18 @@ func (r Reasons) reason(ctx context.Context, rank int, step string) string {
 	if !slices.Contains(folder.Names, name) {
 		return ""
 	}
-	events, err := folder.Read(ctx, name, mostEventsRead)
+	events, err := folder.ReadFile(ctx, name, maxEventBytes)
 	if err != nil {
 		return ""
 	}
-	var said Said
-	for line := range bytes.Lines(append(events.Data, events.End...)) {
-		if e, ok := trail.Decode(line); ok { // the last line may be incomplete
-			said.Hear(e.Word, e.Fields)
+	var said LastReported
+	for line := range bytes.Lines(append(events.Data, events.Tail...)) {
+		if e, ok := trail.DecodeEvent(line); ok { // the last line may be incomplete
+			said.RecordEvent(e.Word, e.Fields)
 		}
 	}
 	reason := said[step]
-	if reason != "" && step == Check {
+	if reason != "" && step == StepCheck {
 		reason = "waits for " + reason
 	}
 	return reason

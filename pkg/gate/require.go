@@ -5,36 +5,36 @@ import (
 	"strconv"
 )
 
-// Require is the number of sandboxes that must be ready before the gate opens.
-type Require struct {
+// SandboxQuorum is the number of sandboxes that must be ready before the gate opens.
+type SandboxQuorum struct {
 	word  string // "all", "any", "head", or empty
 	count int
 }
 
-// ParseRequire parses all, any, head or a number of at least 1.
-func ParseRequire(s string) (Require, error) {
+// ParseSandboxQuorum parses all, any, head or a number of at least 1.
+func ParseSandboxQuorum(s string) (SandboxQuorum, error) {
 	switch s {
 	case "all", "any", "head":
-		return Require{word: s}, nil
+		return SandboxQuorum{word: s}, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return Require{}, fmt.Errorf("cannot require %q sandboxes: give all, any, head or a number of at least 1", s)
+		return SandboxQuorum{}, fmt.Errorf("cannot require %q sandboxes: give all, any, head or a number of at least 1", s)
 	}
-	return Require{count: n}, nil
+	return SandboxQuorum{count: n}, nil
 }
 
-// String returns the form that ParseRequire parses.
-func (r Require) String() string {
+// String returns the form that ParseSandboxQuorum parses.
+func (r SandboxQuorum) String() string {
 	if r.word != "" {
 		return r.word
 	}
 	return strconv.Itoa(r.count)
 }
 
-// Met reports whether the sandboxes of these nodes, which must be sorted, are enough for a job of
+// IsMet reports whether the sandboxes of these nodes, which must be sorted, are enough for a job of
 // size nodes.
-func (r Require) Met(ready []int, size int) bool {
+func (r SandboxQuorum) IsMet(ready []int, size int) bool {
 	switch r.word {
 	case "all":
 		return len(ready) == size
@@ -47,15 +47,15 @@ func (r Require) Met(ready []int, size int) bool {
 	}
 }
 
-// Exceeds reports whether a job of size nodes has too few nodes for the required number.
-func (r Require) Exceeds(size int) bool { return r.word == "" && r.count > size }
+// ExceedsSize reports whether a job of size nodes has too few nodes for the required number.
+func (r SandboxQuorum) ExceedsSize(size int) bool { return r.word == "" && r.count > size }
 
-// Missed reports whether the requirement can no longer be met, if the sandboxes of these nodes,
-// which must be sorted, are lost.
-func (r Require) Missed(lost []int, size int) bool {
+// IsUnreachable reports whether the requirement can no longer be met, if the sandboxes of these
+// nodes, which must be sorted, are lost.
+func (r SandboxQuorum) IsUnreachable(lost []int, size int) bool {
 	if r.word == "head" {
 		return len(lost) > 0 && lost[0] == 0
 	}
 	left := make([]int, size-len(lost))
-	return !r.Met(left, size)
+	return !r.IsMet(left, size)
 }

@@ -5,23 +5,23 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Said has, for each step, the last reason for waiting that a node's event log reports. A finished
-// step has no reason.
-type Said map[string]string
+// LastReported has, for each step, the last reason for waiting that a node's event log reports. A
+// finished step has no reason.
+type LastReported map[string]string
 
-// Hear updates the reasons from an event.
-func (s *Said) Hear(word trail.Word, fields trail.Fields) {
-	step, says := Workers, fields.Seen // empty for a successful probe
+// RecordEvent updates the reasons from an event.
+func (s *LastReported) RecordEvent(word trail.EventType, fields trail.Fields) {
+	step, says := StepWorkers, fields.Seen // empty for a successful probe
 	switch {
-	case word == trail.Waits, word == trail.Checked:
-		step, says = Check, fields.Checks
-	case word != trail.Probe:
+	case word == trail.ChecksWaiting, word == trail.ChecksDone:
+		step, says = StepCheck, fields.Checks
+	case word != trail.ProbeChanged:
 		return
-	case fields.Child == signal.Sandbox:
-		step = Sandbox
+	case fields.Child == signal.StateSandboxReady:
+		step = StepSandbox
 	}
 	if *s == nil {
-		*s = make(Said)
+		*s = make(LastReported)
 	}
 	(*s)[step] = says
 }

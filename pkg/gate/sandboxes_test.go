@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// TestSandboxesAwait checks until when the gate waits for the sandboxes of another step, and what its
-// failure says (J11).
+// TestSandboxesAwait checks until when the gate waits for the sandboxes of another step, and what
+// its failure says (J11).
 func TestSandboxesAwait(t *testing.T) {
 	type appearance struct {
 		name string
@@ -39,34 +39,34 @@ func TestSandboxesAwait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0", Access: signal.Access{Deaf: true}}
-				dir, err := signal.Create(t.Context(), place, signal.Job{})
+				place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0", Access: signal.Access{NoHints: true}}
+				dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				watch := dir.Watch(signal.Nodes, signal.HeadPace)
+				watch := dir.NewWatch(signal.NodesDir, signal.HeadPace)
 				go watch.Run(ctx)
 				began := time.Now()
 				go func() {
 					for _, a := range tc.seen {
 						time.Sleep(time.Until(began.Add(a.at)))
-						if err := dir.Mark(ctx, signal.Nodes, a.name); err != nil {
+						if err := dir.WriteMark(ctx, signal.NodesDir, a.name); err != nil {
 							t.Error(err)
 						}
 					}
 				}()
-				require, err := ParseRequire("all")
+				require, err := ParseSandboxQuorum("all")
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = Sandboxes{
-					Require: require, Step: true, First: time.Minute, Timeout: time.Minute, Slack: 10 * time.Second,
-					Met:     func(l signal.Listing) bool { return require.Met(l.Ranks(signal.Sandbox), 2) },
-					Late:    func(l signal.Listing) []int { return l.Missing(signal.Sandbox, 2) },
-					HostsOf: prose.Ranks,
-				}.Await(ctx, watch)
+				err = SandboxGate{
+					Quorum: require, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
+					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(signal.StateSandboxReady), 2) },
+					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(signal.StateSandboxReady, 2) },
+					HostNames:     prose.FormatRanks,
+				}.AwaitReady(ctx, watch)
 				if took := time.Since(began); took < tc.within || took > tc.within+3*time.Second {
 					t.Errorf("the wait ended after %s, want %s; its error is %v", took, tc.within, err)
 				}
@@ -77,12 +77,12 @@ func TestSandboxesAwait(t *testing.T) {
 					return
 				}
 				f, is := errors.AsType[*health.Failure](err)
-				if !is || f.Kind != string(health.Deadline) || f.Phase != Sandbox {
+				if !is || f.Kind != string(health.DeadlinePassed) || f.Phase != StepSandbox {
 					t.Fatalf("the error is %v, of %+v", err, f)
 				}
 				for _, part := range tc.says {
-					if !strings.Contains(f.What, part) {
-						t.Errorf("%q is missing in: %s", part, f.What)
+					if !strings.Contains(f.Message, part) {
+						t.Errorf("%q is missing in: %s", part, f.Message)
 					}
 				}
 			})

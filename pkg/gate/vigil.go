@@ -2,39 +2,41 @@ package gate
 
 import "time"
 
-// Vigil decides when the head logs a line about a long wait. It is not safe for concurrent use.
-type Vigil struct {
-	step  string
-	since time.Time
-	told  int // number of lines for this step
+// ReminderSchedule decides when the head logs a line about a long wait. It is not safe for
+// concurrent use.
+type ReminderSchedule struct {
+	firstStep string
+	since     time.Time
+	lineCount int // number of lines for this step
 }
 
-// Due reports whether a line about the first missing step is due, and how long the wait has lasted.
-// Without missing steps none is due.
-func (v *Vigil) Due(lacks []Lack, now time.Time) (waited time.Duration, due bool) {
+// CheckDue reports whether a line about the first missing step is due, and how long the wait has
+// lasted. Without missing steps none is due.
+func (v *ReminderSchedule) CheckDue(lacks []UnmetStep, now time.Time) (waited time.Duration, due bool) {
 	step := ""
 	if len(lacks) > 0 {
 		step = lacks[0].Step
-		if len(lacks[0].Ranks) == 0 {
+		if len(lacks[0].Nodes) == 0 {
 			step += ", of no node" // the framework's list of nodes differs from the services that are up
 		}
 	}
-	if step != v.step {
-		*v = Vigil{step: step, since: now}
+	if step != v.firstStep {
+		*v = ReminderSchedule{firstStep: step, since: now}
 	}
 	waited = now.Sub(v.since)
-	if step == "" || waited < lineAfter(v.told) {
+	if step == "" || waited < reminderAfter(v.lineCount) {
 		return waited, false
 	}
-	for waited >= lineAfter(v.told) { // missed lines are skipped
-		v.told++
+	for waited >= reminderAfter(v.lineCount) { // missed lines are skipped
+		v.lineCount++
 	}
 	return waited, true
 }
 
-// lineAfter returns the duration of a step at which its nth line is due: soon while a user may be
-// watching, rarely when it takes long. A log that is read the next day has a dozen lines an hour.
-func lineAfter(n int) time.Duration {
+// reminderAfter returns the duration of a step at which its nth line is due: soon while a user may
+// be watching, rarely when it takes long. A log that is read the next day has a dozen lines an
+// hour.
+func reminderAfter(n int) time.Duration {
 	if soon := []time.Duration{15 * time.Second, 30 * time.Second, time.Minute}; n < len(soon) {
 		return soon[n]
 	}

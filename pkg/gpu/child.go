@@ -14,22 +14,24 @@ import (
 const (
 	// ChildCommand is the subcommand that queries NVML and prints the answers.
 	ChildCommand = "gpu-child"
-	// ProbeDeadline is the default of Child.Deadline. A driver without persistence mode initialises
-	// its GPUs one after the other: more than 25 s were seen with A100s in a virtual machine
-	// (Azure/AgentBaker#2829), and with 8 B200 under confidential computing. There a KILL during the
-	// initialisation left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call to a GPU's own
-	// processor (GSP) without an answer returns after 45 s (NVIDIA/open-gpu-kernel-modules#446).
-	ProbeDeadline = 120 * time.Second
-	// beginDeadline is the timeout until the number of GPUs is known, before any is initialised: the
+	// DefaultProbeTimeout is the default of Child.Deadline. A driver without persistence mode
+	// initialises its GPUs one after the other: more than 25 s were seen with A100s in a virtual
+	// machine (Azure/AgentBaker#2829), and with 8 B200 under confidential computing. There a KILL
+	// during the initialisation left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call to a
+	// GPU's own processor (GSP) without an answer returns after 45 s
+	// (NVIDIA/open-gpu-kernel-modules#446).
+	DefaultProbeTimeout = 120 * time.Second
+	// countTimeout is the timeout until the number of GPUs is known, before any is initialised: the
 	// driver may have to be loaded.
-	beginDeadline = time.Minute
-	// watchSilence is the default of Child.Silence: the child prints a line at each poll of the GPUs.
-	watchSilence = 6 * pollPause
-	pollPause    = 10 * time.Second // interval at which the watch polls a GPU
+	countTimeout = time.Minute
+	// defaultSilenceTimeout is the default of Child.Silence: the child prints a line at each poll of
+	// the GPUs.
+	defaultSilenceTimeout = 6 * pollInterval
+	pollInterval          = 10 * time.Second // interval at which the watch polls a GPU
 
-	// childVariable is set in the environment of the child. Otherwise a program without the
+	// childEnvVariable is set in the environment of the child. Otherwise a program without the
 	// subcommand, for example a test binary, would start itself endlessly.
-	childVariable = "BRINGUPD_GPU_CHILD"
+	childEnvVariable = "BRINGUPD_GPU_CHILD"
 )
 
 // Child describes the child process that queries NVML. A call to a driver that hangs cannot be
@@ -47,30 +49,31 @@ type Child struct {
 	Program string   // empty: the running program
 	Library string   // path of the NVML library; empty: found by the loader
 	Env     []string // nil: the environment of this process
-	// Deadline is the timeout for an answer, and for the initialisation of each further GPU. 0 means
-	// ProbeDeadline. Until the number of GPUs is known it is at most a minute.
-	Deadline time.Duration
-	Silence  time.Duration // time without output of a watch after which an event of KindSilent is reported; 0: a minute
+	// Timeout is the timeout for an answer, and for the initialisation of each further GPU. 0 means
+	// DefaultProbeTimeout. Until the number of GPUs is known it is at most a minute.
+	Timeout time.Duration
+	// time without output of a watch after which an event of KindSilent is reported; 0: a minute
+	SilenceTimeout time.Duration
 }
 
 // Probe inspects all GPUs once, with a child of its own. If that fails, Facts.Init contains the
 // reason. Probe returns an error only if the context has ended: its cause.
 func (c Child) Probe(ctx context.Context) (Facts, error) {
-	session := c.Session()
+	session := c.NewSession()
 	defer func() { _ = session.Close(ctx) }()
 	return session.Probe(ctx, func(Progress) {})
 }
 
-// Session returns a Session that starts this child at its first request.
-func (c Child) Session() *Session { return &Session{child: c} }
+// NewSession returns a Session that starts this child at its first request.
+func (c Child) NewSession() *Session { return &Session{child: c} }
 
-func (c Child) deadline() time.Duration { return cmp.Or(max(c.Deadline, 0), ProbeDeadline) }
+func (c Child) probeTimeout() time.Duration { return cmp.Or(max(c.Timeout, 0), DefaultProbeTimeout) }
 
-func (c Child) program() string { return cmp.Or(c.Program, process.OwnBinary) }
+func (c Child) programPath() string { return cmp.Or(c.Program, process.OwnBinary) }
 
-// argv returns the command line of the child.
-func (c Child) argv() []string {
-	name := c.program()
+// childArgs returns the command line of the child.
+func (c Child) childArgs() []string {
+	name := c.programPath()
 	if c.Program == "" && len(os.Args) > 0 {
 		name = os.Args[0] // shown by ps, and in messages of the loader
 	}
@@ -81,14 +84,14 @@ func (c Child) argv() []string {
 	return argv
 }
 
-// environ returns the environment of the child. LD_BIND_NOW is removed, because the loader would
+// childEnv returns the environment of the child. LD_BIND_NOW is removed, because the loader would
 // fail: the functions of NVML are resolved only when they are first called. A dump of all
 // goroutines is disabled, because it would hide the one line that explains the child's death.
-func (c Child) environ() []string {
+func (c Child) childEnv() []string {
 	env := c.Env
 	if env == nil {
 		env = os.Environ()
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, "LD_BIND_NOW=") })
-	return append(env, childVariable+"=1", "GOTRACEBACK=none")
+	return append(env, childEnvVariable+"=1", "GOTRACEBACK=none")
 }

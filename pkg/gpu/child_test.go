@@ -56,20 +56,20 @@ func init() {
 	helpers["descriptors"] = tellDescriptors
 	helpers["parent"] = beParent
 	helpers["CUDA"] = func() int {
-		_, _ = os.Stdout.Write(line{CUDA: &cuda.Facts{Init: cuda.Answer{Code: 802}}}.encode())
+		_, _ = os.Stdout.Write(message{CUDA: &cuda.Facts{Init: cuda.Result{Code: 802}}}.encodeLine())
 		return 0
 	}
 	helpers["slow driver"] = func() int {
-		code := serve(slowDriver{}, os.Stdin, os.Stdout)
+		code := serveRequests(slowDriver{}, os.Stdin, os.Stdout)
 		_ = os.WriteFile(os.Getenv(watchPID)+".bye", nil, 0o600)
 		return code
 	}
-	helpers["driver that gets stuck"] = func() int { return serve(stuckDriver{}, os.Stdin, os.Stdout) }
-	helpers["counting driver"] = func() int { return serve(&countingDriver{}, os.Stdin, os.Stdout) }
+	helpers["driver that gets stuck"] = func() int { return serveRequests(stuckDriver{}, os.Stdin, os.Stdout) }
+	helpers["counting driver"] = func() int { return serveRequests(&countingDriver{}, os.Stdin, os.Stdout) }
 }
 
 func printFacts(facts Facts) int {
-	_, _ = os.Stdout.Write(line{Facts: &facts}.encode())
+	_, _ = os.Stdout.Write(message{Facts: &facts}.encodeLine())
 	return 0
 }
 
@@ -102,13 +102,13 @@ func hang() int {
 }
 
 func helperChild(name string) Child {
-	return Child{Env: helperEnv(name), Deadline: ceiling}
+	return Child{Env: helperEnv(name), Timeout: ceiling}
 }
 
 func TestWhatBecomesOfAChild(t *testing.T) {
 	for _, test := range []struct {
 		helper string
-		init   Return
+		init   NVMLReturn
 		detail []string
 	}{
 		{"answer", DriverNotLoaded, nil},
@@ -146,31 +146,31 @@ func TestCUDA(t *testing.T) {
 	for _, tc := range []struct {
 		helper string
 		limit  time.Duration
-		init   cuda.Code
+		init   cuda.ResultCode
 		detail string
 	}{
 		{"CUDA", ceiling, 802, ""},
-		{"answer", ceiling, cuda.Died, "another answer"},
-		{"nothing", ceiling, cuda.Died, "no answer"},
-		{"segv", ceiling, cuda.Died, "SIGSEGV"},
-		{"killed", ceiling, cuda.Died, "SIGKILL"},
+		{"answer", ceiling, cuda.ProbeDied, "another answer"},
+		{"nothing", ceiling, cuda.ProbeDied, "no answer"},
+		{"segv", ceiling, cuda.ProbeDied, "SIGSEGV"},
+		{"killed", ceiling, cuda.ProbeDied, "SIGKILL"},
 		{"hang", 700 * time.Millisecond, cuda.Unresponsive, "within 700ms"},
 	} {
 		child := helperChild(tc.helper)
-		child.Deadline = tc.limit
-		facts, err := child.CUDA(t.Context())
+		child.Timeout = tc.limit
+		facts, err := child.ProbeCUDA(t.Context())
 		if err != nil || facts.Init.Code != tc.init || !strings.Contains(facts.Detail, tc.detail) {
 			t.Errorf("%s: got %+v, %v", tc.helper, facts, err)
 		}
 		noneLeft(t)
 	}
-	if facts, err := (Child{Program: "/nonexistent"}).CUDA(t.Context()); err != nil || facts.Init.Code != cuda.Died || !strings.Contains(facts.Detail, "/nonexistent") {
+	if facts, err := (Child{Program: "/nonexistent"}).ProbeCUDA(t.Context()); err != nil || facts.Init.Code != cuda.ProbeDied || !strings.Contains(facts.Detail, "/nonexistent") {
 		t.Errorf("that can't start: %+v, %v", facts, err)
 	}
 	over := errors.New("the job is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
-	if _, err := helperChild("hang").CUDA(ctx); !errors.Is(err, over) {
+	if _, err := helperChild("hang").ProbeCUDA(ctx); !errors.Is(err, over) {
 		t.Errorf("it ends with %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestCUDA(t *testing.T) {
 // The libcuda of a driver that was named is in the same folder.
 func TestCUDALibrary(t *testing.T) {
 	dir := t.TempDir()
-	if got := cudaLibrary(filepath.Join(dir, "libnvidia-ml.so.1")); got != "" {
+	if got := cudaLibraryPath(filepath.Join(dir, "libnvidia-ml.so.1")); got != "" {
 		t.Errorf("without one it is %q", got)
 	}
 	beside, nvml, link := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(t.TempDir(), "nvml")
@@ -186,11 +186,11 @@ func TestCUDALibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{nvml, link} {
-		if got := cudaLibrary(name); got != beside {
+		if got := cudaLibraryPath(name); got != beside {
 			t.Errorf("for %s it is %q", name, got)
 		}
 	}
-	if got := cudaLibrary(""); got != "" {
+	if got := cudaLibraryPath(""); got != "" {
 		t.Errorf("where none was named it is %q", got)
 	}
 }
@@ -209,7 +209,7 @@ func TestChildThatHangs(t *testing.T) {
 	for _, helper := range []string{"hang", "closed, then hang"} {
 		t.Run(helper, func(t *testing.T) {
 			child := helperChild(helper)
-			child.Deadline = 700 * time.Millisecond // it must get as far as to say something
+			child.Timeout = 700 * time.Millisecond // it must get as far as to say something
 			facts, err := child.Probe(t.Context())
 			if err != nil || facts.Init != DriverUnresponsive || !strings.Contains(facts.Detail, "700ms") {
 				t.Fatalf("got %+v, %v", facts, err)
@@ -222,7 +222,7 @@ func TestChildThatHangs(t *testing.T) {
 	}
 	t.Run("says where", func(t *testing.T) {
 		child := helperChild("hang")
-		child.Deadline = 3 * time.Second
+		child.Timeout = 3 * time.Second
 		facts, _ := child.Probe(t.Context())
 		if !strings.Contains(facts.Detail, "waiting for nvmlDeviceGetRemappedRows of GPU 3") {
 			t.Errorf("the detail is %q", facts.Detail)
@@ -239,13 +239,14 @@ func noneLeft(t *testing.T) {
 	})
 }
 
-// A look that is given up goes on: the driver may be attaching a GPU in it, which a KILL would leave in need of a reset.
+// A look that is given up goes on: the driver may be attaching a GPU in it, which a KILL would
+// leave in need of a reset.
 func TestGivenUpChildGoesOn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	child := Child{Env: helperEnv("slow driver", watchPID+"="+file), Deadline: ceiling}
+	child := Child{Env: helperEnv("slow driver", watchPID+"="+file), Timeout: ceiling}
 	gone := errors.New("the daemon is told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	session := child.Session()
+	session := child.NewSession()
 	facts, err := session.Probe(ctx, func(Progress) { cancel(gone) })
 	if !errors.Is(err, gone) || facts.Init != "" {
 		t.Errorf("got %+v, %v", facts, err)
@@ -267,11 +268,11 @@ func TestGivenUpChildGoesOn(t *testing.T) {
 }
 
 // slowDriver attaches GPUs for some seconds, and says so.
-type slowDriver struct{ driver }
+type slowDriver struct{ deviceLibrary }
 
-func (slowDriver) look(tell func(line)) Facts {
+func (slowDriver) inspectGPUs(tell func(message)) Facts {
 	for came := range 10 {
-		tell(line{Came: &Progress{Came: came, Of: 10, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
+		tell(message{Progress: &Progress{Initialised: came, Total: 10, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
 		time.Sleep(400 * time.Millisecond)
 	}
 	return Facts{Version: FactsVersion, Init: Success}
@@ -279,20 +280,21 @@ func (slowDriver) look(tell func(line)) Facts {
 
 // As long as GPUs come, they are waited for; once none comes any more, not for long.
 func TestDeadlineGrows(t *testing.T) {
-	const limit = 3 * time.Second // less than the slow one takes in all, and far more than between two words
+	// less than the slow one takes in all, and far more than between two words
+	const limit = 3 * time.Second
 	for _, tc := range []struct {
 		helper string
-		init   Return
+		init   NVMLReturn
 		came   int
 	}{{"slow driver", Success, 9}, {"driver that gets stuck", DriverUnresponsive, 4}} {
 		child := helperChild(tc.helper)
-		child.Deadline = limit
-		session := child.Session()
+		child.Timeout = limit
+		session := child.NewSession()
 		// The machine may take long to start the child: that is not what is looked at.
-		_, _ = session.open(t.Context())
+		_, _ = session.ensureChild(t.Context())
 		last := Progress{}
 		facts, err := session.Probe(t.Context(), func(p Progress) { last = p })
-		if err != nil || facts.Init != tc.init || last.Came != tc.came || last.Of != 10 || last.Waits == "" {
+		if err != nil || facts.Init != tc.init || last.Initialised != tc.came || last.Total != 10 || last.SlowCalls == "" {
 			t.Errorf("%s: got %+v, %v after %+v", tc.helper, facts, err, last)
 		}
 		_ = session.Close(t.Context())
@@ -301,18 +303,18 @@ func TestDeadlineGrows(t *testing.T) {
 }
 
 // stuckDriver attaches four GPUs, and says for ever how many those are.
-type stuckDriver struct{ driver }
+type stuckDriver struct{ deviceLibrary }
 
-func (stuckDriver) look(tell func(line)) Facts {
+func (stuckDriver) inspectGPUs(tell func(message)) Facts {
 	for came := 1; ; came = min(came+1, 4) {
-		tell(line{Came: &Progress{Came: came, Of: 10, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 4"}})
+		tell(message{Progress: &Progress{Initialised: came, Total: 10, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 4"}})
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 // A session starts one child for all that it is asked, and another where that has died.
 func TestSessionKeepsItsChild(t *testing.T) {
-	session := helperChild("counting driver").Session()
+	session := helperChild("counting driver").NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	for _, want := range []string{"1", "2", "3"} {
 		if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Detail != want {
@@ -320,7 +322,7 @@ func TestSessionKeepsItsChild(t *testing.T) {
 		}
 	}
 	session.running.kill()
-	<-session.running.over
+	<-session.running.ended
 	if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Detail != "1" {
 		t.Errorf("after a death: %+v, %v", facts, err)
 	}
@@ -328,11 +330,11 @@ func TestSessionKeepsItsChild(t *testing.T) {
 
 // countingDriver tells how often it was asked.
 type countingDriver struct {
-	driver
+	deviceLibrary
 	asked int
 }
 
-func (c *countingDriver) look(func(line)) Facts {
+func (c *countingDriver) inspectGPUs(func(message)) Facts {
 	c.asked++
 	return Facts{Version: FactsVersion, Init: Success, Detail: strconv.Itoa(c.asked)}
 }
@@ -352,7 +354,7 @@ func TestChildThatCannotStart(t *testing.T) {
 }
 
 func TestProbeStartsNoProbe(t *testing.T) {
-	t.Setenv(childVariable, "1")
+	t.Setenv(childEnvVariable, "1")
 	facts, err := helperChild("answer").Probe(t.Context())
 	if err != nil || facts.Init != ProbeDied {
 		t.Errorf("got %+v, %v", facts, err)
@@ -361,7 +363,7 @@ func TestProbeStartsNoProbe(t *testing.T) {
 
 func TestChildCommandLine(t *testing.T) {
 	child := Child{Program: "/opt/bringupd", Library: "/run/nvidia/driver/libnvidia-ml.so.1", Env: []string{"LD_BIND_NOW=1", "A=b"}}
-	if got := child.environ(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
+	if got := child.childEnv(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
 		t.Errorf("got %q", got)
 	}
 	for name, test := range map[string]struct {
@@ -371,8 +373,8 @@ func TestChildCommandLine(t *testing.T) {
 		"another": {child, "/opt/bringupd", "gpu-child --nvml=/run/nvidia/driver/libnvidia-ml.so.1"},
 		"plain":   {Child{}, process.OwnBinary, "gpu-child"},
 	} {
-		if got := strings.Join(test.child.argv()[1:], " "); got != test.args || test.child.program() != test.program {
-			t.Errorf("%s: %s %q", name, test.child.program(), got)
+		if got := strings.Join(test.child.childArgs()[1:], " "); got != test.args || test.child.programPath() != test.program {
+			t.Errorf("%s: %s %q", name, test.child.programPath(), got)
 		}
 	}
 }
@@ -434,10 +436,10 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	}
 }
 
-// beParent probes with a child that takes a while, and is killed meanwhile. What becomes of one that hangs is looked at
-// where no minutes pass.
+// beParent probes with a child that takes a while, and is killed meanwhile. What becomes of one
+// that hangs is looked at where no minutes pass.
 func beParent() int {
-	os.Unsetenv(childVariable)
+	os.Unsetenv(childEnvVariable)
 	_, _ = helperChild("slow driver").Probe(context.Background())
 	return 0
 }
@@ -495,13 +497,13 @@ func TestLastLines(t *testing.T) {
 		{"nothing that a terminal obeys", "\x1b[31mred\x07\n", "red"},
 		{"no text", "\xff\xfe\n", "\ufffd\ufffd"},
 		{"a crash", "a\nb\nSIGSEGV: segmentation violation\nPC=0x1\n[signal]\n\nr1 0\nr2 0\n", "SIGSEGV: segmentation violation; PC=0x1; [signal]"},
-		{"long", strings.Repeat("x", 100_000) + "\nend\n", strings.Repeat("x", keptLine-1) + "…; end"},
+		{"long", strings.Repeat("x", 100_000) + "\nend\n", strings.Repeat("x", maxKeptLineLength-1) + "…; end"},
 	} {
-		var l lastLines
+		var l outputTail
 		for line := range strings.SplitSeq(test.text, "\n") {
-			l.add([]byte(line))
+			l.addLine([]byte(line))
 		}
-		if got := l.after(""); got != test.want {
+		if got := l.textAfter(""); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -524,7 +526,7 @@ func TestProbeEndsWithoutItsFork(t *testing.T) {
 		if !errors.Is(err, over) {
 			t.Errorf("got %v, want %v", err, over)
 		}
-	case <-time.After(ProbeDeadline / 2):
+	case <-time.After(DefaultProbeTimeout / 2):
 		t.Error("the probe waits for its fork, and its context has ended")
 	}
 	syscall.ForkLock.Unlock()

@@ -16,82 +16,83 @@ import (
 )
 
 const (
-	// clockLooks is how many times the reasons for slower clocks are read, and clockPause the
-	// interval. A single reading may coincide with a change of the GPU's performance state.
-	clockLooks = 3
-	clockPause = 100 * time.Millisecond
+	// clockReadings is how many times the reasons for slower clocks are read, and clockReadInterval
+	// the interval. A single reading may coincide with a change of the GPU's performance state.
+	clockReadings     = 3
+	clockReadInterval = 100 * time.Millisecond
 )
 
-// comePatience is the timeout for the next GPU to be initialised, or for the next one to have
-// answered all queries. It has the same purpose as ProbeDeadline, but is shorter, so that the
+// gpuProgressTimeout is the timeout for the next GPU to be initialised, or for the next one to have
+// answered all queries. It has the same purpose as DefaultProbeTimeout, but is shorter, so that the
 // parent gets the facts about the other GPUs, with the name of the call that hangs.
-const comePatience = 100 * time.Second
+const gpuProgressTimeout = 100 * time.Second
 
-// tellPause is the interval of progress reports while an inspection takes long.
-const tellPause = 5 * time.Second
+// progressInterval is the interval of progress reports while an inspection takes long.
+const progressInterval = 5 * time.Second
 
 // collector reads everything in Facts from NVML. It lives as long as the process, like NVML itself,
 // so that GPUs that hang are not queried again.
 type collector struct {
-	lib      nvml.Interface
-	waits    io.Writer           // gets the names of slow calls
-	root     string              // contains proc and sys
-	pause    func(time.Duration) // called between readings of the clocks
-	patience time.Duration       // timeout for progress: comePatience
+	lib             nvml.Interface
+	slowCallLog     io.Writer           // gets the names of slow calls
+	root            string              // contains proc and sys
+	sleep           func(time.Duration) // called between readings of the clocks
+	progressTimeout time.Duration       // timeout for progress: gpuProgressTimeout
 
-	opening sync.Mutex // held while NVML is initialised
-	opened  bool       // guarded by [collector.opening]
+	initMu      sync.Mutex // held while NVML is initialised
+	initialised bool       // guarded by [collector.initMu]
 
-	mu   sync.Mutex
-	open map[*wait]bool // calls that have not returned; nil if tellWaits is not scheduled; guarded by mu
-	busy map[int]bool   // GPUs that are being inspected, by index; guarded by mu
+	mu sync.Mutex
+	// calls that have not returned; nil if reportSlowCalls is not scheduled; guarded by mu
+	openCalls map[*pendingCall]bool
+	busyGPUs  map[int]bool // GPUs that are being inspected, by index; guarded by mu
 }
 
 func newCollector(lib nvml.Interface, waits io.Writer) *collector {
-	return &collector{lib: lib, waits: waits, root: "/", pause: time.Sleep, patience: comePatience, busy: map[int]bool{}}
+	return &collector{lib: lib, slowCallLog: waits, root: "/", sleep: time.Sleep, progressTimeout: gpuProgressTimeout, busyGPUs: map[int]bool{}}
 }
 
-// begin opens NVML, which then stays open, so that the driver keeps the GPUs initialised.
-func (c *collector) begin() Return {
-	c.opening.Lock()
-	defer c.opening.Unlock()
-	if c.opened {
+// initNVML opens NVML, which then stays open, so that the driver keeps the GPUs initialised.
+func (c *collector) initNVML() NVMLReturn {
+	c.initMu.Lock()
+	defer c.initMu.Unlock()
+	if c.initialised {
 		return Success
 	}
-	defer c.asking(system0, "nvmlInit_v2")()
-	ret := named(c.lib.Init())
-	c.opened = ret == Success
+	defer c.trackCall(systemSlot, "nvmlInit_v2")()
+	ret := returnName(c.lib.Init())
+	c.initialised = ret == Success
 	return ret
 }
 
-// collect returns the facts. All GPUs are queried concurrently, because one may be slow. A call
-// that fails, or that the library lacks, affects only its own reading, and a GPU that hangs only
-// its own facts. Progress is reported whenever a GPU has been initialised or has answered all
-// queries, and every tellPause.
-func (c *collector) collect(tell func(Progress)) Facts {
+// collectFacts returns the facts. All GPUs are queried concurrently, because one may be slow. A
+// call that fails, or that the library lacks, affects only its own reading, and a GPU that hangs
+// only its own facts. Progress is reported whenever a GPU has been initialised or has answered all
+// queries, and every progressInterval.
+func (c *collector) collectFacts(tell func(Progress)) Facts {
 	facts := Facts{Version: FactsVersion}
-	if facts.Init = c.begin(); facts.Init != Success {
+	if facts.Init = c.initNVML(); facts.Init != Success {
 		return facts
 	}
-	s := &inspector{collector: c, slot: system0}
-	facts.Driver = ask(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
-	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
-	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
-	facts.Count = ask(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
-	facts.GPUs, facts.Pairs = c.gpus(facts.Count.OrZero(), tell)
-	facts.Slots = sysfs{os.DirFS(c.root)}.slots()
-	nameLost(facts.GPUs, facts.Slots)
-	nameProcesses(facts.GPUs, c.root)
+	s := &inspector{collector: c, slot: systemSlot}
+	facts.Driver = callNVML(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
+	facts.NVML = callNVML(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
+	facts.CUDA = mapReading(callNVML(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), formatCUDAVersion)
+	facts.Count = callNVML(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
+	facts.GPUs, facts.Pairs = c.queryGPUs(facts.Count.OrZero(), tell)
+	facts.Slots = sysfs{os.DirFS(c.root)}.readSlots()
+	fillLostAddresses(facts.GPUs, facts.Slots)
+	addProcessNames(facts.GPUs, c.root)
 	return facts
 }
 
-// system0 is the slot of queries that are not about a GPU.
-const system0 = -1
+// systemSlot is the slot of queries that are not about a GPU.
+const systemSlot = -1
 
-// gpus queries each GPU, and each pair of GPUs with a handle. It gives up once there was no
+// queryGPUs queries each GPU, and each pair of GPUs with a handle. It gives up once there was no
 // progress for the collector's patience. The goroutine of a GPU that hangs remains, because a call
 // cannot be ended.
-func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pair) {
+func (c *collector) queryGPUs(count int, tell func(Progress)) (gpus []GPU, pairs []GPUPair) {
 	// Start a goroutine for each GPU. A GPU in which an earlier inspection hangs keeps
 	// DRIVER_UNRESPONSIVE.
 	came, done := make(chan int, count), make(chan *inspector, count)
@@ -100,137 +101,139 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 	asked := 0
 	for i := range gpus {
 		gpus[i] = GPU{Index: i, Handle: DriverUnresponsive}
-		if c.enter(i) {
+		if c.tryMarkBusy(i) {
 			asked++
 			one := &inspector{collector: c, slot: i, gpu: &GPU{Index: i}}
 			go func() {
-				defer c.leave(i)
-				one.see(func() { came <- i })
+				defer c.clearBusy(i)
+				one.inspectDevice(func() { came <- i })
 				done <- one
 			}()
 		}
 	}
 	// Wait until all have answered, or there was no progress for too long.
-	late, again := time.NewTimer(c.patience), time.NewTicker(tellPause)
+	late, again := time.NewTimer(c.progressTimeout), time.NewTicker(progressInterval)
 	defer late.Stop()
 	defer again.Stop()
-	p := Progress{Of: count}
-	for tell(p); p.Done < asked; {
+	p := Progress{Total: count}
+	for tell(p); p.Complete < asked; {
 		select {
 		case <-came:
-			p.Came++
-			late.Reset(c.patience)
+			p.Initialised++
+			late.Reset(c.progressTimeout)
 		case one := <-done:
-			p.Done++
-			late.Reset(c.patience)
+			p.Complete++
+			late.Reset(c.progressTimeout)
 			all[one.slot], gpus[one.slot] = one, *one.gpu
 		case <-again.C:
 		case <-late.C:
 			asked = 0
 		}
-		p.Waits = c.late()
+		p.SlowCalls = c.slowCallNames()
 		tell(p)
 	}
 	for i := range gpus {
 		// Name the call that hangs.
 		if all[i] == nil {
-			gpus[i].Hangs = c.hangs(i)
+			gpus[i].Hangs = c.hangingCall(i)
 		}
 	}
-	return gpus, pairsOf(all)
+	return gpus, queryPairs(all)
 }
 
-// pairsOf queries the NVLink status of each pair of GPUs with a handle.
-func pairsOf(all []*inspector) (pairs []Pair) {
+// queryPairs queries the NVLink status of each pair of GPUs with a handle.
+func queryPairs(all []*inspector) (pairs []GPUPair) {
 	for a, one := range all {
 		for b := a + 1; b < len(all); b++ {
 			if other := all[b]; one != nil && other != nil && one.device != nil && other.device != nil {
-				pairs = append(pairs, Pair{A: a, B: b, Status: one.linkTo(other)})
+				pairs = append(pairs, GPUPair{A: a, B: b, Status: one.nvlinkStatusTo(other)})
 			}
 		}
 	}
 	return pairs
 }
 
-// enter reports whether a GPU may be inspected, and marks it as busy. It may not while an earlier
-// inspection of it has not returned.
-func (c *collector) enter(gpu int) bool {
+// tryMarkBusy reports whether a GPU may be inspected, and marks it as busy. It may not while an
+// earlier inspection of it has not returned.
+func (c *collector) tryMarkBusy(gpu int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy[gpu] {
+	if c.busyGPUs[gpu] {
 		return false
 	}
-	c.busy[gpu] = true
+	c.busyGPUs[gpu] = true
 	return true
 }
 
-// leave marks a GPU as no longer busy.
-func (c *collector) leave(gpu int) {
+// clearBusy marks a GPU as no longer busy.
+func (c *collector) clearBusy(gpu int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.busy, gpu)
+	delete(c.busyGPUs, gpu)
 }
 
-// ask calls call, if the library has all of the named functions of NVML that it needs, and returns
-// its value or the reason why there is none.
-func ask[T any](i *inspector, call func() (T, nvml.Return), function string, more ...string) Reading[T] {
-	name, found := symbol(i.lib, function)
+// callNVML calls call, if the library has all of the named functions of NVML that it needs, and
+// returns its value or the reason why there is none.
+func callNVML[T any](i *inspector, call func() (T, nvml.Return), function string, more ...string) Reading[T] {
+	name, found := findSymbol(i.lib, function)
 	for _, other := range more {
-		_, too := symbol(i.lib, other)
+		_, too := findSymbol(i.lib, other)
 		found = found && too
 	}
 	if !found {
-		return unread[T](FunctionNotFound)
+		return missingReading[T](FunctionNotFound)
 	}
-	defer i.asking(i.slot, name)()
+	defer i.trackCall(i.slot, name)()
 	value, ret := call()
 	if ret != nvml.SUCCESS {
-		return unread[T](named(ret))
+		return missingReading[T](returnName(ret))
 	}
-	return read(value)
+	return newReading(value)
 }
 
-// convert applies change to the value of a reading, if there is one.
-func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
+// mapReading applies change to the value of a reading, if there is one.
+func mapReading[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	if value, ok := r.Get(); ok {
-		return read(change(value))
+		return newReading(change(value))
 	}
-	return unread[U](r.Why)
+	return missingReading[U](r.Reason)
 }
 
-// or returns the first reading that has a value. It makes each of the older queries only if the
-// driver is too old for the one before.
-func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
+// firstSupported returns the first reading that has a value. It makes each of the older queries
+// only if the driver is too old for the one before.
+func firstSupported[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
 	for _, next := range older {
-		switch first.Why {
+		switch first.Reason {
 		case FunctionNotFound, versionMismatch, deprecated, NotSupported:
 		default:
 			return first
 		}
-		if other := next(); other.Value != nil || first.Why == FunctionNotFound {
+		if other := next(); other.Value != nil || first.Reason == FunctionNotFound {
 			first = other
 		}
 	}
 	return first
 }
 
-// cudaText formats 12080 as 12.8.
-func cudaText(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
+// formatCUDAVersion formats 12080 as 12.8.
+func formatCUDAVersion(version int) string {
+	return fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+}
 
-// clusterText formats the UUID of an NVLink domain.
-func clusterText(id [16]byte) string {
+// formatClusterUUID formats the UUID of an NVLink domain.
+func formatClusterUUID(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// nameLost sets the bus addresses of GPUs that cannot be queried. It uses the addresses on the PCI
-// bus that belong to no other GPU, and only if there are as many as GPUs without an address: both
-// NVML and sysfs list GPUs in bus order.
-func nameLost(gpus []GPU, slots []Slot) {
+// fillLostAddresses sets the bus addresses of GPUs that cannot be queried. It uses the addresses on
+// the PCI bus that belong to no other GPU, and only if there are as many as GPUs without an
+// address: both NVML and sysfs list GPUs in bus order.
+func fillLostAddresses(gpus []GPU, slots []PCISlot) {
 	var lost []*GPU
 	free := slices.Clone(slots)
 	for i := range gpus {
 		if bus, ok := gpus[i].Bus.Get(); ok {
-			free = slices.DeleteFunc(free, func(other Slot) bool { return other.Bus == bus })
+			free = slices.DeleteFunc(free, func(other PCISlot) bool { return other.Bus == bus })
 		} else {
 			lost = append(lost, &gpus[i])
 		}
@@ -239,94 +242,95 @@ func nameLost(gpus []GPU, slots []Slot) {
 		return
 	}
 	for i, gpu := range lost {
-		gpu.Bus = read(free[i].Bus)
+		gpu.Bus = newReading(free[i].Bus)
 	}
 }
 
 const (
-	waitTold = time.Second  // time after which a call is reported as slow
-	waitLook = waitTold / 4 // interval of the checks for slow calls
+	slowCallThreshold = time.Second           // time after which a call is reported as slow
+	slowCallInterval  = slowCallThreshold / 4 // interval of the checks for slow calls
 )
 
-// wait is a call of the library that has not returned.
-type wait struct {
-	slot int
-	call string
-	from time.Time
+// pendingCall is a call of the library that has not returned.
+type pendingCall struct {
+	slot     int
+	function string
+	started  time.Time
 }
 
-func (w *wait) String() string {
-	if w.slot == system0 {
-		return w.call
+func (w *pendingCall) String() string {
+	if w.slot == systemSlot {
+		return w.function
 	}
-	return fmt.Sprintf("%s of GPU %d", w.call, w.slot)
+	return fmt.Sprintf("%s of GPU %d", w.function, w.slot)
 }
 
-// asking records that a call is running. The caller must call answered when the call has returned.
-func (c *collector) asking(slot int, function string) (answered func()) {
-	w := &wait{slot, function, time.Now()}
+// trackCall records that a call is running. The caller must call answered when the call has
+// returned.
+func (c *collector) trackCall(slot int, function string) (answered func()) {
+	w := &pendingCall{slot, function, time.Now()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == nil {
-		c.open = make(map[*wait]bool)
-		time.AfterFunc(waitLook, func() { c.tellWaits("") })
+	if c.openCalls == nil {
+		c.openCalls = make(map[*pendingCall]bool)
+		time.AfterFunc(slowCallInterval, func() { c.reportSlowCalls("") })
 	}
-	c.open[w] = true
+	c.openCalls[w] = true
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.open, w)
+		delete(c.openCalls, w)
 	}
 }
 
-// overdue returns the calls that have been running for at least the given time, sorted by GPU and
-// start time. The caller must hold mu.
-func (c *collector) overdue(after time.Duration) (all []*wait) {
-	for w := range c.open {
-		if time.Since(w.from) >= after {
+// overdueCalls returns the calls that have been running for at least the given time, sorted by GPU
+// and start time. The caller must hold mu.
+func (c *collector) overdueCalls(after time.Duration) (all []*pendingCall) {
+	for w := range c.openCalls {
+		if time.Since(w.started) >= after {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b *wait) int { return cmp.Or(cmp.Compare(a.slot, b.slot), a.from.Compare(b.from)) })
+	slices.SortFunc(all, func(a, b *pendingCall) int { return cmp.Or(cmp.Compare(a.slot, b.slot), a.started.Compare(b.started)) })
 	return all
 }
 
-// late returns the names of the slow calls, separated by commas.
-func (c *collector) late() string {
+// slowCallNames returns the names of the slow calls, separated by commas.
+func (c *collector) slowCallNames() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var late []string
-	for _, w := range c.overdue(waitTold) {
+	for _, w := range c.overdueCalls(slowCallThreshold) {
 		late = append(late, w.String())
 	}
 	return strings.Join(late, ", ")
 }
 
-// hangs returns the name of the call that has not returned for this GPU.
-func (c *collector) hangs(gpu int) string {
+// hangingCall returns the name of the call that has not returned for this GPU.
+func (c *collector) hangingCall(gpu int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range c.overdue(0) {
+	for _, w := range c.overdueCalls(0) {
 		if w.slot == gpu {
-			return w.call
+			return w.function
 		}
 	}
 	return ""
 }
 
-// tellWaits writes the names of all slow calls as one line, whenever they differ from last. It
-// repeats itself every waitLook until no call is running. The parent keeps the last few lines of a
-// child, so that it can report the slow calls if it kills a child without an answer.
-func (c *collector) tellWaits(last string) {
-	if text := c.late(); text != "" && text != last {
-		fmt.Fprintf(c.waits, "waiting for %s\n", text)
+// reportSlowCalls writes the names of all slow calls as one line, whenever they differ from last.
+// It repeats itself every slowCallInterval until no call is running. The parent keeps the last few
+// lines of a child, so that it can report the slow calls if it kills a child without an answer.
+func (c *collector) reportSlowCalls(last string) {
+	if text := c.slowCallNames(); text != "" && text != last {
+		fmt.Fprintf(c.slowCallLog, "waiting for %s\n", text)
 		last = text
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.open) == 0 {
-		c.open = nil
+	if len(c.openCalls) == 0 {
+		c.openCalls = nil
 		return
 	}
-	time.AfterFunc(waitLook, func() { c.tellWaits(last) })
+	time.AfterFunc(slowCallInterval, func() { c.reportSlowCalls(last) })
 }

@@ -125,8 +125,8 @@ func collectFrom(server nvml.Interface) Facts { return collectBelow("/nonexisten
 
 func collectBelow(root string, server nvml.Interface) Facts {
 	c := newCollector(server, io.Discard)
-	c.root, c.pause = root, func(time.Duration) {}
-	return c.collect(func(Progress) {})
+	c.root, c.sleep = root, func(time.Duration) {}
+	return c.collectFacts(func(Progress) {})
 }
 
 // withHandles makes the server one of so many GPUs, whose handles are had or not.
@@ -155,45 +155,45 @@ func TestCollectFromMock(t *testing.T) {
 	server := mockDGX()
 	f := collectFrom(server)
 	if diff := cmp.Diff(Facts{
-		Version: FactsVersion, Init: Success, Driver: read("550.54.15"), CUDA: read("12.4"), NVML: read("12.550.54.15"), Count: read(8),
+		Version: FactsVersion, Init: Success, Driver: newReading("550.54.15"), CUDA: newReading("12.4"), NVML: newReading("12.550.54.15"), Count: newReading(8),
 		GPUs: f.GPUs, Pairs: f.Pairs,
 	}, f); diff != "" {
 		t.Error(diff)
 	}
-	var all []Link
+	var all []NVLink
 	for i := range 12 {
-		all = append(all, Link{i, read(i != 5)})
+		all = append(all, NVLink{i, newReading(i != 5)})
 	}
 	want := GPU{
-		Index: 4, Handle: Success, UUID: read(server.Devices[4].(*dgxa100.Device).UUID), Bus: read("0000:3f:00.0"), Name: read("Mock NVIDIA A100-SXM4-40GB"),
-		Make: Make{
-			Serial: read("1654"), VBIOS: read("92.00.45.00.03"), GSP: read("550.54.15"), Memory: read(Memory{Total: 100, Used: 2, Reserved: 3}),
-			Numa: unread[int](NotSupported), Minor: read(4), Persist: read(true), Compute: read(3),
+		Index: 4, Handle: Success, UUID: newReading(server.Devices[4].(*dgxa100.Device).UUID), Bus: newReading("0000:3f:00.0"), Name: newReading("Mock NVIDIA A100-SXM4-40GB"),
+		DeviceInfo: DeviceInfo{
+			Serial: newReading("1654"), VBIOS: newReading("92.00.45.00.03"), GSP: newReading("550.54.15"), Memory: newReading(Memory{Total: 100, Used: 2, Reserved: 3}),
+			Numa: missingReading[int](NotSupported), Minor: newReading(4), Persistence: newReading(true), ComputeMode: newReading(3),
 		},
 		Health: Health{
-			Recovery: read(2), Remapped: read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
-			Retired: read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: read(Switch{Current: true}),
-			DRAM: read(Errors{Corrected: 20, Uncorrected: 21}),
-			SRAM: read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
+			Recovery: newReading(2), Remapped: newReading(RemappedRows{Corrected: 1, Uncorrected: 2, Pending: true}),
+			Retired: newReading(RetiredPages{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: newReading(ModeState{Current: true}),
+			DRAM: newReading(ErrorCounts{Corrected: 20, Uncorrected: 21}),
+			SRAM: newReading(SRAMErrors{ErrorCounts: ErrorCounts{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
 		},
-		Ties: Ties{
-			Fabric: read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
-			Links:  all, PCIe: read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: read(6),
-			C2C: read(Part{Active: 2, All: 3}),
+		Interconnect: Interconnect{
+			Fabric: newReading(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
+			Links:  all, PCIe: newReading(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: newReading(6),
+			C2C: newReading(LinkCount{Active: 2, Total: 3}),
 		},
-		Use: Use{
-			Slowed: read([]uint64{0x40, 0x40, 0x40}), Load: read(17), MIG: read(Switch{}), Procs: read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
-			Screen: read([]Process{{PID: 14, Used: 56}}),
+		Utilization: Utilization{
+			ClockReasons: newReading([]uint64{0x40, 0x40, 0x40}), LoadPercent: newReading(17), MIG: newReading(ModeState{}), Processes: newReading([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			GraphicsProcesses: newReading([]Process{{PID: 14, Used: 56}}),
 		},
-		Tune: Tune{
-			State: read(8), Temperature: read(41), Power: read(Power{Draw: 70_500, Limit: 400_000, Default: 500_000}),
-			Clocks: read(Clocks{Graphics: 1095, Memory: 1215}),
+		Performance: Performance{
+			State: newReading(8), Temperature: newReading(41), Power: newReading(Power{Draw: 70_500, Limit: 400_000, Default: 500_000}),
+			Clocks: newReading(Clocks{Graphics: 1095, Memory: 1215}),
 		},
 	}
 	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
 		t.Error(diff)
 	}
-	if len(f.GPUs) != 8 || len(f.Pairs) != 28 || f.Pairs[27] != (Pair{6, 7, f.Pairs[27].Status}) {
+	if len(f.GPUs) != 8 || len(f.Pairs) != 28 || f.Pairs[27] != (GPUPair{6, 7, f.Pairs[27].Status}) {
 		t.Errorf("%d GPUs, pairs %+v", len(f.GPUs), f.Pairs)
 	}
 	if status, ok := f.Pairs[0].Status.Get(); !ok || status != 5 {
@@ -205,9 +205,9 @@ func TestCollectFromMock(t *testing.T) {
 }
 
 // codes are those that a driver in trouble gives, and our names for them.
-var codes = map[nvml.Return]Return{
+var codes = map[nvml.Return]NVMLReturn{
 	3: NotSupported, 9: DriverNotLoaded, 12: LibraryNotFound, 15: GPUIsLost, 16: ResetRequired, 17: OperatingSystem,
-	18: LibRMVersion, 27: "NOT_READY", 999: UnknownError, 12345: "CODE_12345",
+	18: LibRMVersionMismatch, 27: "NOT_READY", 999: UnknownError, 12345: "CODE_12345",
 }
 
 func TestInitThatFails(t *testing.T) {
@@ -247,7 +247,7 @@ func TestCountThatFails(t *testing.T) {
 		server := mockDGX()
 		server.DeviceGetCountFunc = func() (int, nvml.Return) { return 8, code }
 		f := collectFrom(server)
-		if f.Count.Why != want || f.Count.Value != nil || len(f.GPUs) != 0 || f.Init != Success {
+		if f.Count.Reason != want || f.Count.Value != nil || len(f.GPUs) != 0 || f.Init != Success {
 			t.Errorf("%d: got %+v", code, f)
 		}
 	}
@@ -282,28 +282,28 @@ func TestReadingThatFails(t *testing.T) {
 				d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, code }
 			},
 		}
-		reading := func(name string, g GPU) (Return, bool) {
+		reading := func(name string, g GPU) (NVMLReturn, bool) {
 			switch name {
 			case "uuid":
-				return g.UUID.Why, g.UUID.Value == nil
+				return g.UUID.Reason, g.UUID.Value == nil
 			case "memory":
-				return g.Memory.Why, g.Memory.Value == nil
+				return g.Memory.Reason, g.Memory.Value == nil
 			case "recovery", "field":
-				return g.Recovery.Why, g.Recovery.Value == nil
+				return g.Recovery.Reason, g.Recovery.Value == nil
 			case "remapped":
-				return g.Remapped.Why, g.Remapped.Value == nil
+				return g.Remapped.Reason, g.Remapped.Value == nil
 			case "retired":
-				return g.Retired.Why, g.Retired.Value == nil
+				return g.Retired.Reason, g.Retired.Value == nil
 			case "dram":
-				return g.DRAM.Why, g.DRAM.Value == nil
+				return g.DRAM.Reason, g.DRAM.Value == nil
 			case "fabric":
-				return g.Fabric.Why, g.Fabric.Value == nil
+				return g.Fabric.Reason, g.Fabric.Value == nil
 			case "pcie":
-				return g.PCIe.Why, g.PCIe.Value == nil
+				return g.PCIe.Reason, g.PCIe.Value == nil
 			case "mig":
-				return g.MIG.Why, g.MIG.Value == nil
+				return g.MIG.Reason, g.MIG.Value == nil
 			default:
-				return g.Procs.Why, g.Procs.Value == nil
+				return g.Processes.Reason, g.Processes.Value == nil
 			}
 		}
 		for _, broken := range slices.Sorted(maps.Keys(fail)) {
@@ -311,7 +311,7 @@ func TestReadingThatFails(t *testing.T) {
 			fail[broken](server.Devices[2].(*dgxa100.Device))
 			g := collectFrom(server).GPUs[2]
 			for name := range fail {
-				expected := Return("")
+				expected := NVMLReturn("")
 				if name == broken || broken == "field" && name == "recovery" || broken == "recovery" && name == "field" {
 					expected = want
 				}
@@ -355,8 +355,8 @@ func TestLibraryWithoutFunctions(t *testing.T) {
 	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc, server.SystemGetNVMLVersionFunc = nil, nil, nil
 	f := collectFrom(server)
 	g := f.GPUs[0]
-	if g.Handle != Success || g.UUID.Why != FunctionNotFound || g.Procs.Why != FunctionNotFound || g.Slowed.Why != FunctionNotFound ||
-		g.Fabric.Why != FunctionNotFound || g.Memory.Why != FunctionNotFound || len(g.Links) != 0 || f.Driver.Why != FunctionNotFound {
+	if g.Handle != Success || g.UUID.Reason != FunctionNotFound || g.Processes.Reason != FunctionNotFound || g.ClockReasons.Reason != FunctionNotFound ||
+		g.Fabric.Reason != FunctionNotFound || g.Memory.Reason != FunctionNotFound || len(g.Links) != 0 || f.Driver.Reason != FunctionNotFound {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -379,17 +379,17 @@ func TestSlicedGPU(t *testing.T) {
 		return part, nvml.SUCCESS
 	}
 	g := collectFrom(server).GPUs[0]
-	instance := func(n int) MIG {
-		return MIG{
+	instance := func(n int) MIGInstance {
+		return MIGInstance{
 			UUID: fmt.Sprint("MIG-", n), Name: "1g.5gb",
-			Memory: read(Memory{Total: 10, Used: uint64(n)}), Procs: unread[[]Process](NoPermission),
+			Memory: newReading(Memory{Total: 10, Used: uint64(n)}), Processes: missingReading[[]Process](NoPermission),
 		}
 	}
-	want := []MIG{instance(0), instance(2)}
-	if diff := cmp.Diff(want, g.MIGs); diff != "" {
+	want := []MIGInstance{instance(0), instance(2)}
+	if diff := cmp.Diff(want, g.MIGInstances); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(read(Switch{Current: true, Pending: true}), g.MIG); diff != "" {
+	if diff := cmp.Diff(newReading(ModeState{Current: true, Pending: true}), g.MIG); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -397,7 +397,7 @@ func TestSlicedGPU(t *testing.T) {
 // Without a driver NVML is not there, and asking must harm nobody: go-nvml's
 // Shutdown would end this process.
 func TestRealLibrary(t *testing.T) {
-	facts := openDriver("/nonexistent/libnvidia-ml.so.1").look(func(line) {})
+	facts := openLibrary("/nonexistent/libnvidia-ml.so.1").inspectGPUs(func(message) {})
 	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
 		facts.Detail != "/nonexistent/libnvidia-ml.so.1: cannot open shared object file: No such file or directory" {
 		t.Errorf("got %+v", facts)
@@ -415,16 +415,16 @@ func TestCollectFromOlderDriver(t *testing.T) {
 	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc = nil, nil
 	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
 	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
-	if diff := cmp.Diff(read(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
+	if diff := cmp.Diff(newReading(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
 		t.Error("memory", diff)
 	}
-	if diff := cmp.Diff(read(SRAM{Errors: Errors{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
+	if diff := cmp.Diff(newReading(SRAMErrors{ErrorCounts: ErrorCounts{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
 		t.Error("SRAM", diff)
 	}
-	if diff := cmp.Diff(read([]uint64{0x80, 0x80, 0x80}), g.Slowed); diff != "" {
+	if diff := cmp.Diff(newReading([]uint64{0x80, 0x80, 0x80}), g.ClockReasons); diff != "" {
 		t.Error("clocks", diff)
 	}
-	if g.GSP.Why != FunctionNotFound || g.Fabric.Why != FunctionNotFound {
+	if g.GSP.Reason != FunctionNotFound || g.Fabric.Reason != FunctionNotFound {
 		t.Errorf("GSP %+v, fabric %+v", g.GSP, g.Fabric)
 	}
 }
@@ -433,17 +433,17 @@ func TestCollectFromOlderDriver(t *testing.T) {
 func TestOlderForms(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		says [3]Return // where it is not Success: why not; the last may not be asked
+		says [3]NVMLReturn // where it is not Success: why not; the last may not be asked
 		want Reading[int]
 	}{
-		{"the newest", [3]Return{Success}, read(0)},
-		{"a library before the third", [3]Return{versionMismatch, Success}, read(1)},
-		{"one that says it does not support it", [3]Return{NotSupported, Success}, read(1)},
-		{"one before the second", [3]Return{versionMismatch, versionMismatch, Success}, read(2)},
-		{"one with the old function only", [3]Return{FunctionNotFound, FunctionNotFound, Success}, read(2)},
-		{"one that lacks it in all forms", [3]Return{FunctionNotFound, FunctionNotFound, FunctionNotFound}, unread[int](FunctionNotFound)},
-		{"a GPU without a fabric", [3]Return{NotSupported, NotSupported, NotSupported}, unread[int](NotSupported)},
-		{"a GPU that is lost", [3]Return{GPUIsLost}, unread[int](GPUIsLost)},
+		{"the newest", [3]NVMLReturn{Success}, newReading(0)},
+		{"a library before the third", [3]NVMLReturn{versionMismatch, Success}, newReading(1)},
+		{"one that says it does not support it", [3]NVMLReturn{NotSupported, Success}, newReading(1)},
+		{"one before the second", [3]NVMLReturn{versionMismatch, versionMismatch, Success}, newReading(2)},
+		{"one with the old function only", [3]NVMLReturn{FunctionNotFound, FunctionNotFound, Success}, newReading(2)},
+		{"one that lacks it in all forms", [3]NVMLReturn{FunctionNotFound, FunctionNotFound, FunctionNotFound}, missingReading[int](FunctionNotFound)},
+		{"a GPU without a fabric", [3]NVMLReturn{NotSupported, NotSupported, NotSupported}, missingReading[int](NotSupported)},
+		{"a GPU that is lost", [3]NVMLReturn{GPUIsLost}, missingReading[int](GPUIsLost)},
 	} {
 		form := func(i int) func() Reading[int] {
 			return func() Reading[int] {
@@ -452,13 +452,13 @@ func TestOlderForms(t *testing.T) {
 					t.Errorf("%s: form %d is asked for", test.name, i)
 					fallthrough
 				default:
-					return unread[int](why)
+					return missingReading[int](why)
 				case Success:
-					return read(i)
+					return newReading(i)
 				}
 			}
 		}
-		if diff := cmp.Diff(test.want, or(form(0)(), form(1), form(2))); diff != "" {
+		if diff := cmp.Diff(test.want, firstSupported(form(0)(), form(1), form(2))); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
@@ -472,13 +472,13 @@ func TestRecoveryField(t *testing.T) {
 		value uint64
 		want  Reading[int]
 	}{
-		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, read(0)},
-		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, read(2)},
-		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, read(5)},
-		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, read(-1)},
-		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, read(4)},
-		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, unread[int](UnknownError)},
-		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, unread[int](NotSupported)},
+		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, newReading(0)},
+		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, newReading(2)},
+		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, newReading(5)},
+		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, newReading(-1)},
+		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, newReading(4)},
+		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, missingReading[int](UnknownError)},
+		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, missingReading[int](NotSupported)},
 	} {
 		server := mockDGX()
 		server.Devices[0].(*dgxa100.Device).GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
@@ -529,7 +529,7 @@ func TestClocksOfSeveralLooks(t *testing.T) {
 		looks = looks[1:]
 		return uint64(len(looks)), ret
 	}
-	if diff := cmp.Diff(read([]uint64{2, 0}), collectFrom(server).GPUs[0].Slowed); diff != "" {
+	if diff := cmp.Diff(newReading([]uint64{2, 0}), collectFrom(server).GPUs[0].ClockReasons); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -544,7 +544,7 @@ func TestLostGPU(t *testing.T) {
 	}
 	for _, ret := range []nvml.Return{nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION} {
 		f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, ret))
-		want := GPU{Index: 1, Handle: named(ret), Bus: read("0000:86:00.0")}
+		want := GPU{Index: 1, Handle: returnName(ret), Bus: newReading("0000:86:00.0")}
 		if diff := cmp.Diff(want, f.GPUs[1]); diff != "" {
 			t.Errorf("%s: %s", ret, diff)
 		}
@@ -559,7 +559,7 @@ func TestLostGPU(t *testing.T) {
 
 func TestPairsOfThoseThatCanBeHad(t *testing.T) {
 	f := collectFrom(withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS, nvml.SUCCESS))
-	want := []Pair{{0, 2, read(5)}, {0, 3, read(5)}, {2, 3, read(5)}}
+	want := []GPUPair{{0, 2, newReading(5)}, {0, 3, newReading(5)}, {2, 3, newReading(5)}}
 	if diff := cmp.Diff(want, f.Pairs); diff != "" {
 		t.Error(diff)
 	}
@@ -567,7 +567,7 @@ func TestPairsOfThoseThatCanBeHad(t *testing.T) {
 
 func TestProcessNames(t *testing.T) {
 	for _, test := range []struct{ namespace, want string }{
-		{firstPIDs, "python3"},
+		{initialPIDNamespace, "python3"},
 		{"pid:[4026532999]", ""}, // a container: 4711 is another process here
 	} {
 		root := t.TempDir()
@@ -581,7 +581,7 @@ func TestProcessNames(t *testing.T) {
 		server.Devices[0].(*dgxa100.Device).GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
 			return []nvml.ProcessInfo{{Pid: 4711, UsedGpuMemory: 5}}, nvml.SUCCESS
 		}
-		processes, _ := collectBelow(root, server).GPUs[0].Procs.Get()
+		processes, _ := collectBelow(root, server).GPUs[0].Processes.Get()
 		if len(processes) != 1 || processes[0].Name != test.want {
 			t.Errorf("%s: got %+v", test.namespace, processes)
 		}
@@ -593,14 +593,15 @@ func TestClocksAreLookedAtOverTime(t *testing.T) {
 		c := newCollector(mockDGX(), io.Discard)
 		c.root = t.TempDir()
 		began := time.Now()
-		c.collect(func(Progress) {})
+		c.collectFacts(func(Progress) {})
 		if took := time.Since(began); took != 200*time.Millisecond {
 			t.Errorf("eight GPUs took %v", took)
 		}
 	})
 }
 
-// A GPU that hangs is named, with the call, and the others' facts are there. It is not asked again as long as it hangs.
+// A GPU that hangs is named, with the call, and the others' facts are there. It is not asked again
+// as long as it hangs.
 func TestGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := mockDGX()
@@ -615,16 +616,16 @@ func TestGPUThatHangs(t *testing.T) {
 		for range 2 {
 			var last Progress
 			began := time.Now()
-			f := c.collect(func(p Progress) { last = p })
-			if took := time.Since(began); took > comePatience+time.Second {
+			f := c.collectFacts(func(p Progress) { last = p })
+			if took := time.Since(began); took > gpuProgressTimeout+time.Second {
 				t.Errorf("it took %v", took)
 			}
 			want := GPU{Index: 3, Handle: DriverUnresponsive, Hangs: "nvmlDeviceGetSerial"}
 			if diff := cmp.Diff(want, f.GPUs[3]); diff != "" || f.GPUs[4].Name.Value == nil || len(f.Pairs) != 21 {
 				t.Errorf("%s; the next is %+v, of %d pairs", diff, f.GPUs[4], len(f.Pairs))
 			}
-			if last.Waits != "nvmlDeviceGetSerial of GPU 3" && last.Waits != "" {
-				t.Errorf("it has told of %q", last.Waits)
+			if last.SlowCalls != "nvmlDeviceGetSerial of GPU 3" && last.SlowCalls != "" {
+				t.Errorf("it has told of %q", last.SlowCalls)
 			}
 		}
 		if calls != 1 {
@@ -642,19 +643,19 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 		attaching := make(chan bool, 1)
 		server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
 			attaching <- true
-			time.Sleep(comePatience - time.Second)
+			time.Sleep(gpuProgressTimeout - time.Second)
 			<-attaching
 			return handle(index)
 		}
 		c := newCollector(server, io.Discard)
 		c.root = t.TempDir()
 		var told []int
-		f := c.collect(func(p Progress) {
-			if len(told) == 0 || told[len(told)-1] != p.Came {
-				told = append(told, p.Came)
+		f := c.collectFacts(func(p Progress) {
+			if len(told) == 0 || told[len(told)-1] != p.Initialised {
+				told = append(told, p.Initialised)
 			}
 		})
-		if lost := slices.ContainsFunc(f.GPUs, func(g GPU) bool { return !g.Answers() }); lost {
+		if lost := slices.ContainsFunc(f.GPUs, func(g GPU) bool { return !g.IsUsable() }); lost {
 			t.Errorf("a GPU was not waited for: %+v", f)
 		}
 		if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}, told); diff != "" {
@@ -671,38 +672,38 @@ func TestAddressesAreThoseOfSysfs(t *testing.T) {
 		for i, c := range bus {
 			info.BusId[i] = int8(c)
 		}
-		if got := busText(info); got != want {
+		if got := formatBusAddress(info); got != want {
 			t.Errorf("%s is %s", bus, got)
 		}
 	}
-	if got := cudaText(11040); got != "11.4" {
+	if got := formatCUDAVersion(11040); got != "11.4" {
 		t.Errorf("11040 is %s", got)
 	}
-	if got := clusterText([16]byte{0: 0xab, 15: 1}); got != "ab000000-0000-0000-0000-000000000001" {
+	if got := formatClusterUUID([16]byte{0: 0xab, 15: 1}); got != "ab000000-0000-0000-0000-000000000001" {
 		t.Errorf("the cluster is %s", got)
 	}
 }
 
 func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		said := &process.Beginning{Most: 1 << 10}
+		said := &process.HeadBuffer{MaxBytes: 1 << 10}
 		c := newCollector(nil, said)
-		remapped, name := c.asking(3, "nvmlDeviceGetRemappedRows"), c.asking(1, "nvmlDeviceGetName")
-		initiated := c.asking(system0, "nvmlInit_v2")
-		time.Sleep(waitTold / 2)
+		remapped, name := c.trackCall(3, "nvmlDeviceGetRemappedRows"), c.trackCall(1, "nvmlDeviceGetName")
+		initiated := c.trackCall(systemSlot, "nvmlInit_v2")
+		time.Sleep(slowCallThreshold / 2)
 		name()
 		for range 5 { // calls that take no time do not hide the others
-			time.Sleep(waitTold / 2)
-			c.asking(2, "nvmlDeviceGetName")()
+			time.Sleep(slowCallThreshold / 2)
+			c.trackCall(2, "nvmlDeviceGetName")()
 		}
 		initiated()
-		time.Sleep(waitTold)
+		time.Sleep(slowCallThreshold)
 		remapped()
-		time.Sleep(waitTold)
+		time.Sleep(slowCallThreshold)
 		synctest.Wait()
 		want := "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\nwaiting for nvmlDeviceGetRemappedRows of GPU 3\n"
-		if got := said.String(); got != want || c.open != nil {
-			t.Errorf("it said %q; open: %v", got, c.open)
+		if got := said.String(); got != want || c.openCalls != nil {
+			t.Errorf("it said %q; open: %v", got, c.openCalls)
 		}
 	})
 }
@@ -714,7 +715,7 @@ func TestFactsAreSmall(t *testing.T) {
 		one.(*dgxa100.Device).GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
 	}
 	facts := collectFrom(server)
-	if size := len(line{Facts: &facts}.encode()); size > mostLine/20 || len(facts.GPUs) != 16 {
+	if size := len(message{Facts: &facts}.encodeLine()); size > maxLineBytes/20 || len(facts.GPUs) != 16 {
 		t.Errorf("the facts of %d GPUs are %d bytes", len(facts.GPUs), size)
 	}
 }

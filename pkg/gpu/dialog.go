@@ -19,77 +19,84 @@ import (
 )
 
 const (
-	mostLine    = 4 << 20                // maximum bytes of a line; 16 GPUs with 7 instances and 1000 processes need far less
-	mostGarbage = 50_000                 // maximum consecutive lines in another format; a child with more is not our program
-	reapWait    = 200 * time.Millisecond // timeout for the end of a killed child
-	forkWait    = 5 * time.Second        // timeout for a fork
-	endWait     = 2 * time.Second        // between closing the child's standard input and KILL; the child may need eventWait to end
+	// maximum bytes of a line; 16 GPUs with 7 instances and 1000 processes need far less
+	maxLineBytes = 4 << 20
+	// maximum consecutive lines in another format; a child with more is not our program
+	maxForeignLines = 50_000
+	reapTimeout     = 200 * time.Millisecond // timeout for the end of a killed child
+	forkTimeout     = 5 * time.Second        // timeout for a fork
+	// between closing the child's standard input and KILL; the child may need eventWaitTimeout to end
+	endTimeout = 2 * time.Second
 )
 
 var (
-	errLate    = errors.New("no answer from the driver")
-	errTooMuch = fmt.Errorf("it printed more than %d MiB in one line", mostLine>>20)
-	errGarbage = errors.New("what it prints is no answer")
+	errTimeout       = errors.New("no answer from the driver")
+	errLineTooLong   = fmt.Errorf("it printed more than %d MiB in one line", maxLineBytes>>20)
+	errForeignOutput = errors.New("what it prints is no answer")
 )
 
-// dialog is a running child that answers several requests concurrently. Goroutines of exec.Cmd read
-// its output and wait for its end.
-type dialog struct {
-	in   io.WriteCloser
-	cut  process.Lines
-	kill context.CancelFunc // kills the child, including one that is forked later
-	dead <-chan struct{}    // closed by [dialog.kill]
-	// over is closed once the child has ended and all of its output was handled. Before that,
-	// [dialog.state] is set, and [dialog.err] is the reason why there is no more output: io.EOF,
-	// errTooMuch or errGarbage.
-	over  chan struct{}
-	state *os.ProcessState
-	err   error
+// runningChild is a running child that answers several requests concurrently. Goroutines of
+// exec.Cmd read its output and wait for its end.
+type runningChild struct {
+	stdin        io.WriteCloser
+	lineSplitter process.LineSplitter
+	kill         context.CancelFunc // kills the child, including one that is forked later
+	killed       <-chan struct{}    // closed by [runningChild.kill]
+	// ended is closed once the child has ended and all of its output was handled. Before that,
+	// [runningChild.processState] is set, and [runningChild.endErr] is the reason why there is no more
+	// output: io.EOF, errLineTooLong or errForeignOutput.
+	ended        chan struct{}
+	processState *os.ProcessState
+	endErr       error
 
-	garbage int // number of consecutive lines in another format; used only by the goroutine that reads the output
+	// number of consecutive lines in another format; used only by the goroutine that reads the output
+	foreignLines int
 
-	mu    sync.Mutex
-	said  lastLines        // the last lines in another format; guarded by mu
-	asked map[int]*answers // open requests by number; guarded by mu
-	next  int              // number of the next request; guarded by mu
-	// looks is the number of inspections without an answer, including those for which no caller waits
-	// any more. The driver may be initialising GPUs for them, which must not be interrupted. Guarded
-	// by mu.
-	looks int
+	mu           sync.Mutex
+	lastOutput   outputTail              // the last lines in another format; guarded by mu
+	openRequests map[int]*responseStream // open requests by number; guarded by mu
+	nextNumber   int                     // number of the next request; guarded by mu
+	// pendingInspections is the number of inspections without an answer, including those for which no
+	// caller waits any more. The driver may be initialising GPUs for them, which must not be
+	// interrupted. Guarded by mu.
+	pendingInspections int
 }
 
-// answers are the answers to one request.
-type answers struct {
-	*dialog
-	number int
-	lines  chan line
-	gone   chan struct{} // closed by the reader when it stops reading
+// responseStream are the answers to one request.
+type responseStream struct {
+	*runningChild
+	number   int
+	messages chan message
+	stopped  chan struct{} // closed by the reader when it stops reading
 }
 
-// patience is a timeout that can be restarted.
-type patience struct {
+// restartableTimer is a timeout that can be restarted.
+type restartableTimer struct {
 	*time.Timer
-	lasts time.Duration
+	duration time.Duration
 }
 
-func patient(lasts time.Duration) *patience { return &patience{time.NewTimer(lasts), lasts} }
+func newRestartableTimer(lasts time.Duration) *restartableTimer {
+	return &restartableTimer{time.NewTimer(lasts), lasts}
+}
 
-// renew restarts the timeout.
-func (p *patience) renew(lasts time.Duration) {
-	p.lasts = lasts
+// restart restarts the timeout.
+func (p *restartableTimer) restart(lasts time.Duration) {
+	p.duration = lasts
 	p.Reset(lasts)
 }
 
-// start starts a child. It returns when forkWait is over or the context ends, even if the fork
-// hangs because of the program's file system. A child that is forked later than that is killed.
-func (c Child) start(ctx context.Context) (*dialog, error) {
-	if os.Getenv(childVariable) != "" {
+// startChild starts a child. It returns when forkTimeout is over or the context ends, even if the
+// fork hangs because of the program's file system. A child that is forked later than that is
+// killed.
+func (c Child) startChild(ctx context.Context) (*runningChild, error) {
+	if os.Getenv(childEnvVariable) != "" {
 		return nil, fmt.Errorf("it was to start another: this program has no subcommand %s", ChildCommand)
 	}
-	limited, cancel := context.WithTimeout(ctx, forkWait)
+	limited, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	d, err := pause.Bounded(limited, 0, func() (*dialog, error) { return c.fork(life) })
+	d, err := pause.CallBounded(limited, 0, func() (*runningChild, error) { return c.forkChild(life) })
 	if err == nil {
 		d.kill = kill
 		return d, nil
@@ -98,30 +105,30 @@ func (c Child) start(ctx context.Context) (*dialog, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, pause.ErrHangs):
-		return nil, fmt.Errorf("it could not be started within %v: the file system of %s may hang", forkWait, c.program())
+	case errors.Is(err, pause.ErrAbandoned):
+		return nil, fmt.Errorf("it could not be started within %v: the file system of %s may hang", forkTimeout, c.programPath())
 	default:
 		return nil, fmt.Errorf("it cannot be started: %w", err)
 	}
 }
 
-// fork starts a child that is killed when the context life ends.
-func (c Child) fork(life context.Context) (*dialog, error) {
+// forkChild starts a child that is killed when the context life ends.
+func (c Child) forkChild(life context.Context) (*runningChild, error) {
 	// Read the program first. If its file system hangs, only this goroutine hangs here; during the
 	// exec, the whole process would hang.
-	if program, err := os.Open(c.program()); err == nil {
+	if program, err := os.Open(c.programPath()); err == nil {
 		_, _ = program.Read(make([]byte, 1))
 		program.Close()
 	}
-	d := &dialog{
-		cut: process.Lines{Longest: mostLine}, dead: life.Done(), over: make(chan struct{}), err: io.EOF, asked: map[int]*answers{},
+	d := &runningChild{
+		lineSplitter: process.LineSplitter{MaxLength: maxLineBytes}, killed: life.Done(), ended: make(chan struct{}), endErr: io.EOF, openRequests: map[int]*responseStream{},
 	}
-	cmd := exec.CommandContext(life, c.program())
-	cmd.Args, cmd.Env = c.argv(), c.environ()
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = d, d, endWait
+	cmd := exec.CommandContext(life, c.programPath())
+	cmd.Args, cmd.Env = c.childArgs(), c.childEnv()
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = d, d, endTimeout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
-	if d.in, err = cmd.StdinPipe(); err == nil {
+	if d.stdin, err = cmd.StdinPipe(); err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
@@ -129,190 +136,192 @@ func (c Child) fork(life context.Context) (*dialog, error) {
 	}
 	// Wait for the end of the child, and handle an incomplete last line.
 	go func() {
-		defer close(d.over)
+		defer close(d.ended)
 		_ = cmd.Wait()
-		d.state = cmd.ProcessState
-		d.cut.End(d.hand)
+		d.processState = cmd.ProcessState
+		d.lineSplitter.Flush(d.dispatchLine)
 	}()
 	return d, nil
 }
 
 // Write handles output of the child, for exec.Cmd. If it returns an error, the child's next write
 // fails.
-func (d *dialog) Write(said []byte) (int, error) {
-	if d.cut.Add(said, d.hand); !errors.Is(d.err, io.EOF) {
-		return 0, d.err
+func (d *runningChild) Write(said []byte) (int, error) {
+	if d.lineSplitter.Add(said, d.dispatchLine); !errors.Is(d.endErr, io.EOF) {
+		return 0, d.endErr
 	}
 	return len(said), nil
 }
 
-// hand passes a line of output to the reader of the answers that it belongs to. goesOn means that
-// the line is longer than mostLine. Lines without a reader are dropped, because a child that cannot
-// write does not end.
-func (d *dialog) hand(text []byte, goesOn bool) {
-	if goesOn || !errors.Is(d.err, io.EOF) {
+// dispatchLine passes a line of output to the reader of the answers that it belongs to. goesOn
+// means that the line is longer than maxLineBytes. Lines without a reader are dropped, because a
+// child that cannot write does not end.
+func (d *runningChild) dispatchLine(text []byte, goesOn bool) {
+	if goesOn || !errors.Is(d.endErr, io.EOF) {
 		if goesOn {
-			d.err = errTooMuch
+			d.endErr = errLineTooLong
 		}
 		return
 	}
 	// Keep lines in another format, for error messages, and count the inspections that are answered.
-	l, err := decodeLine(text)
+	l, err := decodeMessage(text)
 	d.mu.Lock()
 	if errors.Is(err, errOtherVersion) {
 		text = []byte(err.Error())
 	}
 	if err != nil {
-		d.said.add(bytes.Clone(text))
+		d.lastOutput.addLine(bytes.Clone(text))
 	}
-	a := d.asked[l.Number]
+	a := d.openRequests[l.Number]
 	if l.Facts != nil {
-		d.looks--
+		d.pendingInspections--
 	}
 	d.mu.Unlock()
 	if err != nil {
 		// Too many such lines in a row mean that another program runs.
-		if d.garbage++; d.garbage > mostGarbage {
-			d.err = errGarbage
+		if d.foreignLines++; d.foreignLines > maxForeignLines {
+			d.endErr = errForeignOutput
 		}
 		return
 	}
-	d.garbage = 0
+	d.foreignLines = 0
 	if a == nil {
 		return
 	}
 	select {
 	// The reader takes the line, unless it has stopped reading or the child is killed.
-	case a.lines <- l:
-	case <-a.gone:
-	case <-d.dead:
+	case a.messages <- l:
+	case <-a.stopped:
+	case <-d.killed:
 	}
 }
 
-// ask sends a request to the child. A failure to send is not reported, because it means that the
-// child has ended, which [answers.read] reports. The caller must call [answers.forget] when it
-// stops reading.
-func (d *dialog) ask(what question) *answers {
+// sendRequest sends a request to the child. A failure to send is not reported, because it means
+// that the child has ended, which [responseStream.readMessage] reports. The caller must call
+// [responseStream.stopReading] when it stops reading.
+func (d *runningChild) sendRequest(what request) *responseStream {
 	d.mu.Lock()
-	a := &answers{dialog: d, number: d.next, lines: make(chan line), gone: make(chan struct{})}
-	d.asked[a.number] = a
-	d.next++
-	if what == askLook {
-		d.looks++
+	a := &responseStream{runningChild: d, number: d.nextNumber, messages: make(chan message), stopped: make(chan struct{})}
+	d.openRequests[a.number] = a
+	d.nextNumber++
+	if what == requestInspection {
+		d.pendingInspections++
 	}
 	d.mu.Unlock()
-	_, _ = d.in.Write(line{Number: a.number, Ask: what}.encode())
+	_, _ = d.stdin.Write(message{Number: a.number, Request: what}.encodeLine())
 	return a
 }
 
-// forget ends the reading of the answers: further ones are dropped.
-func (a *answers) forget() {
+// stopReading ends the reading of the answers: further ones are dropped.
+func (a *responseStream) stopReading() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.asked, a.number)
-	close(a.gone)
+	delete(a.openRequests, a.number)
+	close(a.stopped)
 }
 
-// read returns the next line of the answers. The error is io.EOF, errTooMuch or errGarbage if the
-// child has ended, errLate, with the duration, if the timeout expires first, or the cause of the
-// context's end.
-func (a *answers) read(ctx context.Context, late *patience) (line, error) {
+// readMessage returns the next line of the answers. The error is io.EOF, errLineTooLong or
+// errForeignOutput if the child has ended, errTimeout, with the duration, if the timeout expires
+// first, or the cause of the context's end.
+func (a *responseStream) readMessage(ctx context.Context, late *restartableTimer) (message, error) {
 	select {
-	case l := <-a.lines:
+	case l := <-a.messages:
 		return l, nil
-	case <-a.over:
-		return line{}, a.err
+	case <-a.ended:
+		return message{}, a.endErr
 	case <-late.C:
-		return line{}, fmt.Errorf("%w within %v", errLate, late.lasts)
+		return message{}, fmt.Errorf("%w within %v", errTimeout, late.duration)
 	case <-ctx.Done():
-		return line{}, context.Cause(ctx)
+		return message{}, context.Cause(ctx)
 	}
 }
 
-// look requests the facts, and reports the progress. The timeout is beginDeadline for the first
-// line with progress, and limit after each further progress. The errors are those of
-// [answers.read].
-func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
-	a := d.ask(askLook)
-	defer a.forget()
-	late := patient(min(limit, beginDeadline))
+// requestFacts requests the facts, and reports the progress. The timeout is countTimeout for the
+// first line with progress, and limit after each further progress. The errors are those of
+// [responseStream.readMessage].
+func (d *runningChild) requestFacts(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
+	a := d.sendRequest(requestInspection)
+	defer a.stopReading()
+	late := newRestartableTimer(min(limit, countTimeout))
 	defer late.Stop()
 	for got := -1; ; {
-		l, err := a.read(ctx, late)
+		l, err := a.readMessage(ctx, late)
 		switch {
 		case err != nil:
 			return Facts{}, err
 		case l.Facts != nil:
 			return *l.Facts, nil
-		case l.Came == nil:
+		case l.Progress == nil:
 			continue
-		case l.Came.Came+l.Came.Done > got: // another GPU has made progress
-			got = l.Came.Came + l.Came.Done
-			late.renew(limit)
+		case l.Progress.Initialised+l.Progress.Complete > got: // another GPU has made progress
+			got = l.Progress.Initialised + l.Progress.Complete
+			late.restart(limit)
 		}
-		tell(*l.Came)
+		tell(*l.Progress)
 	}
 }
 
-// after returns the last lines that are not answers, after a separator, or an empty string if there
-// are none.
-func (d *dialog) after(separator string) string {
+// outputAfter returns the last lines that are not answers, after a separator, or an empty string if
+// there are none.
+func (d *runningChild) outputAfter(separator string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.said.after(separator)
+	return d.lastOutput.textAfter(separator)
 }
 
-// fate describes how the child has ended. It may be called once [dialog.over] is closed.
-func (d *dialog) fate() string {
-	if d.state == nil {
-		return "has ended in a way that nobody knows" + d.after(": ")
+// describeExit describes how the child has ended. It may be called once [runningChild.ended] is
+// closed.
+func (d *runningChild) describeExit() string {
+	if d.processState == nil {
+		return "has ended in a way that nobody knows" + d.outputAfter(": ")
 	}
-	if status := d.state.Sys().(syscall.WaitStatus); status.Signaled() {
-		return "was ended by signal " + unix.SignalName(status.Signal()) + d.after(": ")
+	if status := d.processState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return "was ended by signal " + unix.SignalName(status.Signal()) + d.outputAfter(": ")
 	}
-	return fmt.Sprintf("ended with exit code %d%s", d.state.ExitCode(), d.after(": "))
+	return fmt.Sprintf("ended with exit code %d%s", d.processState.ExitCode(), d.outputAfter(": "))
 }
 
-// failure converts an error of [answers.read] to the reason why there are no facts,
-// DRIVER_UNRESPONSIVE or PROBE_DIED, with details.
-func (d *dialog) failure(err error) (why Return, detail string) {
+// failureReason converts an error of [responseStream.readMessage] to the reason why there are no
+// facts, DRIVER_UNRESPONSIVE or PROBE_DIED, with details.
+func (d *runningChild) failureReason(err error) (why NVMLReturn, detail string) {
 	switch {
 	case err == nil:
 		return "", ""
-	case errors.Is(err, errLate):
-		return DriverUnresponsive, err.Error() + d.after("; ")
-	case errors.Is(err, io.EOF) && d.state != nil && d.state.Success():
-		return ProbeDied, "it gave no answer" + d.after(": ")
+	case errors.Is(err, errTimeout):
+		return DriverUnresponsive, err.Error() + d.outputAfter("; ")
+	case errors.Is(err, io.EOF) && d.processState != nil && d.processState.Success():
+		return ProbeDied, "it gave no answer" + d.outputAfter(": ")
 	case errors.Is(err, io.EOF):
-		return ProbeDied, "it " + d.fate()
+		return ProbeDied, "it " + d.describeExit()
 	default:
-		return ProbeDied, err.Error() + d.after(": ")
+		return ProbeDied, err.Error() + d.outputAfter(": ")
 	}
 }
 
-// end closes the child's standard input, and kills the child if it has not ended within endWait or
-// when the context ends. A child with an unanswered inspection is not killed: end waits for it
-// until the context ends, and then abandons it. Such a child ends once it has the answer.
-func (d *dialog) end(ctx context.Context) {
-	_ = d.in.Close()
-	limited, cancel := context.WithTimeout(ctx, endWait)
+// shutDown closes the child's standard input, and kills the child if it has not ended within
+// endTimeout or when the context ends. A child with an unanswered inspection is not killed: end
+// waits for it until the context ends, and then abandons it. Such a child ends once it has the
+// answer.
+func (d *runningChild) shutDown(ctx context.Context) {
+	_ = d.stdin.Close()
+	limited, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	d.mu.Lock()
-	looks := d.looks > 0
+	looks := d.pendingInspections > 0
 	d.mu.Unlock()
 	switch {
-	case looks && !pause.Await(ctx, d.over):
-	case !looks && !pause.Await(limited, d.over):
-		d.abandon()
+	case looks && !pause.AwaitDone(ctx, d.ended):
+	case !looks && !pause.AwaitDone(limited, d.ended):
+		d.killOrAbandon()
 	default:
 		d.kill() // releases the context
 	}
 }
 
-// abandon kills the child. If it cannot be killed, it is left alone, and only the goroutine that
-// waits for it remains.
-func (d *dialog) abandon() {
-	_ = d.in.Close()
+// killOrAbandon kills the child. If it cannot be killed, it is left alone, and only the goroutine
+// that waits for it remains.
+func (d *runningChild) killOrAbandon() {
+	_ = d.stdin.Close()
 	d.kill()
-	pause.Until(d.over, reapWait)
+	pause.AwaitDoneFor(d.ended, reapTimeout)
 }

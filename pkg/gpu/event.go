@@ -9,39 +9,44 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// Kind is the type of an event.
-type Kind string
+// EventKind is the type of an event.
+type EventKind string
 
 // The kinds.
 const (
-	KindXid       Kind = "xid"       // the driver has reported an error
-	KindSXid      Kind = "sxid"      // the driver has reported an error of an NVSwitch
-	KindRecovery  Kind = "recovery"  // the GPU requests an action (field 230)
-	KindLost      Kind = "lost"      // the GPU does not answer any more
-	KindLink      Kind = "link"      // active NVLinks went down after an Xid; Detail names them
-	KindC2C       Kind = "c2c"       // the GPU's link to the CPU went down after an Xid
-	KindUnwatched Kind = "unwatched" // the driver does not report this GPU's events
-	KindSilent    Kind = "silent"    // for long, the watch had no output, or a call for this GPU has not returned: the driver may hang
-	KindAgain     Kind = "again"     // the watch has died and was restarted
+	KindXid       EventKind = "xid"       // the driver has reported an error
+	KindSXid      EventKind = "sxid"      // the driver has reported an error of an NVSwitch
+	KindRecovery  EventKind = "recovery"  // the GPU requests an action (field 230)
+	KindLost      EventKind = "lost"      // the GPU does not answer any more
+	KindLink      EventKind = "link"      // active NVLinks went down after an Xid; Detail names them
+	KindC2C       EventKind = "c2c"       // the GPU's link to the CPU went down after an Xid
+	KindUnwatched EventKind = "unwatched" // the driver does not report this GPU's events
+	// for long, the watch had no output, or a call for this GPU has not returned: the driver may hang
+	KindSilent    EventKind = "silent"
+	KindRestarted EventKind = "again" // the watch has died and was restarted
 	// Kinds that pkg/history derives from several runs; the watch does not report them.
-	KindChanged Kind = "changed" // something has changed since an earlier run
-	KindCourse  Kind = "course"  // the GPU's counters in this run
-	KindSuspect Kind = "suspect" // it was suspicious before, in the same way
+	KindChanged  EventKind = "changed" // something has changed since an earlier run
+	KindCounters EventKind = "course"  // the GPU's counters in this run
+	KindSuspect  EventKind = "suspect" // it was suspicious before, in the same way
 )
 
 // Event is an event of a GPU, or of the watch, during a job.
 type Event struct {
-	At       time.Time `json:"at"`
-	Kind     Kind      `json:"kind"`
-	Xid      int       `json:"xid,omitempty"` // number of the Xid, 999 if the driver cannot name it; or of the SXid
-	GPU      int       `json:"gpu"`           // index; -1 if unknown
-	UUID     string    `json:"uuid,omitempty"`
-	Bus      string    `json:"bus,omitempty"`      // in the format of sysfs: 0000:3b:00.0
-	Severity string    `json:"severity,omitempty"` // severityFatal or severityNonfatal; NVML does not provide it
-	Recovery int       `json:"recovery,omitempty"` // field 230, if it was read and is not 0
-	Detail   string    `json:"detail,omitempty"`
-	Count    int       `json:"count,omitempty"` // for a repeated event: how often since the last report
-	Name     string    `json:"name,omitempty"`  // if it is about a network card instead of a GPU: mlx5_0
+	At   time.Time `json:"at"`
+	Kind EventKind `json:"kind"`
+	// number of the Xid, 999 if the driver cannot name it; or of the SXid
+	Xid  int    `json:"xid,omitempty"`
+	GPU  int    `json:"gpu"` // index; -1 if unknown
+	UUID string `json:"uuid,omitempty"`
+	Bus  string `json:"bus,omitempty"` // in the format of sysfs: 0000:3b:00.0
+	// severityFatal or severityNonfatal; NVML does not provide it
+	Severity string `json:"severity,omitempty"`
+	Recovery int    `json:"recovery,omitempty"` // field 230, if it was read and is not 0
+	Detail   string `json:"detail,omitempty"`
+	// for a repeated event: how often since the last report
+	Count int `json:"count,omitempty"`
+	// if it is about a network card instead of a GPU: mlx5_0
+	Name string `json:"name,omitempty"`
 }
 
 // Device returns the GPU or network card that the event is about.
@@ -49,74 +54,75 @@ func (e Event) Device() check.Device {
 	return check.Device{Index: e.GPU, Name: e.Name, UUID: e.UUID, Bus: e.Bus}
 }
 
-// Judged is an event with its classification: its effects on the job and on the next one.
-type Judged struct {
+// ClassifiedEvent is an event with its classification: its effects on the job and on the next one.
+type ClassifiedEvent struct {
 	Event
-	XidVerdict
+	EventVerdict
 }
 
-// ReadJudged decodes the event in a record; ok is false if the record has none, or an invalid one.
-func ReadJudged(record json.RawMessage) (j Judged, ok bool) {
+// DecodeEvent decodes the event in a record; ok is false if the record has none, or an invalid one.
+func DecodeEvent(record json.RawMessage) (j ClassifiedEvent, ok bool) {
 	ok = len(record) > 0 && json.Unmarshal(record, &j) == nil
 	return j, ok
 }
 
-// Finding returns the event in the form of a failed check, as the command that drains a node
+// ToFinding returns the event in the form of a failed check, as the command that drains a node
 // expects it.
-func (j Judged) Finding() check.Finding {
+func (j ClassifiedEvent) ToFinding() check.Finding {
 	device, what := j.Device(), j.Meaning
 	if j.Kind == KindXid {
 		what = fmt.Sprintf("Xid %d: %s", j.Xid, j.Meaning)
 	}
-	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail, Class: check.Node, Observed: what, Hint: j.Action}
+	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail, Class: check.ClassNode, Observed: what, Hint: j.Action}
 }
 
-// Judge classifies an event: it returns the event with its effects on this job and on the next one.
-func (t XidTable) Judge(e Event) Judged {
-	return Judged{Event: e, XidVerdict: t.judge(e)}
+// ClassifyEvent classifies an event: it returns the event with its effects on this job and on the
+// next one.
+func (t XidTable) ClassifyEvent(e Event) ClassifiedEvent {
+	return ClassifiedEvent{Event: e, EventVerdict: t.eventVerdict(e)}
 }
 
-// judge returns the effects of an event on this job and on the next one, its meaning, and the
-// action that an operator must take.
-func (t XidTable) judge(e Event) XidVerdict {
+// eventVerdict returns the effects of an event on this job and on the next one, its meaning, and
+// the action that an operator must take.
+func (t XidTable) eventVerdict(e Event) EventVerdict {
 	switch e.Kind {
 	case KindXid:
-		return t.judgeXid(e)
+		return t.xidVerdict(e)
 	case KindSXid:
 		if e.Severity == severityFatal {
-			return XidVerdict{EffectWarn, NextUnfit, "drain the node, and reset its GPUs and NVSwitches together, or reboot it", "an NVSwitch has met a fatal error"}
+			return EventVerdict{EffectWarn, NextUnfit, "drain the node, and reset its GPUs and NVSwitches together, or reboot it", "an NVSwitch has met a fatal error"}
 		}
-		return XidVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch has met an error"}
+		return EventVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch has met an error"}
 	case KindRecovery:
-		return askedFor(e.Recovery)
+		return recoveryVerdict(e.Recovery)
 	case KindLost:
 		if e.Detail == string(ResetRequired) {
-			return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
+			return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
 		}
-		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
 	case KindLink:
-		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested", "NVLinks that were active have gone down"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested", "NVLinks that were active have gone down"}
 	case KindC2C:
-		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it comes back, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it comes back, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
 	case KindUnwatched:
-		return XidVerdict{EffectWarn, NextFit, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
+		return EventVerdict{EffectWarn, NextFit, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
 	case KindSilent:
 		if e.GPU >= 0 {
-			return XidVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
+			return EventVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
 		}
-		return XidVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
-	case KindAgain:
-		return XidVerdict{EffectWarn, NextFit, "nothing", "the watch of the GPUs has ended, and begins anew"}
+		return EventVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
+	case KindRestarted:
+		return EventVerdict{EffectWarn, NextFit, "nothing", "the watch of the GPUs has ended, and begins anew"}
 	default:
-		return XidVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
+		return EventVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
 	}
 }
 
-// judgeXid classifies an Xid. A GPU that requests a recovery action is unfit for another job,
+// xidVerdict classifies an Xid. A GPU that requests a recovery action is unfit for another job,
 // whatever the Xid. If the table has EffectAsk, the recovery action decides. Without one the Xid is
 // a warning: the watch polls the GPU, and reports what it finds as another event.
-func (t XidTable) judgeXid(e Event) XidVerdict {
-	verdict, asked := t.verdict(e.Xid, e.Severity), askedFor(e.Recovery)
+func (t XidTable) xidVerdict(e Event) EventVerdict {
+	verdict, asked := t.lookUpXid(e.Xid, e.Severity), recoveryVerdict(e.Recovery)
 	if asked.Next == NextUnfit {
 		verdict.Next = NextUnfit
 	}
@@ -129,27 +135,28 @@ func (t XidTable) judgeXid(e Event) XidVerdict {
 	return verdict
 }
 
-// askedFor returns the effects of a recovery action that a GPU requests. An action that is not in
-// Recoveries is fatal. (DCGM, in contrast, drops the values that it does not know, such as 5.)
-func askedFor(recovery int) XidVerdict {
+// recoveryVerdict returns the effects of a recovery action that a GPU requests. An action that is
+// not in Recoveries is fatal. (DCGM, in contrast, drops the values that it does not know, such as
+// 5.)
+func recoveryVerdict(recovery int) EventVerdict {
 	if recovery == 0 {
-		return XidVerdict{EffectIgnore, NextFit, "nothing", "the GPU asks for nothing"}
+		return EventVerdict{EffectIgnore, NextFit, "nothing", "the GPU asks for nothing"}
 	}
-	if known, ok := Recoveries[recovery]; ok {
-		return XidVerdict{known.Now, NextUnfit, known.Action, known.Meaning}
+	if known, ok := RecoveryActions[recovery]; ok {
+		return EventVerdict{known.JobEffect, NextUnfit, known.Action, known.Meaning}
 	}
-	return XidVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
+	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 }
 
 // String returns one line for a log or a terminal: which GPU, what happened, and what to do.
-func (j Judged) String() string {
+func (j ClassifiedEvent) String() string {
 	var b strings.Builder
 	switch {
 	case j.GPU >= 0, j.Name != "":
 		b.WriteString(j.Device().String() + ": ")
 	case j.Kind == KindSXid:
 		b.WriteString("NVSwitch " + j.Bus + ": ")
-	case j.Kind != KindAgain && j.Kind != KindSilent: // these are about all GPUs
+	case j.Kind != KindRestarted && j.Kind != KindSilent: // these are about all GPUs
 		b.WriteString("an unknown GPU: ")
 	}
 	switch j.Kind {
@@ -172,29 +179,31 @@ func (j Judged) String() string {
 	return b.String()
 }
 
-// A new event is reported at once, and repetitions of it at intervals that double from firstRepeat
-// to lastRepeat: an error in a loop occurs a thousand times a second.
+// A new event is reported at once, and repetitions of it at intervals that double from
+// minRepeatInterval to maxRepeatInterval: an error in a loop occurs a thousand times a second.
 const (
-	firstRepeat = 10 * time.Second
-	lastRepeat  = 10 * time.Minute
+	minRepeatInterval = 10 * time.Second
+	maxRepeatInterval = 10 * time.Minute
 
-	mostRepeated = 4096 // maximum number of different events that are tracked; 16 GPUs have far fewer
+	// maximum number of different events that are tracked; 16 GPUs have far fewer
+	maxTrackedEvents = 4096
 )
 
-// Repeats limits how often repeated events are reported. Its zero value is ready for use. It is not
-// safe for concurrent use.
-type Repeats struct{ seen map[Event]*repeated }
+// RepeatFilter limits how often repeated events are reported. Its zero value is ready for use. It
+// is not safe for concurrent use.
+type RepeatFilter struct{ seen map[Event]*repeatState }
 
-type repeated struct {
-	untold int
-	next   time.Time
-	pause  time.Duration
+type repeatState struct {
+	suppressed int
+	nextReport time.Time
+	interval   time.Duration
 }
 
-// alike returns the event without the fields that differ between repetitions.
-func (e Event) alike() Event {
+// repeatKey returns the event without the fields that differ between repetitions.
+func (e Event) repeatKey() Event {
 	e.At, e.Count, e.Severity = time.Time{}, 0, ""
-	if e.Kind == KindXid || e.Kind == KindSXid { // the kernel's messages contain numbers that differ each time
+	// the kernel's messages contain numbers that differ each time
+	if e.Kind == KindXid || e.Kind == KindSXid {
 		e.Detail = ""
 	}
 	if e.UUID != "" {
@@ -203,28 +212,28 @@ func (e Event) alike() Event {
 	return e
 }
 
-// Pass reports whether an event should be reported now. If it is a repetition, Count of the
+// FilterEvent reports whether an event should be reported now. If it is a repetition, Count of the
 // returned event is the number of repetitions since the last report. Once too many different events
 // are tracked, all new ones count as repetitions of one event.
-func (d *Repeats) Pass(e Event, now time.Time) (Event, bool) {
+func (d *RepeatFilter) FilterEvent(e Event, now time.Time) (Event, bool) {
 	if d.seen == nil {
-		d.seen = map[Event]*repeated{}
+		d.seen = map[Event]*repeatState{}
 	}
-	key := e.alike()
-	if d.seen[key] == nil && len(d.seen) >= mostRepeated {
+	key := e.repeatKey()
+	if d.seen[key] == nil && len(d.seen) >= maxTrackedEvents {
 		key = Event{}
 	}
 	was := d.seen[key]
 	if was == nil {
-		d.seen[key] = &repeated{next: now.Add(firstRepeat), pause: firstRepeat}
+		d.seen[key] = &repeatState{nextReport: now.Add(minRepeatInterval), interval: minRepeatInterval}
 		return e, true
 	}
-	was.untold += max(e.Count, 1)
-	if now.Before(was.next) {
+	was.suppressed += max(e.Count, 1)
+	if now.Before(was.nextReport) {
 		return Event{}, false
 	}
-	e.Count, was.untold = was.untold, 0
-	was.pause = min(2*was.pause, lastRepeat)
-	was.next = now.Add(was.pause)
+	e.Count, was.suppressed = was.suppressed, 0
+	was.interval = min(2*was.interval, maxRepeatInterval)
+	was.nextReport = now.Add(was.interval)
 	return e, true
 }

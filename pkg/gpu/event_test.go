@@ -11,7 +11,7 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		event Event
 		want  Effect
-		next  Next
+		next  NextJobFitness
 		says  string // in the action or the meaning
 	}{
 		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
@@ -48,28 +48,29 @@ func TestJudge(t *testing.T) {
 		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "can't be watched"},
 		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
 		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "about this GPU"},
-		"begins anew":                       {Event{Kind: KindAgain, GPU: -1}, EffectWarn, NextFit, "begins anew"},
+		"begins anew":                       {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "begins anew"},
 		"an NVSwitch, fatal":                {Event{Kind: KindSXid, Xid: 20034, GPU: -1, Severity: severityFatal}, EffectWarn, NextUnfit, "NVSwitch"},
 		"an NVSwitch, nonfatal":             {Event{Kind: KindSXid, Xid: 12028, GPU: -1, Severity: severityNonfatal}, EffectWarn, NextFit, "NVSwitch"},
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
 		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "999"},
 	} {
-		got := Xids().Judge(c.event)
+		got := BuiltinXidTable().ClassifyEvent(c.event)
 		if got.Effect != c.want || got.Next != c.next || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
 			t.Errorf("%s: %+v, want %s, %s and %q", name, got, c.want, c.next, c.says)
 		}
 	}
 }
 
-// What the table says of a number is what an event of it is, but that what asks is a warning until the driver has told more.
+// What the table says of a number is what an event of it is, but that what asks is a warning until
+// the driver has told more.
 func TestJudgeEveryXid(t *testing.T) {
-	for xid, row := range Xids().rows {
+	for xid, row := range BuiltinXidTable().rows {
 		want := row
 		if row.Effect == EffectAsk {
 			want.Effect = EffectWarn
 		}
-		got := Xids().Judge(Event{Kind: KindXid, Xid: xid})
-		if got.XidVerdict != want || strings.ContainsAny(got.String(), "\n\r") {
+		got := BuiltinXidTable().ClassifyEvent(Event{Kind: KindXid, Xid: xid})
+		if got.EventVerdict != want || strings.ContainsAny(got.String(), "\n\r") {
 			t.Errorf("Xid %d: %s", xid, got)
 		}
 		if got.Effect == EffectFatal && got.Next != NextUnfit {
@@ -79,21 +80,21 @@ func TestJudgeEveryXid(t *testing.T) {
 }
 
 func TestReadJudged(t *testing.T) {
-	told := Xids().Judge(Event{Kind: KindXid, Xid: 64, GPU: 3, Bus: "0000:5d:00.0"})
+	told := BuiltinXidTable().ClassifyEvent(Event{Kind: KindXid, Xid: 64, GPU: 3, Bus: "0000:5d:00.0"})
 	record, err := json.Marshal(told)
 	if err != nil || !strings.Contains(string(record), `"next":"unfit"`) {
 		t.Fatalf("%s, %v", record, err)
 	}
-	if got, ok := ReadJudged(record); !ok || got != told {
+	if got, ok := DecodeEvent(record); !ok || got != told {
 		t.Errorf("it is read as %+v", got)
 	}
 	for _, record := range []string{"", "7", "{"} {
-		if got, ok := ReadJudged([]byte(record)); ok {
+		if got, ok := DecodeEvent([]byte(record)); ok {
 			t.Errorf("%q is read as %+v", record, got)
 		}
 	}
 	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a broken part of the GPU's memory could not be taken out of use"
-	if got := told.Finding().Line(); got != want {
+	if got := told.ToFinding().OneLine(); got != want {
 		t.Errorf("it is found as\n%s\n%s", got, want)
 	}
 }
@@ -120,7 +121,7 @@ func TestJudgedString(t *testing.T) {
 			"NVSwitch 0000:c1:00.0: SXid 12028: an NVSwitch has met an error (Link 32)",
 		},
 		"the watch": {
-			Event{Kind: KindAgain, GPU: -1, Detail: "the child ended with exit code 3"},
+			Event{Kind: KindRestarted, GPU: -1, Detail: "the child ended with exit code 3"},
 			"the watch of the GPUs has ended, and begins anew (the child ended with exit code 3)",
 		},
 		"lost": {
@@ -128,7 +129,7 @@ func TestJudgedString(t *testing.T) {
 			"GPU 0: the GPU does no more until it is reset (RESET_REQUIRED); drain the node, and reset the GPU",
 		},
 	} {
-		if got := Xids().Judge(c.event).String(); got != c.want {
+		if got := BuiltinXidTable().ClassifyEvent(c.event).String(); got != c.want {
 			t.Errorf("%s:\n%s\n%s", name, got, c.want)
 		}
 	}
@@ -144,12 +145,12 @@ func TestDedup(t *testing.T) {
 	asks := Event{Kind: KindRecovery, GPU: 1, UUID: "GPU-1", Recovery: 1}
 	reboot := asks
 	reboot.Recovery = 2
-	var d Repeats
+	var d RepeatFilter
 	for i, e := range []Event{xid, other, fatal, asks, reboot} {
-		if got, told := d.Pass(e, begin); !told || got != e {
+		if got, told := d.FilterEvent(e, begin); !told || got != e {
 			t.Errorf("event %d is not told the first time: %+v", i, got)
 		}
-		if _, told := d.Pass(e, begin); told {
+		if _, told := d.FilterEvent(e, begin); told {
 			t.Errorf("event %d is told twice", i)
 		}
 	}
@@ -159,10 +160,10 @@ func TestDedup(t *testing.T) {
 func TestDedupOfAFlood(t *testing.T) {
 	const day, each = 24 * time.Hour, 10 * time.Millisecond
 	begin := time.Unix(1_800_000_000, 0)
-	var d Repeats
+	var d RepeatFilter
 	told, counted, last, longest := 0, 0, time.Duration(0), time.Duration(0)
 	for at := time.Duration(0); at < day; at += each {
-		e, now := d.Pass(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
+		e, now := d.FilterEvent(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
 		if !now {
 			continue
 		}
@@ -177,7 +178,7 @@ func TestDedupOfAFlood(t *testing.T) {
 	if want := int(last/each) + 1; counted != want {
 		t.Errorf("%d are counted of %d", counted, want)
 	}
-	if longest > lastRepeat {
+	if longest > maxRepeatInterval {
 		t.Errorf("nothing for %v", longest)
 	}
 }
@@ -185,14 +186,14 @@ func TestDedupOfAFlood(t *testing.T) {
 // What a broken watch makes up must not fill the memory.
 func TestDedupIsBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	var d Repeats
+	var d RepeatFilter
 	told := 0
-	for xid := range 3 * mostRepeated {
-		if _, tell := d.Pass(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
+	for xid := range 3 * maxTrackedEvents {
+		if _, tell := d.FilterEvent(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
 			told++
 		}
 	}
-	if len(d.seen) > mostRepeated+1 || told > mostRepeated+1 {
+	if len(d.seen) > maxTrackedEvents+1 || told > maxTrackedEvents+1 {
 		t.Errorf("%d are kept, and %d told", len(d.seen), told)
 	}
 }

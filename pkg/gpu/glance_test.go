@@ -28,18 +28,18 @@ func TestGlance(t *testing.T) {
 	m.driverTells("0000:5b:00.0", "GPU-00000000-0000-0000-0000-000000000000", 7, "GPU Excluded:\t Yes\n")
 	m.driverTells("0000:9d:00.0", secondUUID, 0, "Blacklisted:\t No\n")
 	m.write("dev/nvidia0", "")
-	asked := func(first Return) Topology {
-		return Topologize(m.root, Facts{Init: Success, GPUs: []GPU{
-			{Index: 0, Handle: first, UUID: read(firstUUID), Bus: read("0000:1b:00.0"), Name: read("NVIDIA H100 80GB HBM3")},
-			{Index: 1, Handle: Success, UUID: read(secondUUID), Bus: read("0000:9d:00.0"), Name: read("NVIDIA H100 80GB HBM3")},
+	asked := func(first NVMLReturn) Topology {
+		return BuildTopology(m.root, Facts{Init: Success, GPUs: []GPU{
+			{Index: 0, Handle: first, UUID: newReading(firstUUID), Bus: newReading("0000:1b:00.0"), Name: newReading("NVIDIA H100 80GB HBM3")},
+			{Index: 1, Handle: Success, UUID: newReading(secondUUID), Bus: newReading("0000:9d:00.0"), Name: newReading("NVIDIA H100 80GB HBM3")},
 		}})
 	}
-	got, ok := Glance(m.root)
+	got, ok := QuickTopology(m.root)
 	if diff := cmp.Diff(asked(NoPermission), got); diff != "" || !ok {
 		t.Errorf("with one that is not for us: %v, %s", ok, diff)
 	}
 	m.write("dev/nvidia1", "")
-	got, ok = Glance(m.root)
+	got, ok = QuickTopology(m.root)
 	if diff := cmp.Diff(asked(Success), got); diff != "" || !ok || got.GPUs[1].CPUs != "4-7" {
 		t.Errorf("%v, %s", ok, diff)
 	}
@@ -68,7 +68,7 @@ func TestGlanceLeavesItToNVML(t *testing.T) {
 		m := newMachine(t)
 		m.write("dev/nvidia0", "")
 		add(m)
-		if got, ok := Glance(m.root); ok {
+		if got, ok := QuickTopology(m.root); ok {
 			t.Errorf("%s: it sees %+v", name, got)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// mostInstances limits the number of instances of a GPU that are queried. It is larger than the
+// maxInstances limits the number of instances of a GPU that are queried. It is larger than the
 // number of instances that any GPU can have.
-const mostInstances = 64
+const maxInstances = 64
 
 // inspector queries one GPU, or NVML itself, and sets the fields of [inspector.gpu].
 type inspector struct {
@@ -25,128 +25,129 @@ type inspector struct {
 	device nvml.Device // nil if the GPU cannot be opened
 }
 
-// open gets the handle of the GPU. A lost GPU has none.
-func (i *inspector) open() {
-	handle := i.handle()
+// openDevice gets the handle of the GPU. A lost GPU has none.
+func (i *inspector) openDevice() {
+	handle := i.queryHandle()
 	i.device, _ = handle.Get()
-	i.gpu.Handle = cmp.Or(handle.Why, Success)
+	i.gpu.Handle = cmp.Or(handle.Reason, Success)
 }
 
-// handle queries the handle of the GPU.
-func (i *inspector) handle() Reading[nvml.Device] {
-	return ask(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
+// queryHandle queries the handle of the GPU.
+func (i *inspector) queryHandle() Reading[nvml.Device] {
+	return callNVML(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
 }
 
-// see queries everything about the GPU. It calls came as soon as the GPU is initialised.
-func (i *inspector) see(came func()) {
-	i.open()
+// inspectDevice queries everything about the GPU. It calls came as soon as the GPU is initialised.
+func (i *inspector) inspectDevice(came func()) {
+	i.openDevice()
 	came()
 	if i.device == nil {
 		return
 	}
-	i.lookAtClocks()
+	i.readClockReasons()
 	began := time.Now()
-	i.inspect()
-	for look := 1; look < clockLooks; look++ {
-		i.pause(time.Duration(look)*clockPause - time.Since(began))
-		i.lookAtClocks()
+	i.inspectExceptClocks()
+	for look := 1; look < clockReadings; look++ {
+		i.sleep(time.Duration(look)*clockReadInterval - time.Since(began))
+		i.readClockReasons()
 	}
 }
 
-// inspect queries everything except the reasons for slower clocks.
-func (i *inspector) inspect() {
-	i.name()
-	i.identity()
-	i.modes()
-	i.memory()
-	i.damage()
-	i.links()
-	i.slices()
-	i.tune()
+// inspectExceptClocks queries everything except the reasons for slower clocks.
+func (i *inspector) inspectExceptClocks() {
+	i.queryAddress()
+	i.queryIdentity()
+	i.queryModes()
+	i.queryMemory()
+	i.queryErrors()
+	i.queryLinks()
+	i.queryInstances()
+	i.queryPerformance()
 }
 
-// name queries the UUID and the bus address.
-func (i *inspector) name() {
-	i.gpu.UUID = ask(i, i.device.GetUUID, "nvmlDeviceGetUUID")
-	i.gpu.Bus = convert(ask(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), busText)
+// queryAddress queries the UUID and the bus address.
+func (i *inspector) queryAddress() {
+	i.gpu.UUID = callNVML(i, i.device.GetUUID, "nvmlDeviceGetUUID")
+	i.gpu.Bus = mapReading(callNVML(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), formatBusAddress)
 	if bus, ok := i.gpu.Bus.Get(); ok && bus == "" {
-		i.gpu.Bus = unread[string](UnknownError)
+		i.gpu.Bus = missingReading[string](UnknownError)
 	}
 }
 
-// identity queries the model, the serial number, firmware versions and numbers of the GPU.
-func (i *inspector) identity() {
+// queryIdentity queries the model, the serial number, firmware versions and numbers of the GPU.
+func (i *inspector) queryIdentity() {
 	d, g := i.device, i.gpu
-	g.Name = ask(i, d.GetName, "nvmlDeviceGetName")
-	g.Serial = ask(i, d.GetSerial, "nvmlDeviceGetSerial")
-	g.VBIOS = ask(i, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
-	g.GSP = ask(i, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
-	g.Numa = ask(i, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
-	g.Minor = ask(i, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
+	g.Name = callNVML(i, d.GetName, "nvmlDeviceGetName")
+	g.Serial = callNVML(i, d.GetSerial, "nvmlDeviceGetSerial")
+	g.VBIOS = callNVML(i, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
+	g.GSP = callNVML(i, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
+	g.Numa = callNVML(i, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
+	g.Minor = callNVML(i, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
 }
 
-// modes queries modes and the load.
-func (i *inspector) modes() {
+// queryModes queries modes and the load.
+func (i *inspector) queryModes() {
 	d, g := i.device, i.gpu
-	g.Persist = convert(ask(i, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), enabled)
-	g.Compute = convert(ask(i, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
-	g.ECC = ask(i, func() (Switch, nvml.Return) { return switchOf(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
-	g.MIG = ask(i, func() (Switch, nvml.Return) { return switchOf(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
-	g.Load = convert(ask(i, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
+	g.Persistence = mapReading(callNVML(i, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), isEnabled)
+	g.ComputeMode = mapReading(callNVML(i, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
+	g.ECC = callNVML(i, func() (ModeState, nvml.Return) { return modeState(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
+	g.MIG = callNVML(i, func() (ModeState, nvml.Return) { return modeState(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
+	g.LoadPercent = mapReading(callNVML(i, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
 }
 
-func enabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
+func isEnabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
 
-// switchOf converts the two values of a mode. NVML has two types with the same number for "on":
+// modeState converts the two values of a mode. NVML has two types with the same number for "on":
 // FEATURE_ENABLED and DEVICE_MIG_ENABLE.
-func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (Switch, nvml.Return) {
-	return Switch{Current: current == 1, Pending: pending == 1}, ret
+func modeState[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (ModeState, nvml.Return) {
+	return ModeState{Current: current == 1, Pending: pending == 1}, ret
 }
 
-// memory queries the memory and the processes that use it.
-func (i *inspector) memory() {
+// queryMemory queries the memory and the processes that use it.
+func (i *inspector) queryMemory() {
 	d, g := i.device, i.gpu
-	g.Memory = i.memoryOf(d)
-	g.Procs = i.computing(d)
-	g.Screen = convert(ask(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), processes)
+	g.Memory = i.memoryInfo(d)
+	g.Processes = i.computeProcesses(d)
+	g.GraphicsProcesses = mapReading(callNVML(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), convertProcesses)
 }
 
-// memoryOf queries the memory of a GPU or of an instance.
-func (i *inspector) memoryOf(d nvml.Device) Reading[Memory] {
-	newer := convert(ask(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
+// memoryInfo queries the memory of a GPU or of an instance.
+func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
+	newer := mapReading(callNVML(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
 	})
-	return or(newer, func() Reading[Memory] { // older function, before r510: reserved memory is included in the used memory
-		return convert(ask(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
+	// older function, before r510: reserved memory is included in the used memory
+	return firstSupported(newer, func() Reading[Memory] {
+		return mapReading(callNVML(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
 }
 
-// computing queries the compute processes on a GPU or on an instance.
-func (i *inspector) computing(d nvml.Device) Reading[[]Process] {
-	return convert(ask(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), processes)
+// computeProcesses queries the compute processes on a GPU or on an instance.
+func (i *inspector) computeProcesses(d nvml.Device) Reading[[]Process] {
+	return mapReading(callNVML(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), convertProcesses)
 }
 
-// tune queries the performance state, the temperature, the power and the clocks.
-func (i *inspector) tune() {
+// queryPerformance queries the performance state, the temperature, the power and the clocks.
+func (i *inspector) queryPerformance() {
 	d, g := i.device, i.gpu
-	g.State = convert(ask(i, d.GetPerformanceState, "nvmlDeviceGetPerformanceState"), func(state nvml.Pstates) int { return int(state) })
-	g.Temperature = convert(ask(i, func() (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }, "nvmlDeviceGetTemperature"),
+	g.State = mapReading(callNVML(i, d.GetPerformanceState, "nvmlDeviceGetPerformanceState"), func(state nvml.Pstates) int { return int(state) })
+	g.Temperature = mapReading(callNVML(i, func() (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }, "nvmlDeviceGetTemperature"),
 		func(degrees uint32) int { return int(degrees) })
-	g.Power = ask(i, func() (Power, nvml.Return) {
+	g.Power = callNVML(i, func() (Power, nvml.Return) {
 		draw, ret := d.GetPowerUsage()
 		limit, next := d.GetPowerManagementLimit()
 		usual, last := d.GetPowerManagementDefaultLimit()
 		return Power{Draw: int(draw), Limit: int(limit), Default: int(usual)}, cmp.Or(ret, next, last)
 	}, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementDefaultLimit")
-	g.Clocks = ask(i, func() (Clocks, nvml.Return) {
+	g.Clocks = callNVML(i, func() (Clocks, nvml.Return) {
 		graphics, ret := d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
 		memory, last := d.GetApplicationsClock(nvml.CLOCK_MEM)
 		return Clocks{Graphics: int(graphics), Memory: int(memory)}, cmp.Or(ret, last)
 	}, "nvmlDeviceGetApplicationsClock")
 }
 
-// processes converts NVML's list of processes.
-func processes(infos []nvml.ProcessInfo) []Process {
+// convertProcesses converts NVML's list of processes.
+func convertProcesses(infos []nvml.ProcessInfo) []Process {
 	const notAvailable = 1<<64 - 1 // NVML_VALUE_NOT_AVAILABLE, as an unsigned long long
 	all := make([]Process, 0, len(infos))
 	for _, info := range infos {
@@ -159,94 +160,95 @@ func processes(infos []nvml.ProcessInfo) []Process {
 	return all
 }
 
-// damage queries the recovery action and the error counters.
-func (i *inspector) damage() {
+// queryErrors queries the recovery action and the error counters.
+func (i *inspector) queryErrors() {
 	d, g := i.device, i.gpu
-	g.Recovery = i.recovery()
-	g.Remapped = i.remapped()
-	g.Retired = ask(i, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
-	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // the total of all memories
-		return i.errors("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+	g.Recovery = i.recoveryAction()
+	g.Remapped = i.remappedRows()
+	g.Retired = callNVML(i, func() (RetiredPages, nvml.Return) { return retiredPages(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
+	// the total of all memories
+	g.DRAM = firstSupported(i.errorCountsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[ErrorCounts] {
+		return i.errorCounts("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
 			return d.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
 		})
 	})
-	newer := convert(ask(i, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAM {
-		return SRAM{
-			Errors:            Errors{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
+	newer := mapReading(callNVML(i, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAMErrors {
+		return SRAMErrors{
+			ErrorCounts:       ErrorCounts{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
 			ThresholdExceeded: s.BThresholdExceeded != 0,
 		}
 	})
-	g.SRAM = or(newer, func() Reading[SRAM] {
-		return convert(i.errorsIn(nvml.MEMORY_LOCATION_SRAM), func(e Errors) SRAM { return SRAM{Errors: e, Unknown: true} })
+	g.SRAM = firstSupported(newer, func() Reading[SRAMErrors] {
+		return mapReading(i.errorCountsIn(nvml.MEMORY_LOCATION_SRAM), func(e ErrorCounts) SRAMErrors { return SRAMErrors{ErrorCounts: e, Unknown: true} })
 	})
 }
 
-func (i *inspector) remapped() Reading[Remapped] {
-	return ask(i, func() (r Remapped, ret nvml.Return) {
+func (i *inspector) remappedRows() Reading[RemappedRows] {
+	return callNVML(i, func() (r RemappedRows, ret nvml.Return) {
 		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = i.device.GetRemappedRows()
 		return r, ret
 	}, "nvmlDeviceGetRemappedRows")
 }
 
-// recovery queries the recovery action that the driver recommends for the GPU.
-func (i *inspector) recovery() Reading[int] {
+// recoveryAction queries the recovery action that the driver recommends for the GPU.
+func (i *inspector) recoveryAction() Reading[int] {
 	if i.device == nil {
-		return unread[int](i.gpu.Handle)
+		return missingReading[int](i.gpu.Handle)
 	}
-	return ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }, "nvmlDeviceGetFieldValues")
+	return callNVML(i, func() (int, nvml.Return) { return queryIntField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }, "nvmlDeviceGetFieldValues")
 }
 
-func retired(d nvml.Device) (Retired, nvml.Return) {
+func retiredPages(d nvml.Device) (RetiredPages, nvml.Return) {
 	single, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS)
 	double, next := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
 	pending, last := d.GetRetiredPagesPendingStatus()
-	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, cmp.Or(ret, next, last)
+	return RetiredPages{SingleBit: len(single), DoubleBit: len(double), Pending: isEnabled(pending)}, cmp.Or(ret, next, last)
 }
 
-// errors queries the error counters of one memory since the last reset. count returns the number of
-// errors of one kind by means of the named function.
-func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[Errors] {
-	return ask(i, func() (Errors, nvml.Return) {
+// errorCounts queries the error counters of one memory since the last reset. count returns the
+// number of errors of one kind by means of the named function.
+func (i *inspector) errorCounts(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[ErrorCounts] {
+	return callNVML(i, func() (ErrorCounts, nvml.Return) {
 		corrected, ret := count(nvml.MEMORY_ERROR_TYPE_CORRECTED)
 		uncorrected, last := count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
-		return Errors{Corrected: corrected, Uncorrected: uncorrected}, cmp.Or(ret, last)
+		return ErrorCounts{Corrected: corrected, Uncorrected: uncorrected}, cmp.Or(ret, last)
 	}, function)
 }
 
-// errorsIn queries the error counters of the memory at a location.
-func (i *inspector) errorsIn(place nvml.MemoryLocation) Reading[Errors] {
-	return i.errors("nvmlDeviceGetMemoryErrorCounter", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+// errorCountsIn queries the error counters of the memory at a location.
+func (i *inspector) errorCountsIn(place nvml.MemoryLocation) Reading[ErrorCounts] {
+	return i.errorCounts("nvmlDeviceGetMemoryErrorCounter", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
 		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
 	})
 }
 
-// links queries the NVLink, PCIe and C2C links.
-func (i *inspector) links() {
+// queryLinks queries the NVLink, PCIe and C2C links.
+func (i *inspector) queryLinks() {
 	d, g := i.device, i.gpu
-	g.Fabric = i.fabric()
-	g.Links = i.nvlinks()
-	g.PCIe = ask(i, func() (PCIe, nvml.Return) { return pcie(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
+	g.Fabric = i.queryFabric()
+	g.Links = i.queryNVLinks()
+	g.PCIe = callNVML(i, func() (PCIe, nvml.Return) { return pcieLink(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
 		"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
-	g.Replays = ask(i, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
-	g.C2C = i.c2c()
+	g.Replays = callNVML(i, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
+	g.C2C = i.c2cLinks()
 }
 
-// c2c queries how many of the links to the CPU are active. If one of them cannot be read, the
+// c2cLinks queries how many of the links to the CPU are active. If one of them cannot be read, the
 // reading has no value, so that the link does not count as down.
-func (i *inspector) c2c() Reading[Part] {
-	return ask(i, func() (Part, nvml.Return) {
-		all, ret := oneField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0)
-		part := Part{All: all}
+func (i *inspector) c2cLinks() Reading[LinkCount] {
+	return callNVML(i, func() (LinkCount, nvml.Return) {
+		all, ret := queryIntField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0)
+		part := LinkCount{Total: all}
 		for link := 0; link < all && ret == nvml.SUCCESS; link++ {
 			var active int
-			active, ret = oneField(i.device, nvml.FI_DEV_C2C_LINK_GET_STATUS, link)
+			active, ret = queryIntField(i.device, nvml.FI_DEV_C2C_LINK_GET_STATUS, link)
 			part.Active += active
 		}
 		return part, ret
 	}, "nvmlDeviceGetFieldValues")
 }
 
-func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
+func pcieLink(d nvml.Device) (p PCIe, ret nvml.Return) {
 	var rets [4]nvml.Return
 	p.Width, rets[0] = d.GetCurrPcieLinkWidth()
 	p.MaxWidth, rets[1] = d.GetMaxPcieLinkWidth()
@@ -255,106 +257,106 @@ func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
 	return p, cmp.Or(rets[:]...)
 }
 
-// fabric queries the state in the NVLink fabric, in the newest version of the structure that the
-// driver supports. Tests can only provide the first version, because a mock of go-nvml cannot
+// queryFabric queries the state in the NVLink fabric, in the newest version of the structure that
+// the driver supports. Tests can only provide the first version, because a mock of go-nvml cannot
 // construct the result of GetGpuFabricInfoV.
-func (i *inspector) fabric() Reading[Fabric] {
+func (i *inspector) queryFabric() Reading[Fabric] {
 	const versioned = "nvmlDeviceGetGpuFabricInfoV"
-	v3 := convert(ask(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
+	v3 := mapReading(callNVML(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
 		func(v nvml.GpuFabricInfo_v3) Fabric {
-			f, summary := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
+			f, summary := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
 			f.Summary, f.Mask = &summary, &v.HealthMask
 			return f
 		})
 	v2 := func() Reading[Fabric] {
-		return convert(ask(i, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
+		return mapReading(callNVML(i, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
 			func(v nvml.GpuFabricInfo_v2) Fabric {
-				f := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
+				f := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId)
 				f.Mask = &v.HealthMask
 				return f
 			})
 	}
-	return or(v3, v2, func() Reading[Fabric] {
-		return convert(ask(i, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
-			return fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
+	return firstSupported(v3, v2, func() Reading[Fabric] {
+		return mapReading(callNVML(i, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
+			return newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId)
 		})
 	})
 }
 
-func fabricOf(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabric {
-	return Fabric{State: int(state), Status: named(nvml.Return(status)), Cluster: clusterText(cluster), Clique: clique}
+func newFabric(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabric {
+	return Fabric{State: int(state), Status: returnName(nvml.Return(status)), Cluster: formatClusterUUID(cluster), Clique: clique}
 }
 
-// nvlinks queries the links by number, up to the first that the GPU does not have.
-func (i *inspector) nvlinks() (all []Link) {
+// queryNVLinks queries the links by number, up to the first that the GPU does not have.
+func (i *inspector) queryNVLinks() (all []NVLink) {
 	for link := range nvml.NVLINK_MAX_LINKS {
-		active := ask(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
-		switch active.Why {
+		active := callNVML(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
+		switch active.Reason {
 		case NotSupported, InvalidArgument, FunctionNotFound:
 			return all
 		}
-		all = append(all, Link{Index: link, Active: convert(active, enabled)})
+		all = append(all, NVLink{Index: link, Active: mapReading(active, isEnabled)})
 	}
 	return all
 }
 
-// linkTo queries the NVLink status between two GPUs.
-func (i *inspector) linkTo(other *inspector) Reading[int] {
-	return ask(i, func() (int, nvml.Return) {
+// nvlinkStatusTo queries the NVLink status between two GPUs.
+func (i *inspector) nvlinkStatusTo(other *inspector) Reading[int] {
+	return callNVML(i, func() (int, nvml.Return) {
 		status, ret := i.device.GetP2PStatus(other.device, nvml.P2P_CAPS_INDEX_NVLINK)
 		return int(status), ret
 	}, "nvmlDeviceGetP2PStatus")
 }
 
-// slices queries the instances of a partitioned GPU.
-func (i *inspector) slices() {
+// queryInstances queries the instances of a partitioned GPU.
+func (i *inspector) queryInstances() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return
 	}
-	count := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").OrZero()
-	for n := range min(count, mostInstances) {
-		instance, ok := ask(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
+	count := callNVML(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").OrZero()
+	for n := range min(count, maxInstances) {
+		instance, ok := callNVML(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
 			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
 		if !ok {
 			continue // count is the possible number of instances; there may be fewer
 		}
-		i.gpu.MIGs = append(i.gpu.MIGs, MIG{
-			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
-			Memory: i.memoryOf(instance), Procs: i.computing(instance),
+		i.gpu.MIGInstances = append(i.gpu.MIGInstances, MIGInstance{
+			UUID: callNVML(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: callNVML(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
+			Memory: i.memoryInfo(instance), Processes: i.computeProcesses(instance),
 		})
 	}
 }
 
-// lookAtClocks adds one reading of the reasons for slower clocks to the earlier ones. A failed
+// readClockReasons adds one reading of the reasons for slower clocks to the earlier ones. A failed
 // reading does not discard them.
-func (i *inspector) lookAtClocks() {
-	look := i.reasons()
-	before, taken := i.gpu.Slowed.Get()
+func (i *inspector) readClockReasons() {
+	look := i.clockReasons()
+	before, taken := i.gpu.ClockReasons.Get()
 	if reasons, ok := look.Get(); ok {
-		i.gpu.Slowed = read(append(before, reasons))
+		i.gpu.ClockReasons = newReading(append(before, reasons))
 	} else if !taken {
-		i.gpu.Slowed = unread[[]uint64](look.Why)
+		i.gpu.ClockReasons = missingReading[[]uint64](look.Reason)
 	}
 }
 
-// reasons queries why the clocks are slower than possible, as a bit mask.
-func (i *inspector) reasons() Reading[uint64] {
+// clockReasons queries why the clocks are slower than possible, as a bit mask.
+func (i *inspector) clockReasons() Reading[uint64] {
 	// The second function is the name of the first before r535.
-	return or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
-		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
+	return firstSupported(callNVML(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
+		return callNVML(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
 	})
 }
 
-// nameProcesses adds the names of processes from /proc, unless this process is in a PID namespace
+// addProcessNames adds the names of processes from /proc, unless this process is in a PID namespace
 // in which the driver's PIDs mean other processes.
-func nameProcesses(gpus []GPU, root string) {
-	if link, err := os.Readlink(filepath.Join(root, "proc/self/ns/pid")); err != nil || link != firstPIDs {
+func addProcessNames(gpus []GPU, root string) {
+	if link, err := os.Readlink(filepath.Join(root, "proc/self/ns/pid")); err != nil || link != initialPIDNamespace {
 		return
 	}
 	for _, gpu := range gpus {
-		all := [][]Process{gpu.Procs.OrZero(), gpu.Screen.OrZero()}
-		for _, instance := range gpu.MIGs {
-			all = append(all, instance.Procs.OrZero())
+		all := [][]Process{gpu.Processes.OrZero(), gpu.GraphicsProcesses.OrZero()}
+		for _, instance := range gpu.MIGInstances {
+			all = append(all, instance.Processes.OrZero())
 		}
 		for _, processes := range all {
 			for n := range processes {
@@ -365,6 +367,6 @@ func nameProcesses(gpus []GPU, root string) {
 	}
 }
 
-// firstPIDs identifies the initial PID namespace (PROC_PID_INIT_INO), to which the PIDs of the
-// driver belong. In a container, another process may have the same PID.
-const firstPIDs = "pid:[4026531836]"
+// initialPIDNamespace identifies the initial PID namespace (PROC_PID_INIT_INO), to which the PIDs
+// of the driver belong. In a container, another process may have the same PID.
+const initialPIDNamespace = "pid:[4026531836]"

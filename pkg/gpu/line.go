@@ -11,150 +11,156 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// lineVersion is the version of the line format between parent and child.
-const lineVersion = 1
+// protocolVersion is the version of the line format between parent and child.
+const protocolVersion = 1
 
-// question is the type of a request to the child.
-type question string
+// request is the type of a request to the child.
+type request string
 
 const (
-	askLook   question = "look"   // answered by one line with facts, and lines with progress
-	askWatch  question = "watch"  // answered by the number of watched GPUs, and then by lines until the watch ends
-	askCUDA   question = "cuda"   // answered by one line with the CUDA facts
-	askResume question = "resume" // like watch, but also reports the actions that GPUs request already, because an earlier watch may have missed them
+	requestInspection request = "look" // answered by one line with facts, and lines with progress
+	// answered by the number of watched GPUs, and then by lines until the watch ends
+	requestWatch request = "watch"
+	requestCUDA  request = "cuda" // answered by one line with the CUDA facts
+	// like watch, but also reports the actions that GPUs request already, because an earlier watch may
+	// have missed them
+	requestResume request = "resume"
 )
 
-// line is one line of the protocol between parent and child, as JSON: a request, or a part of an
+// message is one line of the protocol between parent and child, as JSON: a request, or a part of an
 // answer. Exactly one of the fields after Number is set.
-type line struct {
-	Version  int         `json:"v"`
-	Number   int         `json:"n,omitempty"`   // number of the request, the same in all of its answers
-	Ask      question    `json:"ask,omitempty"` // set in requests only
+type message struct {
+	Version int `json:"v"`
+	// number of the request, the same in all of its answers
+	Number   int         `json:"n,omitempty"`
+	Request  request     `json:"ask,omitempty"` // set in requests only
 	Facts    *Facts      `json:"facts,omitempty"`
 	CUDA     *cuda.Facts `json:"cuda,omitempty"`
-	Came     *Progress   `json:"came,omitempty"`
-	Watching *int        `json:"watching,omitempty"` // number of GPUs: the driver reports their events from now on
-	Event    *Event      `json:"event,omitempty"`
-	Beat     *beat       `json:"beat,omitempty"`
-	Ended    string      `json:"ended,omitempty"` // the last line of a watch: why it cannot continue
+	Progress *Progress   `json:"came,omitempty"`
+	// number of GPUs: the driver reports their events from now on
+	Watching  *int       `json:"watching,omitempty"`
+	Event     *Event     `json:"event,omitempty"`
+	Heartbeat *heartbeat `json:"beat,omitempty"`
+	EndReason string     `json:"ended,omitempty"` // the last line of a watch: why it cannot continue
 }
 
 // Progress is how far an inspection has got: without persistence mode, the driver takes seconds to
 // initialise each GPU.
 type Progress struct {
-	Came  int    `json:"came"` // initialised GPUs
-	Done  int    `json:"done"` // GPUs that have answered all queries
-	Of    int    `json:"of"`
-	Waits string `json:"waits,omitempty"` // calls that have not returned for long
+	Initialised int    `json:"came"` // initialised GPUs
+	Complete    int    `json:"done"` // GPUs that have answered all queries
+	Total       int    `json:"of"`
+	SlowCalls   string `json:"waits,omitempty"` // calls that have not returned for long
 }
 
-// beat is a heartbeat of the watch, with the counters of the GPUs.
-type beat struct {
-	Tallies []Tally `json:"tallies,omitempty"`
+// heartbeat is a heartbeat of the watch, with the counters of the GPUs.
+type heartbeat struct {
+	Counters []WatchCounters `json:"tallies,omitempty"`
 }
 
-// Tally has the counters of one GPU during a watch.
-type Tally struct {
-	GPU    int    `json:"gpu"`
-	UUID   string `json:"uuid,omitempty"`
-	Looks  int    `json:"looks"`
-	Slowed int    `json:"slowed"` // polls at which its clocks were reduced by heat or a power brake
+// WatchCounters has the counters of one GPU during a watch.
+type WatchCounters struct {
+	GPU   int    `json:"gpu"`
+	UUID  string `json:"uuid,omitempty"`
+	Polls int    `json:"looks"`
+	// polls at which its clocks were reduced by heat or a power brake
+	SlowedPolls int `json:"slowed"`
 	// Counters of the driver, since it was loaded or the GPU was reset.
 	Replays    Reading[int] `json:"pcie_replays"`
 	Remapped   Reading[int] `json:"remapped_rows"`
 	Recoveries Reading[int] `json:"nvlink_recoveries"`
 }
 
-// encode returns the line as JSON with a newline. It cannot fail, because all fields have types
+// encodeLine returns the line as JSON with a newline. It cannot fail, because all fields have types
 // that JSON supports.
-func (l line) encode() []byte {
-	l.Version = lineVersion
+func (l message) encodeLine() []byte {
+	l.Version = protocolVersion
 	text, _ := json.Marshal(l)
 	return append(text, '\n')
 }
 
 const (
-	mostWatched = 1024 // maximum number of GPUs; no node has as many
-	mostWords   = 300  // maximum characters of each text from the driver
+	maxGPUs       = 1024 // maximum number of GPUs; no node has as many
+	maxTextLength = 300  // maximum characters of each text from the driver
 )
 
 var (
-	errNoLine       = errors.New("no line of the GPUs' child")
-	errOtherVersion = fmt.Errorf("%w: another bringupd", errNoLine)
+	errInvalidMessage = errors.New("no line of the GPUs' child")
+	errOtherVersion   = fmt.Errorf("%w: another bringupd", errInvalidMessage)
 )
 
-// decodeLine parses and validates a line. All of its errors wrap errNoLine. The texts from the
-// driver, which may be broken, are reduced to a single short line of printable characters.
-func decodeLine(text []byte) (line, error) {
-	var l line
+// decodeMessage parses and validates a line. All of its errors wrap errInvalidMessage. The texts
+// from the driver, which may be broken, are reduced to a single short line of printable characters.
+func decodeMessage(text []byte) (message, error) {
+	var l message
 	if err := json.Unmarshal(text, &l); err != nil || l.Version == 0 {
-		return line{}, errNoLine
+		return message{}, errInvalidMessage
 	}
-	l.Ended = prose.Line(l.Ended, mostWords)
+	l.EndReason = prose.SingleLine(l.EndReason, maxTextLength)
 	if e := l.Event; e != nil {
 		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail, &e.Name} {
-			*words = prose.Line(*words, mostWords)
+			*words = prose.SingleLine(*words, maxTextLength)
 		}
 	}
 	// A line must have exactly one part.
 	parts := 0
-	if l.Came != nil {
-		l.Came.Waits = prose.Line(l.Came.Waits, mostWords)
+	if l.Progress != nil {
+		l.Progress.SlowCalls = prose.SingleLine(l.Progress.SlowCalls, maxTextLength)
 	}
-	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.CUDA != nil, l.Came != nil, l.Watching != nil, l.Event != nil, l.Beat != nil, l.Ended != ""} {
+	for _, is := range []bool{l.Request != "", l.Facts != nil, l.CUDA != nil, l.Progress != nil, l.Watching != nil, l.Event != nil, l.Heartbeat != nil, l.EndReason != ""} {
 		if is {
 			parts++
 		}
 	}
 	// Reject other versions, and values that are impossible.
 	switch e := l.Event; {
-	case l.Version != lineVersion:
-		return line{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, lineVersion)
+	case l.Version != protocolVersion:
+		return message{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, protocolVersion)
 	case parts != 1:
-		return line{}, fmt.Errorf("%w: it has %d parts and not one", errNoLine, parts)
+		return message{}, fmt.Errorf("%w: it has %d parts and not one", errInvalidMessage, parts)
 	case l.Number < 0:
-		return line{}, fmt.Errorf("%w: no question has the number %d", errNoLine, l.Number)
+		return message{}, fmt.Errorf("%w: no question has the number %d", errInvalidMessage, l.Number)
 	case l.Facts != nil && (l.Facts.Version != FactsVersion || l.Facts.Init == ""):
-		return line{}, fmt.Errorf("%w, with facts of version %d where this one has version %d", errOtherVersion, l.Facts.Version, FactsVersion)
-	case l.Watching != nil && (*l.Watching < 0 || *l.Watching > mostWatched):
-		return line{}, fmt.Errorf("%w: nobody watches %d GPUs", errNoLine, *l.Watching)
-	case e != nil && (e.Kind == "" || e.Xid < 0 || e.GPU < -1 || e.GPU > mostWatched || e.Recovery < 0 || e.Count < 0):
-		return line{}, fmt.Errorf("%w: no such event", errNoLine)
+		return message{}, fmt.Errorf("%w, with facts of version %d where this one has version %d", errOtherVersion, l.Facts.Version, FactsVersion)
+	case l.Watching != nil && (*l.Watching < 0 || *l.Watching > maxGPUs):
+		return message{}, fmt.Errorf("%w: nobody watches %d GPUs", errInvalidMessage, *l.Watching)
+	case e != nil && (e.Kind == "" || e.Xid < 0 || e.GPU < -1 || e.GPU > maxGPUs || e.Recovery < 0 || e.Count < 0):
+		return message{}, fmt.Errorf("%w: no such event", errInvalidMessage)
 	}
 	return l, nil
 }
 
 const (
-	keptLines = 3
-	keptLine  = 300 // maximum characters of a kept line
+	maxKeptLines      = 3
+	maxKeptLineLength = 300 // maximum characters of a kept line
 )
 
-// crashes are the prefixes with which the output of a crashing Go program begins. These first lines
-// are more informative than the last ones.
-var crashes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
+// crashPrefixes are the prefixes with which the output of a crashing Go program begins. These first
+// lines are more informative than the last ones.
+var crashPrefixes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
 
-// lastLines keeps the last lines of a process's output, without terminal control characters. If a
+// outputTail keeps the last lines of a process's output, without terminal control characters. If a
 // line begins like a crash, it keeps that line and the following ones instead.
-type lastLines struct {
+type outputTail struct {
 	kept    []string
 	crashed bool // the kept lines begin with a crash
 }
 
-// add adds a line.
-func (l *lastLines) add(text []byte) {
-	said := prose.Line(prose.Plain(string(text)), keptLine)
-	if said == "" || l.crashed && len(l.kept) == keptLines {
+// addLine adds a line.
+func (l *outputTail) addLine(text []byte) {
+	said := prose.SingleLine(prose.StripControls(string(text)), maxKeptLineLength)
+	if said == "" || l.crashed && len(l.kept) == maxKeptLines {
 		return
 	}
-	if !l.crashed && slices.ContainsFunc(crashes, func(begin string) bool { return strings.HasPrefix(said, begin) }) {
+	if !l.crashed && slices.ContainsFunc(crashPrefixes, func(begin string) bool { return strings.HasPrefix(said, begin) }) {
 		l.crashed, l.kept = true, nil
 	}
 	l.kept = append(l.kept, said)
-	l.kept = l.kept[max(0, len(l.kept)-keptLines):]
+	l.kept = l.kept[max(0, len(l.kept)-maxKeptLines):]
 }
 
-// after returns the kept lines as one, after a separator, or an empty string if there are none.
-func (l *lastLines) after(separator string) string {
+// textAfter returns the kept lines as one, after a separator, or an empty string if there are none.
+func (l *outputTail) textAfter(separator string) string {
 	if len(l.kept) == 0 {
 		return ""
 	}

@@ -13,21 +13,21 @@ import (
 func TestLine(t *testing.T) {
 	eight := 8
 	at := time.Date(2026, 11, 22, 1, 2, 3, 4, time.UTC)
-	for name, l := range map[string]line{
-		"ready": {Version: lineVersion, Watching: &eight},
-		"beat":  {Version: lineVersion, Beat: &beat{Tallies: []Tally{{GPU: 3, UUID: "GPU-3", Looks: 7, Slowed: 2, Replays: read(4)}}}},
-		"came":  {Version: lineVersion, Number: 2, Came: &Progress{Came: 3, Of: 8, Waits: "nvmlInit_v2"}},
-		"look":  {Version: lineVersion, Ask: askLook},
-		"facts": {Version: lineVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: read("570")}},
-		"ended": {Version: lineVersion, Ended: "no library"},
-		"event": {Version: lineVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: 3, UUID: "GPU-3", Bus: "0000:3b:00.0", Detail: "it"}},
-		"blame": {Version: lineVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: -1}},
+	for name, l := range map[string]message{
+		"ready": {Version: protocolVersion, Watching: &eight},
+		"beat":  {Version: protocolVersion, Heartbeat: &heartbeat{Counters: []WatchCounters{{GPU: 3, UUID: "GPU-3", Polls: 7, SlowedPolls: 2, Replays: newReading(4)}}}},
+		"came":  {Version: protocolVersion, Number: 2, Progress: &Progress{Initialised: 3, Total: 8, SlowCalls: "nvmlInit_v2"}},
+		"look":  {Version: protocolVersion, Request: requestInspection},
+		"facts": {Version: protocolVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: newReading("570")}},
+		"ended": {Version: protocolVersion, EndReason: "no library"},
+		"event": {Version: protocolVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: 3, UUID: "GPU-3", Bus: "0000:3b:00.0", Detail: "it"}},
+		"blame": {Version: protocolVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: -1}},
 	} {
-		text := l.encode()
+		text := l.encodeLine()
 		if strings.Count(string(text), "\n") != 1 {
 			t.Errorf("%s: %q", name, text)
 		}
-		got, err := decodeLine(text)
+		got, err := decodeMessage(text)
 		if diff := cmp.Diff(l, got); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", name, err, diff)
 		}
@@ -54,7 +54,7 @@ func TestLineRefuses(t *testing.T) {
 		"of no such Xid":       `{"v":1,"event":{"kind":"xid","xid":-1}}`,
 		"of a GPU with a name": `{"v":1,"event":{"kind":"xid","gpu":"one"}}`,
 	} {
-		if line, err := decodeLine([]byte(text)); err == nil {
+		if line, err := decodeMessage([]byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, line)
 		}
 	}
@@ -68,18 +68,18 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"v":1,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))
 	f.Add([]byte(`{"v":2}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		line, err := decodeLine(text)
+		line, err := decodeMessage(text)
 		if err != nil {
 			return
 		}
 		if line.Event != nil {
-			judged := Xids().Judge(*line.Event)
+			judged := BuiltinXidTable().ClassifyEvent(*line.Event)
 			if said := judged.String(); strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("%q can't be shown", said)
 			}
 		}
-		again := line.encode()
-		if got, err := decodeLine(again); err != nil || !bytes.Equal(got.encode(), again) {
+		again := line.encodeLine()
+		if got, err := decodeMessage(again); err != nil || !bytes.Equal(got.encodeLine(), again) {
 			t.Errorf("%s becomes %s: %v", text, again, err)
 		}
 	})

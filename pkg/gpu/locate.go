@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Locate returns the topology of this node's GPUs. It starts a child only if there is a sign of an
-// NVIDIA GPU. If the result has no GPUs, why explains why there are none, or why they are unknown.
-// Locate returns an error only if the context has ended: its cause.
-func (c Child) Locate(ctx context.Context) (t Topology, why string, err error) {
-	if c.Library == "" && len(Present("/")) == 0 {
-		if t = Topologize("/", Unmanaged("/")); t.GPUs == nil {
+// ProbeTopology returns the topology of this node's GPUs. It starts a child only if there is a sign
+// of an NVIDIA GPU. If the result has no GPUs, why explains why there are none, or why they are
+// unknown. Locate returns an error only if the context has ended: its cause.
+func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err error) {
+	if c.Library == "" && len(FindNVIDIASigns("/")) == 0 {
+		if t = BuildTopology("/", NonNVIDIAFacts("/")); t.GPUs == nil {
 			why = "there is no sign of an NVIDIA GPU, or of its driver, nor of one of AMD or Intel"
 		}
 		return t, why, nil
@@ -25,5 +25,5 @@ func (c Child) Locate(ctx context.Context) (t Topology, why string, err error) {
 	case len(facts.GPUs) == 0:
 		why = "NVML shows no GPU"
 	}
-	return Topologize("/", facts), why, nil
+	return BuildTopology("/", facts), why, nil
 }

@@ -21,49 +21,51 @@ import (
 // libraryName is the library that the loader searches if no file is named.
 const libraryName = "libnvidia-ml.so.1"
 
-// nvmlDriver implements driver by NVML. path is the file of the library, or empty if the loader
+// nvmlLibrary implements driver by NVML. path is the file of the library, or empty if the loader
 // finds it. The library is not loaded before Init.
 //
 // All functions of NVML except Init may be called only after a successful Init, and only if the
 // library has them. Otherwise the loader ends the process.
-type nvmlDriver struct {
+type nvmlLibrary struct {
 	*collector
 	path string
 }
 
-var _ driver = nvmlDriver{}
+var _ deviceLibrary = nvmlLibrary{}
 
-// openDriver returns the driver with the given library. It does not load the library.
-func openDriver(path string) driver {
+// openLibrary returns the driver with the given library. It does not load the library.
+func openLibrary(path string) deviceLibrary {
 	returnNames() // must come before a library is loaded
-	return nvmlDriver{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}
+	return nvmlLibrary{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}
 }
 
-func (d nvmlDriver) look(tell func(line)) Facts {
-	facts := d.collect(func(p Progress) { tell(line{Came: &p}) })
+func (d nvmlLibrary) inspectGPUs(tell func(message)) Facts {
+	facts := d.collectFacts(func(p Progress) { tell(message{Progress: &p}) })
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
-		facts.Detail = d.whyNotLoaded()
+		facts.Detail = d.loadError()
 	}
 	return facts
 }
 
-func (d nvmlDriver) watch(ctx context.Context, what question, tell func(line)) error {
-	switch ret := d.begin(); ret {
+func (d nvmlLibrary) watchEvents(ctx context.Context, what request, tell func(message)) error {
+	switch ret := d.initNVML(); ret {
 	case Success:
-		return watch(ctx, d.collector, what, tell)
+		return watchGPUs(ctx, d.collector, what, tell)
 	case LibraryNotFound:
-		return fmt.Errorf("NVML can't be used: %s: %s", ret, d.whyNotLoaded())
+		return fmt.Errorf("NVML can't be used: %s: %s", ret, d.loadError())
 	default:
 		return fmt.Errorf("NVML can't be used: %s", ret)
 	}
 }
 
-func (d nvmlDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(d.path), d.root) }
+func (d nvmlLibrary) inspectCUDA() cuda.Facts {
+	return cuda.InspectDriver(cudaLibraryPath(d.path), d.root)
+}
 
-// whyNotLoaded returns the message of the loader. It loads the library again, because go-nvml does
+// loadError returns the message of the loader. It loads the library again, because go-nvml does
 // not return the message.
-func (d nvmlDriver) whyNotLoaded() string {
+func (d nvmlLibrary) loadError() string {
 	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := lib.Open(); err != nil {
 		return err.Error()
@@ -72,8 +74,8 @@ func (d nvmlDriver) whyNotLoaded() string {
 	return ""
 }
 
-// endings are the suffixes of functions with several versions, the newest first.
-var endings = map[string][]string{
+// versionSuffixes are the suffixes of functions with several versions, the newest first.
+var versionSuffixes = map[string][]string{
 	"nvmlDeviceGetCount":                    {"_v2", ""},
 	"nvmlDeviceGetHandleByIndex":            {"_v2", ""},
 	"nvmlDeviceGetPciInfo":                  {"_v3", "_v2", ""},
@@ -82,10 +84,10 @@ var endings = map[string][]string{
 	"nvmlEventSetWait":                      {"_v2", ""},
 }
 
-// symbol returns the name of the newest version of a function, which is the one that go-nvml calls,
-// and whether the library has any.
-func symbol(lib nvml.Interface, function string) (name string, found bool) {
-	all := endings[function]
+// findSymbol returns the name of the newest version of a function, which is the one that go-nvml
+// calls, and whether the library has any.
+func findSymbol(lib nvml.Interface, function string) (name string, found bool) {
+	all := versionSuffixes[function]
 	if all == nil {
 		all = []string{""}
 	}
@@ -100,8 +102,8 @@ func symbol(lib nvml.Interface, function string) (name string, found bool) {
 // returnNames maps the values of nvmlReturn_t to their names without prefix: those that go-nvml
 // knows, and some that it lacks. They are read once, before a library is loaded: after that,
 // go-nvml gets the texts from the library, which returns sentences.
-var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
-	names := map[nvml.Return]Return{
+var returnNames = sync.OnceValue(func() map[nvml.Return]NVMLReturn {
+	names := map[nvml.Return]NVMLReturn{
 		nvml.ERROR_NOT_READY:                "NOT_READY",
 		nvml.ERROR_GPU_NOT_FOUND:            "GPU_NOT_FOUND",
 		nvml.ERROR_INVALID_STATE:            "INVALID_STATE",
@@ -109,22 +111,24 @@ var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 		nvml.ERROR_UNKNOWN:                  UnknownError,
 	}
 	for code := range nvml.ERROR_NOT_READY {
-		names[code] = Return(strings.TrimPrefix(code.Error(), "ERROR_"))
+		names[code] = NVMLReturn(strings.TrimPrefix(code.Error(), "ERROR_"))
 	}
 	return names
 })
 
-// named returns the name of a result, or CODE_<number> if the result is newer than this program.
-func named(ret nvml.Return) Return {
+// returnName returns the name of a result, or CODE_<number> if the result is newer than this
+// program.
+func returnName(ret nvml.Return) NVMLReturn {
 	if name, found := returnNames()[ret]; found {
 		return name
 	}
-	return Return(fmt.Sprintf("CODE_%d", int32(ret)))
+	return NVMLReturn(fmt.Sprintf("CODE_%d", int32(ret)))
 }
 
-// oneField queries a field with an integer value; link is the link to query, or 0 if the field has
-// only one value. A successful call does not mean that the field was read: it has its own result.
-func oneField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
+// queryIntField queries a field with an integer value; link is the link to query, or 0 if the field
+// has only one value. A successful call does not mean that the field was read: it has its own
+// result.
+func queryIntField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
 	fields := []nvml.FieldValue{{FieldId: id, ScopeId: uint32(link)}}
 	ret := d.GetFieldValues(fields)
 	field := fields[0]
@@ -146,9 +150,9 @@ func oneField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
 	}
 }
 
-// busText converts a PCI address of NVML to the format of sysfs: 00000000:3B:00.0 becomes
+// formatBusAddress converts a PCI address of NVML to the format of sysfs: 00000000:3B:00.0 becomes
 // 0000:3b:00.0. A domain that needs more than four digits keeps them.
-func busText(info nvml.PciInfo) string {
+func formatBusAddress(info nvml.PciInfo) string {
 	text := make([]byte, len(info.BusId))
 	for i, c := range info.BusId {
 		text[i] = byte(c)

@@ -9,18 +9,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// noDriver implements driver in a program without cgo, which cannot query NVML. Its value is the
+// noLibrary implements driver in a program without cgo, which cannot query NVML. Its value is the
 // path of the library.
-type noDriver string
+type noLibrary string
 
-func openDriver(path string) driver { return noDriver(path) }
+func openLibrary(path string) deviceLibrary { return noLibrary(path) }
 
-func (d noDriver) look(func(line)) Facts {
+func (d noLibrary) inspectGPUs(func(message)) Facts {
 	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
 }
 
-func (d noDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(string(d)), "/") }
+func (d noLibrary) inspectCUDA() cuda.Facts {
+	return cuda.InspectDriver(cudaLibraryPath(string(d)), "/")
+}
 
-func (noDriver) watch(context.Context, question, func(line)) error {
+func (noLibrary) watchEvents(context.Context, request, func(message)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
 }

@@ -55,11 +55,11 @@ func TestOthers(t *testing.T) {
 			if tc.change != nil {
 				tc.change(t, root)
 			}
-			if signs := gpu.Present(root); len(signs) > 0 {
+			if signs := gpu.FindNVIDIASigns(root); len(signs) > 0 {
 				t.Errorf("there are signs of NVIDIA: %q", signs)
 			}
-			top := gpu.Topologize(root, gpu.Unmanaged(root))
-			units, err := top.Visible(func(name string) (value string, set bool) {
+			top := gpu.BuildTopology(root, gpu.NonNVIDIAFacts(root))
+			units, err := top.VisibleUnits(func(name string) (value string, set bool) {
 				for _, entry := range tc.env {
 					if value, is := strings.CutPrefix(entry, name+"="); is {
 						return value, true
@@ -82,7 +82,7 @@ func TestOthers(t *testing.T) {
 			}
 			whys := 0
 			for _, g := range top.GPUs {
-				if g.Why != "" {
+				if g.Reason != "" {
 					whys++
 				}
 			}

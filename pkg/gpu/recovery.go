@@ -1,13 +1,13 @@
 package gpu
 
-// Recovery describes an action that a GPU requests.
-type Recovery struct {
+// RecoveryAction describes an action that a GPU requests.
+type RecoveryAction struct {
 	Observed, Hint  string // texts of the check before a job starts
 	Meaning, Action string // texts for a running job
-	Now             Effect // the effect on a running job
+	JobEffect       Effect // the effect on a running job
 }
 
-// Recoveries maps the values of nvmlDeviceGpuRecoveryAction_t, except 0 (none), to their
+// RecoveryActions maps the values of nvmlDeviceGpuRecoveryAction_t, except 0 (none), to their
 // descriptions. No new job may start on a GPU that requests any of them.
 //
 // Which actions can wait for the end of the job follows from NVIDIA's documentation (nvidia-smi's
@@ -18,7 +18,7 @@ type Recovery struct {
 // (open-gpu-kernel-modules, imex_session_api.c). Drivers have 5 since version 575, but DCGM's range
 // check drops it. 6 and 7 come with NVML 615 and are documented by their names only; they are
 // handled like 1 and 2.
-var Recoveries = map[int]Recovery{
+var RecoveryActions = map[int]RecoveryAction{
 	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
 		"the GPU asks to be reset", "drain the node, and reset the GPU", EffectFatal},
 	2: {"reboot the node", "drain and reboot the node",

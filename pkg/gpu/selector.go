@@ -23,17 +23,17 @@ func (s Selector) String() string {
 	return strconv.Itoa(s.Index)
 }
 
-// VisibleVariable is the environment variable that lists the GPUs that CUDA shows.
-const VisibleVariable = "CUDA_VISIBLE_DEVICES"
+// VisibleDevicesVariable is the environment variable that lists the GPUs that CUDA shows.
+const VisibleDevicesVariable = "CUDA_VISIBLE_DEVICES"
 
 // noDevices is the value that Slurm sets for a task without GPUs.
 const noDevices = "NoDevFiles"
 
-// ParseVisible parses the value of CUDA_VISIBLE_DEVICES. It must not be called if the variable is
-// not set. The result is nil only if there is an error; an empty list means that the process must
-// not use any GPU. An entry -1 ends the list. CUDA itself does not report an invalid entry, but
-// ignores it and all entries after it.
-func ParseVisible(value string) ([]Selector, error) {
+// ParseVisibleDevices parses the value of CUDA_VISIBLE_DEVICES. It must not be called if the
+// variable is not set. The result is nil only if there is an error; an empty list means that the
+// process must not use any GPU. An entry -1 ends the list. CUDA itself does not report an invalid
+// entry, but ignores it and all entries after it.
+func ParseVisibleDevices(value string) ([]Selector, error) {
 	visible := []Selector{}
 	value = strings.TrimSpace(value)
 	if value == "" || value == noDevices {
@@ -43,11 +43,11 @@ func ParseVisible(value string) ([]Selector, error) {
 		s, err := parseSelector(strings.TrimSpace(entry))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot read %s=%s: %v", VisibleVariable, prose.Cut(value, shown), err)
+			return nil, fmt.Errorf("cannot read %s=%s: %v", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), err)
 		case s.UUID == "" && s.Index < 0:
 			return visible, nil
 		case slices.Contains(visible, s):
-			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", VisibleVariable, prose.Cut(value, shown), s)
+			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), s)
 		}
 		visible = append(visible, s)
 	}
@@ -70,15 +70,15 @@ func parseSelector(entry string) (Selector, error) {
 	case strings.Trim(entry, "0123456789-") == "":
 		return Selector{}, fmt.Errorf("%q is no index, and CUDA knows no ranges: list each one, as in 0,1,2,3", entry)
 	default:
-		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", prose.Cut(entry, shown))
+		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", prose.TruncateText(entry, maxShownText))
 	}
 }
 
-// shown is the maximum number of characters of a text from another program in a message.
-const shown = 80
+// maxShownText is the maximum number of characters of a text from another program in a message.
+const maxShownText = 80
 
-// Begins reports whether a UUID begins with the UUID of the entry, which may be a prefix, ignoring
-// case.
-func (s Selector) Begins(uuid string) bool {
+// MatchesPrefix reports whether a UUID begins with the UUID of the entry, which may be a prefix,
+// ignoring case.
+func (s Selector) MatchesPrefix(uuid string) bool {
 	return len(uuid) >= len(s.UUID) && strings.EqualFold(uuid[:len(s.UUID)], s.UUID)
 }

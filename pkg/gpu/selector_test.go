@@ -34,7 +34,7 @@ func TestParseVisible(t *testing.T) {
 		{value: "all", err: `"all" should be an index`},
 		{value: strings.Repeat("x", 9999), err: "should be an index"},
 	} {
-		got, err := ParseVisible(tc.value)
+		got, err := ParseVisibleDevices(tc.value)
 		switch {
 		case tc.err != "":
 			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot read CUDA_VISIBLE_DEVICES=") {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// A watch that has died is restarted after a pause, which doubles from firstAgain to lastAgain. It
-	// is not restarted after mostFails consecutive failures to start.
-	firstAgain = time.Second
-	lastAgain  = time.Minute
-	mostFails  = 5
+	// A watch that has died is restarted after a pause, which doubles from minRestartPause to
+	// maxRestartPause. It is not restarted after maxStartFailures consecutive failures to start.
+	minRestartPause  = time.Second
+	maxRestartPause  = time.Minute
+	maxStartFailures = 5
 )
 
 // Session is one child that is kept from the first request until Close. NVML stays open in it, so
@@ -28,23 +28,23 @@ type Session struct {
 
 	mu sync.Mutex
 	// running is the child, or nil if there is none; guarded by mu.
-	running *dialog
+	running *runningChild
 	closed  bool // guarded by mu
 }
 
-var errClosed = errors.New("it is no longer needed")
+var errSessionClosed = errors.New("it is no longer needed")
 
-// open returns the running child, or starts one. It returns errClosed after Close.
-func (s *Session) open(ctx context.Context) (*dialog, error) {
+// ensureChild returns the running child, or starts one. It returns errSessionClosed after Close.
+func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return nil, errSessionClosed
 	}
-	if s.running != nil && !pause.Until(s.running.over, 0) {
+	if s.running != nil && !pause.AwaitDoneFor(s.running.ended, 0) {
 		return s.running, nil
 	}
-	d, err := s.child.start(ctx)
+	d, err := s.child.startChild(ctx)
 	s.running = d
 	return d, err
 }
@@ -53,10 +53,10 @@ func (s *Session) open(ctx context.Context) (*dialog, error) {
 // If the child fails, Facts.Init contains the reason. Probe returns an error only if the context
 // has ended: its cause. The child continues its inspection then.
 func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error) {
-	d, err := s.open(ctx)
-	facts := died("%v", err)
+	d, err := s.ensureChild(ctx)
+	facts := probeDiedFacts("%v", err)
 	if err == nil {
-		facts = s.look(ctx, d, tell)
+		facts = s.requestFacts(ctx, d, tell)
 	}
 	if ctx.Err() != nil {
 		return Facts{}, context.Cause(ctx)
@@ -64,21 +64,21 @@ func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error)
 	return facts, nil
 }
 
-// look requests the facts from a child, and kills the child if it does not answer.
-func (s *Session) look(ctx context.Context, d *dialog, tell func(Progress)) Facts {
-	facts, err := d.look(ctx, s.child.deadline(), tell)
+// requestFacts requests the facts from a child, and kills the child if it does not answer.
+func (s *Session) requestFacts(ctx context.Context, d *runningChild, tell func(Progress)) Facts {
+	facts, err := d.requestFacts(ctx, s.child.probeTimeout(), tell)
 	if err == nil {
 		return facts
 	}
-	why, detail := d.failure(err)
+	why, detail := d.failureReason(err)
 	if why == DriverUnresponsive {
-		d.abandon()
+		d.killOrAbandon()
 	}
 	return Facts{Version: FactsVersion, Init: why, Detail: detail}
 }
 
-// died returns the facts for a child that could not be started, with an explanation.
-func died(format string, args ...any) Facts {
+// probeDiedFacts returns the facts for a child that could not be started, with an explanation.
+func probeDiedFacts(format string, args ...any) Facts {
 	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -86,105 +86,105 @@ func died(format string, args ...any) Facts {
 // the driver has begun to report the events of n GPUs. It calls event for each event, except for
 // frequent repetitions, and tally from time to time with the counters of all GPUs. All three are
 // called in the goroutine that called Watch. A watch that dies is restarted, which is reported as
-// an event of KindAgain. Watch returns an error if the GPUs cannot be watched any more; that should
-// not end a job.
-func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event), tally func([]Tally)) error {
-	l := &listener{silence: cmp.Or(s.child.Silence, watchSilence), start: s.child.deadline(), ready: ready, event: event, tally: tally}
-	wait, fails := firstAgain, 0
-	for what := askWatch; ; what = askResume {
+// an event of KindRestarted. Watch returns an error if the GPUs cannot be watched any more; that
+// should not end a job.
+func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event), tally func([]WatchCounters)) error {
+	l := &watchListener{silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(), onReady: ready, onEvent: event, onCounters: tally}
+	wait, fails := minRestartPause, 0
+	for what := requestWatch; ; what = requestResume {
 		l.watching = false
-		d, err := s.open(ctx)
+		d, err := s.ensureChild(ctx)
 		if err == nil {
-			err = l.listen(ctx, d, what)
+			err = l.runWatch(ctx, d, what)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		if fails++; l.watching {
-			fails, wait = 0, firstAgain
+			fails, wait = 0, minRestartPause
 		}
-		if !l.begun || fails >= mostFails {
+		if !l.started || fails >= maxStartFailures {
 			return fmt.Errorf("cannot watch the GPUs: %w", err)
 		}
-		l.tell(Event{Kind: KindAgain, GPU: -1, Detail: err.Error()})
-		if !pause.For(ctx, wait) {
+		l.emitEvent(Event{Kind: KindRestarted, GPU: -1, Detail: err.Error()})
+		if !pause.SleepContext(ctx, wait) {
 			return nil
 		}
-		wait = min(2*wait, lastAgain)
+		wait = min(2*wait, maxRestartPause)
 	}
 }
 
-// listener handles the output of a watching child.
-type listener struct {
-	start, silence time.Duration
-	ready          func(int)
-	event          func(Event)
-	tally          func([]Tally)
+// watchListener handles the output of a watching child.
+type watchListener struct {
+	startTimeout, silenceTimeout time.Duration
+	onReady                      func(int)
+	onEvent                      func(Event)
+	onCounters                   func([]WatchCounters)
 
-	repeats  Repeats
-	begun    bool // a child has started to watch
-	watching bool // the current child has started to watch
+	repeatFilter RepeatFilter
+	started      bool // a child has started to watch
+	watching     bool // the current child has started to watch
 }
 
-// listen requests a watch, and handles its lines until the context ends or the child fails. It
+// runWatch requests a watch, and handles its lines until the context ends or the child fails. It
 // returns the reason.
-func (l *listener) listen(ctx context.Context, d *dialog, what question) error {
-	a := d.ask(what)
-	defer a.forget()
-	late := patient(l.start)
+func (l *watchListener) runWatch(ctx context.Context, d *runningChild, what request) error {
+	a := d.sendRequest(what)
+	defer a.stopReading()
+	late := newRestartableTimer(l.startTimeout)
 	defer late.Stop()
 	for {
-		line, err := a.read(ctx, late)
+		line, err := a.readMessage(ctx, late)
 		switch {
-		case errors.Is(err, errLate) && !l.watching:
-			d.abandon()
-			return fmt.Errorf("%w%s: it may hang", err, d.after(": "))
-		case errors.Is(err, errLate): // reported once, until the child prints something again
-			l.tell(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silence)})
+		case errors.Is(err, errTimeout) && !l.watching:
+			d.killOrAbandon()
+			return fmt.Errorf("%w%s: it may hang", err, d.outputAfter(": "))
+		case errors.Is(err, errTimeout): // reported once, until the child prints something again
+			l.emitEvent(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silenceTimeout)})
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("the child %s", d.fate())
+			return fmt.Errorf("the child %s", d.describeExit())
 		case err != nil && ctx.Err() == nil:
-			return fmt.Errorf("%w%s", err, d.after(": "))
+			return fmt.Errorf("%w%s", err, d.outputAfter(": "))
 		case err != nil:
 			return err
-		case line.Ended != "":
-			return errors.New(line.Ended)
+		case line.EndReason != "":
+			return errors.New(line.EndReason)
 		default:
-			l.take(line)
-			late.renew(map[bool]time.Duration{true: l.silence, false: l.start}[l.watching])
+			l.handleMessage(line)
+			late.restart(map[bool]time.Duration{true: l.silenceTimeout, false: l.startTimeout}[l.watching])
 		}
 	}
 }
 
-// take handles one line.
-func (l *listener) take(line line) {
+// handleMessage handles one line.
+func (l *watchListener) handleMessage(line message) {
 	switch {
 	case line.Watching != nil:
 		l.watching = true
-		if !l.begun {
-			l.begun = true
-			l.ready(*line.Watching)
+		if !l.started {
+			l.started = true
+			l.onReady(*line.Watching)
 		}
 	case line.Event != nil:
-		l.tell(*line.Event)
-	case line.Beat != nil && len(line.Beat.Tallies) > 0:
-		l.tally(line.Beat.Tallies)
+		l.emitEvent(*line.Event)
+	case line.Heartbeat != nil && len(line.Heartbeat.Counters) > 0:
+		l.onCounters(line.Heartbeat.Counters)
 	}
 }
 
-// tell passes an event on, unless it is a frequent repetition.
-func (l *listener) tell(e Event) {
+// emitEvent passes an event on, unless it is a frequent repetition.
+func (l *watchListener) emitEvent(e Event) {
 	now := time.Now()
 	if e.At.IsZero() {
 		e.At = now
 	}
-	if e, told := l.repeats.Pass(e, now); told {
-		l.event(e)
+	if e, told := l.repeatFilter.FilterEvent(e, now); told {
+		l.onEvent(e)
 	}
 }
 
 // Close ends the child, if there is one, and waits for its end, or until ctx ends. It first waits
-// for another request that is just starting the child, which takes at most forkWait. A child in
+// for another request that is just starting the child, which takes at most forkTimeout. A child in
 // which the driver may be initialising GPUs is not killed: it ends by itself. Further requests
 // fail. Close returns nil.
 func (s *Session) Close(ctx context.Context) error {
@@ -193,7 +193,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.running, s.closed = nil, true
 	s.mu.Unlock()
 	if d != nil {
-		d.end(ctx)
+		d.shutDown(ctx)
 	}
 	return nil
 }

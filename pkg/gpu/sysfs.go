@@ -19,10 +19,11 @@ const (
 	signBus    = "PCI device"
 )
 
-// Present returns the signs of an NVIDIA GPU, or of its driver, on this machine: device files, the
-// kernel module and PCI devices. It returns nil if there are none. root is "/", or a directory that
-// replaces it. It neither uses NVML nor starts a process, so it may be called on any machine.
-func Present(root string) (signs []string) {
+// FindNVIDIASigns returns the signs of an NVIDIA GPU, or of its driver, on this machine: device
+// files, the kernel module and PCI devices. It returns nil if there are none. root is "/", or a
+// directory that replaces it. It neither uses NVML nor starts a process, so it may be called on any
+// machine.
+func FindNVIDIASigns(root string) (signs []string) {
 	sys := sysfs{os.DirFS(root)}
 	for _, name := range sys.deviceFiles() {
 		signs = append(signs, fmt.Sprintf("%s /dev/%s", signDevice, name))
@@ -30,21 +31,21 @@ func Present(root string) (signs []string) {
 	if version := sys.driverVersion(); version != "" {
 		signs = append(signs, fmt.Sprintf("%s %s", signDriver, version))
 	}
-	for _, bus := range sys.gpuBuses() {
+	for _, bus := range sys.gpuAddresses() {
 		signs = append(signs, fmt.Sprintf("%s %s", signBus, bus))
 	}
 	return signs
 }
 
-// OnlyOnBus reports whether the signs, which Present has returned, are only PCI devices: there is a
-// GPU, but neither a driver nor a device file for it.
-func OnlyOnBus(signs []string) bool {
+// HasOnlyPCIDevices reports whether the signs, which Present has returned, are only PCI devices:
+// there is a GPU, but neither a driver nor a device file for it.
+func HasOnlyPCIDevices(signs []string) bool {
 	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
 
 // deviceFiles returns the device files of GPUs and of the driver: nvidia0, nvidiactl.
 func (s sysfs) deviceFiles() (names []string) {
-	for _, name := range s.names("dev") {
+	for _, name := range s.listNames("dev") {
 		number, ours := strings.CutPrefix(name, "nvidia")
 		if ours && (number == "ctl" || number != "" && strings.Trim(number, "0123456789") == "") {
 			names = append(names, name)
@@ -57,7 +58,7 @@ func (s sysfs) deviceFiles() (names []string) {
 // or an empty string if no module is loaded.
 func (s sysfs) driverVersion() string {
 	// For example "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
-	line, _, _ := strings.Cut(s.text("proc/driver/nvidia/version"), "\n")
+	line, _, _ := strings.Cut(s.readText("proc/driver/nvidia/version"), "\n")
 	for word := range strings.FieldsSeq(line) {
 		if strings.Trim(word, "0123456789.") == "" && strings.Contains(word, ".") {
 			return word
@@ -70,31 +71,31 @@ func (s sysfs) driverVersion() string {
 }
 
 const (
-	nvidiaVendor = "0x10de"
-	gpuClasses   = "0x030[02]*" // display controllers, with and without a display
+	nvidiaVendorID = "0x10de"
+	gpuClasses     = "0x030[02]*" // display controllers, with and without a display
 )
 
-// gpuBuses returns the PCI addresses of NVIDIA's GPUs (0000:3b:00.0), sorted. NVML has the same
+// gpuAddresses returns the PCI addresses of NVIDIA's GPUs (0000:3b:00.0), sorted. NVML has the same
 // order. A GPU that has fallen off the bus is in the list until an administrator removes it.
-func (s sysfs) gpuBuses() []string {
-	return slices.DeleteFunc(s.names(pciDevices), func(bus string) bool {
+func (s sysfs) gpuAddresses() []string {
+	return slices.DeleteFunc(s.listNames(pciDevices), func(bus string) bool {
 		device := path.Join(pciDevices, bus)
-		return s.text(path.Join(device, "vendor")) != nvidiaVendor || !matches(gpuClasses, s.text(path.Join(device, "class")))
+		return s.readText(path.Join(device, "vendor")) != nvidiaVendorID || !matchesPattern(gpuClasses, s.readText(path.Join(device, "class")))
 	})
 }
 
-// slots returns NVIDIA's GPUs on the bus, with the first bytes of their configuration space. All
-// users may read these bytes, even in a container.
-func (s sysfs) slots() (slots []Slot) {
-	for _, bus := range s.gpuBuses() {
-		slots = append(slots, Slot{Bus: bus, ID: s.slotID(bus)})
+// readSlots returns NVIDIA's GPUs on the bus, with the first bytes of their configuration space.
+// All users may read these bytes, even in a container.
+func (s sysfs) readSlots() (slots []PCISlot) {
+	for _, bus := range s.gpuAddresses() {
+		slots = append(slots, PCISlot{Bus: bus, ID: s.readSlotID(bus)})
 	}
 	return slots
 }
 
-// slotID returns the vendor and device ID of a PCI device, in the format of Slot.ID, or an empty
-// string if they cannot be read.
-func (s sysfs) slotID(bus string) string {
+// readSlotID returns the vendor and device ID of a PCI device, in the format of Slot.ID, or an
+// empty string if they cannot be read.
+func (s sysfs) readSlotID(bus string) string {
 	file, err := s.Open(path.Join(pciDevices, bus, "config"))
 	if err != nil {
 		return ""
@@ -109,32 +110,32 @@ func (s sysfs) slotID(bus string) string {
 
 // The directories of sysfs that are read.
 const (
-	pciDevices  = "sys/bus/pci/devices"
-	rdmaDevices = "sys/class/infiniband"
-	interfaces  = "sys/class/net"
+	pciDevices    = "sys/bus/pci/devices"
+	rdmaDevices   = "sys/class/infiniband"
+	netInterfaces = "sys/class/net"
 )
 
-// slot is a PCI device's position in the tree of buses.
-type slot struct {
-	bus  string   // its own address; empty: not a PCI device
-	root string   // the host bridge: pci0000:50
-	way  []string // the addresses on the path from there to the device, its own last
-	numa int      // -1: none
+// pciPosition is a PCI device's position in the tree of buses.
+type pciPosition struct {
+	bus        string   // its own address; empty: not a PCI device
+	hostBridge string   // the host bridge: pci0000:50
+	busPath    []string // the addresses on the path from there to the device, its own last
+	numa       int      // -1: none
 }
 
-// card is a network card with its position.
-type card struct {
-	name string
-	slot slot
+// nicPosition is a network card with its position.
+type nicPosition struct {
+	name     string
+	position pciPosition
 }
 
-// nearest returns the network cards with the smallest distance from a device. The list is empty if
-// there is no card, or if the position of the device is unknown.
-func nearest(from slot, cards []card) []NIC {
+// nearestNICs returns the network cards with the smallest distance from a device. The list is empty
+// if there is no card, or if the position of the device is unknown.
+func nearestNICs(from pciPosition, cards []nicPosition) []NIC {
 	at := map[Distance][]NIC{}
 	for _, c := range cards {
-		d := distance(from, c.slot)
-		at[d] = append(at[d], NIC{Name: c.name, Bus: c.slot.bus, Distance: d})
+		d := pciDistance(from, c.position)
+		at[d] = append(at[d], NIC{Name: c.name, Bus: c.position.bus, Distance: d})
 	}
 	for _, d := range distances {
 		if from.bus != "" && len(at[d]) > 0 {
@@ -144,55 +145,55 @@ func nearest(from slot, cards []card) []NIC {
 	return []NIC{}
 }
 
-// distance returns how far two devices are apart.
-func distance(a, b slot) Distance {
-	common, shorter := 0, min(len(a.way), len(b.way))
-	for common < shorter && a.way[common] == b.way[common] {
+// pciDistance returns how far two devices are apart.
+func pciDistance(a, b pciPosition) Distance {
+	common, shorter := 0, min(len(a.busPath), len(b.busPath))
+	for common < shorter && a.busPath[common] == b.busPath[common] {
 		common++
 	}
 	switch {
-	case a.root != b.root && a.numa == b.numa:
+	case a.hostBridge != b.hostBridge && a.numa == b.numa:
 		return SameNUMA
-	case a.root != b.root:
+	case a.hostBridge != b.hostBridge:
 		return BetweenNUMAs
 	case common == 0:
 		return HostBridge
 	// Below the common part of their paths there are only a port of the same switch, and the device.
-	case max(len(a.way), len(b.way))-common <= 2:
+	case max(len(a.busPath), len(b.busPath))-common <= 2:
 		return OneSwitch
 	}
-	return Switches
+	return SeveralSwitches
 }
 
 // sysfs reads files of the kernel about devices, in /sys, /proc and /dev.
 type sysfs struct{ fs.FS }
 
-// cards returns the network cards: the RDMA devices, as NCCL sees them, or, on a node without any,
-// the network interfaces of PCI devices.
-func (s sysfs) cards() []card {
-	cards := s.cardsOf(rdmaDevices)
+// networkCards returns the network cards: the RDMA devices, as NCCL sees them, or, on a node
+// without any, the network interfaces of PCI devices.
+func (s sysfs) networkCards() []nicPosition {
+	cards := s.classDevices(rdmaDevices)
 	if len(cards) == 0 {
-		cards = s.cardsOf(interfaces)
+		cards = s.classDevices(netInterfaces)
 	}
 	return cards
 }
 
-// cardsOf returns the PCI devices of a device class, by PCI address.
-func (s sysfs) cardsOf(class string) []card {
-	var cards []card
-	for _, name := range s.names(class) {
-		if at := s.slot(path.Join(class, name)); at.bus != "" {
-			cards = append(cards, card{name: name, slot: at})
+// classDevices returns the PCI devices of a device class, by PCI address.
+func (s sysfs) classDevices(class string) []nicPosition {
+	var cards []nicPosition
+	for _, name := range s.listNames(class) {
+		if at := s.devicePosition(path.Join(class, name)); at.bus != "" {
+			cards = append(cards, nicPosition{name: name, position: at})
 		}
 	}
-	slices.SortFunc(cards, func(a, b card) int {
-		return cmp.Or(cmp.Compare(a.slot.bus, b.slot.bus), cmp.Compare(a.name, b.name))
+	slices.SortFunc(cards, func(a, b nicPosition) int {
+		return cmp.Or(cmp.Compare(a.position.bus, b.position.bus), cmp.Compare(a.name, b.name))
 	})
 	return cards
 }
 
-// Card is an RDMA device.
-type Card struct {
+// RDMADevice is an RDMA device.
+type RDMADevice struct {
 	Name string `json:"name"` // for example mlx5_0
 	Bus  string `json:"bus"`
 	NUMA int    `json:"numa"` // -1: none, or unknown
@@ -200,21 +201,21 @@ type Card struct {
 	Ports []int `json:"ports"`
 }
 
-// Cards returns the RDMA devices of the node, by PCI address. root is "/", or a directory that
-// replaces it.
-func Cards(root string) (all []Card) {
+// FindRDMADevices returns the RDMA devices of the node, by PCI address. root is "/", or a directory
+// that replaces it.
+func FindRDMADevices(root string) (all []RDMADevice) {
 	sys := sysfs{os.DirFS(root)}
-	for _, c := range sys.cardsOf(rdmaDevices) {
-		all = append(all, Card{Name: c.name, Bus: c.slot.bus, NUMA: c.slot.numa, Ports: sys.ports(c.name)})
+	for _, c := range sys.classDevices(rdmaDevices) {
+		all = append(all, RDMADevice{Name: c.name, Bus: c.position.bus, NUMA: c.position.numa, Ports: sys.linkedPorts(c.name)})
 	}
 	return all
 }
 
-// ports returns the numbers of the ports of an RDMA device that have a link. If the device lists no
-// ports, it is assumed to have port 1.
-func (s sysfs) ports(card string) []int {
+// linkedPorts returns the numbers of the ports of an RDMA device that have a link. If the device
+// lists no ports, it is assumed to have port 1.
+func (s sysfs) linkedPorts(card string) []int {
 	folder := path.Join(rdmaDevices, card, "ports")
-	names := s.names(folder)
+	names := s.listNames(folder)
 	if len(names) == 0 {
 		return []int{1}
 	}
@@ -222,58 +223,58 @@ func (s sysfs) ports(card string) []int {
 	for _, name := range names {
 		number, err := strconv.Atoi(name)
 		// For example "4: ACTIVE".
-		if state, _, _ := strings.Cut(s.text(path.Join(folder, name, "state")), ":"); err == nil && state == "4" {
+		if state, _, _ := strings.Cut(s.readText(path.Join(folder, name, "state")), ":"); err == nil && state == "4" {
 			linked = append(linked, number)
 		}
 	}
 	return linked
 }
 
-// slot returns the position of the device with this name in sysfs. The name is a symbolic link to a
-// path through the buses above the device; the path of a network interface continues below its PCI
-// device.
-func (s sysfs) slot(name string) slot {
-	at := slot{numa: -1}
+// devicePosition returns the position of the device with this name in sysfs. The name is a symbolic
+// link to a path through the buses above the device; the path of a network interface continues
+// below its PCI device.
+func (s sysfs) devicePosition(name string) pciPosition {
+	at := pciPosition{numa: -1}
 	link, _ := fs.ReadLink(s.FS, name)
 	for part := range strings.SplitSeq(link, "/") {
 		switch {
-		case matches("pci*:??", part):
-			at.root, at.way = part, nil
-		case at.root != "" && matches("*:??:??.?", part):
-			at.way = append(at.way, part)
+		case matchesPattern("pci*:??", part):
+			at.hostBridge, at.busPath = part, nil
+		case at.hostBridge != "" && matchesPattern("*:??:??.?", part):
+			at.busPath = append(at.busPath, part)
 		}
 	}
-	if len(at.way) == 0 {
+	if len(at.busPath) == 0 {
 		return at
 	}
-	at.bus = at.way[len(at.way)-1]
-	if numa, err := strconv.Atoi(s.text(path.Join(pciDevices, at.bus, "numa_node"))); err == nil {
+	at.bus = at.busPath[len(at.busPath)-1]
+	if numa, err := strconv.Atoi(s.readText(path.Join(pciDevices, at.bus, "numa_node"))); err == nil {
 		at.numa = numa
 	}
 	return at
 }
 
-// matches reports whether text matches a pattern of path.Match.
-func matches(pattern, text string) bool {
+// matchesPattern reports whether text matches a pattern of path.Match.
+func matchesPattern(pattern, text string) bool {
 	is, _ := path.Match(pattern, text)
 	return is
 }
 
-// cpus returns the list of the CPUs near a device, in the kernel's format: the device's own list
-// or, if the firmware provides none, that of its NUMA node.
-func (s sysfs) cpus(at slot) string {
+// nearCPUs returns the list of the CPUs near a device, in the kernel's format: the device's own
+// list or, if the firmware provides none, that of its NUMA node.
+func (s sysfs) nearCPUs(at pciPosition) string {
 	if at.bus == "" {
 		return ""
 	}
-	list := s.text(path.Join(pciDevices, at.bus, "local_cpulist"))
+	list := s.readText(path.Join(pciDevices, at.bus, "local_cpulist"))
 	if list == "" && at.numa >= 0 {
-		list = s.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", at.numa))
+		list = s.readText(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", at.numa))
 	}
 	return list
 }
 
-// names returns the sorted names of the entries of a directory, or nil if it cannot be read.
-func (s sysfs) names(folder string) (names []string) {
+// listNames returns the sorted names of the entries of a directory, or nil if it cannot be read.
+func (s sysfs) listNames(folder string) (names []string) {
 	entries, _ := fs.ReadDir(s.FS, folder)
 	for _, entry := range entries {
 		names = append(names, entry.Name())
@@ -281,9 +282,9 @@ func (s sysfs) names(folder string) (names []string) {
 	return names
 }
 
-// text returns the content of a file without surrounding white space, or an empty string if it
+// readText returns the content of a file without surrounding white space, or an empty string if it
 // cannot be read.
-func (s sysfs) text(name string) string {
+func (s sysfs) readText(name string) string {
 	text, _ := fs.ReadFile(s.FS, name)
 	return strings.TrimSpace(string(text))
 }

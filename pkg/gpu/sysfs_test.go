@@ -61,11 +61,11 @@ func TestPresent(t *testing.T) {
 		for _, add := range test.has {
 			add(t, root)
 		}
-		got := Present(root)
+		got := FindNVIDIASigns(root)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
-		if OnlyOnBus(got) != test.without {
+		if HasOnlyPCIDevices(got) != test.without {
 			t.Errorf("%s: without a driver is %v", test.name, !test.without)
 		}
 	}
@@ -73,7 +73,7 @@ func TestPresent(t *testing.T) {
 
 func BenchmarkPresent(b *testing.B) {
 	for b.Loop() {
-		Present("/")
+		FindNVIDIASigns("/")
 	}
 }
 
@@ -91,8 +91,8 @@ func TestSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []Slot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus}, {Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
-	if diff := cmp.Diff(want, sysfs{os.DirFS(root)}.slots()); diff != "" {
+	want := []PCISlot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus}, {Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
+	if diff := cmp.Diff(want, sysfs{os.DirFS(root)}.readSlots()); diff != "" {
 		t.Error(diff)
 	}
 }

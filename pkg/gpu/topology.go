@@ -24,7 +24,7 @@ type Topology struct {
 	GPUs []Locality `json:"gpus"`
 	// Domain is the NVLink domain of all GPUs, or nil (null in JSON) if they are not all in the same
 	// one.
-	Domain *Domain `json:"nvlink_domain"`
+	Domain *NVLinkDomain `json:"nvlink_domain"`
 }
 
 // Locality is the location of one GPU. A GPU that cannot be used is also in the list, so that the
@@ -33,10 +33,10 @@ type Locality struct {
 	Index  int    `json:"index"`
 	Vendor Vendor `json:"vendor,omitempty"` // empty: NVIDIA
 	UUID   string `json:"uuid"`
-	// Why is the reason why the GPU cannot be used, for example NO_PERMISSION. It is empty if it can
-	// be used.
-	Why   Return `json:"why,omitempty"`
-	Model string `json:"model,omitempty"`
+	// Reason is the reason why the GPU cannot be used, for example NO_PERMISSION. It is empty if it
+	// can be used.
+	Reason NVMLReturn `json:"why,omitempty"`
+	Model  string     `json:"model,omitempty"`
 	// Instances are the UUIDs of the instances of a partitioned GPU (MIG). Nil means that the GPU is
 	// not partitioned, which is different from empty: a GPU in MIG mode without instances cannot be
 	// used by programs.
@@ -48,8 +48,8 @@ type Locality struct {
 	NUMA int    `json:"numa"` // the NUMA node with the nearest CPUs; -1: none, or unknown
 	CPUs string `json:"cpus"` // the CPUs near it, in the kernel's list format: 0-47,96-143
 	// NICs are the nearest network cards, which all have the same distance, by PCI address.
-	NICs   []NIC   `json:"nics"`
-	Domain *Domain `json:"nvlink_domain"`
+	NICs   []NIC         `json:"nics"`
+	Domain *NVLinkDomain `json:"nvlink_domain"`
 }
 
 // NIC is one of the network cards nearest to a GPU. It may be without a link.
@@ -64,49 +64,49 @@ type Distance string
 
 // The distances, from near to far.
 const (
-	OneSwitch    Distance = "PIX"  // at most one PCIe switch
-	Switches     Distance = "PXB"  // several switches, but no host bridge
-	HostBridge   Distance = "PHB"  // a host bridge: through the CPU
-	SameNUMA     Distance = "NODE" // several host bridges of one NUMA node
-	BetweenNUMAs Distance = "SYS"  // from one NUMA node to another
+	OneSwitch       Distance = "PIX"  // at most one PCIe switch
+	SeveralSwitches Distance = "PXB"  // several switches, but no host bridge
+	HostBridge      Distance = "PHB"  // a host bridge: through the CPU
+	SameNUMA        Distance = "NODE" // several host bridges of one NUMA node
+	BetweenNUMAs    Distance = "SYS"  // from one NUMA node to another
 )
 
-var distances = []Distance{OneSwitch, Switches, HostBridge, SameNUMA, BetweenNUMAs}
+var distances = []Distance{OneSwitch, SeveralSwitches, HostBridge, SameNUMA, BetweenNUMAs}
 
-// Domain identifies a set of GPUs, on one or several nodes, that are connected by NVLink.
-type Domain struct {
+// NVLinkDomain identifies a set of GPUs, on one or several nodes, that are connected by NVLink.
+type NVLinkDomain struct {
 	Cluster string `json:"cluster"` // UUID of the fabric
 	Clique  uint32 `json:"clique"`  // the part of the fabric
 }
 
 // String returns "<cluster>.<clique>", as in NVIDIA's node label nvidia.com/gpu.clique.
-func (d Domain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Clique) }
+func (d NVLinkDomain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Clique) }
 
-// Topologize returns the topology of the GPUs in the facts, using the files of the kernel below
+// BuildTopology returns the topology of the GPUs in the facts, using the files of the kernel below
 // root, which is "/" except in tests. Values that cannot be read are left empty.
 //
 // NUMA nodes are the kernel's, not those in the facts: NVML returns the NUMA node that a GPU's own
 // memory forms, if it does.
-func Topologize(root string, f Facts) Topology {
+func BuildTopology(root string, f Facts) Topology {
 	t := Topology{Version: TopologyVersion}
 	sys := sysfs{os.DirFS(root)}
 	switch {
 	case f.Init == Success:
-	case len(f.Others) > 0:
-		t.GPUs = sys.localities(f.Others, sys.cards())
+	case len(f.OtherGPUs) > 0:
+		t.GPUs = sys.otherLocalities(f.OtherGPUs, sys.networkCards())
 		return t
 	default:
 		return t
 	}
-	cards := sys.cards()
+	cards := sys.networkCards()
 	t.GPUs = make([]Locality, 0, len(f.GPUs))
 	for _, g := range f.GPUs {
-		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: domainOf(g), Instances: instances(g)}
+		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: gpuDomain(g), Instances: instanceUUIDs(g)}
 		at.UUID, at.Model = g.UUID.OrZero(), g.Name.OrZero()
-		at.Why, _ = g.Lost()
+		at.Reason, _ = g.LossReason()
 		if at.Bus, _ = g.Bus.Get(); at.Bus != "" {
-			here := sys.slot(path.Join(pciDevices, at.Bus))
-			at.NUMA, at.CPUs, at.NICs = here.numa, sys.cpus(here), nearest(here, cards)
+			here := sys.devicePosition(path.Join(pciDevices, at.Bus))
+			at.NUMA, at.CPUs, at.NICs = here.numa, sys.nearCPUs(here), nearestNICs(here, cards)
 		}
 		t.GPUs = append(t.GPUs, at)
 	}
@@ -114,30 +114,30 @@ func Topologize(root string, f Facts) Topology {
 	return t
 }
 
-// instances returns the UUIDs of a GPU's instances, or nil if it is not partitioned.
-func instances(g GPU) []string {
+// instanceUUIDs returns the UUIDs of a GPU's instances, or nil if it is not partitioned.
+func instanceUUIDs(g GPU) []string {
 	if !g.MIG.OrZero().Current {
 		return nil
 	}
-	uuids := make([]string, len(g.MIGs))
-	for i, instance := range g.MIGs {
+	uuids := make([]string, len(g.MIGInstances))
+	for i, instance := range g.MIGInstances {
 		uuids[i] = instance.UUID
 	}
 	return uuids
 }
 
-// domainOf returns the NVLink domain that a GPU has joined, or nil. The fabric of a single node (an
-// HGX board) does not count; its UUID consists of zeros.
-func domainOf(g GPU) *Domain {
+// gpuDomain returns the NVLink domain that a GPU has joined, or nil. The fabric of a single node
+// (an HGX board) does not count; its UUID consists of zeros.
+func gpuDomain(g GPU) *NVLinkDomain {
 	fabric := g.Fabric.OrZero()
-	if !fabric.Joined() || fabric.Single() {
+	if !fabric.HasJoined() || fabric.IsSingleNode() {
 		return nil
 	}
-	return &Domain{Cluster: fabric.Cluster, Clique: fabric.Clique}
+	return &NVLinkDomain{Cluster: fabric.Cluster, Clique: fabric.Clique}
 }
 
 // commonDomain returns the NVLink domain that all GPUs are in, or nil if there is none.
-func commonDomain(gpus []Locality) *Domain {
+func commonDomain(gpus []Locality) *NVLinkDomain {
 	if len(gpus) == 0 || slices.ContainsFunc(gpus, func(g Locality) bool {
 		return g.Domain == nil || *g.Domain != *gpus[0].Domain
 	}) {
@@ -146,14 +146,14 @@ func commonDomain(gpus []Locality) *Domain {
 	return gpus[0].Domain
 }
 
-// TopologyFile is the environment variable with the path of a file that contains the Topology as
-// JSON.
-const TopologyFile = "BRINGUPD_TOPOLOGY"
+// TopologyFileVariable is the environment variable with the path of a file that contains the
+// Topology as JSON.
+const TopologyFileVariable = "BRINGUPD_TOPOLOGY"
 
-// Env returns the topology as environment variables. Unknown values are set to the empty string, so
-// that inherited values are not mistaken for ours. The values of GPUs are separated by commas, or
-// by semicolons if they contain commas; the position in the list is the index.
-func (t Topology) Env() map[string]string {
+// EnvVariables returns the topology as environment variables. Unknown values are set to the empty
+// string, so that inherited values are not mistaken for ours. The values of GPUs are separated by
+// commas, or by semicolons if they contain commas; the position in the list is the index.
+func (t Topology) EnvVariables() map[string]string {
 	env := map[string]string{
 		"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": "",
 		"BRINGUPD_GPU_UUIDS": joinEach(t.GPUs, ",", func(g Locality) string { return g.UUID }),

@@ -61,16 +61,16 @@ func (m machine) nic(class, name, way, below string) {
 }
 
 func factsOf(buses ...string) Facts {
-	f := Facts{Version: FactsVersion, Init: Success, Count: read(len(buses))}
+	f := Facts{Version: FactsVersion, Init: Success, Count: newReading(len(buses))}
 	for i, bus := range buses {
-		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success, UUID: read(fmt.Sprintf("GPU-%d", i)), Bus: read(bus)})
+		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success, UUID: newReading(fmt.Sprintf("GPU-%d", i)), Bus: newReading(bus)})
 	}
 	return f
 }
 
 func inFabric(f Facts, cluster string, clique uint32) Facts {
 	for i := range f.GPUs {
-		f.GPUs[i].Fabric = read(Fabric{State: 3, Status: Success, Cluster: cluster, Clique: clique})
+		f.GPUs[i].Fabric = newReading(Fabric{State: 3, Status: Success, Cluster: cluster, Clique: clique})
 	}
 	return f
 }
@@ -103,7 +103,7 @@ func dgxMachine(tb testing.TB) (machine, Facts) {
 func TestTopologizeDGX(t *testing.T) {
 	m, facts := dgxMachine(t)
 	zeros := "00000000-0000-0000-0000-000000000000"
-	got := Topologize(m.root, inFabric(facts, zeros, 0))
+	got := BuildTopology(m.root, inFabric(facts, zeros, 0))
 	want := Topology{Version: 1}
 	for i := range 8 {
 		want.GPUs = append(want.GPUs, Locality{
@@ -122,7 +122,7 @@ func TestTopologizeDGX(t *testing.T) {
 		"BRINGUPD_GPU_CPUS":  strings.Repeat("0-55,112-167;", 4) + strings.Repeat("56-111,168-223;", 3) + "56-111,168-223",
 		"BRINGUPD_GPU_NICS":  "mlx5_0;mlx5_1;mlx5_2;mlx5_3;mlx5_4;mlx5_5;mlx5_6;mlx5_7",
 	}
-	if diff := cmp.Diff(env, got.Env()); diff != "" {
+	if diff := cmp.Diff(env, got.EnvVariables()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -136,7 +136,7 @@ func TestTopologizePlainMachines(t *testing.T) {
 		m.link("sys/class/net/lo", "sys/devices/virtual/net/lo")
 		m.write("sys/class/net/bonding_masters", "")
 		want := []Locality{{UUID: "GPU-0", Bus: "0000:00:05.0", NUMA: -1, CPUs: "0-7", NICs: []NIC{{"eth0", "0000:00:03.0", HostBridge}}}}
-		if diff := cmp.Diff(want, Topologize(m.root, factsOf("0000:00:05.0")).GPUs); diff != "" {
+		if diff := cmp.Diff(want, BuildTopology(m.root, factsOf("0000:00:05.0")).GPUs); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -151,13 +151,13 @@ func TestTopologizePlainMachines(t *testing.T) {
 				m.nic("infiniband", fmt.Sprintf("mlx5_%d", 2*i+function), way, "/mlx5_core.sf.2")
 			}
 		}
-		got := Topologize(m.root, factsOf("0009:01:00.0"))
+		got := BuildTopology(m.root, factsOf("0009:01:00.0"))
 		want := []Locality{{UUID: "GPU-0", Bus: "0009:01:00.0", NUMA: 1, CPUs: "72-143",
 			NICs: []NIC{{"mlx5_2", "0018:01:00.0", SameNUMA}, {"mlx5_3", "0018:01:00.1", SameNUMA}}}}
 		if diff := cmp.Diff(want, got.GPUs); diff != "" {
 			t.Error(diff)
 		}
-		if nics := got.Env()["BRINGUPD_GPU_NICS"]; nics != "mlx5_2,mlx5_3" {
+		if nics := got.EnvVariables()["BRINGUPD_GPU_NICS"]; nics != "mlx5_2,mlx5_3" {
 			t.Errorf("the cards are %q", nics)
 		}
 	})
@@ -165,8 +165,8 @@ func TestTopologizePlainMachines(t *testing.T) {
 		m, _ := dgxMachine(t)
 		facts := factsOf("0000:99:00.0")
 		facts.GPUs = append(facts.GPUs, GPU{Index: 1, Handle: GPUIsLost})
-		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, Why: GPUIsLost, NUMA: -1, NICs: []NIC{}}}
-		if diff := cmp.Diff(want, Topologize(m.root, facts).GPUs); diff != "" {
+		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, Reason: GPUIsLost, NUMA: -1, NICs: []NIC{}}}
+		if diff := cmp.Diff(want, BuildTopology(m.root, facts).GPUs); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -181,16 +181,16 @@ func TestTopologyWithoutGPUs(t *testing.T) {
 		count string
 	}{
 		{"no driver", Facts{Init: LibraryNotFound}, `{"version":1,"gpus":null,"nvlink_domain":null}`, ""},
-		{"no GPU", Facts{Init: Success, Count: read(0)}, `{"version":1,"gpus":[],"nvlink_domain":null}`, "0"},
+		{"no GPU", Facts{Init: Success, Count: newReading(0)}, `{"version":1,"gpus":[],"nvlink_domain":null}`, "0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			top := Topologize(t.TempDir(), tc.facts)
+			top := BuildTopology(t.TempDir(), tc.facts)
 			text, err := json.Marshal(top)
 			if err != nil || string(text) != tc.json {
 				t.Errorf("it is %s, %v", text, err)
 			}
 			want := map[string]string{"BRINGUPD_GPU_COUNT": tc.count, "BRINGUPD_NVLINK_DOMAIN": "", "BRINGUPD_GPU_UUIDS": "", "BRINGUPD_GPU_NUMA": "", "BRINGUPD_GPU_CPUS": "", "BRINGUPD_GPU_NICS": ""}
-			if diff := cmp.Diff(want, top.Env()); diff != "" {
+			if diff := cmp.Diff(want, top.EnvVariables()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -215,8 +215,8 @@ func TestNVLinkDomain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			facts := inFabric(factsOf("0000:01:00.0", "0000:02:00.0"), rack, 32766)
 			tc.change(facts.GPUs[1].Fabric.Value)
-			top := Topologize(t.TempDir(), facts)
-			if got := top.Env()["BRINGUPD_NVLINK_DOMAIN"]; got != tc.want {
+			top := BuildTopology(t.TempDir(), facts)
+			if got := top.EnvVariables()["BRINGUPD_NVLINK_DOMAIN"]; got != tc.want {
 				t.Errorf("the domain is %q, not %q", got, tc.want)
 			}
 			if first := top.GPUs[0].Domain; first == nil || first.Cluster != rack {
@@ -227,30 +227,30 @@ func TestNVLinkDomain(t *testing.T) {
 }
 
 func TestDistance(t *testing.T) {
-	at := func(numa int, way string) slot {
+	at := func(numa int, way string) pciPosition {
 		parts := strings.Split(way, "/")
-		return slot{bus: parts[len(parts)-1], root: parts[0], way: parts[1:], numa: numa}
+		return pciPosition{bus: parts[len(parts)-1], hostBridge: parts[0], busPath: parts[1:], numa: numa}
 	}
 	// A GPU behind the second of two switches in a row.
 	gpu := at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:00.0/0000:55:00.0")
 	for _, tc := range []struct {
 		name string
-		to   slot
+		to   pciPosition
 		want Distance
 	}{
 		{"the same switch", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:08.0/0000:56:00.0"), OneSwitch},
 		{"another function of the same card", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:00.0/0000:55:00.1"), OneSwitch},
-		{"the same switch, and a bridge on the card", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:08.0/0000:56:00.0/0000:57:00.0"), Switches},
-		{"the switch above", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:04.0/0000:57:00.0"), Switches},
+		{"the same switch, and a bridge on the card", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:08.0/0000:56:00.0/0000:57:00.0"), SeveralSwitches},
+		{"the switch above", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:04.0/0000:57:00.0"), SeveralSwitches},
 		{"another root port", at(0, "pci0000:50/0000:50:03.0/0000:58:00.0"), HostBridge},
 		{"another host bridge", at(0, "pci0000:60/0000:60:01.0/0000:61:00.0"), SameNUMA},
 		{"another NUMA node", at(1, "pci0000:90/0000:90:01.0/0000:91:00.0"), BetweenNUMAs},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := distance(gpu, tc.to); got != tc.want {
+			if got := pciDistance(gpu, tc.to); got != tc.want {
 				t.Errorf("it is %s, not %s", got, tc.want)
 			}
-			if back := distance(tc.to, gpu); back != tc.want {
+			if back := pciDistance(tc.to, gpu); back != tc.want {
 				t.Errorf("the way back is %s, not %s", back, tc.want)
 			}
 		})
@@ -259,8 +259,8 @@ func TestDistance(t *testing.T) {
 
 // The form is what programs read: see docs/gpu.md.
 func TestTopologyJSON(t *testing.T) {
-	top := Topology{Version: TopologyVersion, Domain: &Domain{"6e2a", 7}, GPUs: []Locality{{
-		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55", NICs: []NIC{{"mlx5_0", "0000:18:00.0", Switches}}, Domain: &Domain{"6e2a", 7}}}}
+	top := Topology{Version: TopologyVersion, Domain: &NVLinkDomain{"6e2a", 7}, GPUs: []Locality{{
+		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55", NICs: []NIC{{"mlx5_0", "0000:18:00.0", SeveralSwitches}}, Domain: &NVLinkDomain{"6e2a", 7}}}}
 	want := `{"version":1,"gpus":[{"index":0,"uuid":"GPU-0","bus":"0000:1b:00.0","numa":0,"cpus":"0-55",` +
 		`"nics":[{"name":"mlx5_0","bus":"0000:18:00.0","distance":"PXB"}],"nvlink_domain":{"cluster":"6e2a","clique":7}}],` +
 		`"nvlink_domain":{"cluster":"6e2a","clique":7}}`
@@ -272,6 +272,6 @@ func TestTopologyJSON(t *testing.T) {
 func BenchmarkTopologize(b *testing.B) {
 	m, facts := dgxMachine(b)
 	for b.Loop() {
-		Topologize(m.root, facts)
+		BuildTopology(m.root, facts)
 	}
 }

@@ -18,77 +18,79 @@ type Unit struct {
 	Name string
 }
 
-// Visible returns the units that this process may use, in CUDA's order. lookup returns the values
-// of environment variables: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. GPUs that do not answer are
-// left out. If the GPUs are unknown, the listed ones are returned, without a location. Visible
-// returns an error if the list is invalid, or if a listed GPU is missing.
+// VisibleUnits returns the units that this process may use, in CUDA's order. lookup returns the
+// values of environment variables: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. GPUs that do not
+// answer are left out. If the GPUs are unknown, the listed ones are returned, without a location.
+// Visible returns an error if the list is invalid, or if a listed GPU is missing.
 //
 // GPUs of other vendors are selected by the variable of their vendor.
-func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]Unit, error) {
-	if t.vendor() != "" {
-		return t.others(lookup)
+func (t Topology) VisibleUnits(lookup func(name string) (value string, set bool)) ([]Unit, error) {
+	if t.gpuVendor() != "" {
+		return t.visibleOtherUnits(lookup)
 	}
-	value, listed := lookup(VisibleVariable)
+	value, listed := lookup(VisibleDevicesVariable)
 	if !listed {
 		order, _ := lookup("CUDA_DEVICE_ORDER")
-		return t.every(order == "PCI_BUS_ID"), nil
+		return t.allUnits(order == "PCI_BUS_ID"), nil
 	}
-	selectors, err := ParseVisible(value)
+	selectors, err := ParseVisibleDevices(value)
 	if err != nil {
 		return nil, err
 	}
 	var units []Unit
 	for _, s := range selectors {
-		of, err := t.named(s)
+		of, err := t.unitsForSelector(s)
 		if err != nil {
-			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleVariable, prose.Cut(value, shown), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), err)
 		}
 		units = append(units, of...)
 	}
-	return units, once(units, value)
+	return units, checkDuplicates(units, value)
 }
 
-// once returns an error if the units, which are listed in value, contain a unit twice, even if its
-// names differ.
-func once(units []Unit, value string) error {
+// checkDuplicates returns an error if the units, which are listed in value, contain a unit twice,
+// even if its names differ.
+func checkDuplicates(units []Unit, value string) error {
 	seen := map[string]bool{}
 	for _, unit := range units {
 		key := unit.Name
-		if unit.UUID != "" && unit.Instances == nil && !strings.Contains(unit.Name, "/") { // a whole GPU, not an instance
+		// a whole GPU, not an instance
+		if unit.UUID != "" && unit.Instances == nil && !strings.Contains(unit.Name, "/") {
 			key = unit.UUID
 		}
 		if seen[key] {
 			return fmt.Errorf("cannot use %s=%s: it has GPU %s twice, and CUDA would show no GPU at all",
-				VisibleVariable, prose.Cut(value, shown), unit.Name)
+				VisibleDevicesVariable, prose.TruncateText(value, maxShownText), unit.Name)
 		}
 		seen[key] = true
 	}
 	return nil
 }
 
-// every returns all units that this process may use. If there are several models, CUDA's order is
-// another than NVML's, unless byBus is set; the GPUs are then identified by UUID.
-func (t Topology) every(byBus bool) (units []Unit) {
+// allUnits returns all units that this process may use. If there are several models, CUDA's order
+// is another than NVML's, unless byBus is set; the GPUs are then identified by UUID.
+func (t Topology) allUnits(byBus bool) (units []Unit) {
 	models := map[string]bool{}
-	for _, g := range t.counted() {
+	for _, g := range t.countedGPUs() {
 		models[g.Model] = true
 	}
-	for i, g := range t.counted() {
-		units = append(units, g.units(i, !byBus && len(models) > 1)...)
+	for i, g := range t.countedGPUs() {
+		units = append(units, g.assignableUnits(i, !byBus && len(models) > 1)...)
 	}
 	return units
 }
 
-// counted returns the GPUs to which CUDA assigns indices: those that this process has permission to
-// access.
-func (t Topology) counted() []Locality {
-	return slices.DeleteFunc(slices.Clone(t.GPUs), func(g Locality) bool { return g.Why == NoPermission })
+// countedGPUs returns the GPUs to which CUDA assigns indices: those that this process has
+// permission to access.
+func (t Topology) countedGPUs() []Locality {
+	return slices.DeleteFunc(slices.Clone(t.GPUs), func(g Locality) bool { return g.Reason == NoPermission })
 }
 
-// units returns the units of a GPU with the given index in CUDA: its instances, or the GPU itself.
-// The GPU is identified by its UUID if byUUID is set, or if NVML has another index for it.
-func (l Locality) units(index int, byUUID bool) (units []Unit) {
-	if l.Why != "" {
+// assignableUnits returns the units of a GPU with the given index in CUDA: its instances, or the
+// GPU itself. The GPU is identified by its UUID if byUUID is set, or if NVML has another index for
+// it.
+func (l Locality) assignableUnits(index int, byUUID bool) (units []Unit) {
+	if l.Reason != "" {
 		return nil
 	}
 	for _, instance := range l.Instances {
@@ -103,44 +105,44 @@ func (l Locality) units(index int, byUUID bool) (units []Unit) {
 	return []Unit{{l, strconv.Itoa(index)}}
 }
 
-// named returns the units that one entry of CUDA_VISIBLE_DEVICES selects.
-func (t Topology) named(s Selector) ([]Unit, error) {
-	counted := t.counted()
+// unitsForSelector returns the units that one entry of CUDA_VISIBLE_DEVICES selects.
+func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
+	counted := t.countedGPUs()
 	switch {
 	case t.GPUs == nil:
 		return []Unit{{Locality{Index: s.Index, NUMA: -1, NICs: []NIC{}}, s.String()}}, nil
 	case s.UUID == "" && s.Index < len(counted):
-		return counted[s.Index].units(s.Index, false), nil
+		return counted[s.Index].assignableUnits(s.Index, false), nil
 	case s.UUID == "":
-		return nil, fmt.Errorf("there is no GPU %d, but %d %s", s.Index, len(counted), prose.Noun(len(counted), "GPU"))
+		return nil, fmt.Errorf("there is no GPU %d, but %d %s", s.Index, len(counted), prose.PluralForm(len(counted), "GPU"))
 	}
 	var found []Unit
 	matches := 0
 	for i, g := range counted {
-		of, n := g.called(s, i)
+		of, n := g.matchSelector(s, i)
 		found, matches = append(found, of...), matches+n
 	}
 	switch matches {
 	case 0:
-		return nil, fmt.Errorf("no GPU here is called %s", prose.Cut(s.UUID, shown))
+		return nil, fmt.Errorf("no GPU here is called %s", prose.TruncateText(s.UUID, maxShownText))
 	case 1:
 		return found, nil
 	}
-	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, prose.Cut(s.UUID, shown))
+	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, prose.TruncateText(s.UUID, maxShownText))
 }
 
-// called returns the units of a GPU that the UUID in an entry, or its prefix, selects, and the
-// number of matches.
-func (l Locality) called(s Selector, index int) (units []Unit, named int) {
+// matchSelector returns the units of a GPU that the UUID in an entry, or its prefix, selects, and
+// the number of matches.
+func (l Locality) matchSelector(s Selector, index int) (units []Unit, named int) {
 	// Drivers before 470 call an instance MIG-GPU-<uuid>/<instance>/<instance>.
 	if old, _, isOld := strings.Cut(s.UUID, "/"); isOld && l.UUID != "" && strings.EqualFold("MIG-"+l.UUID, old) {
 		return []Unit{{l, s.UUID}}, 1
 	}
-	if s.Begins(l.UUID) {
-		return l.units(index, true), 1
+	if s.MatchesPrefix(l.UUID) {
+		return l.assignableUnits(index, true), 1
 	}
 	for _, instance := range l.Instances {
-		if s.Begins(instance) {
+		if s.MatchesPrefix(instance) {
 			units = append(units, Unit{l, instance})
 		}
 	}

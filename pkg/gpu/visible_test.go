@@ -22,12 +22,12 @@ func alike(int, *Locality) {}
 func TestVisible(t *testing.T) {
 	withheld := func(i int, g *Locality) {
 		if i == 0 {
-			g.Why, g.UUID = NoPermission, ""
+			g.Reason, g.UUID = NoPermission, ""
 		}
 	}
 	lost := func(i int, g *Locality) {
 		if i == 1 {
-			g.Why = GPUIsLost
+			g.Reason = GPUIsLost
 		}
 	}
 	cut := func(i int, g *Locality) {
@@ -69,7 +69,7 @@ func TestVisible(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			name, value, _ := strings.Cut(tc.env, "=")
-			units, err := tc.top.Visible(func(asked string) (string, bool) { return value, asked == name })
+			units, err := tc.top.VisibleUnits(func(asked string) (string, bool) { return value, asked == name })
 			var got []string
 			for _, unit := range units {
 				got = append(got, fmt.Sprintf("%d=%s", unit.Index, unit.Name))
@@ -90,14 +90,14 @@ func TestCards(t *testing.T) {
 	m.write("sys/class/infiniband/mlx5_2/ports/2/state", "4: ACTIVE")
 	m.write("sys/class/infiniband/mlx5_3/ports/1/state", "2: INIT")
 	var got []string
-	for _, c := range Cards(m.root) {
+	for _, c := range FindRDMADevices(m.root) {
 		got = append(got, fmt.Sprintf("%s@%d%v", c.Name, c.NUMA, c.Ports))
 	}
 	want := "mlx5_0@0[1] mlx5_1@0[1] mlx5_2@0[1 2] mlx5_3@0[] mlx5_4@1[1] mlx5_5@1[1] mlx5_6@1[1] mlx5_7@1[1] mlx5_8@0[1] mlx5_9@1[1]"
 	if strings.Join(got, " ") != want {
 		t.Errorf("they are %q", got)
 	}
-	if none := Cards(t.TempDir()); none != nil {
+	if none := FindRDMADevices(t.TempDir()); none != nil {
 		t.Errorf("without any: %v", none)
 	}
 }
@@ -105,11 +105,11 @@ func TestCards(t *testing.T) {
 // An instance's UUIDs, the model and a GPU that can't be had come from the facts.
 func TestTopologizeTellsWhatGPUsAre(t *testing.T) {
 	f := factsOf("0000:01:00.0", "0000:02:00.0")
-	f.GPUs[0].Name, f.GPUs[0].MIG = read("A100"), read(Switch{Current: true})
-	f.GPUs[0].MIGs = []MIG{{UUID: "MIG-1"}, {UUID: "MIG-2"}}
+	f.GPUs[0].Name, f.GPUs[0].MIG = newReading("A100"), newReading(ModeState{Current: true})
+	f.GPUs[0].MIGInstances = []MIGInstance{{UUID: "MIG-1"}, {UUID: "MIG-2"}}
 	f.GPUs[1].Handle = NoPermission
-	gpus := Topologize(t.TempDir(), f).GPUs
-	if fmt.Sprint(gpus[0].Model, gpus[0].Instances, gpus[0].Why) != "A100[MIG-1 MIG-2]" || gpus[1].Why != NoPermission || gpus[1].Instances != nil {
+	gpus := BuildTopology(t.TempDir(), f).GPUs
+	if fmt.Sprint(gpus[0].Model, gpus[0].Instances, gpus[0].Reason) != "A100[MIG-1 MIG-2]" || gpus[1].Reason != NoPermission || gpus[1].Instances != nil {
 		t.Errorf("they are %+v", gpus)
 	}
 }

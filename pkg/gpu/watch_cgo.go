@@ -18,35 +18,40 @@ import (
 )
 
 const (
-	eventWait   = 500 * time.Millisecond // timeout of each wait for an event, so that the end of the context is detected soon
-	eagerTime   = 5 * time.Second        // duration of more frequent polls after an event, because the driver decides on the recovery action later
-	failPause   = 100 * time.Millisecond // pause after a failed wait for events; doubled each time
-	failMost    = 10 * time.Second
-	failedWaits = 12 // consecutive failed waits after which no event can be expected; reached after 43 s
-	// hangTold is the time after which a call is reported as hanging. A call to a GPU's own processor
-	// (GSP) that gets no answer returns after 45 s, with a more informative error.
-	hangTold = 50 * time.Second
+	// timeout of each wait for an event, so that the end of the context is detected soon
+	eventWaitTimeout = 500 * time.Millisecond
+	// duration of more frequent polls after an event, because the driver decides on the recovery
+	// action later
+	eagerPollPeriod = 5 * time.Second
+	// pause after a failed wait for events; doubled each time
+	minFailPause = 100 * time.Millisecond
+	maxFailPause = 10 * time.Second
+	// consecutive failed waits after which no event can be expected; reached after 43 s
+	maxFailedWaits = 12
+	// hangThreshold is the time after which a call is reported as hanging. A call to a GPU's own
+	// processor (GSP) that gets no answer returns after 45 s, with a more informative error.
+	hangThreshold = 50 * time.Second
 )
 
 // The types of events that are watched, from nvmlEventType*. Drivers have the second since they
 // have field 230.
 const (
-	xidEvents      uint64 = nvml.EventTypeXidCriticalError
-	recoveryEvents uint64 = nvml.EventTypeGpuRecoveryAction
+	xidEventMask      uint64 = nvml.EventTypeXidCriticalError
+	recoveryEventMask uint64 = nvml.EventTypeGpuRecoveryAction
 )
 
-// eventFunctions are the functions of NVML that the watch cannot do without.
-var eventFunctions = []string{
+// requiredFunctions are the functions of NVML that the watch cannot do without.
+var requiredFunctions = []string{
 	"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo",
 	"nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlDeviceGetFieldValues",
 	"nvmlEventSetCreate", "nvmlEventSetWait", "nvmlEventSetFree",
 }
 
-// missing returns the names of the functions that the watch calls and the library lacks. A call of
-// a missing function would end the process.
-func missing(lib nvml.Interface) (missing []string) {
-	for _, function := range eventFunctions {
-		if name, found := symbol(lib, function); !found {
+// missingFunctions returns the names of the functions that the watch calls and the library lacks. A
+// call of a missing function would end the process.
+func missingFunctions(lib nvml.Interface) (missing []string) {
+	for _, function := range requiredFunctions {
+		if name, found := findSymbol(lib, function); !found {
 			missing = append(missing, name)
 		}
 	}
@@ -58,7 +63,7 @@ func missing(lib nvml.Interface) (missing []string) {
 type watcher struct {
 	*collector
 	gpus []*watchedGPU
-	tell func(line)
+	send func(message)
 	// resumed is set if recovery actions that GPUs already request must be reported, too.
 	resumed bool
 }
@@ -67,32 +72,32 @@ type watcher struct {
 // goroutine.
 type watchedGPU struct {
 	inspector
-	tell       func(line)
-	set        nvml.EventSet
-	registered Return // SUCCESS, or the reason why its events are not reported
-	action     int    // recovery action at the last poll
-	links      []int  // NVLinks that were active at the last poll
-	c2c        int    // active links to the CPU at the last poll
-	polled     time.Time
-	eager      time.Time // until this time it is polled after each wait
+	send         func(message)
+	eventSet     nvml.EventSet
+	registration NVMLReturn // SUCCESS, or the reason why its events are not reported
+	lastAction   int        // recovery action at the last poll
+	activeLinks  []int      // NVLinks that were active at the last poll
+	activeC2C    int        // active links to the CPU at the last poll
+	lastPoll     time.Time
+	eagerUntil   time.Time // until this time it is polled after each wait
 
-	counting sync.Mutex
-	tally    Tally // guarded by [watchedGPU.counting]
+	countersMu sync.Mutex
+	counters   WatchCounters // guarded by [watchedGPU.countersMu]
 }
 
-// watch registers for the events of all GPUs, reports how many GPUs are watched, and reports events
-// until the context ends. It returns an error if it cannot continue.
-func watch(ctx context.Context, c *collector, what question, tell func(line)) error {
-	if missing := missing(c.lib); len(missing) > 0 {
+// watchGPUs registers for the events of all GPUs, reports how many GPUs are watched, and reports
+// events until the context ends. It returns an error if it cannot continue.
+func watchGPUs(ctx context.Context, c *collector, what request, tell func(message)) error {
+	if missing := missingFunctions(c.lib); len(missing) > 0 {
 		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
 	}
 	count, ret := c.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return fmt.Errorf("the GPUs can't be counted: %s", named(ret))
+		return fmt.Errorf("the GPUs can't be counted: %s", returnName(ret))
 	}
-	w := &watcher{collector: c, tell: tell, resumed: what == askResume}
+	w := &watcher{collector: c, send: tell, resumed: what == requestResume}
 	for i := range count {
-		w.gpus = append(w.gpus, &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}, tell: tell})
+		w.gpus = append(w.gpus, &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}, send: tell})
 	}
 	return w.run(ctx)
 }
@@ -103,17 +108,17 @@ func (w *watcher) run(ctx context.Context) error {
 	registered, ended := make(chan *watchedGPU, len(w.gpus)), make(chan bool, len(w.gpus))
 	for _, g := range w.gpus {
 		go func() {
-			g.begin(w.resumed)
+			g.startWatch(w.resumed)
 			registered <- g
 			g.run(ctx)
 			ended <- true
 		}()
 	}
 	// Report the start of the watch, and then heartbeats and hanging calls at intervals.
-	w.tellWatching(ctx, registered)
-	beats := time.NewTicker(pollPause)
+	w.reportWatching(ctx, registered)
+	beats := time.NewTicker(pollInterval)
 	defer beats.Stop()
-	hanging := map[*wait]bool{}
+	hanging := map[*pendingCall]bool{}
 	for left := len(w.gpus); ; {
 		select {
 		case <-ctx.Done():
@@ -127,22 +132,22 @@ func (w *watcher) run(ctx context.Context) error {
 				return errors.New("all GPUs are lost")
 			}
 		case <-beats.C:
-			hanging = w.tellHanging(hanging)
-			w.beat()
+			hanging = w.reportHanging(hanging)
+			w.sendHeartbeat()
 		}
 	}
 }
 
-// tellWatching reports how many GPUs are watched. It waits until all GPUs have registered, or until
-// there was no progress for the collector's patience. GPUs that are not watched are then reported
-// as events of KindUnwatched.
-func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGPU) {
+// reportWatching reports how many GPUs are watched. It waits until all GPUs have registered, or
+// until there was no progress for the collector's patience. GPUs that are not watched are then
+// reported as events of KindUnwatched.
+func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watchedGPU) {
 	watching := 0
 	waited := map[*watchedGPU]bool{}
 	for _, g := range w.gpus {
 		waited[g] = true
 	}
-	late := time.NewTimer(w.patience)
+	late := time.NewTimer(w.progressTimeout)
 	defer late.Stop()
 	// Collect the results of the registrations, and report each one as progress.
 	var unwatched []Event
@@ -150,12 +155,12 @@ func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGP
 		select {
 		case g := <-registered:
 			delete(waited, g)
-			late.Reset(w.patience)
-			w.tell(line{Came: &Progress{Came: len(w.gpus) - len(waited), Of: len(w.gpus)}})
-			if g.registered == Success {
+			late.Reset(w.progressTimeout)
+			w.send(message{Progress: &Progress{Initialised: len(w.gpus) - len(waited), Total: len(w.gpus)}})
+			if g.registration == Success {
 				watching++
 			} else {
-				unwatched = append(unwatched, g.event(KindUnwatched, string(g.registered)))
+				unwatched = append(unwatched, g.newEvent(KindUnwatched, string(g.registration)))
 			}
 		case <-late.C:
 			over = true
@@ -167,92 +172,92 @@ func (w *watcher) tellWatching(ctx context.Context, registered <-chan *watchedGP
 	for g := range waited {
 		unwatched = append(unwatched, Event{Kind: KindUnwatched, GPU: g.slot, Detail: string(DriverUnresponsive)})
 	}
-	w.tell(line{Watching: &watching})
+	w.send(message{Watching: &watching})
 	slices.SortFunc(unwatched, func(a, b Event) int { return a.GPU - b.GPU })
 	for _, e := range unwatched {
-		report(w.tell, e)
+		sendEvent(w.send, e)
 	}
 }
 
-// tellHanging reports the calls that have not returned for hangTold, except those in its argument,
-// which were reported earlier. It returns all of them, as the argument of the next call.
-func (w *watcher) tellHanging(told map[*wait]bool) map[*wait]bool {
+// reportHanging reports the calls that have not returned for hangThreshold, except those in its
+// argument, which were reported earlier. It returns all of them, as the argument of the next call.
+func (w *watcher) reportHanging(told map[*pendingCall]bool) map[*pendingCall]bool {
 	w.mu.Lock()
-	late := w.overdue(hangTold)
+	late := w.overdueCalls(hangThreshold)
 	w.mu.Unlock()
-	hanging := map[*wait]bool{}
+	hanging := map[*pendingCall]bool{}
 	for _, call := range late {
-		if hanging[call] = true; !told[call] && call.slot != system0 {
-			report(w.tell, Event{Kind: KindSilent, GPU: call.slot, Detail: fmt.Sprintf("%s has not returned for %v", call.call, hangTold)})
+		if hanging[call] = true; !told[call] && call.slot != systemSlot {
+			sendEvent(w.send, Event{Kind: KindSilent, GPU: call.slot, Detail: fmt.Sprintf("%s has not returned for %v", call.function, hangThreshold)})
 		}
 	}
 	return hanging
 }
 
-// beat sends a heartbeat with the counters of all GPUs.
-func (w *watcher) beat() {
-	b := &beat{}
+// sendHeartbeat sends a heartbeat with the counters of all GPUs.
+func (w *watcher) sendHeartbeat() {
+	b := &heartbeat{}
 	for _, g := range w.gpus {
-		g.counting.Lock()
-		if g.tally.Looks > 0 {
-			b.Tallies = append(b.Tallies, g.tally)
+		g.countersMu.Lock()
+		if g.counters.Polls > 0 {
+			b.Counters = append(b.Counters, g.counters)
 		}
-		g.counting.Unlock()
+		g.countersMu.Unlock()
 	}
-	w.tell(line{Beat: b})
+	w.send(message{Heartbeat: b})
 }
 
-// report sends an event, with the present time.
-func report(tell func(line), e Event) {
+// sendEvent sends an event, with the present time.
+func sendEvent(tell func(message), e Event) {
 	e.At = time.Now()
-	tell(line{Event: &e})
+	tell(message{Event: &e})
 }
 
-// begin queries the identity and the links of a GPU, and registers for its events. resumed means
-// that a recovery action that it already requests must be reported.
-func (g *watchedGPU) begin(resumed bool) {
-	if g.open(); g.device == nil {
-		g.registered = g.gpu.Handle
+// startWatch queries the identity and the links of a GPU, and registers for its events. resumed
+// means that a recovery action that it already requests must be reported.
+func (g *watchedGPU) startWatch(resumed bool) {
+	if g.openDevice(); g.device == nil {
+		g.registration = g.gpu.Handle
 		return
 	}
-	g.name()
+	g.queryAddress()
 	if !resumed { // an action that is requested now was reported by the checks before the job
-		g.action, _ = g.recovery().Get()
+		g.lastAction, _ = g.recoveryAction().Get()
 	}
-	g.links, g.c2c = g.active(), g.inspector.c2c().OrZero().Active
-	g.registered = g.register()
+	g.activeLinks, g.activeC2C = g.activeNVLinks(), g.inspector.c2cLinks().OrZero().Active
+	g.registration = g.registerEvents()
 }
 
-// register registers for the events of the GPU. It returns SUCCESS or the reason why that failed.
-// It requires support for Xids only, not for recovery actions.
-func (g *watchedGPU) register() Return {
-	defer g.asking(g.slot, "nvmlDeviceRegisterEvents")()
+// registerEvents registers for the events of the GPU. It returns SUCCESS or the reason why that
+// failed. It requires support for Xids only, not for recovery actions.
+func (g *watchedGPU) registerEvents() NVMLReturn {
+	defer g.trackCall(g.slot, "nvmlDeviceRegisterEvents")()
 	set, ret := g.lib.EventSetCreate()
 	if ret != nvml.SUCCESS {
-		return named(ret)
+		return returnName(ret)
 	}
-	events := xidEvents
+	events := xidEventMask
 	if supported, ret := g.device.GetSupportedEventTypes(); ret == nvml.SUCCESS {
-		if events = supported & (xidEvents | recoveryEvents); events&xidEvents == 0 {
+		if events = supported & (xidEventMask | recoveryEventMask); events&xidEventMask == 0 {
 			_ = set.Free()
 			return NotSupported
 		}
 	}
 	ret = g.device.RegisterEvents(events, set)
-	if ret != nvml.SUCCESS && events != xidEvents {
-		ret = g.device.RegisterEvents(xidEvents, set)
+	if ret != nvml.SUCCESS && events != xidEventMask {
+		ret = g.device.RegisterEvents(xidEventMask, set)
 	}
 	if ret != nvml.SUCCESS {
 		_ = set.Free()
-		return named(ret)
+		return returnName(ret)
 	}
-	g.set = set
+	g.eventSet = set
 	return Success
 }
 
-// active returns the numbers of the active NVLinks.
-func (g *watchedGPU) active() (links []int) {
-	for _, link := range g.nvlinks() {
+// activeNVLinks returns the numbers of the active NVLinks.
+func (g *watchedGPU) activeNVLinks() (links []int) {
+	for _, link := range g.queryNVLinks() {
 		if link.Active.OrZero() {
 			links = append(links, link.Index)
 		}
@@ -260,98 +265,99 @@ func (g *watchedGPU) active() (links []int) {
 	return links
 }
 
-// event returns an event of this GPU.
-func (g *watchedGPU) event(kind Kind, detail string) Event {
+// newEvent returns an event of this GPU.
+func (g *watchedGPU) newEvent(kind EventKind, detail string) Event {
 	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.OrZero(), Bus: g.gpu.Bus.OrZero(), Detail: detail}
 }
 
 // run waits for an event and polls the GPU, in turn, until the context ends or the GPU is lost. If
 // the events of the GPU cannot be received, it is only polled.
 func (g *watchedGPU) run(ctx context.Context) {
-	defer g.unregister()
-	g.polled = time.Now()
+	defer g.unregisterEvents()
+	g.lastPoll = time.Now()
 	failed := 0
 	for ctx.Err() == nil {
-		switch event, ret := g.wait(ctx); ret {
+		switch event, ret := g.awaitEvent(ctx); ret {
 		case nvml.SUCCESS:
 			failed = 0
-			g.take(event)
+			g.handleEvent(event)
 		case nvml.ERROR_TIMEOUT:
 			failed = 0
 		default:
-			g.eager = time.Now().Add(eagerTime) // poll the GPU at once, to find out whether it is lost
-			if failed++; failed < failedWaits {
-				pause.For(ctx, min(failPause<<(failed-1), failMost))
+			// poll the GPU at once, to find out whether it is lost
+			g.eagerUntil = time.Now().Add(eagerPollPeriod)
+			if failed++; failed < maxFailedWaits {
+				pause.SleepContext(ctx, min(minFailPause<<(failed-1), maxFailPause))
 			} else {
-				report(g.tell, g.event(KindUnwatched, fmt.Sprintf("%d waits in a row have returned %s", failed, named(ret))))
-				g.unregister()
+				sendEvent(g.send, g.newEvent(KindUnwatched, fmt.Sprintf("%d waits in a row have returned %s", failed, returnName(ret))))
+				g.unregisterEvents()
 			}
 		}
-		if lost := g.look(); lost {
+		if lost := g.pollGPU(); lost {
 			return
 		}
 	}
 }
 
-// unregister ends the registration for events.
-func (g *watchedGPU) unregister() {
-	if g.set != nil {
-		_ = g.set.Free()
-		g.set = nil
+// unregisterEvents ends the registration for events.
+func (g *watchedGPU) unregisterEvents() {
+	if g.eventSet != nil {
+		_ = g.eventSet.Free()
+		g.eventSet = nil
 	}
 }
 
-// wait waits for an event of the GPU, for at most eventWait. It returns ERROR_TIMEOUT if there was
-// none.
-func (g *watchedGPU) wait(ctx context.Context) (nvml.EventData, nvml.Return) {
-	if g.set == nil {
-		pause.For(ctx, eventWait)
+// awaitEvent waits for an event of the GPU, for at most eventWaitTimeout. It returns ERROR_TIMEOUT
+// if there was none.
+func (g *watchedGPU) awaitEvent(ctx context.Context) (nvml.EventData, nvml.Return) {
+	if g.eventSet == nil {
+		pause.SleepContext(ctx, eventWaitTimeout)
 		return nvml.EventData{}, nvml.ERROR_TIMEOUT
 	}
-	defer g.asking(g.slot, "nvmlEventSetWait_v2")()
-	return g.set.Wait(uint32(eventWait.Milliseconds()))
+	defer g.trackCall(g.slot, "nvmlEventSetWait_v2")()
+	return g.eventSet.Wait(uint32(eventWaitTimeout.Milliseconds()))
 }
 
-// take reports an event of the driver at once, before any other query: a driver with problems may
-// hang in that query, and the event would be lost.
-func (g *watchedGPU) take(d nvml.EventData) {
-	g.eager = time.Now().Add(eagerTime)
-	if d.EventType&xidEvents == 0 {
+// handleEvent reports an event of the driver at once, before any other query: a driver with
+// problems may hang in that query, and the event would be lost.
+func (g *watchedGPU) handleEvent(d nvml.EventData) {
+	g.eagerUntil = time.Now().Add(eagerPollPeriod)
+	if d.EventType&xidEventMask == 0 {
 		return // a recovery event only means that the GPU must be polled
 	}
-	e := g.event(KindXid, "")
-	e.Xid = int(min(d.EventData, mostXid))
-	report(g.tell, e)
+	e := g.newEvent(KindXid, "")
+	e.Xid = int(min(d.EventData, maxXid))
+	sendEvent(g.send, e)
 }
 
-// look polls whether the GPU answers, and which recovery action it requests: every pollPause, but
-// every eventWait for eagerTime after an event. NVML reports an Xid, but neither the action that it
-// requires, nor which links are down. A change is reported once. look returns whether the GPU is
-// lost.
-func (g *watchedGPU) look() (lost bool) {
+// pollGPU polls whether the GPU answers, and which recovery action it requests: every pollInterval,
+// but every eventWaitTimeout for eagerPollPeriod after an event. NVML reports an Xid, but neither
+// the action that it requires, nor which links are down. A change is reported once. look returns
+// whether the GPU is lost.
+func (g *watchedGPU) pollGPU() (lost bool) {
 	now := time.Now()
-	eager := now.Before(g.eager)
-	if now.Sub(g.polled) < map[bool]time.Duration{true: eventWait, false: pollPause}[eager] {
+	eager := now.Before(g.eagerUntil)
+	if now.Sub(g.lastPoll) < map[bool]time.Duration{true: eventWaitTimeout, false: pollInterval}[eager] {
 		return false
 	}
-	g.polled = now
+	g.lastPoll = now
 	// Query the handle and the recovery action: a lost GPU fails in one of them.
-	handle := g.handle() // fails for a lost GPU
-	action := unread[int](handle.Why)
+	handle := g.queryHandle() // fails for a lost GPU
+	action := missingReading[int](handle.Reason)
 	if handle.Value != nil {
 		g.device = *handle.Value
-		action = g.recovery()
+		action = g.recoveryAction()
 	}
-	if action.Why.Gone() {
-		report(g.tell, g.event(KindLost, string(action.Why)))
+	if action.Reason.IsPermanentLoss() {
+		sendEvent(g.send, g.newEvent(KindLost, string(action.Reason)))
 		return true
 	}
 	// Report a new recovery action.
-	if wanted, ok := action.Get(); ok && wanted != g.action { // older drivers have no such field
-		if g.action = wanted; wanted != 0 {
-			e := g.event(KindRecovery, "")
+	if wanted, ok := action.Get(); ok && wanted != g.lastAction { // older drivers have no such field
+		if g.lastAction = wanted; wanted != 0 {
+			e := g.newEvent(KindRecovery, "")
 			e.Recovery = wanted
-			report(g.tell, e)
+			sendEvent(g.send, e)
 		}
 	}
 	if g.device == nil {
@@ -359,53 +365,53 @@ func (g *watchedGPU) look() (lost bool) {
 	}
 	// After an event look at the links, and otherwise at the counters.
 	if eager {
-		g.lookAtLinks()
+		g.pollLinks()
 	} else {
-		g.count()
+		g.updateCounters()
 	}
 	return false
 }
 
-// lookAtLinks reports links that have gone down since the last poll. A job that uses such a link
+// pollLinks reports links that have gone down since the last poll. A job that uses such a link
 // would wait forever.
-func (g *watchedGPU) lookAtLinks() {
-	now := g.active()
-	down := slices.DeleteFunc(slices.Clone(g.links), func(link int) bool { return slices.Contains(now, link) })
+func (g *watchedGPU) pollLinks() {
+	now := g.activeNVLinks()
+	down := slices.DeleteFunc(slices.Clone(g.activeLinks), func(link int) bool { return slices.Contains(now, link) })
 	if len(down) > 0 {
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(down), " ", ", "), "[]")
-		report(g.tell, g.event(KindLink, prose.Noun(len(down), "link")+" "+list))
+		sendEvent(g.send, g.newEvent(KindLink, prose.PluralForm(len(down), "link")+" "+list))
 	}
-	g.links = now
-	part, ok := g.inspector.c2c().Get()
-	if ok && part.Active < g.c2c {
-		report(g.tell, g.event(KindC2C, fmt.Sprintf("%d of %d are active", part.Active, part.All)))
+	g.activeLinks = now
+	part, ok := g.inspector.c2cLinks().Get()
+	if ok && part.Active < g.activeC2C {
+		sendEvent(g.send, g.newEvent(KindC2C, fmt.Sprintf("%d of %d are active", part.Active, part.Total)))
 	}
 	if ok {
-		g.c2c = part.Active
+		g.activeC2C = part.Active
 	}
 }
 
-// slowing is a mask of the unwanted reasons for slower clocks, out of nvmlClocksEventReasons: heat
-// (0x20, 0x40) and the power brake (0x80).
-const slowing = 0x20 | 0x40 | 0x80
+// unwantedClockReasons is a mask of the unwanted reasons for slower clocks, out of
+// nvmlClocksEventReasons: heat (0x20, 0x40) and the power brake (0x80).
+const unwantedClockReasons = 0x20 | 0x40 | 0x80
 
-// count updates the counters in the tally.
-func (g *watchedGPU) count() {
-	reasons, ok := g.reasons().Get()
+// updateCounters updates the counters in the tally.
+func (g *watchedGPU) updateCounters() {
+	reasons, ok := g.clockReasons().Get()
 	field := func(id uint32) Reading[int] {
-		return ask(&g.inspector, func() (int, nvml.Return) { return oneField(g.device, id, 0) }, "nvmlDeviceGetFieldValues")
+		return callNVML(&g.inspector, func() (int, nvml.Return) { return queryIntField(g.device, id, 0) }, "nvmlDeviceGetFieldValues")
 	}
 	recoveries := field(nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL)
-	replays := ask(&g.inspector, g.device.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
-	rows := convert(g.remapped(), func(r Remapped) int { return r.Corrected + r.Uncorrected })
-	g.counting.Lock()
-	defer g.counting.Unlock()
-	g.tally.GPU, g.tally.UUID = g.slot, g.gpu.UUID.OrZero()
-	g.tally.Replays, g.tally.Remapped, g.tally.Recoveries = replays, rows, recoveries
+	replays := callNVML(&g.inspector, g.device.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
+	rows := mapReading(g.remappedRows(), func(r RemappedRows) int { return r.Corrected + r.Uncorrected })
+	g.countersMu.Lock()
+	defer g.countersMu.Unlock()
+	g.counters.GPU, g.counters.UUID = g.slot, g.gpu.UUID.OrZero()
+	g.counters.Replays, g.counters.Remapped, g.counters.Recoveries = replays, rows, recoveries
 	if ok {
-		g.tally.Looks++
-		if reasons&slowing != 0 {
-			g.tally.Slowed++
+		g.counters.Polls++
+		if reasons&unwantedClockReasons != 0 {
+			g.counters.SlowedPolls++
 		}
 	}
 }

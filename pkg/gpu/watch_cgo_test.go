@@ -40,7 +40,7 @@ func newFakeEvents(gpus int) *fakeEvents {
 	for i := range gpus {
 		id := string(rune('0' + i))
 		g := &fakeEventGPU{
-			fake: f, uuid: "GPU-" + id, supported: xidEvents | recoveryEvents | 0x4, links: 18, reasons: 0x40, events: make(chan nvml.EventData, 100_000),
+			fake: f, uuid: "GPU-" + id, supported: xidEventMask | recoveryEventMask | 0x4, links: 18, reasons: 0x40, events: make(chan nvml.EventData, 100_000),
 		}
 		for at, c := range "00000000:3" + id + ":00.0" {
 			g.pci.BusId[at] = int8(c)
@@ -197,11 +197,11 @@ func (f *fakeEvents) set(change func()) {
 type heard struct {
 	sync.Mutex
 	begin time.Time
-	lines []line
+	lines []message
 	at    []time.Duration // since the beginning
 }
 
-func (h *heard) tell(l line) {
+func (h *heard) tell(l message) {
 	h.Lock()
 	defer h.Unlock()
 	h.lines = append(h.lines, l)
@@ -248,7 +248,7 @@ func watched(t *testing.T, f *fakeEvents, during func(h *heard)) (told *heard, e
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &heard{begin: time.Now()}
 	ended := make(chan error, 1)
-	go func() { ended <- watch(ctx, newCollector(f, io.Discard), askWatch, h.tell) }()
+	go func() { ended <- watchGPUs(ctx, newCollector(f, io.Discard), requestWatch, h.tell) }()
 	synctest.Wait() // all are registered
 	during(h)
 	synctest.Wait()
@@ -266,7 +266,7 @@ func TestWatchLoop(t *testing.T) {
 	recovery := func(action int) Event {
 		return as(gpu1, func(e *Event) { e.Kind, e.Recovery = KindRecovery, action })
 	}
-	lost := func(why Return) Event {
+	lost := func(why NVMLReturn) Event {
 		return as(gpu1, func(e *Event) { e.Kind, e.Detail = KindLost, string(why) })
 	}
 	for name, c := range map[string]struct {
@@ -277,16 +277,16 @@ func TestWatchLoop(t *testing.T) {
 	}{
 		"nothing": {during: func(*fakeEvents) { time.Sleep(time.Hour) }},
 		"an Xid": {
-			during: func(f *fakeEvents) { f.happens(1, xidEvents, 79) },
+			during: func(f *fakeEvents) { f.happens(1, xidEventMask, 79) },
 			want:   []Event{xid(79)},
 		},
 		"a number that is none": {
-			during: func(f *fakeEvents) { f.happens(1, xidEvents, 1<<63) },
-			want:   []Event{xid(mostXid)},
+			during: func(f *fakeEvents) { f.happens(1, xidEventMask, 1<<63) },
+			want:   []Event{xid(maxXid)},
 		},
 		"links are lost with it": {
 			during: func(f *fakeEvents) {
-				f.happens(1, xidEvents, 145)
+				f.happens(1, xidEventMask, 145)
 				time.Sleep(2 * time.Second)
 				f.set(func() { f.gpus[1].links = 16 })
 			},
@@ -296,7 +296,7 @@ func TestWatchLoop(t *testing.T) {
 		"the link to the CPU is lost with it": {
 			before: func(f *fakeEvents) { f.gpus[1].c2c = 2 },
 			during: func(f *fakeEvents) {
-				f.happens(1, xidEvents, 173)
+				f.happens(1, xidEventMask, 173)
 				f.set(func() { f.gpus[1].c2c = 1 })
 			},
 			want: []Event{xid(173), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindC2C, "1 of 2 are active" })},
@@ -308,8 +308,8 @@ func TestWatchLoop(t *testing.T) {
 		"a call that hangs": {
 			during: func(f *fakeEvents) {
 				f.set(func() { f.gpus[1].hangs = 2 * time.Minute })
-				time.Sleep(hangTold + 2*pollPause)
-				f.happens(0, xidEvents, 45)
+				time.Sleep(hangThreshold + 2*pollInterval)
+				f.happens(0, xidEventMask, 45)
 				f.set(func() { f.gpus[1].hangs = 0 })
 			},
 			want: []Event{
@@ -322,7 +322,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"asks for a reset, after the event": {
 			during: func(f *fakeEvents) {
-				f.happens(1, xidEvents, 154)
+				f.happens(1, xidEventMask, 154)
 				time.Sleep(2 * time.Second)
 				f.set(func() { f.gpus[1].recovery = 1 })
 			},
@@ -332,7 +332,7 @@ func TestWatchLoop(t *testing.T) {
 		"asks for a reset, by an event": {
 			during: func(f *fakeEvents) {
 				f.set(func() { f.gpus[1].recovery = 1 })
-				f.happens(1, recoveryEvents, 0)
+				f.happens(1, recoveryEventMask, 0)
 			},
 			want: []Event{recovery(1)},
 			told: time.Second,
@@ -344,7 +344,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"asked for it before": {
 			before: func(f *fakeEvents) { f.gpus[1].recovery = 1 },
-			during: func(f *fakeEvents) { f.happens(1, xidEvents, 154) },
+			during: func(f *fakeEvents) { f.happens(1, xidEventMask, 154) },
 			want:   []Event{xid(154)},
 		},
 		"asks for more": {
@@ -363,7 +363,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"an older driver, which has no such field": {
 			before: func(f *fakeEvents) { f.gpus[1].field, f.gpus[1].recovery = nvml.ERROR_NOT_SUPPORTED, 1 },
-			during: func(f *fakeEvents) { f.happens(1, xidEvents, 154) },
+			during: func(f *fakeEvents) { f.happens(1, xidEventMask, 154) },
 			want:   []Event{xid(154)},
 		},
 		"lost": {
@@ -384,7 +384,7 @@ func TestWatchLoop(t *testing.T) {
 				f.set(func() { f.fails, f.gpus[1].reach = nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST })
 				time.Sleep(5 * time.Second)
 				f.set(func() { f.fails = nvml.SUCCESS })
-				f.happens(0, xidEvents, 45)
+				f.happens(0, xidEventMask, 45)
 			},
 			want: []Event{lost(GPUIsLost), {Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"}},
 		},
@@ -393,7 +393,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"can't be watched": {
 			before: func(f *fakeEvents) { f.gpus[1].register = nvml.ERROR_NOT_SUPPORTED },
-			during: func(f *fakeEvents) { f.happens(0, xidEvents, 45) },
+			during: func(f *fakeEvents) { f.happens(0, xidEventMask, 45) },
 			want: []Event{
 				as(gpu1, func(e *Event) { e.Kind, e.Detail = KindUnwatched, string(NotSupported) }),
 				{Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"},
@@ -405,7 +405,7 @@ func TestWatchLoop(t *testing.T) {
 			want:   []Event{{Kind: KindUnwatched, GPU: 1, Detail: string(GPUIsLost)}, {Kind: KindLost, GPU: 1, Detail: string(GPUIsLost)}},
 		},
 		"has no Xids": {
-			before: func(f *fakeEvents) { f.gpus[1].supported = recoveryEvents },
+			before: func(f *fakeEvents) { f.gpus[1].supported = recoveryEventMask },
 			during: func(*fakeEvents) {},
 			want:   []Event{as(gpu1, func(e *Event) { e.Kind, e.Detail = KindUnwatched, string(NotSupported) })},
 		},
@@ -432,7 +432,7 @@ func TestWatchLoop(t *testing.T) {
 				if at := told.last(); c.told > 0 && at > c.told {
 					t.Errorf("told after %v", at)
 				}
-				if f.longest > eventWait || f.sets != 0 {
+				if f.longest > eventWaitTimeout || f.sets != 0 {
 					t.Errorf("waited for %v at a time; %d sets are left", f.longest, f.sets)
 				}
 			})
@@ -444,12 +444,12 @@ func TestWatchLoop(t *testing.T) {
 func TestWatchRegistersFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(4)
-		f.gpus[1].supported = xidEvents // an older driver
-		f.gpus[2].only = xidEvents      // says that it can, and can't
+		f.gpus[1].supported = xidEventMask // an older driver
+		f.gpus[2].only = xidEventMask      // says that it can, and can't
 		f.gpus[3].register = nvml.ERROR_GPU_IS_LOST
 		var registered []uint64
 		ctx, cancel := context.WithCancel(t.Context())
-		err := watch(ctx, newCollector(f, io.Discard), askWatch, func(l line) {
+		err := watchGPUs(ctx, newCollector(f, io.Discard), requestWatch, func(l message) {
 			if l.Watching == nil {
 				return
 			}
@@ -461,7 +461,7 @@ func TestWatchRegistersFirst(t *testing.T) {
 			}
 			cancel()
 		})
-		if diff := cmp.Diff([]uint64{xidEvents | recoveryEvents, xidEvents, xidEvents, 0}, registered); diff != "" {
+		if diff := cmp.Diff([]uint64{xidEventMask | recoveryEventMask, xidEventMask, xidEventMask, 0}, registered); diff != "" {
 			t.Error(diff)
 		}
 		if err != nil || f.sets != 0 {
@@ -478,9 +478,11 @@ func TestWatchDoesNotWaitForAGPU(t *testing.T) {
 		h := &heard{begin: time.Now()}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- watch(ctx, newCollector(hangingEvents{f, 2, release}, io.Discard), askWatch, h.tell) }()
-		time.Sleep(2 * comePatience)
-		f.happens(0, xidEvents, 45)
+		go func() {
+			ended <- watchGPUs(ctx, newCollector(hangingEvents{f, 2, release}, io.Discard), requestWatch, h.tell)
+		}()
+		time.Sleep(2 * gpuProgressTimeout)
+		f.happens(0, xidEventMask, 45)
 		time.Sleep(time.Minute)
 		close(release)
 		cancel()
@@ -506,7 +508,7 @@ func TestWatchResumes(t *testing.T) {
 		h := &heard{begin: time.Now()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := watch(ctx, newCollector(f, io.Discard), askResume, h.tell); err != nil {
+		if err := watchGPUs(ctx, newCollector(f, io.Discard), requestResume, h.tell); err != nil {
 			t.Error(err)
 		}
 		want := []Event{{Kind: KindRecovery, Recovery: 2, GPU: 1, UUID: "GPU-1", Bus: "0000:31:00.0"}}
@@ -524,17 +526,17 @@ func TestWatchTallies(t *testing.T) {
 			f.set(func() { f.gpus[0].reasons = 0x5 }) // idle, and its power cap
 			time.Sleep(60 * time.Second)
 		})
-		want := Tally{GPU: 0, UUID: "GPU-0", Looks: 10, Slowed: 4, Replays: read(7), Remapped: read(3), Recoveries: read(5)}
-		var last beat
+		want := WatchCounters{GPU: 0, UUID: "GPU-0", Polls: 10, SlowedPolls: 4, Replays: newReading(7), Remapped: newReading(3), Recoveries: newReading(5)}
+		var last heartbeat
 		for _, line := range told.lines {
-			if line.Beat != nil {
-				last = *line.Beat
+			if line.Heartbeat != nil {
+				last = *line.Heartbeat
 			}
 		}
-		if err != nil || len(last.Tallies) != 1 {
+		if err != nil || len(last.Counters) != 1 {
 			t.Fatalf("%+v, %v", last, err)
 		}
-		if got := last.Tallies[0]; got.Looks < 8 || got.Slowed != 4 || cmp.Diff(want, Tally{0, "GPU-0", 10, got.Slowed, got.Replays, got.Remapped, got.Recoveries}) != "" {
+		if got := last.Counters[0]; got.Polls < 8 || got.SlowedPolls != 4 || cmp.Diff(want, WatchCounters{0, "GPU-0", 10, got.SlowedPolls, got.Replays, got.Remapped, got.Recoveries}) != "" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -550,15 +552,15 @@ func TestWatchCannotBegin(t *testing.T) {
 	} {
 		f := newFakeEvents(1)
 		c.change(f)
-		err := watch(t.Context(), newCollector(f, io.Discard), askWatch, func(l line) { t.Errorf("%s: told %+v", name, l) })
+		err := watchGPUs(t.Context(), newCollector(f, io.Discard), requestWatch, func(l message) { t.Errorf("%s: told %+v", name, l) })
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A wait that fails at once must not take the node's time, and one that fails for ever must not look like a watch. The
-// GPU is looked at all the same.
+// A wait that fails at once must not take the node's time, and one that fails for ever must not
+// look like a watch. The GPU is looked at all the same.
 func TestWatchGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(1)
@@ -585,7 +587,7 @@ func TestWatchUnderAFlood(t *testing.T) {
 		const all = 10_000
 		told, err := watched(t, f, func(*heard) {
 			for range all {
-				f.happens(0, xidEvents, 31)
+				f.happens(0, xidEventMask, 31)
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -606,7 +608,7 @@ func TestWatchBeats(t *testing.T) {
 			t.Error(err)
 		}
 		for i := 1; i < len(told.at); i++ {
-			if gap := told.at[i] - told.at[i-1]; gap > watchSilence/4 {
+			if gap := told.at[i] - told.at[i-1]; gap > defaultSilenceTimeout/4 {
 				t.Errorf("silent for %v", gap)
 			}
 		}
@@ -622,7 +624,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeEvents(1)
-				d := nvmlDriver{collector: newCollector(f, io.Discard)}
+				d := nvmlLibrary{collector: newCollector(f, io.Discard)}
 				release := make(chan struct{})
 				if hangs {
 					d.lib = hangingEvents{f, 0, release}
@@ -630,14 +632,14 @@ func TestChildEndsWithItsInput(t *testing.T) {
 				in, parent := io.Pipe()
 				ended := make(chan int, 1)
 				begin := time.Now()
-				go func() { ended <- serve(d, in, io.Discard) }()
-				_, _ = parent.Write(line{Ask: askWatch}.encode())
+				go func() { ended <- serveRequests(d, in, io.Discard) }()
+				_, _ = parent.Write(message{Request: requestWatch}.encodeLine())
 				time.Sleep(time.Minute)
 				parent.Close()
 				if code := <-ended; (code != 0) != hangs {
 					t.Errorf("ends with code %d", code)
 				}
-				if took := time.Since(begin) - time.Minute; took > childGrace {
+				if took := time.Since(begin) - time.Minute; took > childGracePeriod {
 					t.Errorf("ends after %v", took)
 				}
 				close(release)
@@ -667,7 +669,7 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 		says  string
 	}{
 		"no question": {[]byte("look\n"), "no line"},
-		"another's":   {line{Ask: "sing"}.encode(), "sing"},
+		"another's":   {message{Request: "sing"}.encodeLine(), "sing"},
 		"of tomorrow": {[]byte(`{"v":2,"ask":"look"}` + "\n"), "version 2"},
 	} {
 		f := newFakeEvents(1)
@@ -675,12 +677,12 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 		in, parent := io.Pipe()
 		go func() { _, _ = parent.Write(c.asked) }()
 		var out strings.Builder
-		if code := serve(nvmlDriver{collector: newCollector(f, io.Discard)}, in, &out); code != 1 {
+		if code := serveRequests(nvmlLibrary{collector: newCollector(f, io.Discard)}, in, &out); code != 1 {
 			t.Errorf("%s: ends with code %d", name, code)
 		}
 		parent.Close()
-		l, err := decodeLine([]byte(out.String()))
-		if err != nil || !strings.Contains(l.Ended, c.says) {
+		l, err := decodeMessage([]byte(out.String()))
+		if err != nil || !strings.Contains(l.EndReason, c.says) {
 			t.Errorf("%s: says %q: %v", name, out.String(), err)
 		}
 	}
@@ -693,15 +695,15 @@ func TestWatchThatCannotBe(t *testing.T) {
 	in, parent := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan int, 1)
-	go func() { ended <- serve(nvmlDriver{collector: newCollector(f, io.Discard)}, in, out) }()
+	go func() { ended <- serveRequests(nvmlLibrary{collector: newCollector(f, io.Discard)}, in, out) }()
 	said := bufio.NewScanner(answers)
-	for n, ask := range []question{askWatch, askLook, askResume} {
-		_, _ = parent.Write(line{Number: n, Ask: ask}.encode())
+	for n, ask := range []request{requestWatch, requestInspection, requestResume} {
+		_, _ = parent.Write(message{Number: n, Request: ask}.encodeLine())
 		if !said.Scan() {
 			t.Fatal("it says no more")
 		}
-		l, err := decodeLine(said.Bytes())
-		if err != nil || l.Number != n || (ask == askLook) != (l.Facts != nil) || ask != askLook && !strings.Contains(l.Ended, "DRIVER_NOT_LOADED") {
+		l, err := decodeMessage(said.Bytes())
+		if err != nil || l.Number != n || (ask == requestInspection) != (l.Facts != nil) || ask != requestInspection && !strings.Contains(l.EndReason, "DRIVER_NOT_LOADED") {
 			t.Errorf("to %s it says %q: %v", ask, said.Text(), err)
 		}
 	}
@@ -717,8 +719,8 @@ func TestChildEndsUnheard(t *testing.T) {
 	defer parent.Close()
 	answers, out := io.Pipe()
 	answers.Close()
-	go func() { _, _ = parent.Write(line{Ask: askWatch}.encode()) }()
-	if code := serve(manyAnswers{}, in, out); code != 1 {
+	go func() { _, _ = parent.Write(message{Request: requestWatch}.encodeLine()) }()
+	if code := serveRequests(manyAnswers{}, in, out); code != 1 {
 		t.Errorf("it ends with code %d", code)
 	}
 }
@@ -728,15 +730,15 @@ func TestChildAnswersAll(t *testing.T) {
 	in, parent := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan int, 1)
-	go func() { ended <- serve(manyAnswers{}, in, out) }()
+	go func() { ended <- serveRequests(manyAnswers{}, in, out) }()
 	said := bufio.NewScanner(answers)
-	for _, ask := range []question{askLook, askWatch, askCUDA, askLook} {
-		_, _ = parent.Write(line{Ask: ask}.encode())
+	for _, ask := range []request{requestInspection, requestWatch, requestCUDA, requestInspection} {
+		_, _ = parent.Write(message{Request: ask}.encodeLine())
 		if !said.Scan() {
 			t.Fatal("it says no more")
 		}
-		l, err := decodeLine(said.Bytes())
-		if err != nil || (ask == askLook) != (l.Facts != nil) || (ask == askWatch) != (l.Watching != nil) || (ask == askCUDA) != (l.CUDA != nil) {
+		l, err := decodeMessage(said.Bytes())
+		if err != nil || (ask == requestInspection) != (l.Facts != nil) || (ask == requestWatch) != (l.Watching != nil) || (ask == requestCUDA) != (l.CUDA != nil) {
 			t.Errorf("to %s it says %q: %v", ask, said.Text(), err)
 		}
 	}
@@ -748,12 +750,14 @@ func TestChildAnswersAll(t *testing.T) {
 
 type manyAnswers struct{}
 
-func (manyAnswers) look(func(line)) Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
+func (manyAnswers) inspectGPUs(func(message)) Facts {
+	return Facts{Version: FactsVersion, Init: DriverNotLoaded}
+}
 
-func (manyAnswers) cuda() cuda.Facts { return cuda.Facts{Init: cuda.Answer{Code: 802}} }
+func (manyAnswers) inspectCUDA() cuda.Facts { return cuda.Facts{Init: cuda.Result{Code: 802}} }
 
-func (manyAnswers) watch(ctx context.Context, _ question, tell func(line)) error {
-	tell(line{Watching: new(8)})
+func (manyAnswers) watchEvents(ctx context.Context, _ request, tell func(message)) error {
+	tell(message{Watching: new(8)})
 	<-ctx.Done()
 	return nil
 }

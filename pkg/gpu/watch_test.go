@@ -104,17 +104,18 @@ var watchChildren = map[string]func() int{
 	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
 }
 
-// again is a watch that says something and meets its end. Where it was asked to resume it tells another event, and lives.
+// again is a watch that says something and meets its end. Where it was asked to resume it tells
+// another event, and lives.
 func again(says string, end func() int) int {
 	for questions := bufio.NewScanner(os.Stdin); questions.Scan(); {
-		q, _ := decodeLine(questions.Bytes())
-		l, _ := decodeLine([]byte(says))
-		if q.Ask == askResume {
-			l, _ = decodeLine([]byte(sayXid79))
+		q, _ := decodeMessage(questions.Bytes())
+		l, _ := decodeMessage([]byte(says))
+		if q.Request == requestResume {
+			l, _ = decodeMessage([]byte(sayXid79))
 		}
 		l.Number = q.Number
-		_, _ = os.Stdout.Write(append(line{Number: q.Number, Watching: new(8)}.encode(), l.encode()...))
-		if q.Ask != askResume && l.Ended == "" {
+		_, _ = os.Stdout.Write(append(message{Number: q.Number, Watching: new(8)}.encodeLine(), l.encodeLine()...))
+		if q.Request != requestResume && l.EndReason == "" {
 			return end()
 		}
 	}
@@ -146,7 +147,7 @@ func untilUnheard() int {
 func watchOf(t *testing.T, play string) (w Child, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "pid")
-	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Deadline: ceiling}, file
+	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Timeout: ceiling}, file
 }
 
 // checkGone fails where the child stays. One that was killed is waited for in the
@@ -172,7 +173,7 @@ func checkGone(t *testing.T, file string) {
 type ran struct {
 	ready  int
 	events []Event
-	tally  []Tally
+	tally  []WatchCounters
 	err    error
 }
 
@@ -188,9 +189,9 @@ func run(t *testing.T, w Child, enough func(*ran) bool) (r ran) {
 			cancel()
 		}
 	}
-	session := w.Session()
+	session := w.NewSession()
 	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() },
-		func(all []Tally) { r.tally = all; after() })
+		func(all []WatchCounters) { r.tally = all; after() })
 	_ = session.Close(context.WithoutCancel(ctx))
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Error("nothing ended it")
@@ -209,7 +210,7 @@ func TestWatchTells(t *testing.T) {
 		}
 		return len(r.events) == 2
 	})
-	if len(r.tally) != 1 || r.tally[0].Slowed != 2 {
+	if len(r.tally) != 1 || r.tally[0].SlowedPolls != 2 {
 		t.Errorf("the tallies are %+v", r.tally)
 	}
 	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 || r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
@@ -243,7 +244,7 @@ func TestWatchFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, file := watchOf(t, name)
-			w.Deadline = cmp.Or(c.start, w.Deadline)
+			w.Timeout = cmp.Or(c.start, w.Timeout)
 			r := run(t, w, never)
 			if r.err == nil || r.ready != c.ready || len(r.events) != c.events {
 				t.Fatalf("%+v", r)
@@ -276,7 +277,7 @@ func TestWatchBeginsAgain(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			again := r.events[len(r.events)-2]
-			if again.Kind != KindAgain || again.GPU != -1 || !strings.Contains(again.Detail, says) {
+			if again.Kind != KindRestarted || again.GPU != -1 || !strings.Contains(again.Detail, says) {
 				t.Errorf("%+v", again)
 			}
 			checkGone(t, file)
@@ -312,7 +313,7 @@ func TestWatchEnds(t *testing.T) {
 
 func TestWatchTellsOfSilence(t *testing.T) {
 	w, file := watchOf(t, "is silent")
-	w.Silence = 50 * time.Millisecond
+	w.SilenceTimeout = 50 * time.Millisecond
 	r := run(t, w, func(r *ran) bool { return len(r.events) == 1 })
 	if r.err != nil || len(r.events) != 1 || r.events[0].Kind != KindSilent || r.events[0].GPU != -1 || r.events[0].At.IsZero() {
 		t.Errorf("%+v", r)
@@ -325,7 +326,7 @@ func TestWatchIsOverBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	told := func(Event) { t.Error("told") }
-	session := w.Session()
+	session := w.NewSession()
 	if err := session.Watch(ctx, func(int) { t.Error("ready") }, told, nil); err != nil {
 		t.Error(err)
 	}
@@ -346,7 +347,7 @@ func TestWatchCannotStart(t *testing.T) {
 
 // What would start itself without end must not.
 func TestWatchStartsNoOther(t *testing.T) {
-	t.Setenv(childVariable, "1")
+	t.Setenv(childEnvVariable, "1")
 	w, _ := watchOf(t, "tells")
 	if r := run(t, w, never); r.err == nil || !strings.Contains(r.err.Error(), ChildCommand) {
 		t.Errorf("%+v", r)

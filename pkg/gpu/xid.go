@@ -21,32 +21,34 @@ type Effect string
 
 // The effects.
 const (
-	EffectFatal  Effect = "fatal"  // the job ends, because it cannot use the GPU any more
-	EffectAsk    Effect = "ask"    // depends on the severity, the GPU's recovery action or the state of its links
-	EffectApp    Effect = "app"    // probably an error of the user's program: its outcome decides, and the Xid is reported with it
+	EffectFatal Effect = "fatal" // the job ends, because it cannot use the GPU any more
+	// depends on the severity, the GPU's recovery action or the state of its links
+	EffectAsk Effect = "ask"
+	// probably an error of the user's program: its outcome decides, and the Xid is reported with it
+	EffectApp    Effect = "app"
 	EffectWarn   Effect = "warn"   // reported, and the job continues
 	EffectIgnore Effect = "ignore" // not reported
 )
 
-// Next is whether the GPU may be used by the next job.
-type Next string
+// NextJobFitness is whether the GPU may be used by the next job.
+type NextJobFitness string
 
 // The values of Next.
 const (
-	NextFit   Next = "fit"   // the GPU may be used by another job
-	NextUnfit Next = "unfit" // not until an administrator acts
+	NextFit   NextJobFitness = "fit"   // the GPU may be used by another job
+	NextUnfit NextJobFitness = "unfit" // not until an administrator acts
 )
 
-// XidVerdict is the classification of an Xid, or of another event.
-type XidVerdict struct {
-	Effect  Effect `json:"effect"`
-	Next    Next   `json:"next,omitempty"`
-	Action  string `json:"action,omitempty"`  // the action that an operator must take
-	Meaning string `json:"meaning,omitempty"` // a description of the event
+// EventVerdict is the classification of an Xid, or of another event.
+type EventVerdict struct {
+	Effect  Effect         `json:"effect"`
+	Next    NextJobFitness `json:"next,omitempty"`
+	Action  string         `json:"action,omitempty"`  // the action that an operator must take
+	Meaning string         `json:"meaning,omitempty"` // a description of the event
 }
 
 // XidTable maps Xids to their classification. The zero table is empty. A table is immutable.
-type XidTable struct{ rows map[int]XidVerdict }
+type XidTable struct{ rows map[int]EventVerdict }
 
 // The severities that the driver reports with some Xids.
 const (
@@ -55,23 +57,23 @@ const (
 )
 
 //go:embed xid.tsv
-var builtinXids []byte
+var xidTableData []byte
 
-// Xids returns the table that is part of bringupd.
-var Xids = sync.OnceValue(func() XidTable {
-	table, err := XidTable{}.Overlay(builtinXids)
+// BuiltinXidTable returns the table that is part of bringupd.
+var BuiltinXidTable = sync.OnceValue(func() XidTable {
+	table, err := XidTable{}.WithOverrides(xidTableData)
 	if err != nil {
 		panic("internal error: " + err.Error()) // a test makes sure that it can be parsed
 	}
 	return table
 })
 
-// verdict returns the classification of an Xid. If the table has EffectAsk, the severity decides,
+// lookUpXid returns the classification of an Xid. If the table has EffectAsk, the severity decides,
 // unless it is empty. An Xid that is not in the table is a warning.
-func (t XidTable) verdict(xid int, severity string) XidVerdict {
+func (t XidTable) lookUpXid(xid int, severity string) EventVerdict {
 	verdict, known := t.rows[xid]
 	if !known {
-		return XidVerdict{
+		return EventVerdict{
 			Effect:  EffectWarn,
 			Next:    NextFit,
 			Action:  "look it up in " + xidCatalogue,
@@ -90,12 +92,12 @@ func (t XidTable) verdict(xid int, severity string) XidVerdict {
 	return verdict
 }
 
-// Overlay returns a copy of the table, with the lines of data added or replaced. The format is that
-// of xid.tsv.
-func (t XidTable) Overlay(data []byte) (XidTable, error) {
+// WithOverrides returns a copy of the table, with the lines of data added or replaced. The format
+// is that of xid.tsv.
+func (t XidTable) WithOverrides(data []byte) (XidTable, error) {
 	rows := maps.Clone(t.rows)
 	if rows == nil {
-		rows = map[int]XidVerdict{}
+		rows = map[int]EventVerdict{}
 	}
 	first := map[int]int{} // the line number of each Xid in data
 	number := 0
@@ -105,7 +107,7 @@ func (t XidTable) Overlay(data []byte) (XidTable, error) {
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		xid, verdict, err := parseXid(text, rows)
+		xid, verdict, err := parseXidLine(text, rows)
 		if err == nil && first[xid] != 0 {
 			err = fmt.Errorf("line %d has Xid %d already: give it once", first[xid], xid)
 		}
@@ -117,19 +119,21 @@ func (t XidTable) Overlay(data []byte) (XidTable, error) {
 	return XidTable{rows}, nil
 }
 
-const mostXid = 65535 // maximum Xid; the known ones are below 200, and 999 stands for an error that the driver cannot name
+// maximum Xid; the known ones are below 200, and 999 stands for an error that the driver cannot
+// name
+const maxXid = 65535
 
-var errXidForm = errors.New("give a number, a verdict, fit or unfit and, if you like, an action and a meaning, with tabs between")
+var errXidFormat = errors.New("give a number, a verdict, fit or unfit and, if you like, an action and a meaning, with tabs between")
 
-// parseXid parses one line of a table. Action and meaning are optional; if they are missing, those
-// in was are kept.
-func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict, err error) {
+// parseXidLine parses one line of a table. Action and meaning are optional; if they are missing,
+// those in was are kept.
+func parseXidLine(text string, was map[int]EventVerdict) (xid int, verdict EventVerdict, err error) {
 	if !utf8.ValidString(text) {
 		return 0, verdict, errors.New("give UTF-8 text")
 	}
 	fields := strings.Split(text, "\t")
 	if len(fields) < 3 || len(fields) > 5 {
-		return 0, verdict, fmt.Errorf("%.40q has %d fields: %w", text, len(fields), errXidForm)
+		return 0, verdict, fmt.Errorf("%.40q has %d fields: %w", text, len(fields), errXidFormat)
 	}
 	for i := range fields {
 		fields[i] = strings.TrimSpace(fields[i])
@@ -139,8 +143,8 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 	}
 	// The first three fields are required: number, effect and fitness.
 	xid, err = strconv.Atoi(fields[0])
-	if err != nil || xid < 1 || xid > mostXid || strconv.Itoa(xid) != fields[0] {
-		return 0, verdict, fmt.Errorf("%.40q is no Xid: give a whole number of 1 to %d", fields[0], mostXid)
+	if err != nil || xid < 1 || xid > maxXid || strconv.Itoa(xid) != fields[0] {
+		return 0, verdict, fmt.Errorf("%.40q is no Xid: give a whole number of 1 to %d", fields[0], maxXid)
 	}
 	verdict = was[xid]
 	switch verdict.Effect = Effect(fields[1]); verdict.Effect {
@@ -149,8 +153,8 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 		return 0, verdict, fmt.Errorf("%.40q is no verdict: give %s, %s, %s, %s or %s",
 			fields[1], EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore)
 	}
-	if verdict.Next = Next(fields[2]); verdict.Next != NextFit && verdict.Next != NextUnfit {
-		return 0, verdict, fmt.Errorf("%.40q does not say whether the GPU is fit for the next job: %w", fields[2], errXidForm)
+	if verdict.Next = NextJobFitness(fields[2]); verdict.Next != NextFit && verdict.Next != NextUnfit {
+		return 0, verdict, fmt.Errorf("%.40q does not say whether the GPU is fit for the next job: %w", fields[2], errXidFormat)
 	}
 	// The action and the meaning are optional.
 	if len(fields) > 3 && fields[3] != "" {

@@ -11,7 +11,7 @@ import (
 )
 
 // policy is what we have settled on for each Xid, apart from the file.
-var policy = map[Effect]map[Next][]int{
+var policy = map[Effect]map[NextJobFitness][]int{
 	EffectFatal: {NextUnfit: {79, 46, 62, 95, 110, 119, 120, 136, 140, 143, 158, 48, 54, 151, 167, 175}},
 	EffectAsk: {
 		NextUnfit: {74, 155, 173},
@@ -29,7 +29,7 @@ var policy = map[Effect]map[Next][]int{
 }
 
 func TestXids(t *testing.T) {
-	table, err := XidTable{}.Overlay(builtinXids)
+	table, err := XidTable{}.WithOverrides(xidTableData)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestXids(t *testing.T) {
 		for next, xids := range byNext {
 			all += len(xids)
 			for _, xid := range xids {
-				verdict := table.verdict(xid, "")
+				verdict := table.lookUpXid(xid, "")
 				if verdict.Effect != effect || verdict.Next != next {
 					t.Errorf("Xid %d is %s, and then %s, want %s and %s", xid, verdict.Effect, verdict.Next, effect, next)
 				}
@@ -51,13 +51,13 @@ func TestXids(t *testing.T) {
 	if len(table.rows) != all {
 		t.Errorf("the file has %d Xids, want %d", len(table.rows), all)
 	}
-	if diff := cmp.Diff(table.rows, Xids().rows); diff != "" {
+	if diff := cmp.Diff(table.rows, BuiltinXidTable().rows); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestXidsOfTheDriver: nverror.h of open-gpu-kernel-modules 595.45.04 names no number that is neither in the table nor in
-// its list of those that no GPU of the catalogue has.
+// TestXidsOfTheDriver: nverror.h of open-gpu-kernel-modules 595.45.04 names no number that is
+// neither in the table nor in its list of those that no GPU of the catalogue has.
 func TestXidsOfTheDriver(t *testing.T) {
 	unused := []int{16, 19, 20, 21, 22, 23, 27, 28, 29, 30, 33, 34, 35, 36, 81, 91}
 	named := []int{13, 14, 16, 19, 20, 21, 22, 23, 31, 32, 47, 48, 58, 65, 92, 93, 94, 95, 108, 110}
@@ -67,7 +67,7 @@ func TestXidsOfTheDriver(t *testing.T) {
 		}
 	}
 	for _, xid := range named {
-		if _, known := Xids().rows[xid]; known == slices.Contains(unused, xid) {
+		if _, known := BuiltinXidTable().rows[xid]; known == slices.Contains(unused, xid) {
 			t.Errorf("Xid %d is in the table: %v", xid, known)
 		}
 	}
@@ -76,14 +76,14 @@ func TestXidsOfTheDriver(t *testing.T) {
 // The file is for people, who look a number up in it.
 func TestXidsAreInOrder(t *testing.T) {
 	last := 0
-	for line := range strings.Lines(string(builtinXids)) {
+	for line := range strings.Lines(string(xidTableData)) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
 		if strings.Count(line, "\t") != 4 {
 			t.Errorf("%q has not five fields", line)
 		}
-		xid, _, err := parseXid(strings.TrimSpace(line), nil)
+		xid, _, err := parseXidLine(strings.TrimSpace(line), nil)
 		if err != nil || xid <= last {
 			t.Errorf("%q comes after Xid %d: %v", line, last, err)
 		}
@@ -116,36 +116,36 @@ func TestVerdict(t *testing.T) {
 		"the driver can't name it":           {999, "", EffectWarn},
 		"none":                               {0, "", EffectWarn},
 	} {
-		if got := Xids().verdict(c.xid, c.severity); got.Effect != c.want {
+		if got := BuiltinXidTable().lookUpXid(c.xid, c.severity); got.Effect != c.want {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
 	}
-	unknown := Xids().verdict(4711, "")
+	unknown := BuiltinXidTable().lookUpXid(4711, "")
 	if !strings.Contains(unknown.Meaning, "4711") || !strings.Contains(unknown.Action, xidCatalogue) {
 		t.Errorf("an unknown Xid is told as %+v", unknown)
 	}
-	if got := (XidTable{}).verdict(79, ""); got.Effect != EffectWarn {
+	if got := (XidTable{}).lookUpXid(79, ""); got.Effect != EffectWarn {
 		t.Errorf("the zero table says %+v", got)
 	}
 }
 
 func TestOverlay(t *testing.T) {
-	was := Xids().verdict(109, "")
-	table, err := Xids().Overlay([]byte("# ours\n\n109\tfatal\tunfit\r\n4711\tfatal\tfit\tsay goodbye\tthe end\n63\tfatal\tunfit\t\tnot here\n"))
+	was := BuiltinXidTable().lookUpXid(109, "")
+	table, err := BuiltinXidTable().WithOverrides([]byte("# ours\n\n109\tfatal\tunfit\r\n4711\tfatal\tfit\tsay goodbye\tthe end\n63\tfatal\tunfit\t\tnot here\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for xid, want := range map[int]XidVerdict{
+	for xid, want := range map[int]EventVerdict{
 		109:  {EffectFatal, NextUnfit, was.Action, was.Meaning},
 		4711: {EffectFatal, NextFit, "say goodbye", "the end"},
-		63:   {EffectFatal, NextUnfit, Xids().verdict(63, "").Action, "not here"},
-		79:   Xids().verdict(79, ""),
+		63:   {EffectFatal, NextUnfit, BuiltinXidTable().lookUpXid(63, "").Action, "not here"},
+		79:   BuiltinXidTable().lookUpXid(79, ""),
 	} {
-		if diff := cmp.Diff(want, table.verdict(xid, "")); diff != "" {
+		if diff := cmp.Diff(want, table.lookUpXid(xid, "")); diff != "" {
 			t.Errorf("Xid %d: %s", xid, diff)
 		}
 	}
-	if got := Xids().verdict(109, ""); got != was {
+	if got := BuiltinXidTable().lookUpXid(109, ""); got != was {
 		t.Errorf("the table under it has changed: %+v", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestOverlayRefuses(t *testing.T) {
 		"not text":      {"79\twarn\tfit\t\xff", []string{"UTF-8"}},
 		"for terminals": {"79\twarn\tfit\t\x1b[2J", []string{"plain text"}},
 	} {
-		_, err := Xids().Overlay([]byte(c.text))
+		_, err := BuiltinXidTable().WithOverrides([]byte(c.text))
 		if err == nil {
 			t.Errorf("%s: is taken", name)
 			continue
@@ -190,7 +190,7 @@ func FuzzOverlay(f *testing.F) {
 	f.Add([]byte("1\task\tfit\t \t\r\n"))
 	f.Add([]byte("144-150\twarn\tfit"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		table, err := Xids().Overlay(data)
+		table, err := BuiltinXidTable().WithOverrides(data)
 		if err != nil {
 			if len(err.Error()) > 1000 {
 				t.Errorf("an error of %d bytes", len(err.Error()))
@@ -199,14 +199,14 @@ func FuzzOverlay(f *testing.F) {
 		}
 		for xid, verdict := range table.rows {
 			known := []Effect{EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore}
-			if xid < 1 || xid > mostXid || !slices.Contains(known, verdict.Effect) || !slices.Contains([]Next{NextFit, NextUnfit}, verdict.Next) {
+			if xid < 1 || xid > maxXid || !slices.Contains(known, verdict.Effect) || !slices.Contains([]NextJobFitness{NextFit, NextUnfit}, verdict.Next) {
 				t.Errorf("Xid %d: %+v", xid, verdict)
 			}
-			if prose.Plain(verdict.Action) != verdict.Action || prose.Plain(verdict.Meaning) != verdict.Meaning {
+			if prose.StripControls(verdict.Action) != verdict.Action || prose.StripControls(verdict.Meaning) != verdict.Meaning {
 				t.Errorf("Xid %d can't be shown: %+q", xid, verdict)
 			}
 		}
-		again, err := table.Overlay(data)
+		again, err := table.WithOverrides(data)
 		if diff := cmp.Diff(table.rows, again.rows); err != nil || diff != "" {
 			t.Errorf("the second time: %v %s", err, diff)
 		}

@@ -7,26 +7,26 @@ import (
 	"net/netip"
 )
 
-// Dial connects to an address like a net.Dialer. If it is an address of this node, Dial returns the
-// connection only if the connection and every listener on its port belong to trusted users. It
-// sends nothing before that is known. (Two users cannot listen on the same address and port, but
-// one may listen on IPv4 and the other on IPv6, or each on another address.)
-func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+// DialTrusted connects to an address like a net.Dialer. If it is an address of this node, Dial
+// returns the connection only if the connection and every listener on its port belong to trusted
+// users. It sends nothing before that is known. (Two users cannot listen on the same address and
+// port, but one may listen on IPv4 and the other on IPv6, or each on another address.)
+func DialTrusted(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	if err := trusted().judge("/proc", conn); err != nil {
+	if err := currentTrustedUsers().checkConn("/proc", conn); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return conn, nil
 }
 
-// judge returns an error if a connection to this node does not lead to a trusted user.
-func (t trustedUsers) judge(proc string, conn net.Conn) error {
-	here, there := endOf(conn.LocalAddr()), endOf(conn.RemoteAddr())
+// checkConn returns an error if a connection to this node does not lead to a trusted user.
+func (t trustedUsers) checkConn(proc string, conn net.Conn) error {
+	here, there := connAddress(conn.LocalAddr()), connAddress(conn.RemoteAddr())
 	if here.Addr() != there.Addr() && !isThisNode(there.Addr().String(), "", ownAddresses()) {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (t trustedUsers) judge(proc string, conn net.Conn) error {
 	// configured the kernel to translate the address. A single read may also miss a socket while
 	// others come and go, but two reads do not.
 	for range 2 {
-		seen, err := t.look(proc, here, there)
+		seen, err := t.checkSockets(proc, here, there)
 		if seen || err != nil {
 			return err
 		}
@@ -42,11 +42,11 @@ func (t trustedUsers) judge(proc string, conn net.Conn) error {
 	return nil
 }
 
-// look searches the other end of a connection between two addresses of this node, and reports
-// whether it was found.
-func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, err error) {
+// checkSockets searches the other end of a connection between two addresses of this node, and
+// reports whether it was found.
+func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (seen bool, err error) {
 	sockets, err := readSockets(proc, func(s socket) bool {
-		return s.state == listening && s.local.Port() == there.Port() ||
+		return s.state == stateListening && s.local.Port() == there.Port() ||
 			s.local == there && s.remote == here || s.local == here && s.remote == there
 	})
 	if err != nil {
@@ -57,17 +57,17 @@ func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, 
 	connected, listeners := false, 0
 	for i, s := range sockets {
 		switch {
-		case s.state == listening:
-			if !t.include(s.user) {
-				found := []Listener{s.listener()}
-				nameHolders(proc, found)
-				return true, t.refuse(found[0])
+		case s.state == stateListening:
+			if !t.includes(s.user) {
+				found := []ListeningSocket{s.toListeningSocket()}
+				addProcessInfo(proc, found)
+				return true, t.refusalError(found[0])
 			}
 			listeners++
 		case s.local == there:
 			other = &sockets[i]
 		default:
-			connected = s.state == established
+			connected = s.state == stateEstablished
 		}
 	}
 	switch {
@@ -80,15 +80,15 @@ func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, 
 		// if another user had accepted it and closed the listener, the socket would have an inode. Or the
 		// other end has closed it, so that no process receives data.
 		return true, nil
-	case !t.include(other.user):
+	case !t.includes(other.user):
 		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
-			there, userName(other.user), userName(t.self))
+			there, userName(other.user), userName(t.ownUser))
 	}
 	return true, nil
 }
 
-// endOf returns an end of a TCP connection, in the form of readSockets.
-func endOf(addr net.Addr) netip.AddrPort {
+// connAddress returns an end of a TCP connection, in the form of readSockets.
+func connAddress(addr net.Addr) netip.AddrPort {
 	end := addr.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
 }

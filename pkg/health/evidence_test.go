@@ -11,7 +11,7 @@ import (
 )
 
 // unfit is a node that has failed and passed checks: "host.disk FAIL environment, gpu.count PASS".
-func unfit(kind Kind, rank int, checks string) Observed {
+func unfit(kind Kind, rank int, checks string) ObservedFailure {
 	type found struct {
 		ID      string `json:"id"`
 		Verdict string `json:"verdict"`
@@ -28,7 +28,7 @@ func unfit(kind Kind, rank int, checks string) Observed {
 	if err != nil {
 		panic(err)
 	}
-	o := Observed{FailedRecord: signal.FailedRecord{Kind: string(kind), What: "unfit", Report: text}, At: time.Unix(100, 0)}
+	o := ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(kind), Message: "unfit", Report: text}, ObservedAt: time.Unix(100, 0)}
 	o.Rank, o.Host = rank, fmt.Sprintf("n%d", rank)
 	return o
 }
@@ -38,42 +38,42 @@ func TestWeigh(t *testing.T) {
 	const disk = "host.disk FAIL environment"
 	for _, tc := range []struct {
 		name     string
-		failures []Observed
+		failures []ObservedFailure
 		passed   []int
-		earlier  []signal.FailedRecord
+		earlier  []signal.FailureRecord
 		want     string
 		waits    time.Duration // of four nodes
 	}{
-		{"the others pass", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{0, 1, 3}, nil, "check", 0},
-		{"one other passes", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{3}, nil, "check", 0},
-		{"nobody has spoken", []Observed{unfit(CheckEnvironment, 2, disk)}, nil, nil, "check-user", EvidenceTime},
-		{"it says itself that it passes", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{2}, nil, "check-user", EvidenceTime},
-		{"all fail the same", []Observed{
+		{"the others pass", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1, 3}, nil, "check", 0},
+		{"one other passes", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{3}, nil, "check", 0},
+		{"nobody has spoken", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, nil, nil, "check-user", EvidenceTimeout},
+		{"it says itself that it passes", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{2}, nil, "check-user", EvidenceTimeout},
+		{"all fail the same", []ObservedFailure{
 			unfit(CheckEnvironment, 0, disk), unfit(CheckEnvironment, 1, disk), unfit(CheckEnvironment, 2, disk), unfit(CheckEnvironment, 3, disk),
 		}, nil, nil, "check-user check-user check-user check-user", 0},
-		{"another fails otherwise, and passes this", []Observed{
-			unfit(CheckEnvironment, 1, disk), unfit(Check, 2, "gpu.count FAIL node, host.disk PASS"),
+		{"another fails otherwise, and passes this", []ObservedFailure{
+			unfit(CheckEnvironment, 1, disk), unfit(CheckFailed, 2, "gpu.count FAIL node, host.disk PASS"),
 		}, nil, nil, "check check", 0},
-		{"another fails otherwise, and was not asked this", []Observed{
-			unfit(CheckEnvironment, 1, disk), unfit(Check, 2, "gpu.count FAIL node"),
-		}, nil, nil, "check-user check", EvidenceTime},
-		{"a fault of a device waits for others like it", []Observed{unfit(Check, 2, "gpu.count FAIL node")}, []int{0}, nil, "check", time.Second},
-		{"and no longer once all have spoken", []Observed{unfit(Check, 2, "gpu.count FAIL node")}, []int{0, 1, 3}, nil, "check", 0},
-		{"another node failed it before", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailedRecord{unfit(Check, 1, disk).FailedRecord}, "check-user", 0},
-		{"this node failed it before", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailedRecord{unfit(Check, 2, disk).FailedRecord}, "check", 0},
-		{"another node failed another check before", []Observed{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailedRecord{unfit(Check, 1, "gpu.nvml FAIL environment").FailedRecord}, "check", 0},
-		{"what is the job's own stays", []Observed{unfit(CheckUser, 2, "gpu.count FAIL user")}, []int{0, 1}, nil, "check-user", 0},
+		{"another fails otherwise, and was not asked this", []ObservedFailure{
+			unfit(CheckEnvironment, 1, disk), unfit(CheckFailed, 2, "gpu.count FAIL node"),
+		}, nil, nil, "check-user check", EvidenceTimeout},
+		{"a fault of a device waits for others like it", []ObservedFailure{unfit(CheckFailed, 2, "gpu.count FAIL node")}, []int{0}, nil, "check", time.Second},
+		{"and no longer once all have spoken", []ObservedFailure{unfit(CheckFailed, 2, "gpu.count FAIL node")}, []int{0, 1, 3}, nil, "check", 0},
+		{"another node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 1, disk).FailureRecord}, "check-user", 0},
+		{"this node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 2, disk).FailureRecord}, "check", 0},
+		{"another node failed another check before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 1, "gpu.nvml FAIL environment").FailureRecord}, "check", 0},
+		{"what is the job's own stays", []ObservedFailure{unfit(CheckUser, 2, "gpu.count FAIL user")}, []int{0, 1}, nil, "check-user", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var kinds []string
-			for _, o := range Weigh(tc.failures, tc.passed, func() []signal.FailedRecord { return tc.earlier }) {
+			for _, o := range ClassifyEnvironmentFailures(tc.failures, tc.passed, func() []signal.FailureRecord { return tc.earlier }) {
 				kinds = append(kinds, o.Kind)
 			}
 			if got := strings.Join(kinds, " "); got != tc.want {
 				t.Errorf("it is %s, want %s", got, tc.want)
 			}
-			until := Undecided(tc.failures, tc.passed, 4)
-			if want := tc.failures[0].At.Add(tc.waits); tc.waits == 0 != until.IsZero() || tc.waits > 0 && !until.Equal(want) {
+			until := UndecidedUntil(tc.failures, tc.passed, 4)
+			if want := tc.failures[0].ObservedAt.Add(tc.waits); tc.waits == 0 != until.IsZero() || tc.waits > 0 && !until.Equal(want) {
 				t.Errorf("it waits until %v, want %s", until, tc.waits)
 			}
 		})

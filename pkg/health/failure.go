@@ -12,14 +12,14 @@ import (
 var ErrDeadline = errors.New("the deadline passed")
 
 // Failure is a failure that this node has detected, and will become a record.
-type Failure struct{ signal.FailedRecord }
+type Failure struct{ signal.FailureRecord }
 
 // Error returns the failure as a sentence.
-func (f *Failure) Error() string { return f.What }
+func (f *Failure) Error() string { return f.Message }
 
-// Failed returns a failure of a kind that was detected now.
-func Failed(kind Kind, format string, args ...any) *Failure {
-	return &Failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...), Seen: time.Now()}}
+// NewFailure returns a failure of a kind that was detected now.
+func NewFailure(kind Kind, format string, args ...any) *Failure {
+	return &Failure{signal.FailureRecord{Kind: string(kind), Message: fmt.Sprintf(format, args...), SeenAt: time.Now()}}
 }
 
 // AsFailure converts any error to a failure. Unknown errors are internal.
@@ -27,15 +27,15 @@ func AsFailure(err error) *Failure {
 	var f *Failure
 	var directory *signal.DirError
 	var stall *signal.StallError
-	var twin *signal.TwinError
+	var twin *signal.DuplicateDaemonError
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &directory), errors.As(err, &stall):
-		return Failed(Share, "%v", err)
+		return NewFailure(ShareUnusable, "%v", err)
 	case errors.As(err, &twin):
-		return Failed(Launch, "%v", err)
+		return NewFailure(Launch, "%v", err)
 	default:
-		return Failed(Internal, "%v", err)
+		return NewFailure(Internal, "%v", err)
 	}
 }

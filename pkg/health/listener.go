@@ -17,21 +17,21 @@ import (
 	"strings"
 )
 
-// Listener is a socket of this node that accepts TCP connections.
-type Listener struct {
+// ListeningSocket is a socket of this node that accepts TCP connections.
+type ListeningSocket struct {
 	Address string // the bound address; "0.0.0.0" or "::" for all
 	Port    int
 	PID     int    // the lowest PID of its processes; 0 if it is not visible: another user's process
 	Command string // name of that process; empty if PID is 0
 	User    string // name of the socket's owner, or its id without a local account
 
-	user  int   // the id of User
-	pids  []int // all of its processes
-	inode string
+	userID int   // the id of User
+	pids   []int // all of its processes
+	inode  string
 }
 
 // String describes the owner of the port, as the end of a sentence.
-func (l Listener) String() string {
+func (l ListeningSocket) String() string {
 	port := fmt.Sprintf("port %d of %s", l.Port, l.Address)
 	if l.PID == 0 {
 		return fmt.Sprintf("%s is held by a process of user %s that can't be seen from here", port, l.User)
@@ -39,47 +39,47 @@ func (l Listener) String() string {
 	return fmt.Sprintf("%s is held by pid %d (%s) of user %s", port, l.PID, l.Command, l.User)
 }
 
-// Listeners returns the listeners on the TCP ports from low to high in this process's network
+// FindListeners returns the listeners on the TCP ports from low to high in this process's network
 // namespace, on IPv4 or IPv6, in the kernel's order. It is no error if there are none.
-func Listeners(low, high int) ([]Listener, error) {
+func FindListeners(low, high int) ([]ListeningSocket, error) {
 	ports := []int{low}
 	for len(ports) <= high-low {
 		ports = append(ports, low+len(ports))
 	}
-	return listenersIn("/proc", ports...)
+	return findListenersOn("/proc", ports...)
 }
 
-func listenersIn(proc string, ports ...int) ([]Listener, error) {
-	found, err := listenersOf(proc, ports...)
+func findListenersOn(proc string, ports ...int) ([]ListeningSocket, error) {
+	found, err := findListenerSockets(proc, ports...)
 	if len(found) > 0 {
-		nameHolders(proc, found)
+		addProcessInfo(proc, found)
 	}
 	return found, err
 }
 
-// listenersOf returns the listeners without their processes, because the search for these takes
-// longer than everything else.
-func listenersOf(proc string, ports ...int) (found []Listener, err error) {
+// findListenerSockets returns the listeners without their processes, because the search for these
+// takes longer than everything else.
+func findListenerSockets(proc string, ports ...int) (found []ListeningSocket, err error) {
 	if len(ports) == 0 {
 		return nil, nil
 	}
 	sockets, err := readSockets(proc, func(s socket) bool {
-		return s.state == listening && slices.Contains(ports, int(s.local.Port()))
+		return s.state == stateListening && slices.Contains(ports, int(s.local.Port()))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot see who listens on port %d: %v", ports[0], err)
 	}
 	for _, s := range sockets {
-		found = append(found, s.listener())
+		found = append(found, s.toListeningSocket())
 	}
 	return found, nil
 }
 
-// listener returns a listening socket as a Listener.
-func (s socket) listener() Listener {
-	return Listener{
+// toListeningSocket returns a listening socket as a Listener.
+func (s socket) toListeningSocket() ListeningSocket {
+	return ListeningSocket{
 		Port: int(s.local.Port()), Address: s.local.Addr().String(),
-		User: userName(s.user), user: s.user, inode: s.inode,
+		User: userName(s.user), userID: s.user, inode: s.inode,
 	}
 }
 
@@ -93,9 +93,9 @@ type socket struct {
 
 // States of a socket, and the inode of a socket without a process.
 const (
-	established = "01"
-	listening   = "0A"
-	noInode     = "0"
+	stateEstablished = "01"
+	stateListening   = "0A"
+	noInode          = "0"
 )
 
 // readSockets returns the sockets of this process's network namespace for which wanted returns
@@ -163,10 +163,10 @@ func parseSocketAddress(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
 }
 
-// nameHolders adds the processes of the sockets, as far as they are visible to this user, and their
-// users.
-func nameHolders(proc string, found []Listener) {
-	byLink := map[string]*Listener{}
+// addProcessInfo adds the processes of the sockets, as far as they are visible to this user, and
+// their users.
+func addProcessInfo(proc string, found []ListeningSocket) {
+	byLink := map[string]*ListeningSocket{}
 	for i := range found {
 		byLink["socket:["+found[i].inode+"]"] = &found[i]
 	}
@@ -190,7 +190,7 @@ func nameHolders(proc string, found []Listener) {
 			slices.Sort(l.pids)
 			l.PID = l.pids[0]
 			command, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(l.PID), "comm"))
-			l.Command = excerpt(command)
+			l.Command = printableExcerpt(command)
 		}
 	}
 }

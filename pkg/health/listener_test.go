@@ -16,7 +16,7 @@ func TestListeners(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pid, port := listener(t, tc.bind)
-			found, err := Listeners(port, port)
+			found, err := FindListeners(port, port)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestListeners(t *testing.T) {
 
 func TestListenersNone(t *testing.T) {
 	unused := unusedPort(t)
-	found, err := Listeners(unused, unused)
+	found, err := FindListeners(unused, unused)
 	if err != nil || len(found) != 0 {
 		t.Errorf("found %v, %v", found, err)
 	}
@@ -47,7 +47,7 @@ func TestListenersBoth(t *testing.T) {
 	four := listen(t, "127.0.0.1:0")
 	port := portOf(four)
 	mustSee(t, parse(t, "tcp://"+four.Addr().String()).Try(t.Context()), "")
-	found, err := Listeners(port, port)
+	found, err := FindListeners(port, port)
 	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() {
 		t.Errorf("found %v, %v", found, err)
 	}
@@ -56,12 +56,12 @@ func TestListenersBoth(t *testing.T) {
 func TestListenerString(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		l    Listener
+		l    ListeningSocket
 		want string
 	}{
-		{"seen", Listener{Address: "0.0.0.0", Port: 6379, PID: 4242, Command: "redis-server", User: "bob"},
+		{"seen", ListeningSocket{Address: "0.0.0.0", Port: 6379, PID: 4242, Command: "redis-server", User: "bob"},
 			"port 6379 of 0.0.0.0 is held by pid 4242 (redis-server) of user bob"},
-		{"unseen", Listener{Address: "::1", Port: 6379, User: "1007"},
+		{"unseen", ListeningSocket{Address: "::1", Port: 6379, User: "1007"},
 			"port 6379 of ::1 is held by a process of user 1007 that can't be seen from here"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestListenersInTable(t *testing.T) {
 		"   2: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5003 1 0 100 0 0 10 0\n"
 	const tcp6 = tcpHeading +
 		"   0: 0000000000000000FFFF00000200007F:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5001 1 0 100 0 0 10 0\n"
-	found, err := listenersIn(fakeProc(t, tcp, tcp6), 8080)
+	found, err := findListenersOn(fakeProc(t, tcp, tcp6), 8080)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("found %v, %v", found, err)
 	}
@@ -120,16 +120,16 @@ func TestListenersInTable(t *testing.T) {
 	if l := found[1]; l.PID != 90 || l.Command != "server of 90" || l.User != "root" || l.Address != "127.0.0.2" || len(l.pids) != 2 {
 		t.Errorf("the shared one is %+v", l)
 	}
-	if found, err := listenersIn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
+	if found, err := findListenersOn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
 		t.Errorf("without IPv6 found %v, %v", found, err)
 	}
 	for _, table := range []string{"0100007F", "0100007F:XXXX", "01:1F90", "zz:1F90"} {
 		text := tcpHeading + "   0: " + table + " 0:0 0A 0:0 0:0 0 0 0 1 1\n"
-		if found, err := listenersIn(fakeProc(t, text, ""), 8080); err == nil {
+		if found, err := findListenersOn(fakeProc(t, text, ""), 8080); err == nil {
 			t.Errorf("%q is read as %v", table, found)
 		}
 	}
-	if found, err := listenersIn(t.TempDir(), 8080); err == nil {
+	if found, err := findListenersOn(t.TempDir(), 8080); err == nil {
 		t.Errorf("without tables found %v", found)
 	}
 }

@@ -2,9 +2,10 @@ package health
 
 import "time"
 
-// Losses returns the failures for lost nodes, one for each kind of loss. since is the time without
-// a sign of life, name returns the name of one node for messages, and names that of several.
-func Losses(kinds map[Kind][]int, since time.Duration, name func(rank int) string, names func(ranks []int) string) []*Failure {
+// PeerLossFailures returns the failures for lost nodes, one for each kind of loss. since is the
+// time without a sign of life, name returns the name of one node for messages, and names that of
+// several.
+func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(rank int) string, names func(ranks []int) string) []*Failure {
 	var all []*Failure
 	for _, row := range []struct {
 		kind      Kind
@@ -22,64 +23,66 @@ func Losses(kinds map[Kind][]int, since time.Duration, name func(rank int) strin
 		if len(ranks) == 0 {
 			continue
 		}
-		f := Failed(row.kind, row.one, name(ranks[0]), since)
+		f := NewFailure(row.kind, row.one, name(ranks[0]), since)
 		if len(ranks) > 1 {
-			f = Failed(row.kind, row.many, names(ranks), since)
+			f = NewFailure(row.kind, row.many, names(ranks), since)
 		}
-		f.Lost = ranks
+		f.LostNodes = ranks
 		all = append(all, f)
 	}
 	return all
 }
 
-// Head makes the failures for a lost head, as a worker sees it. The parameter quiet of its methods
-// is the time without a sign of life.
-type Head struct {
-	Name string // the head's name in messages
-	Seer string // the worker's name in messages
+// HeadLoss makes the failures for a lost head, as a worker sees it. The parameter quiet of its
+// methods is the time without a sign of life.
+type HeadLoss struct {
+	HeadName     string // the head's name in messages
+	ObserverName string // the worker's name in messages
 }
 
-// Closed returns the failure for a peer link that was closed.
-func (h Head) Closed() *Failure {
-	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", h.Name)
+// LinkClosed returns the failure for a peer link that was closed.
+func (h HeadLoss) LinkClosed() *Failure {
+	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", h.HeadName)
 }
 
-// Reset returns the failure for a peer link that was reset, if the heartbeats have stopped, too.
-func (h Head) Reset() *Failure {
-	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has reset the lifeline, and its beats have stopped", h.Name)
+// LinkReset returns the failure for a peer link that was reset, if the heartbeats have stopped,
+// too.
+func (h HeadLoss) LinkReset() *Failure {
+	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host has reset the lifeline, and its beats have stopped", h.HeadName)
 }
 
-// TurnsAway returns the failure for a host that has accepted a connection earlier and refuses
-// connections now.
-func (h Head) TurnsAway() *Failure {
-	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", h.Name)
+// ConnectionRefused returns the failure for a host that has accepted a connection earlier and
+// refuses connections now.
+func (h HeadLoss) ConnectionRefused() *Failure {
+	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", h.HeadName)
 }
 
-// Deserted returns the failure for a host that has never accepted a connection, and refuses them.
-func (h Head) Deserted(quiet time.Duration) *Failure {
-	return Failed(DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
-		h.Name, h.Seer, tenths(quiet))
+// NeverAccepted returns the failure for a host that has never accepted a connection, and refuses
+// them.
+func (h HeadLoss) NeverAccepted(quiet time.Duration) *Failure {
+	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
+		h.HeadName, h.ObserverName, roundToTenths(quiet))
 }
 
-// Left returns the failure for a head that has sent a goodbye message without publishing an
-// outcome.
-func (h Head) Left() *Failure {
-	return Failed(HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", h.Name)
+// LeftWithoutOutcome returns the failure for a head that has sent a goodbye message without
+// publishing an outcome.
+func (h HeadLoss) LeftWithoutOutcome() *Failure {
+	return NewFailure(HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", h.HeadName)
 }
 
-// Hangs returns the failure for a head whose peer link is open but silent.
-func (h Head) Hangs(quiet time.Duration) *Failure {
-	return Failed(HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", h.Name, tenths(quiet))
+// DaemonHangs returns the failure for a head whose peer link is open but silent.
+func (h HeadLoss) DaemonHangs(quiet time.Duration) *Failure {
+	return NewFailure(HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", h.HeadName, roundToTenths(quiet))
 }
 
-// Lost returns the failure for a peer link whose other end does not answer.
-func (h Head) Lost(quiet time.Duration) *Failure {
-	return Failed(HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", h.Name, h.Seer, tenths(quiet))
+// HostUnreachable returns the failure for a peer link whose other end does not answer.
+func (h HeadLoss) HostUnreachable(quiet time.Duration) *Failure {
+	return NewFailure(HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", h.HeadName, h.ObserverName, roundToTenths(quiet))
 }
 
-// Silent returns the failure for a head that was observed by its heartbeat files only.
-func (h Head) Silent(quiet time.Duration) *Failure {
-	return Failed(PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", h.Name, h.Seer, tenths(quiet))
+// HeartbeatsMissing returns the failure for a head that was observed by its heartbeat files only.
+func (h HeadLoss) HeartbeatsMissing(quiet time.Duration) *Failure {
+	return NewFailure(PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", h.HeadName, h.ObserverName, roundToTenths(quiet))
 }
 
-func tenths(d time.Duration) time.Duration { return d.Round(time.Second / 10) }
+func roundToTenths(d time.Duration) time.Duration { return d.Round(time.Second / 10) }

@@ -35,22 +35,22 @@ func TestNotices(t *testing.T) {
 		{"the time limit after an early TERM", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}}, term, 135 * s, 140 * s},
 		{"the same, told in another order", []notice{{term, 0}, {term, 120 * s}, {cont, 120*s + 10*ms}}, term, 135 * s, 140 * s},
 		{"and its echo", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {cont, 121 * s}, {term, 121 * s}}, term, 135 * s, 140 * s},
-		{"and a second thought", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {term, 123 * s}}, term, 123*s + doubt, 123*s + doubt},
+		{"and a second thought", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {term, 123 * s}}, term, 123*s + ambiguityWindow, 123*s + ambiguityWindow},
 		{"the time limit after INT", []notice{{intr, 0}, {cont, 60 * s}, {term, 60 * s}}, intr, 75 * s, 80 * s},
-		{"scancel for the second time", []notice{{cont, 0}, {term, 0}, {cont, 5 * s}, {term, 5 * s}}, term, 5*s + doubt, 5*s + doubt},
+		{"scancel for the second time", []notice{{cont, 0}, {term, 0}, {cont, 5 * s}, {term, 5 * s}}, term, 5*s + ambiguityWindow, 5*s + ambiguityWindow},
 		{"an echo of an early TERM", []notice{{term, 0}, {term, s}}, term, never, never},
-		{"a second TERM hurries", []notice{{term, 0}, {term, 3 * s}}, term, 3*s + doubt, 3*s + doubt},
-		{"a second INT hurries", []notice{{intr, 0}, {intr, 3 * s}}, intr, 3*s + doubt, 3*s + doubt},
-		{"INT hurries after TERM", []notice{{term, 0}, {intr, 3 * s}}, term, 3*s + doubt, 3*s + doubt},
-		{"a third changes nothing", []notice{{term, 0}, {term, 3 * s}, {term, 9 * s}}, term, 3*s + doubt, 3*s + doubt},
-		{"a time limit does not undo hurry", []notice{{term, 0}, {term, 3 * s}, {cont, 9 * s}, {term, 9 * s}}, term, 3*s + doubt, 3*s + doubt},
-		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term, 15 * s, 18*s + doubt},
+		{"a second TERM hurries", []notice{{term, 0}, {term, 3 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"a second INT hurries", []notice{{intr, 0}, {intr, 3 * s}}, intr, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"INT hurries after TERM", []notice{{term, 0}, {intr, 3 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"a third changes nothing", []notice{{term, 0}, {term, 3 * s}, {term, 9 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"a time limit does not undo hurry", []notice{{term, 0}, {term, 3 * s}, {cont, 9 * s}, {term, 9 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term, 15 * s, 18*s + ambiguityWindow},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var n Notices
+			var n SignalHistory
 			start := time.Now()
 			for _, seen := range tc.seen {
-				n = n.With(seen.sig, start.Add(seen.at))
+				n = n.WithSignal(seen.sig, start.Add(seen.at))
 			}
 			since := func(at time.Time) time.Duration {
 				if at.IsZero() {
@@ -58,10 +58,10 @@ func TestNotices(t *testing.T) {
 				}
 				return at.Sub(start)
 			}
-			driver, all := n.Limits(5 * s)
-			if n.end != tc.end || since(driver) != tc.driver || since(all) != tc.all {
+			driver, all := n.GraceDeadlines(5 * s)
+			if n.endSignal != tc.end || since(driver) != tc.driver || since(all) != tc.all {
 				t.Errorf("it ends by %v, the driver after %s, all after %s; want %v, %s, %s",
-					n.end, since(driver), since(all), tc.end, tc.driver, tc.all)
+					n.endSignal, since(driver), since(all), tc.end, tc.driver, tc.all)
 			}
 		})
 	}

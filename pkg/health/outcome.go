@@ -12,11 +12,11 @@ type Kind string
 // The kinds of failures. The first group are causes; the second are consequences, over which causes
 // have precedence.
 const (
-	Usage    Kind = "usage"
-	Launch   Kind = "launch"
-	Share    Kind = "share"
-	Internal Kind = "internal"
-	Check    Kind = "check"
+	Usage         Kind = "usage"
+	Launch        Kind = "launch"
+	ShareUnusable Kind = "share"
+	Internal      Kind = "internal"
+	CheckFailed   Kind = "check"
 	// CheckUser is a failed check that no other node would pass either, because of the job's
 	// requirements.
 	CheckUser Kind = "check-user"
@@ -28,7 +28,7 @@ const (
 	NodesDiffer Kind = "nodes-differ"
 	// GPUFailed is a GPU that has failed while the driver ran.
 	GPUFailed     Kind = "gpu"
-	Setup         Kind = "setup"
+	SetupFailed   Kind = "setup"
 	SandboxDied   Kind = "sandbox"
 	ServiceDied   Kind = "service"
 	NotExecutable Kind = "driver-not-executable"
@@ -47,24 +47,24 @@ const (
 	HostHangs  Kind = "host-hangs"
 	CutOff     Kind = "cut-off"
 
-	// NotBack is the loss of a peer in an earlier attempt that has not returned.
-	NotBack Kind = "not-back"
+	// NotReturned is the loss of a peer in an earlier attempt that has not returned.
+	NotReturned Kind = "not-back"
 
-	Deadline Kind = "deadline"
-	// TimeUp is the deadline of the whole job, with the driver's grace period.
-	TimeUp     Kind = "time-up"
-	Terminated Kind = "terminated"
+	DeadlinePassed Kind = "deadline"
+	// JobDeadlinePassed is the deadline of the whole job, with the driver's grace period.
+	JobDeadlinePassed Kind = "time-up"
+	Terminated        Kind = "terminated"
 	// PeerLost is a loss whose only evidence is the absence of heartbeat files.
 	PeerLost Kind = "peer-lost"
 	Aborted  Kind = "aborted"
-	// GaveUp ends a job that has reached the maximum number of requeues.
-	GaveUp Kind = "gave-up"
+	// RequeuesExhausted ends a job that has reached the maximum number of requeues.
+	RequeuesExhausted Kind = "gave-up"
 )
 
 // Outcome is one row of the table of exit codes.
 type Outcome struct {
 	Code    int
-	Word    string // in result.json
+	Name    string // in result.json
 	Meaning string
 	Requeue Requeue
 }
@@ -74,77 +74,78 @@ type Requeue string
 
 // The values of Requeue in the table.
 const (
-	RequeueNo        Requeue = "no"
-	RequeueYes       Requeue = "yes"
-	RequeueElsewhere Requeue = "yes, elsewhere" // not on the failed nodes
-	RequeueYourCall  Requeue = "your call"
+	RequeueNo          Requeue = "no"
+	RequeueYes         Requeue = "yes"
+	RequeueElsewhere   Requeue = "yes, elsewhere" // not on the failed nodes
+	RequeueUserDecides Requeue = "your call"
 )
 
-// Driven is the word of the outcome if the driver has ended: the exit code is its own.
-const Driven = "driver"
+// DriverOutcomeName is the word of the outcome if the driver has ended: the exit code is its own.
+const DriverOutcomeName = "driver"
 
-// OfRank is the outcome if a rank of the world failed first, or requested the end. The exit code is
-// the rank's: see OutcomeBy.
-var OfRank = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueYourCall}
+// RankOutcome is the outcome if a rank of the world failed first, or requested the end. The exit
+// code is the rank's: see OutcomeOfCause.
+var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueUserDecides}
 
-func ofRank(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
+func isRankKind(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
-// outcomes is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
+// exitCodeTable is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
 // sysexits.h if one fits.
-var outcomes = []struct {
+var exitCodeTable = []struct {
 	kinds []Kind
 	Outcome
 }{
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
 	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, no node has what is asked for, …)", RequeueNo}},
-	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
-	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
+	{[]Kind{ShareUnusable}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
+	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
-	{[]Kind{Check, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
-	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotBack, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
-	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
-	{[]Kind{Deadline, TimeUp}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
+	{[]Kind{CheckFailed, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
+	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotReturned, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
+	{[]Kind{SandboxDied, ServiceDied, SetupFailed}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
+	{[]Kind{DeadlinePassed, JobDeadlinePassed}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},
 	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
-	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueYourCall}},
-	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", RequeueYourCall}},
+	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueUserDecides}},
+	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", RequeueUserDecides}},
 }
 
-// OutcomeOf returns the outcome of a failure of this kind. An unknown kind is an internal error.
-func OutcomeOf(kind Kind) Outcome {
-	if ofRank(kind) {
-		return OfRank
+// OutcomeOfKind returns the outcome of a failure of this kind. An unknown kind is an internal
+// error.
+func OutcomeOfKind(kind Kind) Outcome {
+	if isRankKind(kind) {
+		return RankOutcome
 	}
-	for _, row := range outcomes {
+	for _, row := range exitCodeTable {
 		if slices.Contains(row.kinds, kind) {
 			return row.Outcome
 		}
 	}
-	return OutcomeOf(Internal)
+	return OutcomeOfKind(Internal)
 }
 
-// OutcomeBy returns the outcome of a job with this cause.
-func OutcomeBy(cause signal.FailedRecord) Outcome {
-	outcome := OutcomeOf(Kind(cause.Kind))
-	if outcome == OfRank {
-		outcome.Code = rankCode(cause)
+// OutcomeOfCause returns the outcome of a job with this cause.
+func OutcomeOfCause(cause signal.FailureRecord) Outcome {
+	outcome := OutcomeOfKind(Kind(cause.Kind))
+	if outcome == RankOutcome {
+		outcome.Code = rankExitCode(cause)
 	}
 	return outcome
 }
 
-// Outcomes returns the table, sorted by code, without the driver's own code and that of a rank.
-func Outcomes() []Outcome {
+// OutcomeTable returns the table, sorted by code, without the driver's own code and that of a rank.
+func OutcomeTable() []Outcome {
 	var all []Outcome
-	for _, row := range outcomes {
+	for _, row := range exitCodeTable {
 		all = append(all, row.Outcome)
 	}
 	return all
 }
 
-// Kinds returns all kinds with an outcome.
-func Kinds() []Kind {
+// AllKinds returns all kinds with an outcome.
+func AllKinds() []Kind {
 	kinds := []Kind{RankFailed, RankAborted}
-	for _, row := range outcomes {
+	for _, row := range exitCodeTable {
 		kinds = append(kinds, row.kinds...)
 	}
 	return kinds

@@ -41,9 +41,9 @@ func kinds(t *testing.T) []Kind {
 // The codes are a contract with those who requeue jobs by them.
 func TestOutcomeOf(t *testing.T) {
 	codes := map[Kind]int{
-		Usage: 64, Launch: 65, Share: 66, Internal: 70, Check: 75, PeerLost: 76, Aborted: 76,
-		SandboxDied: 77, ServiceDied: 77, Setup: 77, Deadline: 124, TimeUp: 124, NotExecutable: 126, NotFound: 127,
-		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, NotBack: 76, GaveUp: 69,
+		Usage: 64, Launch: 65, ShareUnusable: 66, Internal: 70, CheckFailed: 75, PeerLost: 76, Aborted: 76,
+		SandboxDied: 77, ServiceDied: 77, SetupFailed: 77, DeadlinePassed: 124, JobDeadlinePassed: 124, NotExecutable: 126, NotFound: 127,
+		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, NotReturned: 76, RequeuesExhausted: 69,
 		CheckUser: 65, CheckEnvironment: 65, NodesDiffer: 75, GPUFailed: 75,
 		RankFailed: 0, RankAborted: 0, // TestOutcomeBy has theirs
 	}
@@ -54,13 +54,13 @@ func TestOutcomeOf(t *testing.T) {
 	for _, kind := range declared {
 		t.Run(string(kind), func(t *testing.T) {
 			if kind == RankFailed || kind == RankAborted {
-				if got := OutcomeOf(kind); got != OfRank {
+				if got := OutcomeOfKind(kind); got != RankOutcome {
 					t.Errorf("got %+v", got)
 				}
 				return
 			}
 			rows := 0
-			for _, row := range outcomes {
+			for _, row := range exitCodeTable {
 				if slices.Contains(row.kinds, kind) {
 					rows++
 				}
@@ -68,44 +68,44 @@ func TestOutcomeOf(t *testing.T) {
 			if rows != 1 {
 				t.Errorf("it has %d rows", rows)
 			}
-			if got := OutcomeOf(kind); got.Code != codes[kind] || got.Word == "" || got.Meaning == "" || got.Requeue == "" {
+			if got := OutcomeOfKind(kind); got.Code != codes[kind] || got.Name == "" || got.Meaning == "" || got.Requeue == "" {
 				t.Errorf("got %+v, want the code %d", got, codes[kind])
 			}
 		})
 	}
 	for _, unknown := range []Kind{"", "made up"} {
-		if got := OutcomeOf(unknown); got.Code != 70 {
+		if got := OutcomeOfKind(unknown); got.Code != 70 {
 			t.Errorf("OutcomeOf(%q) = %+v", unknown, got)
 		}
 	}
 }
 
 func TestOutcomes(t *testing.T) {
-	words := map[string]bool{Driven: true, OfRank.Word: true}
+	words := map[string]bool{DriverOutcomeName: true, RankOutcome.Name: true}
 	last := 0
-	for _, outcome := range Outcomes() {
+	for _, outcome := range OutcomeTable() {
 		if outcome.Code <= last || outcome.Code > 255 {
 			t.Errorf("the code %d comes after %d", outcome.Code, last)
 		}
 		last = outcome.Code
-		if words[outcome.Word] {
-			t.Errorf("two outcomes are called %q", outcome.Word)
+		if words[outcome.Name] {
+			t.Errorf("two outcomes are called %q", outcome.Name)
 		}
-		words[outcome.Word] = true
+		words[outcome.Name] = true
 	}
 }
 
 // The code of a world is that of the rank that failed first, as a shell has it.
 func TestOutcomeBy(t *testing.T) {
-	died := func(exit process.Exit) signal.FailedRecord {
-		return RankDied(signal.WorldRank{Number: 12}, "n3", exit, nil).FailedRecord
+	died := func(exit process.Exit) signal.FailureRecord {
+		return NewRankExitFailure(signal.WorldRank{Number: 12}, "n3", exit, nil).FailureRecord
 	}
-	aborted := func(code int) signal.FailedRecord {
-		return RankAsked(signal.WorldRank{Number: 12}, "n3", code, "no such data", nil).FailedRecord
+	aborted := func(code int) signal.FailureRecord {
+		return NewRankAbortFailure(signal.WorldRank{Number: 12}, "n3", code, "no such data", nil).FailureRecord
 	}
 	for _, tc := range []struct {
 		name  string
-		cause signal.FailedRecord
+		cause signal.FailureRecord
 		code  int
 		word  string
 	}{
@@ -118,11 +118,11 @@ func TestOutcomeBy(t *testing.T) {
 		{"by an abort with -1", aborted(-1), 255, "rank"},
 		{"by an abort with 256", aborted(256), 1, "rank"},
 		{"by an abort with 300", aborted(300), 44, "rank"},
-		{"by a signal that no system has", signal.FailedRecord{Kind: "rank", Signal: "SIGODD"}, 1, "rank"},
-		{"by what is no rank", signal.FailedRecord{Kind: "service", Code: 3}, 77, "service"},
+		{"by a signal that no system has", signal.FailureRecord{Kind: "rank", Signal: "SIGODD"}, 1, "rank"},
+		{"by what is no rank", signal.FailureRecord{Kind: "service", Code: 3}, 77, "service"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := OutcomeBy(tc.cause); got.Code != tc.code || got.Word != tc.word || got.Meaning == "" {
+			if got := OutcomeOfCause(tc.cause); got.Code != tc.code || got.Name != tc.word || got.Meaning == "" {
 				t.Errorf("got %+v", got)
 			}
 		})

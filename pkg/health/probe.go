@@ -24,16 +24,16 @@ const (
 
 var probeSchemes = []string{"tcp", "http", "https", "grpc", "exec", "file"}
 
-const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
+const probeSyntax = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
 
 // Probe tests whether a service is ready. It is parsed once, never changes, and is safe for
 // concurrent use.
 type Probe struct {
-	text  string
-	host  string                          // empty if it uses no host
-	port  int                             // 0 if it uses no port
-	look  func(ctx context.Context) error `digest:"-"` // derived from text
-	bound time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
+	text    string
+	host    string                          // empty if it uses no host
+	port    int                             // 0 if it uses no port
+	tryOnce func(ctx context.Context) error `digest:"-"` // derived from text
+	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
 }
 
 // ParseProbe parses a probe:
@@ -46,7 +46,7 @@ type Probe struct {
 func ParseProbe(s string) (Probe, error) {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found {
-		return Probe{}, fmt.Errorf("cannot read probe %q: it has no kind before a colon; %s", s, probeForms)
+		return Probe{}, fmt.Errorf("cannot read probe %q: it has no kind before a colon; %s", s, probeSyntax)
 	}
 	var p Probe
 	var err error
@@ -63,10 +63,10 @@ func ParseProbe(s string) (Probe, error) {
 		p, err = parseFile(rest)
 	default:
 		hint := ""
-		if near := prose.Nearest(strings.ToLower(scheme), probeSchemes, 3); near != "" {
+		if near := prose.NearestWord(strings.ToLower(scheme), probeSchemes, 3); near != "" {
 			hint = fmt.Sprintf(" (is it %s?)", near)
 		}
-		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeForms)
+		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeSyntax)
 	}
 	if err != nil {
 		return Probe{}, fmt.Errorf("cannot read probe %q: %v", s, err)
@@ -81,20 +81,20 @@ func (p Probe) String() string { return p.text }
 // Try tests once and returns nil if the service is ready; otherwise the error has the result. It
 // ends with ctx, and after at most 2 s, or 15 s for an exec probe.
 func (p Probe) Try(ctx context.Context) error {
-	if p.look == nil {
+	if p.tryOnce == nil {
 		return errors.New("internal error: an empty probe")
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.bound, tryTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, tryTimeout))
 	defer cancel()
-	return p.look(ctx)
+	return p.tryOnce(ctx)
 }
 
-// address returns the address that the probe uses.
-func (p Probe) address() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
+// hostPort returns the address that the probe uses.
+func (p Probe) hostPort() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
 
-// Port returns the port of this node that the probe uses, or false if it uses none or another
+// LocalPort returns the port of this node that the probe uses, or false if it uses none or another
 // host's.
-func (p Probe) Port() (int, bool) {
+func (p Probe) LocalPort() (int, bool) {
 	if p.port == 0 {
 		return 0, false
 	}
@@ -143,11 +143,11 @@ func parseTCP(rest string) (p Probe, err error) {
 	address, remote := strings.CutPrefix(rest, "//")
 	if !remote {
 		p.port, err = parsePort(rest)
-		p.look = func(ctx context.Context) error { return tryTCPHere(ctx, p.port) }
+		p.tryOnce = func(ctx context.Context) error { return tryLocalTCP(ctx, p.port) }
 		return p, err
 	}
 	p.host, p.port, err = splitAddress(address)
-	p.look = func(ctx context.Context) error { return tryTCP(ctx, p.address()) }
+	p.tryOnce = func(ctx context.Context) error { return tryTCP(ctx, p.hostPort()) }
 	return p, err
 }
 
@@ -170,7 +170,7 @@ func parseHTTP(s string) (Probe, error) {
 		}
 	}
 	u.Fragment = ""
-	return Probe{host: u.Hostname(), port: port, look: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
+	return Probe{host: u.Hostname(), port: port, tryOnce: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
 }
 
 // parseGRPC parses "//HOST:PORT" and an optional service.
@@ -181,21 +181,21 @@ func parseGRPC(rest string) (p Probe, err error) {
 	}
 	address, service, _ := strings.Cut(target, "/")
 	p.host, p.port, err = splitAddress(address)
-	p.look = func(ctx context.Context) error { return tryGRPC(ctx, p.address(), service) }
+	p.tryOnce = func(ctx context.Context) error { return tryGRPC(ctx, p.hostPort(), service) }
 	return p, err
 }
 
 func parseExec(rest string) (Probe, error) {
-	argv, err := splitWords(rest)
+	argv, err := splitCommandLine(rest)
 	if err != nil {
 		return Probe{}, err
 	}
 	if len(argv) == 0 || argv[0] == "" {
 		return Probe{}, errors.New("it names no command; exec:COMMAND ARGUMENT… was expected")
 	}
-	once := make(oneAtATime, 1)
-	return Probe{bound: execTimeout, look: func(ctx context.Context) error {
-		return once.run(ctx, killGrace, "the command "+argv[0], func() error { return tryExec(ctx, argv) })
+	once := make(singleCall, 1)
+	return Probe{timeout: execTimeout, tryOnce: func(ctx context.Context) error {
+		return once.runBounded(ctx, killGrace, "the command "+argv[0], func() error { return tryExec(ctx, argv) })
 	}}, nil
 }
 
@@ -205,9 +205,9 @@ func parseFile(rest string) (Probe, error) {
 		return Probe{}, errors.New("file:/PATH was expected, with the path from the root on")
 	}
 	path = filepath.Clean(path)
-	once := make(oneAtATime, 1)
-	return Probe{look: func(ctx context.Context) error {
-		return once.run(ctx, 0, "the filesystem of "+path, func() error { return tryFile(path) })
+	once := make(singleCall, 1)
+	return Probe{tryOnce: func(ctx context.Context) error {
+		return once.runBounded(ctx, 0, "the filesystem of "+path, func() error { return tryFile(path) })
 	}}, nil
 }
 

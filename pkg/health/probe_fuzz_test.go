@@ -26,12 +26,12 @@ func FuzzParseProbe(f *testing.F) {
 			t.Errorf("%d bytes make %d, and %d is the most", len(text), took, most)
 		}
 		if err != nil {
-			if p.look != nil || p.String() != "" || !strings.HasPrefix(err.Error(), "cannot read probe ") {
+			if p.tryOnce != nil || p.String() != "" || !strings.HasPrefix(err.Error(), "cannot read probe ") {
 				t.Errorf("%v with the error %v", p, err)
 			}
 			return
 		}
-		if p.look == nil || p.String() != text || p.port < 0 || p.port > 65535 {
+		if p.tryOnce == nil || p.String() != text || p.port < 0 || p.port > 65535 {
 			t.Errorf("%q is taken for %+v", text, p)
 		}
 		kind, _, _ := strings.Cut(text, ":")
@@ -47,7 +47,7 @@ func FuzzParseProbe(f *testing.F) {
 // FuzzSplitWords splits whatever line, and what it came to once more.
 func FuzzSplitWords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
-		words, err := splitWords(line)
+		words, err := splitCommandLine(line)
 		if err != nil {
 			if words != nil {
 				t.Errorf("%q with the error %v", words, err)
@@ -58,7 +58,7 @@ func FuzzSplitWords(f *testing.F) {
 		for _, word := range words {
 			quoted = append(quoted, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
 		}
-		again, err := splitWords(strings.Join(quoted, "\t "))
+		again, err := splitCommandLine(strings.Join(quoted, "\t "))
 		if err != nil || !slices.Equal(again, words) {
 			t.Errorf("%q is %q, and in quotes %q: %v", line, words, again, err)
 		}
@@ -76,7 +76,7 @@ func FuzzReadListeners(f *testing.F) {
 			return
 		}
 		for _, s := range found {
-			l := s.listener()
+			l := s.toListeningSocket()
 			if l.Port != int(port) || l.Address == "" || !strings.Contains(l.String(), strconv.Itoa(int(port))) {
 				t.Errorf("%q shows %+v for port %d", table, l, port)
 			}

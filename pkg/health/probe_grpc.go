@@ -18,9 +18,9 @@ func tryGRPC(ctx context.Context, address, service string) error {
 	// passthrough leaves name resolution to the dialer, as in the other probes.
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return Dial(ctx, "tcp", address) }),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return DialTrusted(ctx, "tcp", address) }),
 		grpc.WithNoProxy(), grpc.WithUserAgent(probeUserAgent), grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(headerBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeaderBytes)))
 	if err != nil {
 		return fmt.Errorf("cannot ask %s: %v", address, err)
 	}
@@ -42,6 +42,6 @@ func tryGRPC(ctx context.Context, address, service string) error {
 	case code == codes.DeadlineExceeded, code == codes.Canceled:
 		return fmt.Errorf("no answer from %s", address)
 	default:
-		return fmt.Errorf("gRPC %s from %s: %s", code, address, excerpt([]byte(status.Convert(err).Message())))
+		return fmt.Errorf("gRPC %s from %s: %s", code, address, printableExcerpt([]byte(status.Convert(err).Message())))
 	}
 }

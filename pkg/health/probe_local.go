@@ -16,25 +16,25 @@ import (
 
 const killGrace = 3 * time.Second // for the kernel to end a killed command
 
-// oneAtATime runs calls that may never return, for example on an unresponsive mount or with a
+// singleCall runs calls that may never return, for example on an unresponsive mount or with a
 // process that cannot be killed. Such a call is abandoned in its goroutine. At most one is running,
 // so that they cannot accumulate: the channel has room for one token, which is in it while a call
 // is running.
-type oneAtATime chan struct{}
+type singleCall chan struct{}
 
-// run returns what look returns or, if ctx has ended and grace is over, an error that names what
-// hangs.
-func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, look func() error) error {
+// runBounded returns what look returns or, if ctx has ended and grace is over, an error that names
+// what hangs.
+func (o singleCall) runBounded(ctx context.Context, grace time.Duration, what string, look func() error) error {
 	select {
 	case o <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("%s still hangs since an earlier look", what)
 	}
-	_, err := pause.Bounded(ctx, grace, func() (struct{}, error) {
+	_, err := pause.CallBounded(ctx, grace, func() (struct{}, error) {
 		defer func() { <-o }()
 		return struct{}{}, look()
 	})
-	if errors.Is(err, pause.ErrHangs) {
+	if errors.Is(err, pause.ErrAbandoned) {
 		return fmt.Errorf("%s hangs", what)
 	}
 	return err
@@ -59,7 +59,7 @@ func tryFile(path string) error {
 // tryExec runs a command in a process group of its own, of which no process is left when it
 // returns.
 func tryExec(ctx context.Context, argv []string) error {
-	said := &process.Beginning{Most: excerptBytes}
+	said := &process.HeadBuffer{MaxBytes: maxExcerptBytes}
 	err := process.Command{Argv: argv, Stdout: said, Stderr: said}.Run(ctx)
 	switch _, ended := errors.AsType[*exec.ExitError](err); {
 	case err == nil:
@@ -69,7 +69,7 @@ func tryExec(ctx context.Context, argv []string) error {
 	case !ended:
 		return fmt.Errorf("cannot run %s: %v", strings.Join(argv, " "), err)
 	}
-	if text := excerpt([]byte(said.String())); text != "" {
+	if text := printableExcerpt([]byte(said.String())); text != "" {
 		return fmt.Errorf("%s: %v, after saying: %s", strings.Join(argv, " "), err, text)
 	}
 	return fmt.Errorf("%s: %v", strings.Join(argv, " "), err)

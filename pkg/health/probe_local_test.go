@@ -80,7 +80,8 @@ func readPID(t *testing.T, path string) int {
 	return 0
 }
 
-// waitGone waits until a process has ended. As an orphan it may stay a zombie, if nobody reaps it here.
+// waitGone waits until a process has ended. As an orphan it may stay a zombie, if nobody reaps it
+// here.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	var stat []byte
@@ -96,7 +97,8 @@ func waitGone(t *testing.T, pid int) {
 	t.Errorf("process %d lives on: %s", pid, stat)
 }
 
-// TestTryExecEscaped: a child that has left the group holds the output open; the look ends all the same.
+// TestTryExecEscaped: a child that has left the group holds the output open; the look ends all the
+// same.
 func TestTryExecEscaped(t *testing.T) {
 	noLeaks(t)
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -137,11 +139,11 @@ func TestTryFile(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: a look that the kernel doesn't come back from ends at its deadline, and no second one is sent
-// after it.
+// TestOneAtATime: a look that the kernel doesn't come back from ends at its deadline, and no second
+// one is sent after it.
 func TestOneAtATime(t *testing.T) {
 	noLeaks(t)
-	once := make(oneAtATime, 1)
+	once := make(singleCall, 1)
 	release := make(chan struct{})
 	looks := 0
 	hang := func() error {
@@ -149,10 +151,10 @@ func TestOneAtATime(t *testing.T) {
 		<-release
 		return nil
 	}
-	mustSee(t, once.run(soon(t), 0, "the mount", hang), "the mount hangs")
-	mustSee(t, once.run(soon(t), 0, "the mount", hang), "the mount still hangs since an earlier look")
+	mustSee(t, once.runBounded(soon(t), 0, "the mount", hang), "the mount hangs")
+	mustSee(t, once.runBounded(soon(t), 0, "the mount", hang), "the mount still hangs since an earlier look")
 	close(release)
-	if err := once.run(t.Context(), 0, "the mount", func() error { return nil }); err != nil {
+	if err := once.runBounded(t.Context(), 0, "the mount", func() error { return nil }); err != nil {
 		t.Errorf("after the mount came back: %v", err)
 	}
 	if looks != 1 {

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	excerptBytes   = 200 // maximum part of a response or of a command's output in an error
-	headerBytes    = 1 << 16
-	redirectsMost  = 5
-	probeUserAgent = "bringupd"
+	maxExcerptBytes = 200 // maximum part of a response or of a command's output in an error
+	maxHeaderBytes  = 1 << 16
+	maxRedirects    = 5
+	probeUserAgent  = "bringupd"
 )
 
 // tryTCP connects and closes the connection.
 func tryTCP(ctx context.Context, address string) error {
-	conn, err := Dial(ctx, "tcp", address)
+	conn, err := DialTrusted(ctx, "tcp", address)
 	if err != nil {
-		return seenInstead(err, address)
+		return describeProbeError(err, address)
 	}
 	return conn.Close()
 }
 
-// tryTCPHere tries the loopback addresses first, then all addresses of this node with a listener,
+// tryLocalTCP tries the loopback addresses first, then all addresses of this node with a listener,
 // because a service may be bound to a single address. The error is that of the first.
-func tryTCPHere(ctx context.Context, port int) error {
+func tryLocalTCP(ctx context.Context, port int) error {
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	// If the listeners are unknown, the loopback addresses are still tried.
-	listeners, _ := Listeners(port, port)
+	listeners, _ := FindListeners(port, port)
 	for _, l := range listeners {
 		if addr, err := netip.ParseAddr(l.Address); err == nil && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
@@ -59,9 +59,9 @@ func tryTCPHere(ctx context.Context, port int) error {
 func tryHTTP(ctx context.Context, u *url.URL) error {
 	// No proxy is used, because it would answer for the service. No connection is kept, so that each
 	// try makes a new one.
-	transport := &http.Transport{DialContext: Dial, DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
+	transport := &http.Transport{DialContext: DialTrusted, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaderBytes}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
+	client := &http.Client{Transport: transport, CheckRedirect: allowSameHostRedirect}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return fmt.Errorf("cannot ask %s: %v", u, err)
@@ -69,7 +69,7 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	request.Header.Set("User-Agent", probeUserAgent)
 	response, err := client.Do(request)
 	if err != nil {
-		return seenInstead(err, u.String())
+		return describeProbeError(err, u.String())
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 == 2 {
@@ -77,26 +77,26 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	}
 	seen := fmt.Sprintf("HTTP %d from %s", response.StatusCode, response.Request.URL)
 	if location := response.Header.Get("Location"); location != "" {
-		return fmt.Errorf("%s, which leads to %s", seen, excerpt([]byte(location)))
+		return fmt.Errorf("%s, which leads to %s", seen, printableExcerpt([]byte(location)))
 	}
 	// An incomplete body is still useful in the error.
-	body, _ := io.ReadAll(io.LimitReader(response.Body, excerptBytes))
-	if text := excerpt(body); text != "" {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxExcerptBytes))
+	if text := printableExcerpt(body); text != "" {
 		seen += ": " + text
 	}
 	return errors.New(seen)
 }
 
-// sameHost allows a service to redirect the probe to another of its own pages only.
-func sameHost(next *http.Request, via []*http.Request) error {
-	if next.URL.Host != via[0].URL.Host || len(via) > redirectsMost {
+// allowSameHostRedirect allows a service to redirect the probe to another of its own pages only.
+func allowSameHostRedirect(next *http.Request, via []*http.Request) error {
+	if next.URL.Host != via[0].URL.Host || len(via) > maxRedirects {
 		return http.ErrUseLastResponse
 	}
 	return nil
 }
 
-// seenInstead describes briefly why the query failed.
-func seenInstead(err error, asked string) error {
+// describeProbeError describes briefly why the query failed.
+func describeProbeError(err error, asked string) error {
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
@@ -118,8 +118,8 @@ func seenInstead(err error, asked string) error {
 	return fmt.Errorf("cannot ask %s: %v", asked, err)
 }
 
-// excerpt makes one short line of foreign text.
-func excerpt(text []byte) string {
+// printableExcerpt makes one short line of foreign text.
+func printableExcerpt(text []byte) string {
 	printable := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {
 			return ' '
@@ -127,8 +127,8 @@ func excerpt(text []byte) string {
 		return r
 	}, string(text))
 	line := strings.Join(strings.Fields(printable), " ")
-	if len(line) > excerptBytes {
-		line = strings.ToValidUTF8(line[:excerptBytes], "") + "…"
+	if len(line) > maxExcerptBytes {
+		line = strings.ToValidUTF8(line[:maxExcerptBytes], "") + "…"
 	}
 	return line
 }

@@ -117,8 +117,8 @@ func TestTryHTTP(t *testing.T) {
 	}
 }
 
-// tryAnswered tries a probe of a server that answers. A look has two seconds, which a busy machine may need for a
-// handshake, so one without an answer is repeated, as a wait for readiness does.
+// tryAnswered tries a probe of a server that answers. A look has two seconds, which a busy machine
+// may need for a handshake, so one without an answer is repeated, as a wait for readiness does.
 func tryAnswered(t *testing.T, probe string) (err error) {
 	t.Helper()
 	for range 10 {
@@ -129,8 +129,8 @@ func tryAnswered(t *testing.T, probe string) (err error) {
 	return err
 }
 
-// TestTryHTTPAsksNoProxy: a proxy of the environment must not answer for a service. The environment is read once in
-// a process's life, hence a process of its own.
+// TestTryHTTPAsksNoProxy: a proxy of the environment must not answer for a service. The environment
+// is read once in a process's life, hence a process of its own.
 func TestTryHTTPAsksNoProxy(t *testing.T) {
 	if os.Getenv("http_proxy") == "http://127.0.0.1:1" {
 		mustSee(t, parse(t, "http://no-such-host.invalid/").Try(t.Context()), "cannot find the address of no-such-host.invalid")

@@ -86,7 +86,7 @@ func TestParseProbe(t *testing.T) {
 	} {
 		t.Run(tc.in, func(t *testing.T) {
 			p := parse(t, tc.in)
-			port, here := p.Port()
+			port, here := p.LocalPort()
 			if port != tc.port || here != (tc.port != 0) {
 				t.Errorf("port is %d, %v; want %d", port, here, tc.port)
 			}
@@ -196,7 +196,7 @@ func TestSplitWords(t *testing.T) {
 		{name: "NUL", in: "a\x00b", wrong: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := splitWords(tc.in)
+			got, err := splitCommandLine(tc.in)
 			if (err != nil) != tc.wrong || !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, %v; want %q", got, err, tc.want)
 			}

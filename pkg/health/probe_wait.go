@@ -14,25 +14,26 @@ import (
 )
 
 const (
-	firstPause = 10 * time.Millisecond  // between the first two tries
-	lastPause  = 500 * time.Millisecond // maximum between two tries, by default
-	dearPause  = 2 * time.Second        // the same after tries that take long
+	minTryPause     = 10 * time.Millisecond  // between the first two tries
+	maxTryPause     = 500 * time.Millisecond // maximum between two tries, by default
+	maxSlowTryPause = 2 * time.Second        // the same after tries that take long
 )
 
-// Wait has what WaitReady needs to know about the service. All fields are optional.
-type Wait struct {
-	// Died is closed when the service's child has ended, which ends the wait.
-	Died <-chan struct{}
+// WaitOptions has what WaitReady needs to know about the service. All fields are optional.
+type WaitOptions struct {
+	// ChildExited is closed when the service's child has ended, which ends the wait.
+	ChildExited <-chan struct{}
 	// Ports are the service's local ports: that of the probe, and others. No process listened there
 	// when the child was started. Each listener, on any address of the node, must be the child or one
 	// of its descendants, according to Owns, or, if its process is not visible, belong to a trusted
 	// user. Any other ends the wait: before a try if its user is not trusted, and otherwise after the
 	// try that found the service ready.
 	Ports []int
-	// Pace is the maximum pause between two tries; 0 means half a second.
-	Pace time.Duration
-	// Owns reports whether a process belongs to the child. If it is nil, listeners are not checked.
-	Owns func(pid int) bool
+	// MaxPause is the maximum pause between two tries; 0 means half a second.
+	MaxPause time.Duration
+	// OwnsProcess reports whether a process belongs to the child. If it is nil, listeners are not
+	// checked.
+	OwnsProcess func(pid int) bool
 }
 
 var errChildDied = errors.New("the process has ended")
@@ -42,12 +43,12 @@ var errChildDied = errors.New("the process has ended")
 // respect its context and have a timeout of its own, like Probe.Try. WaitReady also ends if the
 // child dies, if another user listens on one of the ports, and with ctx. The error then has the
 // duration, the number of tries and the last result, and wraps the cause of ctx.
-func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) error {
+func WaitReady(ctx context.Context, look func(context.Context) error, w WaitOptions) error {
 	start := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if pause.Await(ctx, w.Died) {
+		if pause.AwaitDone(ctx, w.ChildExited) {
 			stop(errChildDied)
 		}
 	})
@@ -55,20 +56,20 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 	defer stop(nil)
 
 	var last error
-	gap := firstPause
+	gap := minTryPause
 	for tries := 0; ; tries++ {
 		if ctx.Err() != nil {
 			return waitError(context.Cause(ctx), tries, time.Since(start), last)
 		}
 		began := time.Now()
 		// A try may send a password, so nothing may be sent to another user.
-		if err := w.judgeUsers(); err != nil {
+		if err := w.checkListenerUsers(); err != nil {
 			return err
 		}
 		seen := look(ctx)
 		took := time.Since(began)
 		if seen == nil {
-			final, err := w.judge()
+			final, err := w.confirmReady()
 			if final {
 				return err
 			}
@@ -80,10 +81,10 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 		if last == nil || ctx.Err() == nil && (!bounded || !time.Now().After(deadline)) {
 			last = seen
 		}
-		if !pause.For(ctx, max(gap, min(took, dearPause))) {
+		if !pause.SleepContext(ctx, max(gap, min(took, maxSlowTryPause))) {
 			continue
 		}
-		gap = min(gap*3/2, cmp.Or(w.Pace, lastPause))
+		gap = min(gap*3/2, cmp.Or(w.MaxPause, maxTryPause))
 	}
 }
 
@@ -92,53 +93,53 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.Noun(tries, "look"), cause, seen)
+	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.PluralForm(tries, "look"), cause, seen)
 }
 
-// judgeUsers returns an error if an untrusted user listens on one of the ports.
-func (w Wait) judgeUsers() error {
-	if w.Owns == nil {
+// checkListenerUsers returns an error if an untrusted user listens on one of the ports.
+func (w WaitOptions) checkListenerUsers() error {
+	if w.OwnsProcess == nil {
 		return nil
 	}
-	found, err := listenersOf("/proc", w.Ports...)
+	found, err := findListenerSockets("/proc", w.Ports...)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(l Listener) bool { return trusted().include(l.user) })
+	found = slices.DeleteFunc(found, func(l ListeningSocket) bool { return currentTrustedUsers().includes(l.userID) })
 	if len(found) > 0 {
-		nameHolders("/proc", found)
+		addProcessInfo("/proc", found)
 	}
-	return w.strangers(found)
+	return w.foreignListenerError(found)
 }
 
-// judge decides after a try that found the service ready. It reports whether the result is final,
-// and returns its error.
-func (w Wait) judge() (final bool, err error) {
-	if w.Owns != nil {
-		found, err := listenersIn("/proc", w.Ports...)
+// confirmReady decides after a try that found the service ready. It reports whether the result is
+// final, and returns its error.
+func (w WaitOptions) confirmReady() (final bool, err error) {
+	if w.OwnsProcess != nil {
+		found, err := findListenersOn("/proc", w.Ports...)
 		if err == nil {
-			err = w.strangers(found)
+			err = w.foreignListenerError(found)
 		}
 		if err != nil {
 			return true, err
 		}
 	}
 	// The child may have died during the try, and another process may have answered.
-	if pause.Until(w.Died, 0) {
+	if pause.AwaitDoneFor(w.ChildExited, 0) {
 		return false, errors.New("an answer, and the end of the process with it")
 	}
 	return true, nil
 }
 
-// strangers returns an error that names a listener which does not belong to the child. One among
-// several is sufficient: it is unknown which of them has answered, and a client may connect to
-// another.
-func (w Wait) strangers(found []Listener) error {
+// foreignListenerError returns an error that names a listener which does not belong to the child.
+// One among several is sufficient: it is unknown which of them has answered, and a client may
+// connect to another.
+func (w WaitOptions) foreignListenerError(found []ListeningSocket) error {
 	for _, l := range found {
 		switch {
-		case l.PID == 0 && !trusted().include(l.user):
-			return trusted().refuse(l)
-		case l.PID != 0 && !slices.ContainsFunc(l.pids, w.Owns):
+		case l.PID == 0 && !currentTrustedUsers().includes(l.userID):
+			return currentTrustedUsers().refusalError(l)
+		case l.PID != 0 && !slices.ContainsFunc(l.pids, w.OwnsProcess):
 			return fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
 		}
 	}

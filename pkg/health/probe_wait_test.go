@@ -50,7 +50,7 @@ func TestWaitReadyPace(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var times []time.Time
-				if err := WaitReady(t.Context(), after(20, tc.takes, &times), Wait{}); err != nil {
+				if err := WaitReady(t.Context(), after(20, tc.takes, &times), WaitOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				for i := range len(times) - 2 {
@@ -76,7 +76,7 @@ func TestWaitReadyDeadline(t *testing.T) {
 		defer cancel()
 		var times []time.Time
 		start := time.Now()
-		err := WaitReady(ctx, after(1000, 0, &times), Wait{})
+		err := WaitReady(ctx, after(1000, 0, &times), WaitOptions{})
 		if !errors.Is(err, cause) {
 			t.Errorf("the cause is not in: %v", err)
 		}
@@ -98,7 +98,7 @@ func TestWaitReadyCutShort(t *testing.T) {
 			}
 			<-ctx.Done()
 			return errors.New("cut short")
-		}, Wait{})
+		}, WaitOptions{})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
@@ -114,7 +114,8 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestWaitReadyCutShortEarly: what has the deadline of a context may notice it before the context does.
+// TestWaitReadyCutShortEarly: what has the deadline of a context may notice it before the context
+// does.
 func TestWaitReadyCutShortEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
@@ -125,7 +126,7 @@ func TestWaitReadyCutShortEarly(t *testing.T) {
 				return errors.New("cut short")
 			}
 			return errNotYet
-		}, Wait{})
+		}, WaitOptions{})
 		mustSee(t, err, "last seen: not yet")
 	})
 }
@@ -134,7 +135,7 @@ func TestWaitReadyEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
 	cancel(cause)
-	err := WaitReady(ctx, func(context.Context) error { t.Error("it looked"); return nil }, Wait{})
+	err := WaitReady(ctx, func(context.Context) error { t.Error("it looked"); return nil }, WaitOptions{})
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
@@ -149,7 +150,7 @@ func TestWaitReadyDied(t *testing.T) {
 		err := WaitReady(t.Context(), func(ctx context.Context) error {
 			<-ctx.Done() // a look that would last for ever
 			return errNotYet
-		}, Wait{Died: died})
+		}, WaitOptions{ChildExited: died})
 		mustSee(t, err, "after 3s and 1 look: the process has ended")
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("it took %v", took)
@@ -166,32 +167,32 @@ func TestWaitReadyDiedAnswering(t *testing.T) {
 				close(died)
 			}
 			return nil
-		}, Wait{Died: died})
+		}, WaitOptions{ChildExited: died})
 		mustSee(t, err, "the process has ended")
 	})
 }
 
 func TestStrangers(t *testing.T) {
-	owned := Listener{Port: 1, Address: "::", PID: 7, pids: []int{7}}
-	shared := Listener{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
-	stranger := Listener{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
-	unseen := Listener{Port: 1, Address: "127.0.0.1", User: "bob", user: 64102}
-	engine := Listener{Port: 1, Address: "127.0.0.1", User: "root"}
+	owned := ListeningSocket{Port: 1, Address: "::", PID: 7, pids: []int{7}}
+	shared := ListeningSocket{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
+	stranger := ListeningSocket{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
+	unseen := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "bob", userID: 64102}
+	engine := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "root"}
 	for _, tc := range []struct {
 		name  string
-		found []Listener
+		found []ListeningSocket
 		says  string
 	}{
-		{name: "the child", found: []Listener{owned}},
-		{name: "a socket handed down to the child", found: []Listener{shared}},
-		{name: "a stranger", found: []Listener{stranger}, says: "held by pid 4 (redis) of user bob"},
-		{name: "the child and a stranger", found: []Listener{owned, stranger}, says: "pid 4"},
-		{name: "another user's", found: []Listener{unseen}, says: "held by a process of user bob that can't be seen from here, and the job runs as user "},
-		{name: "root's, which forwards a port", found: []Listener{engine}},
+		{name: "the child", found: []ListeningSocket{owned}},
+		{name: "a socket handed down to the child", found: []ListeningSocket{shared}},
+		{name: "a stranger", found: []ListeningSocket{stranger}, says: "held by pid 4 (redis) of user bob"},
+		{name: "the child and a stranger", found: []ListeningSocket{owned, stranger}, says: "pid 4"},
+		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that can't be seen from here, and the job runs as user "},
+		{name: "root's, which forwards a port", found: []ListeningSocket{engine}},
 		{name: "nobody"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			mustSee(t, Wait{Ports: []int{1}, Owns: func(pid int) bool { return pid >= 7 }}.strangers(tc.found), tc.says)
+			mustSee(t, WaitOptions{Ports: []int{1}, OwnsProcess: func(pid int) bool { return pid >= 7 }}.foreignListenerError(tc.found), tc.says)
 		})
 	}
 }
@@ -236,7 +237,8 @@ func listener(t *testing.T, address string) (pid, port int) {
 	return listenerBy(t, cmd, filepath.Join(t.TempDir(), "port"), address)
 }
 
-// listenerBy is listener with a command that runs TestListenElsewhere, and a file of its user's for the port.
+// listenerBy is listener with a command that runs TestListenElsewhere, and a file of its user's for
+// the port.
 func listenerBy(t *testing.T, cmd *exec.Cmd, file, address string) (pid, port int) {
 	t.Helper()
 	cmd.Env = append(cmd.Env, "HEALTH_TEST_LISTEN="+address, "HEALTH_TEST_FILE="+file,
@@ -259,14 +261,14 @@ func TestWaitReadyOwner(t *testing.T) {
 	noLeaks(t)
 	pid, port := listener(t, "127.0.0.1:0")
 	look := parse(t, fmt.Sprintf("tcp:%d", port)).Try
-	mine := Wait{Ports: []int{port}, Owns: func(p int) bool { return p == pid }}
+	mine := WaitOptions{Ports: []int{port}, OwnsProcess: func(p int) bool { return p == pid }}
 	if err := WaitReady(t.Context(), look, mine); err != nil {
 		t.Errorf("the child's own port: %v", err)
 	}
-	stranger := Wait{Ports: []int{port}, Owns: func(int) bool { return false }}
+	stranger := WaitOptions{Ports: []int{port}, OwnsProcess: func(int) bool { return false }}
 	err := WaitReady(t.Context(), look, stranger)
 	mustSee(t, err, fmt.Sprintf("port %d of 127.0.0.1 is held by pid %d (", port, pid))
-	if err := WaitReady(t.Context(), look, Wait{}); err != nil {
+	if err := WaitReady(t.Context(), look, WaitOptions{}); err != nil {
 		t.Errorf("with nobody asked for: %v", err)
 	}
 }
@@ -299,7 +301,7 @@ func TestWaitReadyComesUp(t *testing.T) {
 			}
 		}
 		return err
-	}, Wait{Ports: []int{port}, Owns: func(pid int) bool { return pid == os.Getpid() }})
+	}, WaitOptions{Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }})
 	if err != nil {
 		t.Error(err)
 	}
@@ -311,7 +313,7 @@ func TestWaitReadyComesUp(t *testing.T) {
 func TestWaitReadyNeverUp(t *testing.T) {
 	noLeaks(t)
 	address := fmt.Sprintf("127.0.0.1:%d", unusedPort(t))
-	err := WaitReady(soon(t), parse(t, "tcp://"+address).Try, Wait{})
+	err := WaitReady(soon(t), parse(t, "tcp://"+address).Try, WaitOptions{})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last seen: connection refused by "+address) {
 		t.Errorf("got %v", err)
 	}

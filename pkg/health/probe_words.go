@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// splitWords splits a command line like a shell, without any other function of a shell: unquoted
-// characters that a shell would interpret are errors, because they would reach the command as
-// unexpected arguments.
-func splitWords(line string) ([]string, error) {
+// splitCommandLine splits a command line like a shell, without any other function of a shell:
+// unquoted characters that a shell would interpret are errors, because they would reach the command
+// as unexpected arguments.
+func splitCommandLine(line string) ([]string, error) {
 	w := wordSplitter{}
 	for i := range len(line) {
-		if err := w.take(line[i]); err != nil {
+		if err := w.addByte(line[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -34,7 +34,7 @@ type wordSplitter struct {
 	escaped bool // the previous byte was a backslash
 }
 
-func (w *wordSplitter) take(c byte) error {
+func (w *wordSplitter) addByte(c byte) error {
 	switch {
 	case c == 0:
 		return errors.New("it has a NUL byte")

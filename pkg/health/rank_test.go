@@ -13,40 +13,42 @@ import (
 )
 
 func TestRankSentences(t *testing.T) {
-	ended := func(rank signal.WorldRank, exit process.Exit) *Failure { return RankDied(rank, "n3", exit, nil) }
+	ended := func(rank signal.WorldRank, exit process.Exit) *Failure {
+		return NewRankExitFailure(rank, "n3", exit, nil)
+	}
 	for want, f := range map[string]*Failure{
 		"rank 12 (n3, GPU 2) died: killed by SIGSEGV (core dumped)": ended(signal.WorldRank{Number: 12, GPUs: "2"}, process.Exit{Code: -1, Signal: syscall.SIGSEGV, CoreDumped: true}),
 		"rank 12 (n3, GPUs 4-7) failed: exit code 3":                ended(signal.WorldRank{Number: 12, GPUs: "4-7"}, process.Exit{Code: 3}),
 		"rank 0 (n3) failed: exit code 1":                           ended(signal.WorldRank{}, process.Exit{Code: 1}),
-		"rank 7 (n3) has aborted the job with code 42: no data":     RankAsked(signal.WorldRank{Number: 7}, "n3", 42, "no data", nil),
-		"rank 7 (n3) has aborted the job with code -1":              RankAsked(signal.WorldRank{Number: 7}, "n3", -1, "", nil),
+		"rank 7 (n3) has aborted the job with code 42: no data":     NewRankAbortFailure(signal.WorldRank{Number: 7}, "n3", 42, "no data", nil),
+		"rank 7 (n3) has aborted the job with code -1":              NewRankAbortFailure(signal.WorldRank{Number: 7}, "n3", -1, "", nil),
 	} {
-		if f.What != want || f.WorldRank == nil || f.Seen.IsZero() {
-			t.Errorf("got %+v, want %q", f.FailedRecord, want)
+		if f.Message != want || f.WorldRank == nil || f.SeenAt.IsZero() {
+			t.Errorf("got %+v, want %q", f.FailureRecord, want)
 		}
 	}
-	if f := RankAsked(signal.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.What != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
-		t.Errorf("got %+v", f.FailedRecord)
+	if f := NewRankAbortFailure(signal.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.Message != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
+		t.Errorf("got %+v", f.FailureRecord)
 	}
 }
 
 // onNode is a failure of the rank of a world of four ranks a node, seen at ms.
-func onNode(rank, ms int, f *Failure) Observed {
-	o := Observed{FailedRecord: f.FailedRecord, At: at(ms)}
-	o.Rank, o.Host, o.Seen = rank/4, hostOf(rank/4), time.Time{}
+func onNode(rank, ms int, f *Failure) ObservedFailure {
+	o := ObservedFailure{FailureRecord: f.FailureRecord, ObservedAt: at(ms)}
+	o.Rank, o.Host, o.SeenAt = rank/4, hostOf(rank/4), time.Time{}
 	return o
 }
 
-func exited(rank, ms, code int, lines ...string) Observed {
-	return onNode(rank, ms, RankDied(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: code}, lines))
+func exited(rank, ms, code int, lines ...string) ObservedFailure {
+	return onNode(rank, ms, NewRankExitFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: code}, lines))
 }
 
-func died(rank, ms int, sig syscall.Signal, lines ...string) Observed {
-	return onNode(rank, ms, RankDied(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: -1, Signal: sig}, lines))
+func died(rank, ms int, sig syscall.Signal, lines ...string) ObservedFailure {
+	return onNode(rank, ms, NewRankExitFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: -1, Signal: sig}, lines))
 }
 
-func aborted(rank, ms, code int, message string) Observed {
-	return onNode(rank, ms, RankAsked(signal.WorldRank{Number: rank}, hostOf(rank/4), code, message, nil))
+func aborted(rank, ms, code int, message string) ObservedFailure {
+	return onNode(rank, ms, NewRankAbortFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), code, message, nil))
 }
 
 const (
@@ -56,38 +58,38 @@ const (
 )
 
 var decisionsOnRanks = []decision{
-	{"a rank ended with 3", []Observed{exited(12, 5, 3)}, 3, nil},
-	{"a rank was killed", []Observed{died(12, 5, syscall.SIGKILL)}, 137, nil},
-	{"the first of three codes, not the last", []Observed{exited(9, 5, 3), exited(2, 7, 4), exited(14, 9, 5)}, 3, nil},
-	{"the first, though its record came last", []Observed{aged(90, exited(9, 95, 3)), exited(2, 7, 4), exited(14, 9, 5)}, 3, nil},
-	{"of one moment the lower rank of the world", []Observed{exited(3, 5, 5), exited(13, 5, 3)}, 5, nil},
-	{"a rank was killed, and its peers' records came first", []Observed{
+	{"a rank ended with 3", []ObservedFailure{exited(12, 5, 3)}, 3, nil},
+	{"a rank was killed", []ObservedFailure{died(12, 5, syscall.SIGKILL)}, 137, nil},
+	{"the first of three codes, not the last", []ObservedFailure{exited(9, 5, 3), exited(2, 7, 4), exited(14, 9, 5)}, 3, nil},
+	{"the first, though its record came last", []ObservedFailure{aged(90, exited(9, 95, 3)), exited(2, 7, 4), exited(14, 9, 5)}, 3, nil},
+	{"of one moment the lower rank of the world", []ObservedFailure{exited(3, 5, 5), exited(13, 5, 3)}, 5, nil},
+	{"a rank was killed, and its peers' records came first", []ObservedFailure{
 		died(12, 40, syscall.SIGKILL), exited(1, 5, 1, gloo), exited(2, 6, 1, reset), died(5, 7, syscall.SIGABRT, "  what():  [PG 0 Rank 5] "+gloo[14:]),
 	}, 137, nil},
-	{"a rank raised its own, and its peers lost it while it ended", []Observed{exited(12, 3000, 1, "Traceback", nan), exited(1, 5, 1, gloo)}, 1, nil},
-	{"a peer that failed of something, and long after another of its own", []Observed{exited(1, 5, 7, reset), died(2, 9000, syscall.SIGSEGV)}, 7, nil},
-	{"a peer that waited for minutes for one that is gone", []Observed{died(2, 5, syscall.SIGSEGV), exited(1, 1_800_000, 1, "Watchdog caught collective operation timeout")}, 139, nil},
-	{"nothing but consequences: the first", []Observed{exited(9, 5, 1, reset), exited(2, 9, 4, gloo)}, 1, nil},
-	{"a rank aborted, and the others lost it", []Observed{aborted(7, 9, 42, "the loss is not a number"), exited(1, 5, 1, reset), died(2, 11, syscall.SIGTERM)}, 42, nil},
-	{"a rank aborted, and ended of it", []Observed{aborted(7, 9, 42, ""), died(7, 5, syscall.SIGABRT)}, 42, nil},
-	{"a rank died, and later another aborted", []Observed{died(12, 5, syscall.SIGSEGV), aborted(1, 7, 1, "")}, 139, nil},
-	{"peers of Open MPI 5 abort before the death is known", []Observed{died(12, 90, syscall.SIGSEGV), aborted(1, 5, 14, ""), aborted(2, 6, 14, "")}, 139, nil},
-	{"a rank aborts with 14 of its own", []Observed{aborted(1, 5, 14, "")}, 14, nil},
-	{"a peer aborts for a connection", []Observed{died(12, 90, syscall.SIGKILL), aborted(1, 5, 1, "Fatal error in PMPI_Send: Communication error with rank 12")}, 137, nil},
-	{"a daemon was killed, and ranks elsewhere lost theirs", []Observed{missing(DaemonDied, 0, 40, 3), exited(1, 5, 1, gloo), exited(5, 6, 1, reset)}, 76, []string{"n3"}},
-	{"a node went, and a rank of it was seen to be killed first", []Observed{missing(DaemonDied, 0, 40, 3), died(12, 5, syscall.SIGKILL)}, 76, []string{"n3"}},
-	{"a node is silent, and ranks elsewhere lost theirs", []Observed{lost(0, 400, 3), exited(1, 5, 1, gloo)}, 76, []string{"n3"}},
-	{"a rank was killed on a node, and another node died", []Observed{died(4, 5, syscall.SIGKILL), missing(DaemonDied, 0, 40, 3)}, 137, nil},
-	{"a rank failed by itself, and its daemon was killed", []Observed{exited(12, 5, 3, nan), missing(DaemonDied, 0, 40, 3)}, 3, nil},
-	{"a rank lost a connection, and then its node died", []Observed{missing(HostLost, 0, 900, 3), exited(12, 5, 1, reset)}, 76, []string{"n3"}},
-	{"the job was cancelled, and Slurm's TERM has ended ranks", []Observed{observed(Terminated, 0, 40), died(1, 5, syscall.SIGTERM), exited(2, 6, 143)}, 143, nil},
-	{"somebody has ended a rank by TERM", []Observed{died(1, 5, syscall.SIGTERM), exited(2, 6, 1, reset)}, 143, nil},
-	{"a service died, and ranks lost it", []Observed{observed(ServiceDied, 2, 40), exited(1, 5, 1, "ConnectionRefusedError: [Errno 111] Connection refused")}, 77, nil},
-	{"a rank hung until the deadline, and another lost it", []Observed{exited(1, 50, 1, reset), observed(Deadline, 0, 40)}, 1, nil},
+	{"a rank raised its own, and its peers lost it while it ended", []ObservedFailure{exited(12, 3000, 1, "Traceback", nan), exited(1, 5, 1, gloo)}, 1, nil},
+	{"a peer that failed of something, and long after another of its own", []ObservedFailure{exited(1, 5, 7, reset), died(2, 9000, syscall.SIGSEGV)}, 7, nil},
+	{"a peer that waited for minutes for one that is gone", []ObservedFailure{died(2, 5, syscall.SIGSEGV), exited(1, 1_800_000, 1, "Watchdog caught collective operation timeout")}, 139, nil},
+	{"nothing but consequences: the first", []ObservedFailure{exited(9, 5, 1, reset), exited(2, 9, 4, gloo)}, 1, nil},
+	{"a rank aborted, and the others lost it", []ObservedFailure{aborted(7, 9, 42, "the loss is not a number"), exited(1, 5, 1, reset), died(2, 11, syscall.SIGTERM)}, 42, nil},
+	{"a rank aborted, and ended of it", []ObservedFailure{aborted(7, 9, 42, ""), died(7, 5, syscall.SIGABRT)}, 42, nil},
+	{"a rank died, and later another aborted", []ObservedFailure{died(12, 5, syscall.SIGSEGV), aborted(1, 7, 1, "")}, 139, nil},
+	{"peers of Open MPI 5 abort before the death is known", []ObservedFailure{died(12, 90, syscall.SIGSEGV), aborted(1, 5, 14, ""), aborted(2, 6, 14, "")}, 139, nil},
+	{"a rank aborts with 14 of its own", []ObservedFailure{aborted(1, 5, 14, "")}, 14, nil},
+	{"a peer aborts for a connection", []ObservedFailure{died(12, 90, syscall.SIGKILL), aborted(1, 5, 1, "Fatal error in PMPI_Send: Communication error with rank 12")}, 137, nil},
+	{"a daemon was killed, and ranks elsewhere lost theirs", []ObservedFailure{missing(DaemonDied, 0, 40, 3), exited(1, 5, 1, gloo), exited(5, 6, 1, reset)}, 76, []string{"n3"}},
+	{"a node went, and a rank of it was seen to be killed first", []ObservedFailure{missing(DaemonDied, 0, 40, 3), died(12, 5, syscall.SIGKILL)}, 76, []string{"n3"}},
+	{"a node is silent, and ranks elsewhere lost theirs", []ObservedFailure{lost(0, 400, 3), exited(1, 5, 1, gloo)}, 76, []string{"n3"}},
+	{"a rank was killed on a node, and another node died", []ObservedFailure{died(4, 5, syscall.SIGKILL), missing(DaemonDied, 0, 40, 3)}, 137, nil},
+	{"a rank failed by itself, and its daemon was killed", []ObservedFailure{exited(12, 5, 3, nan), missing(DaemonDied, 0, 40, 3)}, 3, nil},
+	{"a rank lost a connection, and then its node died", []ObservedFailure{missing(HostLost, 0, 900, 3), exited(12, 5, 1, reset)}, 76, []string{"n3"}},
+	{"the job was cancelled, and Slurm's TERM has ended ranks", []ObservedFailure{observed(Terminated, 0, 40), died(1, 5, syscall.SIGTERM), exited(2, 6, 143)}, 143, nil},
+	{"somebody has ended a rank by TERM", []ObservedFailure{died(1, 5, syscall.SIGTERM), exited(2, 6, 1, reset)}, 143, nil},
+	{"a service died, and ranks lost it", []ObservedFailure{observed(ServiceDied, 2, 40), exited(1, 5, 1, "ConnectionRefusedError: [Errno 111] Connection refused")}, 77, nil},
+	{"a rank hung until the deadline, and another lost it", []ObservedFailure{exited(1, 50, 1, reset), observed(DeadlinePassed, 0, 40)}, 1, nil},
 }
 
 // drawRank makes a failure of kinds of a rank one of any sort.
-func drawRank(random *rand.Rand, o Observed) Observed {
+func drawRank(random *rand.Rand, o ObservedFailure) ObservedFailure {
 	switch random.IntN(4) {
 	case 0:
 		o.Signal = "SIGKILL"
@@ -99,28 +101,28 @@ func drawRank(random *rand.Rand, o Observed) Observed {
 		o.Code = 14
 	}
 	rank := signal.WorldRank{Number: random.IntN(8)}
-	o.FailedRecord = ofWorld(&Failure{o.FailedRecord}, rank, o.Lines).FailedRecord
+	o.FailureRecord = addRankInfo(&Failure{o.FailureRecord}, rank, o.Lines).FailureRecord
 	return o
 }
 
 // Whatever follows from a rank's death, and whenever its record comes, hides none.
 func TestDecideKeepsTheRank(t *testing.T) {
-	for _, cause := range []Observed{
+	for _, cause := range []ObservedFailure{
 		died(12, 50, syscall.SIGSEGV), died(12, 50, syscall.SIGKILL), died(12, 50, syscall.SIGABRT, "free(): invalid pointer"),
 		exited(12, 50, 3), exited(12, 50, 1, nan), aborted(12, 50, 42, "no data"),
 	} {
 		for seed := range uint64(300) {
 			random := rand.New(rand.NewPCG(seed, 5))
-			failures := []Observed{cause}
+			failures := []ObservedFailure{cause}
 			for range 1 + random.IntN(12) {
 				ms, peer := random.IntN(1000), random.IntN(12)
-				failures = append(failures, []Observed{
+				failures = append(failures, []ObservedFailure{
 					exited(peer, ms, 1, gloo), exited(peer, ms, 1, reset), died(peer, ms, syscall.SIGABRT, "terminate called", "what(): "+gloo),
 					died(peer, ms, syscall.SIGTERM), aborted(peer, ms, 14, ""), died(peer, 51+ms, syscall.SIGSEGV),
 				}[random.IntN(6)])
 			}
-			if v := Decide(shuffled(random, failures), hostOf); v.Cause.What != cause.What {
-				t.Fatalf("seed %d: %s hides %s", seed, v.Cause.What, cause.What)
+			if v := DecideVerdict(shuffled(random, failures), hostOf); v.Cause.Message != cause.Message {
+				t.Fatalf("seed %d: %s hides %s", seed, v.Cause.Message, cause.Message)
 			}
 		}
 	}
@@ -129,24 +131,24 @@ func TestDecideKeepsTheRank(t *testing.T) {
 func TestUndecided(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
-		failures []Observed
+		failures []ObservedFailure
 		until    time.Time
 	}{
 		{"nothing has failed", nil, time.Time{}},
-		{"a rank was killed", []Observed{died(12, 5, syscall.SIGKILL)}, time.Time{}},
-		{"a rank has failed with its own words", []Observed{exited(12, 5, 1, nan)}, time.Time{}},
-		{"a rank has aborted", []Observed{aborted(12, 5, 42, "no data")}, time.Time{}},
-		{"a service has died", []Observed{observed(ServiceDied, 2, 5)}, time.Time{}},
-		{"a rank has lost another", []Observed{exited(12, 5, 1, gloo)}, at(305)},
-		{"since the first of them", []Observed{exited(12, 600, 1, gloo), exited(1, 5, 1, reset)}, at(305)},
-		{"since the first that was seen, whichever is to blame", []Observed{aged(900, exited(12, 600, 1, gloo)), exited(1, 5, 1, reset)}, at(305)},
-		{"since it is known, however old it is", []Observed{aged(900, exited(12, 950, 1, gloo))}, at(1250)},
-		{"Open MPI's peers have aborted", []Observed{aborted(12, 5, 14, "")}, at(305)},
-		{"until the cause is known", []Observed{exited(12, 5, 1, gloo), died(3, 30, syscall.SIGKILL)}, time.Time{}},
-		{"or a loss", []Observed{exited(12, 5, 1, gloo), missing(DaemonDied, 0, 40, 3)}, time.Time{}},
+		{"a rank was killed", []ObservedFailure{died(12, 5, syscall.SIGKILL)}, time.Time{}},
+		{"a rank has failed with its own words", []ObservedFailure{exited(12, 5, 1, nan)}, time.Time{}},
+		{"a rank has aborted", []ObservedFailure{aborted(12, 5, 42, "no data")}, time.Time{}},
+		{"a service has died", []ObservedFailure{observed(ServiceDied, 2, 5)}, time.Time{}},
+		{"a rank has lost another", []ObservedFailure{exited(12, 5, 1, gloo)}, at(305)},
+		{"since the first of them", []ObservedFailure{exited(12, 600, 1, gloo), exited(1, 5, 1, reset)}, at(305)},
+		{"since the first that was seen, whichever is to blame", []ObservedFailure{aged(900, exited(12, 600, 1, gloo)), exited(1, 5, 1, reset)}, at(305)},
+		{"since it is known, however old it is", []ObservedFailure{aged(900, exited(12, 950, 1, gloo))}, at(1250)},
+		{"Open MPI's peers have aborted", []ObservedFailure{aborted(12, 5, 14, "")}, at(305)},
+		{"until the cause is known", []ObservedFailure{exited(12, 5, 1, gloo), died(3, 30, syscall.SIGKILL)}, time.Time{}},
+		{"or a loss", []ObservedFailure{exited(12, 5, 1, gloo), missing(DaemonDied, 0, 40, 3)}, time.Time{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Undecided(tc.failures, nil, 8); !got.Equal(tc.until) {
+			if got := UndecidedUntil(tc.failures, nil, 8); !got.Equal(tc.until) {
 				t.Errorf("got %v after the first, want %v", got.Sub(began), tc.until.Sub(began))
 			}
 		})
@@ -155,13 +157,13 @@ func TestUndecided(t *testing.T) {
 
 // A record of every node of a large job is judged in no time.
 func TestDecideOnManyRanks(t *testing.T) {
-	var failures []Observed
+	var failures []ObservedFailure
 	long := strings.Repeat("x", 200)
 	for node := range 4096 {
 		failures = append(failures, exited(4*node, node, 1, long, long, long, fmt.Sprintf("rank %d: connection reset by peer", node)))
 	}
 	failures = append(failures, died(9, 5000, syscall.SIGKILL))
-	if v := Decide(failures, hostOf); v.Code != 137 || len(v.Consequences) != 4096 {
+	if v := DecideVerdict(failures, hostOf); v.Code != 137 || len(v.Consequences) != 4096 {
 		t.Errorf("got %+v and %d consequences", v.Outcome, len(v.Consequences))
 	}
 }

@@ -6,13 +6,13 @@ import (
 )
 
 func TestDecideRequeue(t *testing.T) {
-	asked := RequeuePolicy{Wanted: true, Most: 3}
+	asked := RequeuePolicy{Enabled: true, MaxRequeues: 3}
 	with := func(change func(*RequeuePolicy)) RequeuePolicy {
 		policy := asked
 		change(&policy)
 		return policy
 	}
-	lost, check, service := OutcomeOf(DaemonDied), OutcomeOf(Check), OutcomeOf(ServiceDied)
+	lost, check, service := OutcomeOfKind(DaemonDied), OutcomeOfKind(CheckFailed), OutcomeOfKind(ServiceDied)
 	for _, tc := range []struct {
 		name    string
 		outcome Outcome
@@ -21,26 +21,26 @@ func TestDecideRequeue(t *testing.T) {
 		code    int
 		why     string
 	}{
-		{"nobody asks for it", lost, RequeuePolicy{Most: 3}, false, 76, ""},
-		{"nobody asks for it, and it has been often", lost, RequeuePolicy{Most: 3, Restarts: 9}, false, 76, ""},
+		{"nobody asks for it", lost, RequeuePolicy{MaxRequeues: 3}, false, 76, ""},
+		{"nobody asks for it, and it has been often", lost, RequeuePolicy{MaxRequeues: 3, Restarts: 9}, false, 76, ""},
 		{"a peer was lost", lost, asked, true, 76, "peer-lost (76): the job is started anew for the 1st time of at most 3"},
 		{"a node failed its check", check, asked, true, 75, "check (75): the job is started anew"},
 		{"for the last time", lost, with(func(p *RequeuePolicy) { p.Restarts = 2 }), true, 76, "for the 3rd time of at most 3"},
 		{"once too often", lost, with(func(p *RequeuePolicy) { p.Restarts = 3 }), false, 69, "peer-lost (76) once more, and the job has been started anew 3 times of at most 3"},
 		{"a check once too often", check, with(func(p *RequeuePolicy) { p.Restarts = 4 }), false, 69, "4 times of at most 3"},
-		{"never", lost, with(func(p *RequeuePolicy) { p.Most = 0 }), false, 69, "0 times of at most 0"},
+		{"never", lost, with(func(p *RequeuePolicy) { p.MaxRequeues = 0 }), false, 69, "0 times of at most 0"},
 		{"a service died", service, asked, false, 77, "service (77) is nothing that another try would mend"},
 		{"a service died once too often", service, with(func(p *RequeuePolicy) { p.Restarts = 3 }), false, 77, "is nothing that"},
-		{"the driver's own code", Outcome{Code: 76, Word: Driven}, asked, false, 76, "driver (76) is nothing that"},
-		{"nobody can", lost, with(func(p *RequeuePolicy) { p.Unable = "it is no batch job of Slurm's" }), false, 76,
+		{"the driver's own code", Outcome{Code: 76, Name: DriverOutcomeName}, asked, false, 76, "driver (76) is nothing that"},
+		{"nobody can", lost, with(func(p *RequeuePolicy) { p.Obstacle = "it is no batch job of Slurm's" }), false, 76,
 			"peer-lost (76) would deserve another try, but it is no batch job of Slurm's"},
-		{"nobody can, and it has been often", lost, with(func(p *RequeuePolicy) { p.Unable, p.Restarts = "no", 3 }), false, 76, "but no"},
-		{"cancelled, and a peer went first", lost, with(func(p *RequeuePolicy) { p.Told = true }), false, 76, "who told it decides"},
-		{"cancelled at the last try", lost, with(func(p *RequeuePolicy) { p.Told, p.Restarts = true, 3 }), false, 76, "who told it decides"},
+		{"nobody can, and it has been often", lost, with(func(p *RequeuePolicy) { p.Obstacle, p.Restarts = "no", 3 }), false, 76, "but no"},
+		{"cancelled, and a peer went first", lost, with(func(p *RequeuePolicy) { p.EndRequested = true }), false, 76, "who told it decides"},
+		{"cancelled at the last try", lost, with(func(p *RequeuePolicy) { p.EndRequested, p.Restarts = true, 3 }), false, 76, "who told it decides"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := DecideRequeue(tc.outcome, tc.policy)
-			if got.Requeue != tc.requeue || got.Outcome.Code != tc.code || !strings.Contains(got.Why, tc.why) || (tc.why == "") != (got.Why == "") {
+			if got.Requeue != tc.requeue || got.Outcome.Code != tc.code || !strings.Contains(got.Reason, tc.why) || (tc.why == "") != (got.Reason == "") {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -50,12 +50,12 @@ func TestDecideRequeue(t *testing.T) {
 // Only the codes that the table says yes to are tried again, and a job that
 // has given up is none of them.
 func TestDecideRequeueByTheTable(t *testing.T) {
-	for _, outcome := range Outcomes() {
-		got := DecideRequeue(outcome, RequeuePolicy{Wanted: true, Most: 1})
+	for _, outcome := range OutcomeTable() {
+		got := DecideRequeue(outcome, RequeuePolicy{Enabled: true, MaxRequeues: 1})
 		if want := outcome.Code == 75 || outcome.Code == 76; got.Requeue != want || got.Outcome != outcome {
 			t.Errorf("%+v: %+v", outcome, got)
 		}
-		if got := DecideRequeue(outcome, RequeuePolicy{Wanted: true, Most: 1, Restarts: 1}); got.Requeue {
+		if got := DecideRequeue(outcome, RequeuePolicy{Enabled: true, MaxRequeues: 1, Restarts: 1}); got.Requeue {
 			t.Errorf("%+v is tried once more than it may be", outcome)
 		}
 	}
@@ -63,7 +63,7 @@ func TestDecideRequeueByTheTable(t *testing.T) {
 
 func TestOrdinal(t *testing.T) {
 	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 102: "102nd", 111: "111th"} {
-		if got := ordinal(n); got != want {
+		if got := formatOrdinal(n); got != want {
 			t.Errorf("ordinal(%d) = %q", n, got)
 		}
 	}

@@ -18,24 +18,24 @@ func TestDecideRestart(t *testing.T) {
 		again  bool
 		why    string // a part of it
 	}{
-		{"nobody asks", PeerLost, RestartPolicy{Nodes: 4, Least: 4}, false, ""},
-		{"a peer is lost", PeerLost, RestartPolicy{Most: most, Nodes: 4, Least: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},
-		{"the daemon died", DaemonDied, RestartPolicy{Most: most, Attempt: 2, Nodes: 4, Least: 4}, true, "attempt 4 of at most 4 follows"},
-		{"once too often", DaemonDied, RestartPolicy{Most: most, Attempt: 3, Nodes: 4, Least: 4}, false, "once more, in attempt 4 of at most 4"},
-		{"a bad node and a spare", Check, RestartPolicy{Most: most, Unfit: []int{2}, Nodes: 4, Least: 3}, true, "check (75): attempt 2"},
-		{"a bad node too many", Check, RestartPolicy{Most: most, Unfit: []int{1, 2}, Nodes: 4, Least: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
-		{"the head's node", GPUFailed, RestartPolicy{Most: most, Unfit: []int{0}, Nodes: 4, Least: 3}, false, "the head's own node"},
-		{"not back", NotBack, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "nobody has started the daemons anew"},
-		{"told to end", PeerLost, RestartPolicy{Most: most, Told: true, Nodes: 4, Least: 4}, false, "who told it decides"},
-		{"terminated", Terminated, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "nothing that another attempt would mend"},
-		{"a service", ServiceDied, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "service (77) is nothing"},
-		{"a rank", RankFailed, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "is nothing"},
-		{"the share", Share, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "share (66) is nothing"},
-		{"gave up", GaveUp, RestartPolicy{Most: most, Nodes: 4, Least: 4}, false, "gave-up (69) is nothing"},
+		{"nobody asks", PeerLost, RestartPolicy{Nodes: 4, MinNodes: 4}, false, ""},
+		{"a peer is lost", PeerLost, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},
+		{"the daemon died", DaemonDied, RestartPolicy{MaxRestarts: most, Attempt: 2, Nodes: 4, MinNodes: 4}, true, "attempt 4 of at most 4 follows"},
+		{"once too often", DaemonDied, RestartPolicy{MaxRestarts: most, Attempt: 3, Nodes: 4, MinNodes: 4}, false, "once more, in attempt 4 of at most 4"},
+		{"a bad node and a spare", CheckFailed, RestartPolicy{MaxRestarts: most, UnfitNodes: []int{2}, Nodes: 4, MinNodes: 3}, true, "check (75): attempt 2"},
+		{"a bad node too many", CheckFailed, RestartPolicy{MaxRestarts: most, UnfitNodes: []int{1, 2}, Nodes: 4, MinNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
+		{"the head's node", GPUFailed, RestartPolicy{MaxRestarts: most, UnfitNodes: []int{0}, Nodes: 4, MinNodes: 3}, false, "the head's own node"},
+		{"not back", NotReturned, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "nobody has started the daemons anew"},
+		{"told to end", PeerLost, RestartPolicy{MaxRestarts: most, EndRequested: true, Nodes: 4, MinNodes: 4}, false, "who told it decides"},
+		{"terminated", Terminated, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "nothing that another attempt would mend"},
+		{"a service", ServiceDied, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "service (77) is nothing"},
+		{"a rank", RankFailed, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "is nothing"},
+		{"the share", ShareUnusable, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "share (66) is nothing"},
+		{"gave up", RequeuesExhausted, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "gave-up (69) is nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := DecideRestart(signal.FailedRecord{Kind: string(tc.kind)}, tc.policy)
-			if got.Again != tc.again || !strings.Contains(got.Why, tc.why) || (tc.why == "") != (got.Why == "") {
+			got := DecideRestart(signal.FailureRecord{Kind: string(tc.kind)}, tc.policy)
+			if got.Restart != tc.again || !strings.Contains(got.Reason, tc.why) || (tc.why == "") != (got.Reason == "") {
 				t.Errorf("got %+v, want %v and %q", got, tc.again, tc.why)
 			}
 		})
@@ -43,20 +43,20 @@ func TestDecideRestart(t *testing.T) {
 }
 
 func TestUnfitAndMissed(t *testing.T) {
-	record := func(rank int, kind Kind, report string, lost ...int) signal.FailedRecord {
-		return signal.FailedRecord{Header: signal.Header{Rank: rank}, Kind: string(kind), Lost: lost, Report: json.RawMessage(report)}
+	record := func(rank int, kind Kind, report string, lost ...int) signal.FailureRecord {
+		return signal.FailureRecord{Header: signal.Header{Rank: rank}, Kind: string(kind), LostNodes: lost, Report: json.RawMessage(report)}
 	}
-	all := []signal.FailedRecord{
-		record(0, DaemonDied, "", 3), record(0, HostLost, "", 5, 3), record(2, Check, ""), record(4, GPUFailed, `{"next": "fit"}`),
+	all := []signal.FailureRecord{
+		record(0, DaemonDied, "", 3), record(0, HostLost, "", 5, 3), record(2, CheckFailed, ""), record(4, GPUFailed, `{"next": "fit"}`),
 		record(1, GPUFailed, ""), record(0, NodesDiffer, "", 6), record(7, ServiceDied, ""),
 	}
-	if got := Unfit(all...); !slices.Equal(got, []int{1, 2, 6}) {
+	if got := UnfitNodes(all...); !slices.Equal(got, []int{1, 2, 6}) {
 		t.Errorf("unfit are %v", got)
 	}
-	if got := Missed(all...); !slices.Equal(got, []int{3, 5}) {
+	if got := LostNodes(all...); !slices.Equal(got, []int{3, 5}) {
 		t.Errorf("missed are %v", got)
 	}
-	if Unfit() != nil || Missed() != nil {
+	if UnfitNodes() != nil || LostNodes() != nil {
 		t.Error("without a failure somebody is to blame")
 	}
 }

@@ -50,7 +50,7 @@ func TestSymptomatic(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := strings.Split(tc.lines, "\n")
 			looks := func(exit process.Exit) bool {
-				return symptomatic(RankDied(signal.WorldRank{}, "n1", exit, lines).FailedRecord)
+				return hasSymptom(NewRankExitFailure(signal.WorldRank{}, "n1", exit, lines).FailureRecord)
 			}
 			if got := looks(process.Exit{Code: 1}); got != tc.looks {
 				t.Errorf("code 1: %t", got)
@@ -58,20 +58,20 @@ func TestSymptomatic(t *testing.T) {
 			if got := looks(process.Exit{Code: -1, Signal: syscall.SIGABRT}); got != tc.looks {
 				t.Errorf("SIGABRT: %t", got)
 			}
-			for _, sig := range hardSignals {
+			for _, sig := range faultSignals {
 				if looks(process.Exit{Code: -1, Signal: sig}) || looks(process.Exit{Code: 128 + int(sig)}) {
 					t.Errorf("%v looks like a consequence", sig)
 				}
 			}
-			for _, sig := range softSignals {
+			for _, sig := range requestedSignals {
 				if !looks(process.Exit{Code: -1, Signal: sig}) || !looks(process.Exit{Code: 128 + int(sig)}) {
 					t.Errorf("%v does not look like a consequence", sig)
 				}
 			}
-			if got := Yield(RankDied(signal.WorldRank{}, "n1", process.Exit{Code: 1}, lines)); (got > 0) != tc.looks {
+			if got := CauseGracePeriod(NewRankExitFailure(signal.WorldRank{}, "n1", process.Exit{Code: 1}, lines)); (got > 0) != tc.looks {
 				t.Errorf("it yields for %v", got)
 			}
-			if got := symptomatic(RankAsked(signal.WorldRank{}, "n1", 1, "", lines).FailedRecord); got != tc.looks {
+			if got := hasSymptom(NewRankAbortFailure(signal.WorldRank{}, "n1", 1, "", lines).FailureRecord); got != tc.looks {
 				t.Errorf("abort: %t", got)
 			}
 		})
@@ -80,7 +80,7 @@ func TestSymptomatic(t *testing.T) {
 
 func TestSymptomsAreLower(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, s := range symptoms {
+	for _, s := range symptomMessages {
 		if s != strings.ToLower(s) || s == "" || seen[s] {
 			t.Errorf("%q can't be found, or is there twice", s)
 		}

@@ -19,22 +19,22 @@ import (
 // subordinate ids, as in a rootless container; and the users of processes that the job has started,
 // for example by sudo.
 type trustedUsers struct {
-	self        int
+	ownUser     int
 	subordinate [][2]int // the first id of a range, and their number
-	// ambiguous is the id by which the kernel shows every user without an id in this user namespace,
-	// including root; -1 outside of user namespaces, where all users have one. It is never trusted,
-	// even if this process has it.
-	ambiguous int
-	started   func() []int // users of the processes that this one and its children have started
+	// overflowUser is the id by which the kernel shows every user without an id in this user
+	// namespace, including root; -1 outside of user namespaces, where all users have one. It is never
+	// trusted, even if this process has it.
+	overflowUser    int
+	descendantUsers func() []int // users of the processes that this one and its children have started
 }
 
-// trusted are the users that this process trusts.
-var trusted = sync.OnceValue(func() trustedUsers { return trustedUsersIn("/", os.Geteuid()) })
+// currentTrustedUsers are the users that this process trusts.
+var currentTrustedUsers = sync.OnceValue(func() trustedUsers { return trustedUsersIn("/", os.Geteuid()) })
 
 // trustedUsersIn returns the users that a process of user self trusts, according to the files below
 // root.
 func trustedUsersIn(root string, self int) trustedUsers {
-	users := trustedUsers{self: self, ambiguous: signal.OverflowUser(root), started: startedUsers}
+	users := trustedUsers{ownUser: self, overflowUser: signal.OverflowUser(root), descendantUsers: descendantUserIDs}
 	names := accountNames(root, self)
 	if names == nil { // a user of a directory service
 		names = append(names, os.Getenv("USER"))
@@ -55,9 +55,9 @@ func trustedUsersIn(root string, self int) trustedUsers {
 	return users
 }
 
-// startedUsers returns the users of this process's descendants.
-func startedUsers() (users []int) {
-	for _, one := range process.Tree(os.Getpid()) {
+// descendantUserIDs returns the users of this process's descendants.
+func descendantUserIDs() (users []int) {
+	for _, one := range process.ProcessTree(os.Getpid()) {
 		// The owner of /proc/PID is root for some processes, whatever their user is.
 		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(one.PID), "status"))
 		_, line, _ := bytes.Cut(status, []byte("\nUid:"))
@@ -70,21 +70,21 @@ func startedUsers() (users []int) {
 	return users
 }
 
-// include reports whether the sockets of a user count as the job's own.
-func (t trustedUsers) include(user int) bool {
-	if user == t.ambiguous {
+// includes reports whether the sockets of a user count as the job's own.
+func (t trustedUsers) includes(user int) bool {
+	if user == t.overflowUser {
 		return false
 	}
 	inRange := func(r [2]int) bool { return r[0] <= user && user-r[0] < r[1] }
-	return user == t.self || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.started(), user)
+	return user == t.ownUser || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.descendantUsers(), user)
 }
 
-// refuse returns the error for a listener of an untrusted user.
-func (t trustedUsers) refuse(l Listener) error {
-	if l.user == t.ambiguous {
+// refusalError returns the error for a listener of an untrusted user.
+func (t trustedUsers) refusalError(l ListeningSocket) error {
+	if l.userID == t.overflowUser {
 		return fmt.Errorf("cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
 			"root included: run the service in the namespace of bringupd, or give it another port", l)
 	}
 	return fmt.Errorf("cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
-		l, userName(t.self))
+		l, userName(t.ownUser))
 }

@@ -54,19 +54,19 @@ func TestTrustedUsers(t *testing.T) {
 			users := trustedUsersIn(rootWith(t, map[string]string{
 				"proc/self/uid_map": tc.uidMap, "proc/sys/kernel/overflowuid": tc.overflow, "etc/passwd": accounts, "etc/subuid": subuids,
 			}), tc.self)
-			users.started = func() []int { return nil }
+			users.descendantUsers = func() []int { return nil }
 			for _, user := range tc.yes {
-				if !users.include(user) {
+				if !users.includes(user) {
 					t.Errorf("user %d is not trusted", user)
 				}
 			}
 			for _, user := range tc.never {
-				if users.include(user) {
+				if users.includes(user) {
 					t.Errorf("user %d is trusted", user)
 				}
 			}
-			users.started = func() []int { return []int{7} }
-			if !users.include(7) {
+			users.descendantUsers = func() []int { return []int{7} }
+			if !users.includes(7) {
 				t.Error("the user of a process that was started is not trusted")
 			}
 		})
@@ -91,11 +91,11 @@ func row(local, remote, state, user, inode string) string {
 
 // A connection is judged by the user who has accepted it, and by all who listen on its port.
 func TestTrustedConnection(t *testing.T) {
-	users := trustedUsers{self: 1000, subordinate: [][2]int{{100000, 65536}}, ambiguous: -1, started: func() []int { return nil }}
-	here := row(localhost5000, localhost7123, established, "1000", "90")
-	accepted := func(user string) string { return row(localhost7123, localhost5000, established, user, "91") }
-	waiting := row(localhost7123, localhost5000, established, "0", noInode)
-	listener := func(user string) string { return row(localhost7123, nobodyThere, listening, user, "92") }
+	users := trustedUsers{ownUser: 1000, subordinate: [][2]int{{100000, 65536}}, overflowUser: -1, descendantUsers: func() []int { return nil }}
+	here := row(localhost5000, localhost7123, stateEstablished, "1000", "90")
+	accepted := func(user string) string { return row(localhost7123, localhost5000, stateEstablished, user, "91") }
+	waiting := row(localhost7123, localhost5000, stateEstablished, "0", noInode)
+	listener := func(user string) string { return row(localhost7123, nobodyThere, stateListening, user, "92") }
 	for _, tc := range []struct {
 		name      string
 		tcp, tcp6 string
@@ -114,18 +114,18 @@ func TestTrustedConnection(t *testing.T) {
 		{name: "closed at once", tcp: listener("1000") + row(localhost7123, localhost5000, "05", "0", noInode) + row(localhost5000, localhost7123, "08", "1000", "90")},
 		{name: "reset", tcp: listener("1000"), says: "connection closed by 127.0.0.1:7123"},
 		{name: "translated by the kernel", tcp: here, unseen: true},
-		{name: "a stranger on all addresses", tcp: row(all7123, nobodyThere, listening, "1007", "93") + waiting + here, says: "port 7123 of 0.0.0.0 is held by"},
+		{name: "a stranger on all addresses", tcp: row(all7123, nobodyThere, stateListening, "1007", "93") + waiting + here, says: "port 7123 of 0.0.0.0 is held by"},
 		{name: "a stranger on the other loopback address", tcp: listener("1000") + accepted("1000") + here,
-			tcp6: row(loopback6, nobodyThere, listening, "1007", "93"), says: "port 7123 of ::1 is held by a process of user 1007"},
+			tcp6: row(loopback6, nobodyThere, stateListening, "1007", "93"), says: "port 7123 of ::1 is held by a process of user 1007"},
 		{name: "by IPv4 to a listener on all of IPv6", tcp: here,
-			tcp6: row(unspecified6, nobodyThere, listening, "1000", "93") + row(mapped7123, mapped5000, established, "1000", "94")},
-		{name: "the same of a stranger", tcp: here, tcp6: row(mapped7123, mapped5000, established, "1007", "94"), says: "user 1007 has accepted it"},
-		{name: "another connection of a stranger's", tcp: listener("1000") + row(localhost7123, "0100007F:1389", established, "1007", "95") + accepted("1000") + here},
-		{name: "no table", tcp: "   0: zz\n" + row("zz", nobodyThere, listening, "0", "1"), says: "cannot see who has accepted the connection to 127.0.0.1:7123"},
+			tcp6: row(unspecified6, nobodyThere, stateListening, "1000", "93") + row(mapped7123, mapped5000, stateEstablished, "1000", "94")},
+		{name: "the same of a stranger", tcp: here, tcp6: row(mapped7123, mapped5000, stateEstablished, "1007", "94"), says: "user 1007 has accepted it"},
+		{name: "another connection of a stranger's", tcp: listener("1000") + row(localhost7123, "0100007F:1389", stateEstablished, "1007", "95") + accepted("1000") + here},
+		{name: "no table", tcp: "   0: zz\n" + row("zz", nobodyThere, stateListening, "0", "1"), says: "cannot see who has accepted the connection to 127.0.0.1:7123"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			proc := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + tc.tcp, "self/net/tcp6": tcpHeading + tc.tcp6})
-			seen, err := users.look(proc, netip.MustParseAddrPort("127.0.0.1:5000"), netip.MustParseAddrPort("127.0.0.1:7123"))
+			seen, err := users.checkSockets(proc, netip.MustParseAddrPort("127.0.0.1:5000"), netip.MustParseAddrPort("127.0.0.1:7123"))
 			mustSee(t, err, tc.says)
 			if err == nil && seen == tc.unseen {
 				t.Errorf("whether it has seen the other end: %v", seen)
@@ -136,8 +136,8 @@ func TestTrustedConnection(t *testing.T) {
 
 // Inside a user namespace a listener of an unknown user is refused, and the reason is given.
 func TestTrustedUnknown(t *testing.T) {
-	users := trustedUsers{self: 0, ambiguous: 65534, started: func() []int { return nil }}
-	err := users.refuse(Listener{Address: "0.0.0.0", Port: 7123, User: "nobody", user: 65534})
+	users := trustedUsers{ownUser: 0, overflowUser: 65534, descendantUsers: func() []int { return nil }}
+	err := users.refusalError(ListeningSocket{Address: "0.0.0.0", Port: 7123, User: "nobody", userID: 65534})
 	if text := err.Error(); !strings.Contains(text, "port 7123 of 0.0.0.0") || !strings.Contains(text, "that may be any user, root included") {
 		t.Errorf("it says %q", text)
 	}

@@ -29,8 +29,8 @@ func TestWaitElsewhere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	p := parse(t, probe)
-	port, _ := p.Port()
-	err := WaitReady(ctx, p.Try, Wait{Ports: []int{port}, Owns: func(pid int) bool { return pid == os.Getpid() }})
+	port, _ := p.LocalPort()
+	err := WaitReady(ctx, p.Try, WaitOptions{Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }})
 	fmt.Printf("the wait ended: %v.\n", err)
 }
 

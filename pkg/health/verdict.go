@@ -9,80 +9,80 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Observed is a failure with the time at which a daemon learned of it.
-type Observed struct {
-	signal.FailedRecord
-	// At is when this daemon learned of it, on its own monotonic clock. Clocks of different nodes are
-	// never compared: the failed node itself has measured Age, the time from the failure to its
-	// record.
-	At time.Time
+// ObservedFailure is a failure with the time at which a daemon learned of it.
+type ObservedFailure struct {
+	signal.FailureRecord
+	// ObservedAt is when this daemon learned of it, on its own monotonic clock. Clocks of different
+	// nodes are never compared: the failed node itself has measured Age, the time from the failure to
+	// its record.
+	ObservedAt time.Time
 }
 
-// happened returns when the failure happened, on the observer's clock, as far as it can be known:
+// happenedAt returns when the failure happened, on the observer's clock, as far as it can be known:
 // it does not include the delay of the file system.
-func (o Observed) happened() time.Time { return o.At.Add(-o.Age) }
+func (o ObservedFailure) happenedAt() time.Time { return o.ObservedAt.Add(-o.RecordDelay) }
 
 // Verdict is the reason why the job ended.
 type Verdict struct {
 	Outcome
-	Cause        signal.FailedRecord
-	Consequences []signal.FailedRecord // the nearest to the cause first
+	Cause        signal.FailureRecord
+	Consequences []signal.FailureRecord // the nearest to the cause first
 	// BadNodes are the hosts that a requeued job should avoid.
 	BadNodes []string
 }
 
-// Decide returns the verdict on failures, as one observer knows them. A cause has precedence over a
-// consequence, whenever it was seen (see remoteness); among equals the one that happened earlier
-// has, then the lower index. A loss that another record explains is its consequence. The order of
-// the slice does not matter.
-func Decide(failures []Observed, hostOf func(rank int) string) Verdict {
-	ordered := byBlame(failures)
+// DecideVerdict returns the verdict on failures, as one observer knows them. A cause has precedence
+// over a consequence, whenever it was seen (see remoteness); among equals the one that happened
+// earlier has, then the lower index. A loss that another record explains is its consequence. The
+// order of the slice does not matter.
+func DecideVerdict(failures []ObservedFailure, hostOf func(rank int) string) Verdict {
+	ordered := sortByPrecedence(failures)
 	if len(ordered) == 0 {
-		unknown := signal.FailedRecord{Kind: string(Internal), What: "the job failed and no record says why"}
-		ordered = append(ordered, blamed{Observed: Observed{FailedRecord: unknown}})
+		unknown := signal.FailureRecord{Kind: string(Internal), Message: "the job failed and no record says why"}
+		ordered = append(ordered, rankedFailure{ObservedFailure: ObservedFailure{FailureRecord: unknown}})
 	}
 	first := ordered[0]
-	verdict := Verdict{Outcome: OutcomeBy(first.FailedRecord), Cause: first.FailedRecord, BadNodes: badNodes(ordered, hostOf)}
+	verdict := Verdict{Outcome: OutcomeOfCause(first.FailureRecord), Cause: first.FailureRecord, BadNodes: findBadNodes(ordered, hostOf)}
 	for _, failure := range ordered[1:] {
-		verdict.Consequences = append(verdict.Consequences, failure.FailedRecord)
+		verdict.Consequences = append(verdict.Consequences, failure.FailureRecord)
 	}
 	return verdict
 }
 
-// blamed is a failure with its distance from a cause.
-type blamed struct {
-	Observed
-	remoteness int
+// rankedFailure is a failure with its distance from a cause.
+type rankedFailure struct {
+	ObservedFailure
+	causeDistance int
 }
 
-// byBlame returns the failures in the order of precedence, the first cause first.
-func byBlame(failures []Observed) []blamed {
-	ordered, all := make([]blamed, len(failures)), hear(failures)
+// sortByPrecedence returns the failures in the order of precedence, the first cause first.
+func sortByPrecedence(failures []ObservedFailure) []rankedFailure {
+	ordered, all := make([]rankedFailure, len(failures)), collectEvidence(failures)
 	for i, failure := range failures {
-		ordered[i] = blamed{failure, all.remoteness(failure)}
+		ordered[i] = rankedFailure{failure, all.distanceFromCause(failure)}
 	}
-	slices.SortFunc(ordered, func(a, b blamed) int {
+	slices.SortFunc(ordered, func(a, b rankedFailure) int {
 		return cmp.Or(
-			cmp.Compare(a.remoteness, b.remoteness),
-			a.happened().Compare(b.happened()),
-			cmp.Compare(worldRank(a.FailedRecord), worldRank(b.FailedRecord)),
+			cmp.Compare(a.causeDistance, b.causeDistance),
+			a.happenedAt().Compare(b.happenedAt()),
+			cmp.Compare(worldRankNumber(a.FailureRecord), worldRankNumber(b.FailureRecord)),
 			cmp.Compare(a.Rank, b.Rank),
 			cmp.Compare(a.Kind, b.Kind),
-			cmp.Compare(a.What, b.What),
-			slices.Compare(a.Lost, b.Lost),
+			cmp.Compare(a.Message, b.Message),
+			slices.Compare(a.LostNodes, b.LostNodes),
 		)
 	})
 	return ordered
 }
 
-// remoteness returns how far a kind of failure is from being a cause; 0 is a cause. A loss with
+// causeDistance returns how far a kind of failure is from being a cause; 0 is a cause. A loss with
 // evidence besides silence is a cause: among causes the earlier one counts. A deadline passes
 // because of something else, and an abort can follow from anything. A peer that is only silent and
 // a daemon that was asked to end by SIGTERM are equals: a launcher ends the rest of a job when one
 // task has died, and a cancelled job loses its peers one after the other.
-func remoteness(kind Kind) int {
+func causeDistance(kind Kind) int {
 	switch kind {
-	case Deadline, TimeUp:
+	case DeadlinePassed, JobDeadlinePassed:
 		return 1
 	case PeerLost, Terminated:
 		return 2
@@ -93,93 +93,98 @@ func remoteness(kind Kind) int {
 	}
 }
 
-// outermost is the remoteness of a loss that another record explains; [provoked] is that of a
-// rank's failure that is the consequence of another failure.
+// outermost is the remoteness of a loss that another record explains; [provokedDistance] is that of
+// a rank's failure that is the consequence of another failure.
 const (
-	provoked  = 3
-	outermost = 4
+	provokedDistance  = 3
+	explainedDistance = 4
 )
 
-// Gentle reports whether a failure of this kind is a requested end.
-func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted || kind == TimeUp }
+// IsRequestedEnd reports whether a failure of this kind is a requested end.
+func IsRequestedEnd(kind Kind) bool {
+	return kind == Terminated || kind == Interrupted || kind == JobDeadlinePassed
+}
 
-// Loss reports whether a failure of this kind is the loss of a peer, instead of a failure on the
-// node that wrote the record.
-func Loss(kind Kind) bool {
+// IsPeerLoss reports whether a failure of this kind is the loss of a peer, instead of a failure on
+// the node that wrote the record.
+func IsPeerLoss(kind Kind) bool {
 	switch kind {
-	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost, NotBack:
+	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost, NotReturned:
 		return true
 	default:
 		return false
 	}
 }
 
-// testimony has the facts that follow from all records together.
-type testimony struct {
-	spoke   map[int]bool // nodes that have reported why they end; a killed daemon reports nothing
-	sick    map[int]bool // nodes that report that they are cut off, or that the head has declared lost
-	aborted map[int]bool // the ranks of the world that have requested the end
-	losses  []Observed   // losses that no other record explains
-	trouble time.Time    // time of the first failure because of which ranks can fail; zero if there is none
+// failureEvidence has the facts that follow from all records together.
+type failureEvidence struct {
+	// nodes that have reported why they end; a killed daemon reports nothing
+	selfReported map[int]bool
+	// nodes that report that they are cut off, or that the head has declared lost
+	faulty            map[int]bool
+	abortedRanks      map[int]bool      // the ranks of the world that have requested the end
+	unexplainedLosses []ObservedFailure // unexplainedLosses that no other record explains
+	// time of the first failure because of which ranks can fail; zero if there is none
+	firstTrouble time.Time
 }
 
-// hear collects the facts from all records.
-func hear(all []Observed) testimony {
-	t := testimony{spoke: make(map[int]bool), sick: make(map[int]bool), aborted: make(map[int]bool)}
+// collectEvidence collects the facts from all records.
+func collectEvidence(all []ObservedFailure) failureEvidence {
+	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool), abortedRanks: make(map[int]bool)}
 	for _, o := range all {
 		kind := Kind(o.Kind)
 		switch {
 		case kind == RankAborted:
-			t.aborted[worldRank(o.FailedRecord)] = true
+			t.abortedRanks[worldRankNumber(o.FailureRecord)] = true
 		case kind == RankFailed: // the rank's, not the daemon's
 		case kind == CutOff:
-			t.spoke[o.Rank], t.sick[o.Rank] = true, true
-		case !Loss(kind):
-			t.spoke[o.Rank] = true
+			t.selfReported[o.Rank], t.faulty[o.Rank] = true, true
+		case !IsPeerLoss(kind):
+			t.selfReported[o.Rank] = true
 		case o.Rank == 0:
-			for _, rank := range o.Lost {
-				t.sick[rank] = rank != 0 || t.sick[rank]
+			for _, rank := range o.LostNodes {
+				t.faulty[rank] = rank != 0 || t.faulty[rank]
 			}
 		}
 	}
-	return t.ofRanks(all)
+	return t.withRankFacts(all)
 }
 
-// remoteness returns how far a failure is from being the cause, given all failures.
-func (t testimony) remoteness(o Observed) int {
+// distanceFromCause returns how far a failure is from being the cause, given all failures.
+func (t failureEvidence) distanceFromCause(o ObservedFailure) int {
 	switch {
-	case t.explains(o):
-		return outermost
-	case t.provoked(o):
-		return provoked
+	case t.isExplained(o):
+		return explainedDistance
+	case t.isProvoked(o):
+		return provokedDistance
 	default:
-		return remoteness(Kind(o.Kind))
+		return causeDistance(Kind(o.Kind))
 	}
 }
 
-// explains reports whether a failure is the consequence of another one, which may have been seen
+// isExplained reports whether a failure is the consequence of another one, which may have been seen
 // later. Only a loss can be: if the reporting node is itself the faulty one, or if each of the lost
 // nodes has reported why it ends. A node that reports that it is cut off is believed.
-func (t testimony) explains(o Observed) bool {
-	if !Loss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
+func (t failureEvidence) isExplained(o ObservedFailure) bool {
+	if !IsPeerLoss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
 		return false
 	}
-	silent := func(rank int) bool { return !t.spoke[rank] }
-	return t.sick[o.Rank] || len(o.Lost) > 0 && !slices.ContainsFunc(o.Lost, silent)
+	silent := func(rank int) bool { return !t.selfReported[rank] }
+	return t.faulty[o.Rank] || len(o.LostNodes) > 0 && !slices.ContainsFunc(o.LostNodes, silent)
 }
 
-// badNodes returns the hosts that a requeued job should avoid. If the first cause counts against a
-// host, these are the hosts of all failures that are as near to a cause as the first one. A failed
-// GPU and a failed check always count against their node, because a GPU failure may be reported
-// after its consequences. The death of a service counts against its command, not the node.
-func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
+// findBadNodes returns the hosts that a requeued job should avoid. If the first cause counts
+// against a host, these are the hosts of all failures that are as near to a cause as the first one.
+// A failed GPU and a failed check always count against their node, because a GPU failure may be
+// reported after its consequences. The death of a service counts against its command, not the node.
+func findBadNodes(ordered []rankedFailure, hostOf func(rank int) string) []string {
 	var hosts []string
-	speaks := len(accused(ordered[0].FailedRecord, hostOf)) > 0
+	speaks := len(blamedHosts(ordered[0].FailureRecord, hostOf)) > 0
 	for _, failure := range ordered {
-		if evident := Kind(failure.Kind) == GPUFailed || Kind(failure.Kind) == Check; !evident && (!speaks || failure.remoteness > ordered[0].remoteness) {
+		if evident := Kind(failure.Kind) == GPUFailed || Kind(failure.Kind) == CheckFailed; !evident && (!speaks || failure.causeDistance > ordered[0].causeDistance) {
 			continue
 		}
-		for _, host := range accused(failure.FailedRecord, hostOf) {
+		for _, host := range blamedHosts(failure.FailureRecord, hostOf) {
 			if !slices.Contains(hosts, host) {
 				hosts = append(hosts, host)
 			}
@@ -188,14 +193,14 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	return hosts
 }
 
-// WithAccused adds to the bad nodes the hosts that the first cause counts against, because some
+// AddBlamedHosts adds to the bad nodes the hosts that the first cause counts against, because some
 // hosts may have been unknown when the verdict was found. cause is nil if there is none.
-func WithAccused(nodes []string, cause *signal.FailedRecord, hostOf func(rank int) string) []string {
+func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(rank int) string) []string {
 	if cause == nil {
 		return nodes
 	}
 	nodes = slices.Clip(nodes)
-	for _, host := range accused(*cause, hostOf) {
+	for _, host := range blamedHosts(*cause, hostOf) {
 		if !slices.Contains(nodes, host) {
 			nodes = append(nodes, host)
 		}
@@ -203,30 +208,30 @@ func WithAccused(nodes []string, cause *signal.FailedRecord, hostOf func(rank in
 	return nodes
 }
 
-// accused returns the hosts that one failure counts against.
-func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
+// blamedHosts returns the hosts that one failure counts against.
+func blamedHosts(failure signal.FailureRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
-	case kind == GPUFailed && fit(failure):
+	case kind == GPUFailed && leavesGPUFit(failure):
 		return nil
-	case kind == Check, kind == GPUFailed, kind == CutOff:
+	case kind == CheckFailed, kind == GPUFailed, kind == CutOff:
 		return []string{failure.Host}
-	case Loss(kind), kind == NodesDiffer:
-		return hostsOf(failure.Lost, hostOf)
+	case IsPeerLoss(kind), kind == NodesDiffer:
+		return hostNames(failure.LostNodes, hostOf)
 	default:
 		return nil
 	}
 }
 
-// fit reports whether the event that ended the job leaves the GPU fit for another one, according to
-// a site's own table of Xids. The report is an event of pkg/gpu.
-func fit(failure signal.FailedRecord) bool {
+// leavesGPUFit reports whether the event that ended the job leaves the GPU fit for another one,
+// according to a site's own table of Xids. The report is an event of pkg/gpu.
+func leavesGPUFit(failure signal.FailureRecord) bool {
 	var event struct {
 		Next string `json:"next"`
 	}
 	return len(failure.Report) > 0 && json.Unmarshal(failure.Report, &event) == nil && event.Next == "fit"
 }
 
-func hostsOf(ranks []int, hostOf func(rank int) string) (hosts []string) {
+func hostNames(ranks []int, hostOf func(rank int) string) (hosts []string) {
 	for _, rank := range ranks {
 		if host := hostOf(rank); host != "" { // the launcher may not provide it
 			hosts = append(hosts, host)

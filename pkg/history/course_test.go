@@ -12,11 +12,11 @@ import (
 func number(n int) gpu.Reading[int] { return gpu.Reading[int]{Value: &n} }
 
 // tally is one with the counts of replays, rows and recoveries; -1: that can't be read.
-func tally(looks, slowed, replays, rows, recoveries int) gpu.Tally {
-	t := gpu.Tally{UUID: "GPU-a", Looks: looks, Slowed: slowed, Replays: number(replays), Remapped: number(rows), Recoveries: number(recoveries)}
+func tally(looks, slowed, replays, rows, recoveries int) gpu.WatchCounters {
+	t := gpu.WatchCounters{UUID: "GPU-a", Polls: looks, SlowedPolls: slowed, Replays: number(replays), Remapped: number(rows), Recoveries: number(recoveries)}
 	for _, r := range []*gpu.Reading[int]{&t.Replays, &t.Remapped, &t.Recoveries} {
 		if *r.Value < 0 {
-			*r = gpu.Reading[int]{Why: gpu.NotSupported}
+			*r = gpu.Reading[int]{Reason: gpu.NotSupported}
 		}
 	}
 	return t
@@ -24,35 +24,35 @@ func tally(looks, slowed, replays, rows, recoveries int) gpu.Tally {
 
 func TestCourses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		tallies []gpu.Tally // one a minute
+		tallies []gpu.WatchCounters // one a minute
 		looks   [2]int
 		grown   [3]int // -1: not known
 		told    string
 	}{
-		"one":                         {[]gpu.Tally{tally(1, 0, 5, 2, 0)}, [2]int{1, 0}, [3]int{0, 0, 0}, ""},
-		"growing":                     {[]gpu.Tally{tally(1, 0, 5, 2, 0), tally(7, 1, 25, 3, 2)}, [2]int{7, 1}, [3]int{20, 1, 2}, "throttled 14 % of the run (1 of 7 looks), 1 remapped row, 2 NVLink recoveries, 20 PCIe replays a minute"},
-		"replays that are borne":      {[]gpu.Tally{tally(1, 0, 0, 0, 0), tally(7, 0, 8, 0, 0)}, [2]int{7, 0}, [3]int{8, 0, 0}, ""},
-		"a slow look in a short run":  {[]gpu.Tally{tally(5, 1, 0, 0, 0)}, [2]int{5, 1}, [3]int{0, 0, 0}, ""},
-		"a slow look of many":         {[]gpu.Tally{tally(21, 1, 0, 0, 0)}, [2]int{21, 1}, [3]int{0, 0, 0}, ""},
-		"what can't be read":          {[]gpu.Tally{tally(1, 0, -1, -1, -1), tally(2, 0, -1, -1, -1)}, [2]int{2, 0}, [3]int{-1, -1, -1}, ""},
-		"what can be read at times":   {[]gpu.Tally{tally(1, 0, -1, 4, -1), tally(2, 0, 7, -1, 0), tally(3, 0, 9, 6, -1), tally(4, 0, -1, -1, -1)}, [2]int{4, 0}, [3]int{2, 2, 0}, "2 remapped rows"},
-		"a watch that begins anew":    {[]gpu.Tally{tally(4, 3, 0, 0, 0), tally(10, 6, 0, 0, 0), tally(1, 1, 0, 0, 0), tally(5, 2, 0, 0, 0)}, [2]int{15, 8}, [3]int{0, 0, 0}, "throttled 53 % of the run (8 of 15 looks)"},
-		"a GPU that was reset":        {[]gpu.Tally{tally(1, 0, 500, 0, 3), tally(2, 0, 4, 0, 1)}, [2]int{2, 0}, [3]int{4, 0, 1}, "1 NVLink recovery"},
-		"one that can't say its name": {[]gpu.Tally{{Looks: 3}}, [2]int{}, [3]int{-1, -1, -1}, ""},
+		"one":                         {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0)}, [2]int{1, 0}, [3]int{0, 0, 0}, ""},
+		"growing":                     {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0), tally(7, 1, 25, 3, 2)}, [2]int{7, 1}, [3]int{20, 1, 2}, "throttled 14 % of the run (1 of 7 looks), 1 remapped row, 2 NVLink recoveries, 20 PCIe replays a minute"},
+		"replays that are borne":      {[]gpu.WatchCounters{tally(1, 0, 0, 0, 0), tally(7, 0, 8, 0, 0)}, [2]int{7, 0}, [3]int{8, 0, 0}, ""},
+		"a slow look in a short run":  {[]gpu.WatchCounters{tally(5, 1, 0, 0, 0)}, [2]int{5, 1}, [3]int{0, 0, 0}, ""},
+		"a slow look of many":         {[]gpu.WatchCounters{tally(21, 1, 0, 0, 0)}, [2]int{21, 1}, [3]int{0, 0, 0}, ""},
+		"what can't be read":          {[]gpu.WatchCounters{tally(1, 0, -1, -1, -1), tally(2, 0, -1, -1, -1)}, [2]int{2, 0}, [3]int{-1, -1, -1}, ""},
+		"what can be read at times":   {[]gpu.WatchCounters{tally(1, 0, -1, 4, -1), tally(2, 0, 7, -1, 0), tally(3, 0, 9, 6, -1), tally(4, 0, -1, -1, -1)}, [2]int{4, 0}, [3]int{2, 2, 0}, "2 remapped rows"},
+		"a watch that begins anew":    {[]gpu.WatchCounters{tally(4, 3, 0, 0, 0), tally(10, 6, 0, 0, 0), tally(1, 1, 0, 0, 0), tally(5, 2, 0, 0, 0)}, [2]int{15, 8}, [3]int{0, 0, 0}, "throttled 53 % of the run (8 of 15 looks)"},
+		"a GPU that was reset":        {[]gpu.WatchCounters{tally(1, 0, 500, 0, 3), tally(2, 0, 4, 0, 1)}, [2]int{2, 0}, [3]int{4, 0, 1}, "1 NVLink recovery"},
+		"one that can't say its name": {[]gpu.WatchCounters{{Polls: 3}}, [2]int{}, [3]int{-1, -1, -1}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var c Courses
+			var c CounterSet
 			for i, one := range tc.tallies {
-				c.Take([]gpu.Tally{one}, day.Add(time.Duration(i)*time.Minute))
+				c.AddGPUCounters([]gpu.WatchCounters{one}, day.Add(time.Duration(i)*time.Minute))
 			}
-			got := new(c.Counted()["GPU-a"])
+			got := new(c.AllCounters()["GPU-a"])
 			grown := [3]int{-1, -1, -1}
-			for i, by := range []*int{got.Grown.Replays, got.Grown.Rows, got.Grown.Recoveries} {
+			for i, by := range []*int{got.Increase.Replays, got.Increase.Rows, got.Increase.Recoveries} {
 				if by != nil {
 					grown[i] = *by
 				}
 			}
-			if diff := cmp.Diff(tc.looks, [2]int{got.Looks, got.Slowed}) + cmp.Diff(tc.grown, grown) + cmp.Diff(tc.told, got.Told()); diff != "" {
+			if diff := cmp.Diff(tc.looks, [2]int{got.Polls, got.SlowedPolls}) + cmp.Diff(tc.grown, grown) + cmp.Diff(tc.told, got.SummaryText()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -82,20 +82,20 @@ func TestLinks(t *testing.T) {
 				}
 				return &n
 			}
-			var c Courses
+			var c CounterSet
 			for i, count := range tc.counts {
-				c.TakeLinks("guid", read(count[0]), read(count[1]), day.Add(time.Duration(i)*time.Minute))
+				c.AddLinkCounts("guid", read(count[0]), read(count[1]), day.Add(time.Duration(i)*time.Minute))
 			}
-			got := WithCourses([]Device{nic("guid", "3:")}, c.Counted())[0].Course
+			got := WithCounters([]Device{nic("guid", "3:")}, c.AllCounters())[0].Counters
 			grown := [2]int{-1, -1}
 			if got != nil {
-				for i, by := range []*int{got.Grown.LinkDowns, got.Grown.LinkRecoveries} {
+				for i, by := range []*int{got.Increase.LinkDowns, got.Increase.LinkRecoveries} {
 					if by != nil {
 						grown[i] = *by
 					}
 				}
 			}
-			if diff := cmp.Diff(tc.grown, grown) + cmp.Diff(tc.told, got.Told()); diff != "" {
+			if diff := cmp.Diff(tc.grown, grown) + cmp.Diff(tc.told, got.SummaryText()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -104,15 +104,15 @@ func TestLinks(t *testing.T) {
 
 // TestWithCourses: the rows are those at the end of the run, where they could be read then.
 func TestWithCourses(t *testing.T) {
-	var c Courses
-	c.Take([]gpu.Tally{tally(1, 0, 0, 9, 0)}, day)
-	got := WithCourses([]Device{card("a", "0:", 3), card("b", "1:", 4)}, c.Counted())
-	if got[0].Course == nil || got[0].Rows.OrZero() != 9 || got[1].Course != nil || got[1].Rows.OrZero() != 4 {
+	var c CounterSet
+	c.AddGPUCounters([]gpu.WatchCounters{tally(1, 0, 0, 9, 0)}, day)
+	got := WithCounters([]Device{card("a", "0:", 3), card("b", "1:", 4)}, c.AllCounters())
+	if got[0].Counters == nil || got[0].RemappedRows.OrZero() != 9 || got[1].Counters != nil || got[1].RemappedRows.OrZero() != 4 {
 		t.Errorf("%+v", got)
 	}
-	c = Courses{}
-	c.Take([]gpu.Tally{tally(1, 0, 0, -1, 0)}, day)
-	if got := WithCourses([]Device{card("a", "0:", 3)}, c.Counted()); got[0].Rows.OrZero() != 3 {
+	c = CounterSet{}
+	c.AddGPUCounters([]gpu.WatchCounters{tally(1, 0, 0, -1, 0)}, day)
+	if got := WithCounters([]Device{card("a", "0:", 3)}, c.AllCounters()); got[0].RemappedRows.OrZero() != 3 {
 		t.Errorf("%+v", got)
 	}
 }

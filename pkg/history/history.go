@@ -15,25 +15,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ID is the ID of the check that reports changes.
-const ID = "host.history"
+// CheckID is the ID of the check that reports changes.
+const CheckID = "host.history"
 
 // Version is the version of the JSON format of a Record.
 const Version = 1
 
 const (
-	// Records is the number of records of a host that are read. Each record contains the ones before
-	// it. The second and third are needed for runs that ended at the same time and have not read each
-	// other's records.
-	Records = 3
-	// window is the number of runs on the node for which a suspicion is kept.
-	window = 10
-	// mostDevices limits the devices in a record. A node has about 16 GPUs and as many network cards
+	// MaxRecords is the number of records of a host that are read. Each record contains the ones
+	// before it. The second and third are needed for runs that ended at the same time and have not
+	// read each other's records.
+	MaxRecords = 3
+	// suspicionWindow is the number of runs on the node for which a suspicion is kept.
+	suspicionWindow = 10
+	// maxDevices limits the devices in a record. A node has about 16 GPUs and as many network cards
 	// at most. The devices seen last are kept.
-	mostDevices = 64
-	// mostOf limits the entries of one device in a record, and mostWords their length in characters.
-	mostOf    = 16
-	mostWords = 300
+	maxDevices = 64
+	// maxEntries limits the entries of one device in a record, and maxTextLength their length in
+	// characters.
+	maxEntries    = 16
+	maxTextLength = 300
 )
 
 // Device is a GPU or a network card, in the state in which it was last seen.
@@ -44,11 +45,11 @@ type Device struct {
 	Bus   string `json:"bus"` // PCI address as in sysfs: 0000:3b:00.0
 	Model string `json:"model,omitempty"`
 	Run   string `json:"run,omitempty"` // the last run that has seen the device
-	// Rows is the number of rows of a GPU's memory that were replaced so far.
-	Rows     gpu.Reading[int] `json:"remapped_rows"`
-	Course   *Course          `json:"course,omitempty"` // nil if there are no counters
-	Findings []Finding        `json:"findings,omitempty"`
-	Events   []Happened       `json:"events,omitempty"`
+	// RemappedRows is the number of rows of a GPU's memory that were replaced so far.
+	RemappedRows gpu.Reading[int] `json:"remapped_rows"`
+	Counters     *Counters        `json:"course,omitempty"` // nil if there are no counters
+	Findings     []Finding        `json:"findings,omitempty"`
+	Events       []EventCount     `json:"events,omitempty"`
 }
 
 // Finding is a problem of the device that a check has found.
@@ -59,12 +60,12 @@ type Finding struct {
 	Observed string        `json:"observed"`
 }
 
-// Happened counts the events of one kind of a GPU during a job.
-type Happened struct {
-	Kind   string     `json:"kind"` // for example "xid 79" or "lost"
-	Effect gpu.Effect `json:"effect"`
-	Next   gpu.Next   `json:"next"`
-	Times  int        `json:"times"`
+// EventCount counts the events of one kind of a GPU during a job.
+type EventCount struct {
+	Kind   string             `json:"kind"` // for example "xid 79" or "lost"
+	Effect gpu.Effect         `json:"effect"`
+	Next   gpu.NextJobFitness `json:"next"`
+	Count  int                `json:"times"`
 }
 
 // Suspicion is a sign of a fault of a device, observed in one run.
@@ -82,21 +83,22 @@ type Record struct {
 	Version int       `json:"version"`
 	Run     string    `json:"run"`
 	At      time.Time `json:"at"`
-	Runs    []string  `json:"runs"` // this run and the earlier ones that Suspicions refer to, newest first
+	// this run and the earlier ones that Suspicions refer to, newest first
+	Runs []string `json:"runs"`
 	// Devices are the devices of the node, including those that only an earlier run has seen.
 	Devices    []Device    `json:"devices"`
 	Suspicions []Suspicion `json:"suspicions,omitempty"`
 }
 
-// Read merges the newest records of a host, given newest first. Invalid records, and those of
-// another version, are ignored. Without any record the result is the zero Record.
-func Read(texts [][]byte) Record {
+// MergeRecords merges the newest records of a host, given newest first. Invalid records, and those
+// of another version, are ignored. Without any record the result is the zero Record.
+func MergeRecords(texts [][]byte) Record {
 	// Decode the records.
 	var records []Record
 	for _, text := range texts {
 		var r Record
 		if json.Unmarshal(text, &r) == nil && r.Version == Version {
-			records = append(records, r.clean())
+			records = append(records, r.cleanTexts())
 		}
 	}
 	if len(records) == 0 {
@@ -113,48 +115,48 @@ func Read(texts [][]byte) Record {
 	for _, own := range []bool{true, false} {
 		for _, r := range records {
 			for _, d := range r.Devices {
-				if _, known := all.device(d.ID); !known && (d.Run == r.Run) == own {
+				if _, known := all.findDevice(d.ID); !known && (d.Run == r.Run) == own {
 					all.Devices = append(all.Devices, d)
 				}
 			}
 		}
 	}
-	return all.bounded()
+	return all.withinLimits()
 }
 
-// clean removes control characters from texts that a person may have edited, and limits their
+// cleanTexts removes control characters from texts that a person may have edited, and limits their
 // length.
-func (r Record) clean() Record {
+func (r Record) cleanTexts() Record {
 	for i, d := range r.Devices {
 		for _, words := range []*string{&d.ID, &d.Name, &d.Bus, &d.Model, &d.Run} {
-			*words = prose.Line(*words, mostWords)
+			*words = prose.SingleLine(*words, maxTextLength)
 		}
 		r.Devices[i] = d
 	}
 	for i, s := range r.Suspicions {
 		for _, words := range []*string{&s.Run, &s.Kind, &s.What} {
-			*words = prose.Line(*words, mostWords)
+			*words = prose.SingleLine(*words, maxTextLength)
 		}
 		r.Suspicions[i] = s
 	}
 	return r
 }
 
-// bounded removes duplicates and limits the sizes. The newest runs are kept.
-func (r Record) bounded() Record {
-	r.Runs = distinct(r.Runs, func(run string) string { return run })
-	r.Runs = r.Runs[:min(len(r.Runs), window)]
-	r.Suspicions = distinct(r.Suspicions, Suspicion.key)
+// withinLimits removes duplicates and limits the sizes. The newest runs are kept.
+func (r Record) withinLimits() Record {
+	r.Runs = removeDuplicates(r.Runs, func(run string) string { return run })
+	r.Runs = r.Runs[:min(len(r.Runs), suspicionWindow)]
+	r.Suspicions = removeDuplicates(r.Suspicions, Suspicion.identityKey)
 	r.Suspicions = slices.DeleteFunc(r.Suspicions, func(s Suspicion) bool { return !slices.Contains(r.Runs, s.Run) })
-	r.Devices = r.Devices[:min(len(r.Devices), mostDevices)]
+	r.Devices = r.Devices[:min(len(r.Devices), maxDevices)]
 	return r
 }
 
-// key returns a key that is equal for equal suspicions.
-func (s Suspicion) key() string { return s.Run + "\n" + s.Device + "\n" + s.Kind }
+// identityKey returns a key that is equal for equal suspicions.
+func (s Suspicion) identityKey() string { return s.Run + "\n" + s.Device + "\n" + s.Kind }
 
-// distinct removes duplicates. The first of equal elements is kept.
-func distinct[T any](all []T, key func(T) string) []T {
+// removeDuplicates removes duplicates. The first of equal elements is kept.
+func removeDuplicates[T any](all []T, key func(T) string) []T {
 	seen := make(map[string]bool)
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
 		again := seen[key(one)]
@@ -163,8 +165,8 @@ func distinct[T any](all []T, key func(T) string) []T {
 	})
 }
 
-// device returns the device with that ID.
-func (r Record) device(id string) (Device, bool) {
+// findDevice returns the device with that ID.
+func (r Record) findDevice(id string) (Device, bool) {
 	at := slices.IndexFunc(r.Devices, func(d Device) bool { return d.ID == id })
 	if at < 0 {
 		return Device{}, false
@@ -172,29 +174,29 @@ func (r Record) device(id string) (Device, bool) {
 	return r.Devices[at], true
 }
 
-// gpu reports whether the device is a GPU: NVIDIA's UUIDs have this prefix.
-func (d Device) gpu() bool { return strings.HasPrefix(d.ID, "GPU-") }
+// isGPU reports whether the device is a GPU: NVIDIA's UUIDs have this prefix.
+func (d Device) isGPU() bool { return strings.HasPrefix(d.ID, "GPU-") }
 
-// Device returns the identity of the device for messages.
-func (d Device) Device() check.Device {
-	if !d.gpu() {
+// CheckDevice returns the identity of the device for messages.
+func (d Device) CheckDevice() check.Device {
+	if !d.isGPU() {
 		return check.Device{Index: -1, Name: d.Name, UUID: d.ID, Bus: d.Bus}
 	}
 	return check.Device{Index: d.Index, UUID: d.ID, Bus: d.Bus}
 }
 
-// News is a change of a device since an earlier run.
-type News struct {
+// Change is a change of a device since an earlier run.
+type Change struct {
 	Device check.Device
 	What   string
 }
 
-// News returns the changes on a node that now has the given devices. slots are the PCI addresses of
-// all GPUs on the bus, including those that this process may not use. A GPU is reported as missing
-// only if slots is not empty and does not contain its address: another job may have it.
-func (r Record) News(now []Device, slots []string) (news []News) {
+// Changes returns the changes on a node that now has the given devices. slots are the PCI addresses
+// of all GPUs on the bus, including those that this process may not use. A GPU is reported as
+// missing only if slots is not empty and does not contain its address: another job may have it.
+func (r Record) Changes(now []Device, slots []string) (news []Change) {
 	tell := func(d Device, format string, args ...any) {
-		news = append(news, News{Device: d.Device(), What: fmt.Sprintf(format, args...)})
+		news = append(news, Change{Device: d.CheckDevice(), What: fmt.Sprintf(format, args...)})
 	}
 	at := make(map[string]Device) // present devices by PCI address
 	for _, d := range now {
@@ -202,14 +204,14 @@ func (r Record) News(now []Device, slots []string) (news []News) {
 	}
 	// Compare the devices that are present with their last state.
 	for _, d := range now {
-		was, known := r.device(d.ID)
-		rows, told := d.Rows.Get()
-		before, toldBefore := was.Rows.Get()
+		was, known := r.findDevice(d.ID)
+		rows, told := d.RemappedRows.Get()
+		before, toldBefore := was.RemappedRows.Get()
 		if known && was.Bus != d.Bus {
 			tell(d, "it is in another place than in run %s: it was at %s", was.Run, was.Bus)
 		}
 		if known && told && toldBefore && rows > before {
-			tell(d, "%d %s of its memory were replaced since run %s: %d now", rows-before, prose.Noun(rows-before, "row"), was.Run, rows)
+			tell(d, "%d %s of its memory were replaced since run %s: %d now", rows-before, prose.PluralForm(rows-before, "row"), was.Run, rows)
 		}
 	}
 	// Look for devices that have been replaced or removed.
@@ -218,19 +220,19 @@ func (r Record) News(now []Device, slots []string) (news []News) {
 			continue
 		}
 		switch d, taken := at[was.Bus]; {
-		case taken && d.gpu() == was.gpu():
+		case taken && d.isGPU() == was.isGPU():
 			tell(d, "it is another one than in run %s: %s, which was %s", was.Run, d.ID, was.ID)
-		case was.gpu() && len(slots) > 0 && !slices.Contains(slots, was.Bus):
+		case was.isGPU() && len(slots) > 0 && !slices.Contains(slots, was.Bus):
 			tell(was, "it is gone: it was there in run %s", was.Run)
 		}
 	}
 	return news
 }
 
-// Next returns the record of a run that has seen the given devices and found the given suspicions.
-// A device that it has not seen stays in the record unless it was replaced or removed: another job
-// may have it.
-func (r Record) Next(run string, at time.Time, now []Device, slots []string, found []Suspicion) Record {
+// NextRecord returns the record of a run that has seen the given devices and found the given
+// suspicions. A device that it has not seen stays in the record unless it was replaced or removed:
+// another job may have it.
+func (r Record) NextRecord(run string, at time.Time, now []Device, slots []string, found []Suspicion) Record {
 	next := Record{Version: Version, Run: run, At: at, Runs: append([]string{run}, r.Runs...)}
 	taken := make(map[string]bool)
 	for _, d := range now {
@@ -239,11 +241,11 @@ func (r Record) Next(run string, at time.Time, now []Device, slots []string, fou
 		next.Devices = append(next.Devices, d)
 	}
 	for _, was := range r.Devices {
-		gone := was.gpu() && len(slots) > 0 && !slices.Contains(slots, was.Bus)
+		gone := was.isGPU() && len(slots) > 0 && !slices.Contains(slots, was.Bus)
 		if !taken[was.ID] && !taken[was.Bus] && !gone {
 			next.Devices = append(next.Devices, was)
 		}
 	}
 	next.Suspicions = append(slices.Clone(found), r.Suspicions...)
-	return next.bounded()
+	return next.withinLimits()
 }

@@ -17,9 +17,9 @@ var day = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
 // card is a GPU with so many rows replaced; -1: that can't be read.
 func card(id, bus string, rows int) Device {
-	d := Device{ID: "GPU-" + id, Index: int(bus[0] - '0'), Bus: bus, Rows: gpu.Reading[int]{Value: &rows}}
+	d := Device{ID: "GPU-" + id, Index: int(bus[0] - '0'), Bus: bus, RemappedRows: gpu.Reading[int]{Value: &rows}}
 	if rows < 0 {
-		d.Rows = gpu.Reading[int]{Why: gpu.NotSupported}
+		d.RemappedRows = gpu.Reading[int]{Reason: gpu.NotSupported}
 	}
 	return d
 }
@@ -61,39 +61,40 @@ func TestNews(t *testing.T) {
 		"a GPU more":                      {append(before[:3:3], card("c", "2:", 0)), nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			past := Record{}.Next("1.0", day, before, nil, nil)
+			past := Record{}.NextRecord("1.0", day, before, nil, nil)
 			var told []string
-			for _, news := range past.News(tc.now, tc.slots) {
+			for _, news := range past.Changes(tc.now, tc.slots) {
 				told = append(told, news.Device.String()+": "+news.What)
 			}
 			if diff := cmp.Diff(tc.want, strings.Join(told, "\n")); diff != "" {
 				t.Error(diff)
 			}
-			after := past.Next("2.0", day, tc.now, tc.slots, nil)
-			if news := after.News(tc.now, tc.slots); len(news) > 0 {
+			after := past.NextRecord("2.0", day, tc.now, tc.slots, nil)
+			if news := after.Changes(tc.now, tc.slots); len(news) > 0 {
 				t.Errorf("it is told twice: %+v", news)
 			}
 		})
 	}
-	if news := (Record{}).News(before, nil); len(news) > 0 {
+	if news := (Record{}).Changes(before, nil); len(news) > 0 {
 		t.Errorf("before any run there is news: %+v", news)
 	}
 }
 
-// TestRead: a run that has ended beside another knows best what it has seen itself, and what is no record is passed over.
+// TestRead: a run that has ended beside another knows best what it has seen itself, and what is no
+// record is passed over.
 func TestRead(t *testing.T) {
-	old := Record{}.Next("1.0", day, []Device{card("a", "0:", 1), card("b", "1:", 1)}, nil, []Suspicion{{Run: "1.0", Device: "GPU-a", Kind: "xid 79"}})
-	one := old.Next("2.0", day, []Device{card("a", "0:", 2)}, nil, []Suspicion{{Run: "2.0", Device: "GPU-a", Kind: "lost"}})
-	other := old.Next("3.0", day, []Device{card("b", "1:", 5)}, nil, nil)
+	old := Record{}.NextRecord("1.0", day, []Device{card("a", "0:", 1), card("b", "1:", 1)}, nil, []Suspicion{{Run: "1.0", Device: "GPU-a", Kind: "xid 79"}})
+	one := old.NextRecord("2.0", day, []Device{card("a", "0:", 2)}, nil, []Suspicion{{Run: "2.0", Device: "GPU-a", Kind: "lost"}})
+	other := old.NextRecord("3.0", day, []Device{card("b", "1:", 5)}, nil, nil)
 	newer := Record{Version: Version + 1, Run: "9.0", Runs: []string{"9.0"}}
 	texts := append(encoded(t, newer, other, one, old), []byte("{"), nil, []byte(`{"version":1,"devices":"x"}`))
-	got := Read(texts)
+	got := MergeRecords(texts)
 	if diff := cmp.Diff([]string{"3.0", "1.0", "2.0"}, got.Runs); diff != "" {
 		t.Error(diff)
 	}
 	rows := map[string]int{}
 	for _, d := range got.Devices {
-		rows[d.ID] = d.Rows.OrZero()
+		rows[d.ID] = d.RemappedRows.OrZero()
 	}
 	if diff := cmp.Diff(map[string]int{"GPU-a": 2, "GPU-b": 5}, rows); diff != "" {
 		t.Error(diff)
@@ -101,7 +102,7 @@ func TestRead(t *testing.T) {
 	if len(got.Suspicions) != 2 {
 		t.Errorf("the suspicions are %+v", got.Suspicions)
 	}
-	if diff := cmp.Diff(Record{}, Read([][]byte{nil, []byte("null"), []byte("7")})); diff != "" {
+	if diff := cmp.Diff(Record{}, MergeRecords([][]byte{nil, []byte("null"), []byte("7")})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -111,7 +112,7 @@ func TestReadCleans(t *testing.T) {
 	d := card("a", "0:", 0)
 	d.Run = "\x1b[31m1.0"
 	r := Record{Version: Version, Runs: []string{"1.0"}, Devices: []Device{d}, Suspicions: []Suspicion{{Run: "1.0", What: "\x1b]0;x\a"}}}
-	got := Read(encoded(t, r))
+	got := MergeRecords(encoded(t, r))
 	if text := got.Devices[0].Run + got.Suspicions[0].What; strings.ContainsAny(text, "\x1b\a") {
 		t.Errorf("%q", text)
 	}
@@ -120,20 +121,20 @@ func TestReadCleans(t *testing.T) {
 // TestBounded: a record stays small, however long a node lives.
 func TestBounded(t *testing.T) {
 	var r Record
-	for n := range 3 * mostDevices {
+	for n := range 3 * maxDevices {
 		run := fmt.Sprintf("%d.0", n)
 		d := card(fmt.Sprint(n), fmt.Sprintf("%d:", n), 0)
 		var found []check.Finding
-		for i := range 3 * mostOf {
+		for i := range 3 * maxEntries {
 			found = append(found, check.Finding{ID: "gpu.remap", Device: &check.Device{UUID: d.ID}, Verdict: check.Warn, Observed: strings.Repeat("x", 10000+i)})
 		}
-		r = r.Next(run, day, WithFindings([]Device{d}, found), nil, []Suspicion{{Run: run, Device: d.ID, Kind: "lost"}})
+		r = r.NextRecord(run, day, WithFindings([]Device{d}, found), nil, []Suspicion{{Run: run, Device: d.ID, Kind: "lost"}})
 	}
-	if len(r.Runs) != window || len(r.Devices) != mostDevices || len(r.Suspicions) != window || len(r.Devices[0].Findings) != mostOf {
+	if len(r.Runs) != suspicionWindow || len(r.Devices) != maxDevices || len(r.Suspicions) != suspicionWindow || len(r.Devices[0].Findings) != maxEntries {
 		t.Errorf("%d runs, %d devices, %d suspicions, %d findings", len(r.Runs), len(r.Devices), len(r.Suspicions), len(r.Devices[0].Findings))
 	}
 	const pastBytes = 256 << 10 // pkg/signal's
-	for i := range r.Devices[mostDevices/2:] {
+	for i := range r.Devices[maxDevices/2:] {
 		r.Devices[i].Findings = nil // as of the cards of 32 GPUs that are well
 	}
 	if text := encoded(t, r)[0]; len(text) > pastBytes {

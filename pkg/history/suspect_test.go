@@ -13,11 +13,11 @@ import (
 )
 
 func warned(id, uuid, observed string) check.Finding {
-	return check.Finding{ID: id, Device: &check.Device{UUID: uuid}, Verdict: check.Warn, Class: check.Node, Observed: observed}
+	return check.Finding{ID: id, Device: &check.Device{UUID: uuid}, Verdict: check.Warn, Class: check.ClassNode, Observed: observed}
 }
 
-func event(xid int, uuid string, effect gpu.Effect, next gpu.Next) gpu.Judged {
-	return gpu.Judged{Event: gpu.Event{Kind: gpu.KindXid, Xid: xid, UUID: uuid}, XidVerdict: gpu.XidVerdict{Effect: effect, Next: next}}
+func event(xid int, uuid string, effect gpu.Effect, next gpu.NextJobFitness) gpu.ClassifiedEvent {
+	return gpu.ClassifiedEvent{Event: gpu.Event{Kind: gpu.KindXid, Xid: xid, UUID: uuid}, EventVerdict: gpu.EventVerdict{Effect: effect, Next: next}}
 }
 
 // kinds are what makes which devices suspicious.
@@ -29,15 +29,15 @@ func kinds(found []Suspicion) (all []string) {
 }
 
 func TestSuspects(t *testing.T) {
-	lost := gpu.Judged{Event: gpu.Event{Kind: gpu.KindLost, Bus: "1:"}, XidVerdict: gpu.XidVerdict{Effect: gpu.EffectFatal, Next: gpu.NextUnfit}}
+	lost := gpu.ClassifiedEvent{Event: gpu.Event{Kind: gpu.KindLost, Bus: "1:"}, EventVerdict: gpu.EventVerdict{Effect: gpu.EffectFatal, Next: gpu.NextUnfit}}
 	user := warned("gpu.nvlink", "GPU-a", "the job's own")
-	user.Class = check.User
+	user.Class = check.ClassUser
 	passed := warned("gpu.remap", "GPU-a", "0 rows")
 	passed.Verdict = check.Pass
 	for name, tc := range map[string]struct {
 		before []check.Finding
 		found  []check.Finding
-		events []gpu.Judged
+		events []gpu.ClassifiedEvent
 		downs  int // of the card's link
 		want   []string
 	}{
@@ -46,9 +46,9 @@ func TestSuspects(t *testing.T) {
 		"a check that passes":        {found: []check.Finding{passed}},
 		"what the user has done":     {found: []check.Finding{user}},
 		"how it is set up":           {found: []check.Finding{warned("gpu.persistence", "GPU-a", "off")}},
-		"a device that is not there": {found: []check.Finding{warned("gpu.remap", "GPU-x", "3 rows"), {ID: "gpu.remap", Verdict: check.Fail, Class: check.Node}}},
+		"a device that is not there": {found: []check.Finding{warned("gpu.remap", "GPU-x", "3 rows"), {ID: "gpu.remap", Verdict: check.Fail, Class: check.ClassNode}}},
 		"a port of a card": {
-			found: []check.Finding{{ID: "net.ib", Device: &check.Device{Index: -1, Name: "mlx5_0 port 2"}, Verdict: check.Fail, Class: check.Node, Observed: "down"}},
+			found: []check.Finding{{ID: "net.ib", Device: &check.Device{Index: -1, Name: "mlx5_0 port 2"}, Verdict: check.Fail, Class: check.ClassNode, Observed: "down"}},
 			want:  []string{"guid net.ib: down"},
 		},
 		"the same as before": {before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}},
@@ -56,27 +56,27 @@ func TestSuspects(t *testing.T) {
 			before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "513 rows")},
 			want: []string{"GPU-a gpu.remap: 513 rows"},
 		},
-		"a fatal event": {events: []gpu.Judged{event(79, "GPU-a", gpu.EffectFatal, gpu.NextFit)}, want: []string{"GPU-a xid 79: 1 time"}},
+		"a fatal event": {events: []gpu.ClassifiedEvent{event(79, "GPU-a", gpu.EffectFatal, gpu.NextFit)}, want: []string{"GPU-a xid 79: 1 time"}},
 		"an unfit one, twice": {
-			events: []gpu.Judged{event(64, "GPU-b", gpu.EffectWarn, gpu.NextUnfit), event(64, "GPU-b", gpu.EffectWarn, gpu.NextUnfit)},
+			events: []gpu.ClassifiedEvent{event(64, "GPU-b", gpu.EffectWarn, gpu.NextUnfit), event(64, "GPU-b", gpu.EffectWarn, gpu.NextUnfit)},
 			want:   []string{"GPU-b xid 64: 2 times"},
 		},
 		"of which the worst counts": {
-			events: []gpu.Judged{event(154, "GPU-b", gpu.EffectWarn, gpu.NextFit), event(154, "GPU-b", gpu.EffectWarn, gpu.NextUnfit)},
+			events: []gpu.ClassifiedEvent{event(154, "GPU-b", gpu.EffectWarn, gpu.NextFit), event(154, "GPU-b", gpu.EffectWarn, gpu.NextUnfit)},
 			want:   []string{"GPU-b xid 154: 2 times"},
 		},
 		"a link that flaps":      {downs: 3, want: []string{"guid link down: 3 times"}},
 		"a switch's reboot":      {downs: 2},
-		"known by its place":     {events: []gpu.Judged{lost}, want: []string{"GPU-b lost: 1 time"}},
-		"the program's affair":   {events: []gpu.Judged{event(31, "GPU-a", gpu.EffectApp, gpu.NextFit), event(106, "GPU-a", gpu.EffectIgnore, gpu.NextUnfit)}},
-		"a warning, and no more": {events: []gpu.Judged{event(63, "GPU-a", gpu.EffectWarn, gpu.NextFit)}},
+		"known by its place":     {events: []gpu.ClassifiedEvent{lost}, want: []string{"GPU-b lost: 1 time"}},
+		"the program's affair":   {events: []gpu.ClassifiedEvent{event(31, "GPU-a", gpu.EffectApp, gpu.NextFit), event(106, "GPU-a", gpu.EffectIgnore, gpu.NextUnfit)}},
+		"a warning, and no more": {events: []gpu.ClassifiedEvent{event(63, "GPU-a", gpu.EffectWarn, gpu.NextFit)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			devices := []Device{card("a", "0:", 0), card("b", "1:", 0), nic("guid", "3:")}
-			past := Record{}.Next("1.0", day, WithFindings(devices, tc.before), nil, nil)
-			devices[2].Course = &Course{}
-			devices[2].Course.Grown.LinkDowns = &tc.downs
-			found := past.Suspects("2.0", day, WithEvents(WithFindings(devices, tc.found), tc.events))
+			past := Record{}.NextRecord("1.0", day, WithFindings(devices, tc.before), nil, nil)
+			devices[2].Counters = &Counters{}
+			devices[2].Counters.Increase.LinkDowns = &tc.downs
+			found := past.FindSuspicions("2.0", day, WithEvents(WithFindings(devices, tc.found), tc.events))
 			if diff := cmp.Diff(tc.want, kinds(found)); diff != "" {
 				t.Error(diff)
 			}
@@ -104,7 +104,7 @@ func TestThrottled(t *testing.T) {
 			var devices []Device
 			for i, part := range tc.parts {
 				d := card(fmt.Sprint(i), fmt.Sprintf("%d:", i), 0)
-				d.Course = &Course{Looks: tc.looks, Slowed: tc.looks * part / 100}
+				d.Counters = &Counters{Polls: tc.looks, SlowedPolls: tc.looks * part / 100}
 				devices = append(devices, d)
 			}
 			var got []string
@@ -135,12 +135,12 @@ func TestAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.was.Run, tc.was.At = "1.0", day
-			past := Record{}.Next("1.0", day, devices, nil, []Suspicion{tc.was})
+			past := Record{}.NextRecord("1.0", day, devices, nil, []Suspicion{tc.was})
 			for n := range tc.since {
-				past = past.Next(fmt.Sprintf("%d.0", n+2), day.Add(time.Hour), devices, nil, nil)
+				past = past.NextRecord(fmt.Sprintf("%d.0", n+2), day.Add(time.Hour), devices, nil, nil)
 			}
 			var got string
-			for _, again := range past.Again(now, devices) {
+			for _, again := range past.RepeatedSuspicions(now, devices) {
 				got += again.What
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -154,24 +154,24 @@ func TestAgain(t *testing.T) {
 func TestLate(t *testing.T) {
 	devices := []Device{card("a", "0:", 0)}
 	suspicion := func(run, kind string) []Suspicion { return []Suspicion{{Run: run, Device: "GPU-a", Kind: kind}} }
-	past := Record{}.Next("1.0", day, devices, nil, suspicion("1.0", throttled))
-	if again := past.Again(past.Late(), devices); len(again) > 0 {
+	past := Record{}.NextRecord("1.0", day, devices, nil, suspicion("1.0", kindThrottled))
+	if again := past.RepeatedSuspicions(past.LateSuspicions(), devices); len(again) > 0 {
 		t.Errorf("after one: %+v", again)
 	}
-	past = past.Next("2.0", day, devices, nil, append(suspicion("2.0", throttled), suspicion("2.0", "lost")...))
-	if again := past.Again(past.Late(), devices); len(again) != 1 {
+	past = past.NextRecord("2.0", day, devices, nil, append(suspicion("2.0", kindThrottled), suspicion("2.0", "lost")...))
+	if again := past.RepeatedSuspicions(past.LateSuspicions(), devices); len(again) != 1 {
 		t.Errorf("after two: %+v", again)
 	}
-	past = past.Next("3.0", day, devices, nil, suspicion("3.0", linkDown))
-	past = past.Next("4.0", day, devices, nil, suspicion("4.0", linkDown))
-	if again := past.Again(past.Late(), devices); len(again) != 1 || !strings.HasPrefix(again[0].What, linkDown) {
+	past = past.NextRecord("3.0", day, devices, nil, suspicion("3.0", kindLinkDown))
+	past = past.NextRecord("4.0", day, devices, nil, suspicion("4.0", kindLinkDown))
+	if again := past.RepeatedSuspicions(past.LateSuspicions(), devices); len(again) != 1 || !strings.HasPrefix(again[0].What, kindLinkDown) {
 		t.Errorf("a link that went down twice: %+v", again)
 	}
-	past = past.Next("5.0", day, devices, nil, nil)
-	if late := past.Late(); len(late) > 0 {
+	past = past.NextRecord("5.0", day, devices, nil, nil)
+	if late := past.LateSuspicions(); len(late) > 0 {
 		t.Errorf("a run later: %+v", late)
 	}
-	if late := (Record{}).Late(); len(late) > 0 {
+	if late := (Record{}).LateSuspicions(); len(late) > 0 {
 		t.Errorf("before any run: %+v", late)
 	}
 }

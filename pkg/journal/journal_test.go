@@ -71,7 +71,7 @@ func TestJournalGathers(t *testing.T) {
 		line(t, j, "before\n")
 		j.Open(file)
 		line(t, j, "after\n")
-		time.Sleep(2 * journalPace)
+		time.Sleep(2 * writeInterval)
 		synctest.Wait()
 		if text, writes, _ := file.seen(); text != "before\nafter\n" || writes != 1 {
 			t.Errorf("after a pause: %q in %d writes", text, writes)
@@ -103,7 +103,7 @@ func TestJournalGathers(t *testing.T) {
 func TestJournalEager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{lost: errors.New("lost")}
-		j.Eager = true
+		j.WriteImmediately = true
 		j.Open(file)
 		want := ""
 		for _, text := range []string{"one\n", "another that is longer\n", "short\n", "last\n"} {
@@ -149,9 +149,9 @@ func TestJournalHangingFile(t *testing.T) {
 		j, file := New(), &sink{hang: make(chan struct{})}
 		j.Open(file)
 		line(t, j, "first\n")
-		time.Sleep(2 * journalPace) // the goroutine hangs with it
+		time.Sleep(2 * writeInterval) // the goroutine hangs with it
 		kilobyte := strings.Repeat("x", 1023) + "\n"
-		for range journalLimit/1024 + 5 {
+		for range maxBuffered/1024 + 5 {
 			line(t, j, kilobyte)
 		}
 		over := errors.New("over")
@@ -163,7 +163,7 @@ func TestJournalHangingFile(t *testing.T) {
 		close(file.hang)
 		closeJournal(t, j)
 		text, _, closed := file.seen()
-		if want := "first\n" + strings.Repeat(kilobyte, journalLimit/1024) + "{\"dropped\":5}\n"; text != want || closed != 1 {
+		if want := "first\n" + strings.Repeat(kilobyte, maxBuffered/1024) + "{\"dropped\":5}\n"; text != want || closed != 1 {
 			t.Errorf("got %d bytes that end in %q, closed %d times; want %d bytes", len(text), text[max(0, len(text)-40):], closed, len(want))
 		}
 	})
@@ -173,7 +173,7 @@ func TestJournalHangingFile(t *testing.T) {
 func TestJournalWaitsForSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &slowFile{}
-		j.Eager, j.Patience = true, time.Second
+		j.WriteImmediately, j.StallTimeout = true, time.Second
 		j.Open(file)
 		kilobyte := strings.Repeat("x", 1023) + "\n"
 		for range 20 << 10 {
@@ -199,11 +199,11 @@ func (s *slowFile) Write(data []byte) (int, error) {
 func TestJournalPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{hang: make(chan struct{})}
-		j.Eager, j.Patience = true, time.Second
+		j.WriteImmediately, j.StallTimeout = true, time.Second
 		j.Open(file)
 		line(t, j, "first\n")
 		synctest.Wait()
-		kept := strings.Repeat("x", journalLimit-2) + "\nb"
+		kept := strings.Repeat("x", maxBuffered-2) + "\nb"
 		began := time.Now()
 		line(t, j, kept)
 		for _, text := range []string{"egun, and its end\n", "two\n", "three\n", "four, "} {
@@ -226,7 +226,7 @@ func TestJournalPatienceEnds(t *testing.T) {
 func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{}
-		line(t, j, strings.Repeat("x", journalLimit+1))
+		line(t, j, strings.Repeat("x", maxBuffered+1))
 		line(t, j, "short\n")
 		j.Open(file)
 		closeJournal(t, j)
@@ -243,12 +243,12 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 		j, file := New(), &sink{fails: errors.New("full")}
 		j.Open(file)
 		line(t, j, "refused\n")
-		time.Sleep(2 * journalPace)
+		time.Sleep(2 * writeInterval)
 		kilobyte := strings.Repeat("x", 1023) + "\n"
-		for range journalLimit/1024 + 5 {
+		for range maxBuffered/1024 + 5 {
 			line(t, j, kilobyte)
 		}
-		if left := j.Left(); left != 1+journalLimit/1024+5 {
+		if left := j.UnwrittenLines(); left != 1+maxBuffered/1024+5 {
 			t.Errorf("%d lines are left", left)
 		}
 		file.mu.Lock()
@@ -260,8 +260,8 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 		line(t, j, "after\n")
 		closeJournal(t, j)
 		text, _, closed := file.seen()
-		if want := "refused\n" + strings.Repeat(kilobyte, journalLimit/1024) + "{\"dropped\":5}\nafter\n"; text != want || closed != 1 || j.Left() != 0 {
-			t.Errorf("got %d bytes that end in %q, closed %d times, %d lines left; want %d bytes", len(text), text[max(0, len(text)-40):], closed, j.Left(), len(want))
+		if want := "refused\n" + strings.Repeat(kilobyte, maxBuffered/1024) + "{\"dropped\":5}\nafter\n"; text != want || closed != 1 || j.UnwrittenLines() != 0 {
+			t.Errorf("got %d bytes that end in %q, closed %d times, %d lines left; want %d bytes", len(text), text[max(0, len(text)-40):], closed, j.UnwrittenLines(), len(want))
 		}
 	})
 }
@@ -272,7 +272,7 @@ func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 		j, file := New(), &sink{fails: errors.New("full"), room: 3}
 		j.Open(file)
 		line(t, j, "a line\n")
-		time.Sleep(2 * journalPace)
+		time.Sleep(2 * writeInterval)
 		file.mu.Lock()
 		file.fails = nil
 		file.mu.Unlock()
@@ -295,8 +295,8 @@ func TestJournalFlushIsBounded(t *testing.T) {
 		over := errors.New("over")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, over)
 		defer cancel()
-		if err := j.Flush(ctx); !errors.Is(err, over) || j.Left() != 1 {
-			t.Errorf("Flush of a journal that hangs: %v, with %d lines left", err, j.Left())
+		if err := j.Flush(ctx); !errors.Is(err, over) || j.UnwrittenLines() != 1 {
+			t.Errorf("Flush of a journal that hangs: %v, with %d lines left", err, j.UnwrittenLines())
 		}
 		close(file.hang)
 		closeJournal(t, j)

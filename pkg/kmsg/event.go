@@ -19,7 +19,8 @@ const (
 	KindXid  Kind = "xid"  // NVIDIA's driver has reported a numbered error of a GPU
 	KindSXid Kind = "sxid" // NVIDIA's driver has reported a numbered error of an NVSwitch
 	KindAER  Kind = "aer"  // PCIe Advanced Error Reporting: an error on the path to a device
-	KindLost Kind = "lost" // a GPU has fallen off the bus: mostly logged right after Xid 79, sometimes without it
+	// a GPU has fallen off the bus: mostly logged right after Xid 79, sometimes without it
+	KindLost Kind = "lost"
 )
 
 // The severities. An event has none if the kernel does not log one.
@@ -39,24 +40,25 @@ type Event struct {
 	Since    time.Duration // system uptime at the event, by the kernel's clock
 }
 
-// event returns the event that the record describes. Only records of the kernel itself are trusted.
-func (r record) event() (Event, bool) {
-	if !r.kernel {
+// toEvent returns the event that the record describes. Only records of the kernel itself are
+// trusted.
+func (r logRecord) toEvent() (Event, bool) {
+	if !r.fromKernel {
 		return Event{}, false
 	}
-	e, is := recognise(r.text)
-	e.Since = r.at
+	e, is := parseEvent(r.text)
+	e.Since = r.sinceBoot
 	return e, is
 }
 
-// address matches a PCI address, with or without domain and function.
-const address = `(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?`
+// addressPattern matches a PCI address, with or without domain and function.
+const addressPattern = `(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?`
 
-// severities match the severities in the messages of aer.c. Since Linux 6.x they are "Correctable"
-// and "Uncorrectable".
-const severities = `Correct(?:ed|able)|Uncorrect(?:ed|able) \((?:Non-)?Fatal\)`
+// aerSeverityPattern match the severities in the messages of aer.c. Since Linux 6.x they are
+// "Correctable" and "Uncorrectable".
+const aerSeverityPattern = `Correct(?:ed|able)|Uncorrect(?:ed|able) \((?:Non-)?Fatal\)`
 
-// forms are the patterns of the lines that describe an event. A pattern is anchored at the
+// linePatterns are the patterns of the lines that describe an event. A pattern is anchored at the
 // beginning of a record, and covers all parts that could contain text chosen by a user. Other lines
 // begin with the name of a process (at most 15 bytes), which may look like one of these patterns.
 //
@@ -66,23 +68,23 @@ const severities = `Correct(?:ed|able)|Uncorrect(?:ed|able) \((?:Non-)?Fatal\)`
 // which writes several lines for one error. Here the line with the severity counts or, if the
 // firmware handles errors, the last line. The line of the port, which comes first, counts only if
 // no other line follows.
-var forms = []struct {
+var linePatterns = []struct {
 	mark string // text that all matching lines contain: a fast test, because most lines have none
 	form func() *regexp.Regexp
 	read func(parts []string) (Event, bool)
 }{
-	{"NVRM: Xid", pattern.New(`(?s)^NVRM: Xid \((?:PCI:)?(` + address + `)(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{1,5}), ?(.*)$`), xid},
-	{"SXid", pattern.New(`(?s)^nvidia-nvswitch\d+: SXid \((?:PCI:)?(` + address + `)\): (\d{1,5}), ?(.*)$`), sxid},
-	{"has fallen off the bus", pattern.New(`^NVRM: GPU (?:at )?(?:PCI:)?(` + address + `)(?:: GPU)? has fallen off the bus`), lost},
-	{"fallen off the bus", pattern.New(`^NVRM: The NVIDIA GPU (` + address + `)\s+NVRM: \([^)]*\) installed in this system has\s+NVRM: fallen off the bus`), lost},
-	{"PCIe Bus Error", pattern.New(`^(\S+) (` + address + `): (?:AER: )?PCIe Bus Error: severity=(` + severities + `), type=([^,]+),`), aer},
-	{"no details found", pattern.New(`^(\S+) ` + address + `: AER: (?:Multiple )?(` + severities + `) error message received from (` + address + `) \(no details found\)`), aerNotice},
-	{"aer_uncor_severity", pattern.New(`^(\S+) (` + address + `): (?:AER: )?aer_uncor_severity: 0x[0-9a-f]{8}$`), aerFirmware},
+	{"NVRM: Xid", pattern.CompileLazily(`(?s)^NVRM: Xid \((?:PCI:)?(` + addressPattern + `)(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{1,5}), ?(.*)$`), parseXid},
+	{"SXid", pattern.CompileLazily(`(?s)^nvidia-nvswitch\d+: SXid \((?:PCI:)?(` + addressPattern + `)\): (\d{1,5}), ?(.*)$`), parseSXid},
+	{"has fallen off the bus", pattern.CompileLazily(`^NVRM: GPU (?:at )?(?:PCI:)?(` + addressPattern + `)(?:: GPU)? has fallen off the bus`), parseLost},
+	{"fallen off the bus", pattern.CompileLazily(`^NVRM: The NVIDIA GPU (` + addressPattern + `)\s+NVRM: \([^)]*\) installed in this system has\s+NVRM: fallen off the bus`), parseLost},
+	{"PCIe Bus Error", pattern.CompileLazily(`^(\S+) (` + addressPattern + `): (?:AER: )?PCIe Bus Error: severity=(` + aerSeverityPattern + `), type=([^,]+),`), parseAER},
+	{"no details found", pattern.CompileLazily(`^(\S+) ` + addressPattern + `: AER: (?:Multiple )?(` + aerSeverityPattern + `) error message received from (` + addressPattern + `) \(no details found\)`), parseAERNotice},
+	{"aer_uncor_severity", pattern.CompileLazily(`^(\S+) (` + addressPattern + `): (?:AER: )?aer_uncor_severity: 0x[0-9a-f]{8}$`), parseAERFirmware},
 }
 
-// recognise returns the event that a text of the kernel describes, or false if it describes none.
-func recognise(text string) (Event, bool) {
-	for _, f := range forms {
+// parseEvent returns the event that a text of the kernel describes, or false if it describes none.
+func parseEvent(text string) (Event, bool) {
+	for _, f := range linePatterns {
 		if !strings.Contains(text, f.mark) {
 			continue
 		}
@@ -96,23 +98,25 @@ func recognise(text string) (Event, bool) {
 // xidSeverity matches the severity in the Xids of NVLink (144 to 150). The pattern is longer than
 // the name of a process, so it cannot match one: "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6
 // …".
-var xidSeverity = pattern.New(` (Fatal|Nonfatal) XC\d i\d+ Link -?\d+ \(0x`)
+var xidSeverity = pattern.CompileLazily(` (Fatal|Nonfatal) XC\d i\d+ Link -?\d+ \(0x`)
 
-// xid returns the event of an Xid line.
-func xid(parts []string) (Event, bool) {
-	e := Event{Kind: KindXid, Number: number(parts[2]), Bus: normal(parts[1]), Detail: clean(unnamed(parts[3]))}
+// parseXid returns the event of an Xid line.
+func parseXid(parts []string) (Event, bool) {
+	e := Event{Kind: KindXid, Number: parseNumber(parts[2]), Bus: sysfsAddress(parts[1]), Detail: cleanDetail(trimProcessName(parts[3]))}
 	if named := xidSeverity().FindStringSubmatch(parts[3]); named != nil {
 		e.Severity = named[1]
 	}
 	return e, true
 }
 
-// mostName is the maximum length of a process name on Linux: TASK_COMM_LEN without the final zero.
-const mostName = 15
+// maxProcessName is the maximum length of a process name on Linux: TASK_COMM_LEN without the final
+// zero.
+const maxProcessName = 15
 
-// unnamed removes the process from the text of an Xid: "pid=1234, name=python3, ". The driver does
-// not quote the name, which may contain commas, so everything that may be a part of it is removed.
-func unnamed(text string) string {
+// trimProcessName removes the process from the text of an Xid: "pid=1234, name=python3, ". The
+// driver does not quote the name, which may contain commas, so everything that may be a part of it
+// is removed.
+func trimProcessName(text string) string {
 	if pid, rest, found := strings.Cut(text, ", "); found && strings.HasPrefix(pid, "pid=") {
 		text = rest
 	}
@@ -121,7 +125,7 @@ func unnamed(text string) string {
 		return text
 	}
 	const end = ", "
-	at := strings.LastIndex(name[:min(len(name), mostName+len(end))], end)
+	at := strings.LastIndex(name[:min(len(name), maxProcessName+len(end))], end)
 	if at < 0 {
 		return ""
 	}
@@ -131,42 +135,44 @@ func unnamed(text string) string {
 // switchSeverities are the severities in messages of nvidia-nvswitch: intr_nvswitch.h
 var switchSeverities = map[string]string{"Fatal": Fatal, "Non-fatal": Nonfatal, "Correctable": Corrected}
 
-// sxid returns the event of an SXid line.
-func sxid(parts []string) (Event, bool) {
+// parseSXid returns the event of an SXid line.
+func parseSXid(parts []string) (Event, bool) {
 	text := parts[3]
 	// This line only continues the previous error: error_nvswitch.c
 	if strings.HasPrefix(text, "Severity ") || strings.HasPrefix(text, "Data {") {
 		return Event{}, false
 	}
-	e := Event{Kind: KindSXid, Number: number(parts[2]), Bus: normal(parts[1])}
+	e := Event{Kind: KindSXid, Number: parseNumber(parts[2]), Bus: sysfsAddress(parts[1])}
 	word, rest, _ := strings.Cut(text, ", ")
 	if e.Severity = switchSeverities[word]; e.Severity != "" {
 		text = rest
 	}
-	e.Detail = clean(text)
+	e.Detail = cleanDetail(text)
 	return e, true
 }
 
-// lost returns the event of a GPU that has fallen off the bus.
-func lost(parts []string) (Event, bool) { return Event{Kind: KindLost, Bus: normal(parts[1])}, true }
-
-// aer returns the event of a PCIe error with a severity.
-func aer(parts []string) (Event, bool) {
-	return Event{Kind: KindAER, Bus: normal(parts[2]), Severity: ofAER(parts[3]), Detail: clean(parts[1] + ": " + parts[4])}, true
+// parseLost returns the event of a GPU that has fallen off the bus.
+func parseLost(parts []string) (Event, bool) {
+	return Event{Kind: KindLost, Bus: sysfsAddress(parts[1])}, true
 }
 
-// aerNotice returns the event of a PCIe error for which the kernel found no details.
-func aerNotice(parts []string) (Event, bool) {
-	return Event{Kind: KindAER, Bus: normal(parts[3]), Severity: ofAER(parts[2]), Detail: "no details"}, true
+// parseAER returns the event of a PCIe error with a severity.
+func parseAER(parts []string) (Event, bool) {
+	return Event{Kind: KindAER, Bus: sysfsAddress(parts[2]), Severity: aerSeverity(parts[3]), Detail: cleanDetail(parts[1] + ": " + parts[4])}, true
 }
 
-// aerFirmware returns the event of a PCIe error that the firmware has handled.
-func aerFirmware(parts []string) (Event, bool) {
-	return Event{Kind: KindAER, Bus: normal(parts[2]), Detail: clean(parts[1] + ": by the firmware")}, true
+// parseAERNotice returns the event of a PCIe error for which the kernel found no details.
+func parseAERNotice(parts []string) (Event, bool) {
+	return Event{Kind: KindAER, Bus: sysfsAddress(parts[3]), Severity: aerSeverity(parts[2]), Detail: "no details"}, true
 }
 
-// ofAER returns the severity in a message of aer.c.
-func ofAER(word string) string {
+// parseAERFirmware returns the event of a PCIe error that the firmware has handled.
+func parseAERFirmware(parts []string) (Event, bool) {
+	return Event{Kind: KindAER, Bus: sysfsAddress(parts[2]), Detail: cleanDetail(parts[1] + ": by the firmware")}, true
+}
+
+// aerSeverity returns the severity in a message of aer.c.
+func aerSeverity(word string) string {
 	switch {
 	case strings.HasPrefix(word, "Correct"):
 		return Corrected
@@ -177,15 +183,15 @@ func ofAER(word string) string {
 	}
 }
 
-// number parses digits that a pattern has already matched.
-func number(digits string) int {
+// parseNumber parses digits that a pattern has already matched.
+func parseNumber(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-// normal returns the address in the format of sysfs. NVIDIA's driver omits the function; other
-// drivers write more zeros.
-func normal(address string) string {
+// sysfsAddress returns the address in the format of sysfs. NVIDIA's driver omits the function;
+// other drivers write more zeros.
+func sysfsAddress(address string) string {
 	address = strings.ToLower(address)
 	domain, device := "0", address
 	if at := strings.LastIndexByte(address[:strings.LastIndexByte(address, ':')], ':'); at >= 0 {
@@ -198,9 +204,9 @@ func normal(address string) string {
 	return fmt.Sprintf("%04x:%s", n, device)
 }
 
-const mostDetail = 120 // in characters
+const maxDetailLength = 120 // in characters
 
-// clean returns the text without a final dot, on one line and limited in length.
-func clean(text string) string {
-	return prose.Line(strings.TrimSuffix(strings.TrimSpace(text), "."), mostDetail)
+// cleanDetail returns the text without a final dot, on one line and limited in length.
+func cleanDetail(text string) string {
+	return prose.SingleLine(strings.TrimSuffix(strings.TrimSpace(text), "."), maxDetailLength)
 }

@@ -14,25 +14,25 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, line string
-		want       record
+		want       logRecord
 		is         bool
 	}{
 		{"of the kernel", "7,160,424069,-;pci_root PNP0A03:00: host bridge window [io  0x0000-0x0cf7] (ignored)",
-			record{true, 160, 424069 * time.Microsecond, "pci_root PNP0A03:00: host bridge window [io  0x0000-0x0cf7] (ignored)"}, true},
-		{"of a process", "30,340,5690716,-;udevd[80]: starting version 181", record{false, 340, 5690716 * time.Microsecond, "udevd[80]: starting version 181"}, true},
-		{"with a caller", "4,9,1,c,caller=T511;NVRM: a;b", record{true, 9, time.Microsecond, "NVRM: a;b"}, true},
-		{"escaped", `6,0,0,-;a\x0ab \x5cx41 \xc3\xa4 \x1 \xzz \x`, record{true, 0, 0, "a\nb \\x41 ä \\x1 \\xzz \\x"}, true},
-		{"without text", "6,0,0,-;", record{true, 0, 0, ""}, true},
-		{"a key and a value", " SUBSYSTEM=acpi", record{}, false},
-		{"a key and a value like a record", " DEVICE=6,0,0,-;x", record{}, false},
-		{"no semicolon", "6,0,0,-", record{}, false},
-		{"no numbers", "a,b,c,-;x", record{}, false},
-		{"a negative time", "6,0,-1,-;x", record{}, false},
-		{"a time without measure", "6,0,18446744073709551615,-;x", record{}, false},
-		{"nothing", "", record{}, false},
+			logRecord{true, 160, 424069 * time.Microsecond, "pci_root PNP0A03:00: host bridge window [io  0x0000-0x0cf7] (ignored)"}, true},
+		{"of a process", "30,340,5690716,-;udevd[80]: starting version 181", logRecord{false, 340, 5690716 * time.Microsecond, "udevd[80]: starting version 181"}, true},
+		{"with a caller", "4,9,1,c,caller=T511;NVRM: a;b", logRecord{true, 9, time.Microsecond, "NVRM: a;b"}, true},
+		{"escaped", `6,0,0,-;a\x0ab \x5cx41 \xc3\xa4 \x1 \xzz \x`, logRecord{true, 0, 0, "a\nb \\x41 ä \\x1 \\xzz \\x"}, true},
+		{"without text", "6,0,0,-;", logRecord{true, 0, 0, ""}, true},
+		{"a key and a value", " SUBSYSTEM=acpi", logRecord{}, false},
+		{"a key and a value like a record", " DEVICE=6,0,0,-;x", logRecord{}, false},
+		{"no semicolon", "6,0,0,-", logRecord{}, false},
+		{"no numbers", "a,b,c,-;x", logRecord{}, false},
+		{"a negative time", "6,0,-1,-;x", logRecord{}, false},
+		{"a time without measure", "6,0,18446744073709551615,-;x", logRecord{}, false},
+		{"nothing", "", logRecord{}, false},
 	} {
-		got, is := parse(tc.line)
-		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(record{})); diff != "" || is != tc.is {
+		got, is := parseRecord(tc.line)
+		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(logRecord{})); diff != "" || is != tc.is {
 			t.Errorf("%s: %t, (-want +got)\n%s", tc.name, is, diff)
 		}
 	}
@@ -103,13 +103,14 @@ func TestRecognise(t *testing.T) {
 		{"PCIe, Linux 7", "ath11k_pci 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)",
 			Event{Kind: KindAER, Bus: "0000:01:00.0", Severity: Corrected, Detail: "ath11k_pci: Data Link Layer"}},
 		{"announced, Linux 7", "pcieport 0000:00:00.0: AER: Correctable error message received from 0000:01:00.0", Event{}},
-		// The commit of Linux 6.16 that has "(no details found)" says: pci 0000:00:01.0: AER: Correctable error …
+		// The commit of Linux 6.16 that has "(no details found)" says: pci 0000:00:01.0: AER: Correctable
+		// error …
 		{"PCIe, without details", "pcieport 0000:00:01.0: AER: Multiple Uncorrectable (Fatal) error message received from 0000:02:00.0 (no details found)",
 			Event{Kind: KindAER, Bus: "0000:02:00.0", Severity: Fatal, Detail: "no details"}},
 		// drivers/pci/pcie/aer.c, pci_print_aer
 		{"PCIe, by the firmware", "nvidia 0000:3b:00.0: AER: aer_uncor_severity: 0x00062030", Event{Kind: KindAER, Bus: "0000:3b:00.0", Detail: "nvidia: by the firmware"}},
 	} {
-		got, is := recognise(tc.text)
+		got, is := parseEvent(tc.text)
 		if diff := cmp.Diff(tc.want, got); diff != "" || is != (tc.want != Event{}) {
 			t.Errorf("%s: %t, (-want +got)\n%s", tc.source, is, diff)
 		}
@@ -138,7 +139,7 @@ func TestNamesOfProcesses(t *testing.T) {
 		{"a switch", "nvidia-nvswitch[12]: segfault at 0 ip 0 error 4 in SXid (PCI:0000:3b:00.0): 20034, Fatal, x", Event{}},
 		{"PCIe", "nvidia 0000:3b:[12]: segfault in PCIe Bus Error: severity=Uncorrected (Fatal), type=x,", Event{}},
 	} {
-		got, is := recognise(tc.text)
+		got, is := parseEvent(tc.text)
 		if diff := cmp.Diff(tc.want, got); diff != "" || is != (tc.want != Event{}) {
 			t.Errorf("%s: %t, (-want +got)\n%s", tc.name, is, diff)
 		}
@@ -155,21 +156,21 @@ func FuzzRecord(f *testing.F) {
 	f.Add("4,1,2,-;pcieport 10003:00:00.0: AER: PCIe Bus Error: severity=Corrected, type=Data Link Layer, x")
 	f.Add("4,1,2,-;pci 0000:00:01.0: AER: Correctable error message received from 0000:02:00.0 (no details found)")
 	f.Fuzz(func(t *testing.T, line string) {
-		r, is := parse(line)
-		if !is && r != (record{}) || r.at < 0 || len(r.text) > len(line) {
+		r, is := parseRecord(line)
+		if !is && r != (logRecord{}) || r.sinceBoot < 0 || len(r.text) > len(line) {
 			t.Errorf("%q is taken for %+v", line, r)
 		}
-		e, is := r.event()
+		e, is := r.toEvent()
 		if !is {
 			if e.Kind != "" || e.Bus != "" {
 				t.Errorf("%q tells nothing, and %+v", line, e)
 			}
 			return
 		}
-		if !r.kernel || !busForm.MatchString(e.Bus) || e.Since != r.at || (e.Number > 0) && e.Kind != KindXid && e.Kind != KindSXid {
+		if !r.fromKernel || !busForm.MatchString(e.Bus) || e.Since != r.sinceBoot || (e.Number > 0) && e.Kind != KindXid && e.Kind != KindSXid {
 			t.Errorf("%q is taken for %+v", line, e)
 		}
-		if n := utf8.RuneCountInString(e.Detail); n > mostDetail || strings.ContainsAny(e.Detail, "\n\x1b\x00") || !utf8.ValidString(e.Detail) {
+		if n := utf8.RuneCountInString(e.Detail); n > maxDetailLength || strings.ContainsAny(e.Detail, "\n\x1b\x00") || !utf8.ValidString(e.Detail) {
 			t.Errorf("%q has the detail %q", line, e.Detail)
 		}
 	})

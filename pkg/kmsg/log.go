@@ -18,17 +18,17 @@ import (
 
 // Log holds the events that were in the kernel log when it was read.
 type Log struct {
-	Seen []Seen // newest first
-	// From is the time of the oldest record, since boot.
-	From time.Duration
-	// Whole says that the log covers the time since boot, and was read to its end. The kernel
+	Events []CountedEvent // newest first
+	// Oldest is the time of the oldest record, since boot.
+	Oldest time.Duration
+	// Complete says that the log covers the time since boot, and was read to its end. The kernel
 	// overwrites the oldest records.
-	Whole bool
+	Complete bool
 }
 
-// Seen is an event that was logged one or more times with the same kind, number, device and
+// CountedEvent is an event that was logged one or more times with the same kind, number, device and
 // severity.
-type Seen struct {
+type CountedEvent struct {
 	Event // the last one
 	Count int
 }
@@ -37,15 +37,15 @@ type Seen struct {
 // second, and a kernel log is no larger unless log_buf_len is set. The oldest records are read
 // first, so with too low limits the newest records, which matter most, would be missed.
 const (
-	mostReads = 1 << 18
-	mostTime  = 2 * time.Second
+	maxReads    = 1 << 18
+	maxReadTime = 2 * time.Second
 )
 
-// Read returns the events since boot, as far as the log goes back. It does not wait for new
+// ReadLog returns the events since boot, as far as the log goes back. It does not wait for new
 // records. root is the directory that contains /dev; empty: /. The error wraps fs.ErrPermission if
 // CAP_SYSLOG is missing and kernel.dmesg_restrict is set.
-func Read(root string) (Log, error) {
-	file, err := open(root)
+func ReadLog(root string) (Log, error) {
+	file, err := openLog(root)
 	if err != nil {
 		return Log{}, err
 	}
@@ -55,34 +55,34 @@ func Read(root string) (Log, error) {
 		return Log{}, fmt.Errorf("cannot read the kernel's log: %w", err)
 	}
 	// Use the raw connection: File.Read would wait for the next record.
-	r := reader{read: func(buffer []byte) (n int, err error) {
+	r := recordReader{read: func(buffer []byte) (n int, err error) {
 		closed := raw.Read(func(fd uintptr) bool {
 			n, err = unix.Read(int(fd), buffer)
 			return true
 		})
 		return n, cmp.Or(err, closed)
 	}}
-	log, err := r.all()
+	log, err := r.readAll()
 	if err != nil {
 		return Log{}, fmt.Errorf("cannot read the kernel's log %s: %w", file.Name(), err)
 	}
 	return log, nil
 }
 
-// Follow calls the callback for each event from now on, in order, until ctx ends. It then returns
-// nil. It returns an error if the log cannot be read, or not any more. The errors are those of
-// Read.
-func Follow(ctx context.Context, root string, tell func(Event)) error {
-	return follow(ctx, root, func(r record) {
-		if e, is := r.event(); is {
+// FollowEvents calls the callback for each event from now on, in order, until ctx ends. It then
+// returns nil. It returns an error if the log cannot be read, or not any more. The errors are those
+// of Read.
+func FollowEvents(ctx context.Context, root string, tell func(Event)) error {
+	return followRecords(ctx, root, func(r logRecord) {
+		if e, is := r.toEvent(); is {
 			tell(e)
 		}
 	})
 }
 
-// follow calls the callback for each new record of the log. It ends as Follow does.
-func follow(ctx context.Context, root string, tell func(record)) error {
-	file, err := open(root)
+// followRecords calls the callback for each new record of the log. It ends as Follow does.
+func followRecords(ctx context.Context, root string, tell func(logRecord)) error {
+	file, err := openLog(root)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func follow(ctx context.Context, root string, tell func(record)) error {
 	// deadline.
 	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for r := (reader{read: file.Read}); ; {
-		records, err := r.next()
+	for r := (recordReader{read: file.Read}); ; {
+		records, err := r.nextRecords()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -109,12 +109,12 @@ func follow(ctx context.Context, root string, tell func(record)) error {
 	}
 }
 
-// path returns the path of the log. root is the directory that contains /dev; empty: /.
-func path(root string) string { return filepath.Join("/", root, "dev/kmsg") }
+// logPath returns the path of the log. root is the directory that contains /dev; empty: /.
+func logPath(root string) string { return filepath.Join("/", root, "dev/kmsg") }
 
-// open opens the log without waiting for records.
-func open(root string) (*os.File, error) {
-	file, err := os.OpenFile(path(root), os.O_RDONLY|unix.O_NONBLOCK, 0)
+// openLog opens the log without waiting for records.
+func openLog(root string) (*os.File, error) {
+	file, err := os.OpenFile(logPath(root), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the kernel's log: %w", err)
 	}
@@ -125,21 +125,21 @@ func open(root string) (*os.File, error) {
 // kernel drops it and returns EINVAL.
 const bufferSize = 16 << 10
 
-// reader reads records. Each read of the log returns one record; if a file replaces the log, a read
-// may return several.
-type reader struct {
-	read   func([]byte) (int, error)
-	buffer [bufferSize]byte
-	rest   []byte // incomplete last line, if a file replaces the log
-	missed bool   // records were overwritten before they were read
+// recordReader reads records. Each read of the log returns one record; if a file replaces the log,
+// a read may return several.
+type recordReader struct {
+	read        func([]byte) (int, error)
+	buffer      [bufferSize]byte
+	partialLine []byte // incomplete last line, if a file replaces the log
+	hasGap      bool   // records were overwritten before they were read
 }
 
-// next returns the records of one read, possibly none.
-func (r *reader) next() (records []record, err error) {
+// nextRecords returns the records of one read, possibly none.
+func (r *recordReader) nextRecords() (records []logRecord, err error) {
 	n, err := r.read(r.buffer[:])
 	switch {
 	case errors.Is(err, syscall.EPIPE): // the next read returns the oldest record that is left
-		r.missed = true
+		r.hasGap = true
 		return nil, nil
 	case errors.Is(err, syscall.EINTR):
 		return nil, nil
@@ -149,67 +149,68 @@ func (r *reader) next() (records []record, err error) {
 		return nil, io.EOF
 	}
 	// If the buffer is full, the last line may be incomplete. Keep it for the next read.
-	text := slices.Concat(r.rest, r.buffer[:n])
-	r.rest = nil
+	text := slices.Concat(r.partialLine, r.buffer[:n])
+	r.partialLine = nil
 	if n == bufferSize {
 		end := bytes.LastIndexByte(text, '\n') + 1
-		if r.rest = text[end:]; len(r.rest) > bufferSize {
-			r.rest = nil // too long for a line of the log
+		if r.partialLine = text[end:]; len(r.partialLine) > bufferSize {
+			r.partialLine = nil // too long for a line of the log
 		}
 		text = text[:end]
 	}
 	for line := range bytes.Lines(text) {
-		if record, is := parse(string(bytes.TrimSuffix(line, []byte{'\n'}))); is {
+		if record, is := parseRecord(string(bytes.TrimSuffix(line, []byte{'\n'}))); is {
 			records = append(records, record)
 		}
 	}
 	return records, nil
 }
 
-// all reads the log to its end, and counts equal events.
-func (r *reader) all() (log Log, err error) {
-	seen := map[Event]*Seen{}
+// readAll reads the log to its end, and counts equal events.
+func (r *recordReader) readAll() (log Log, err error) {
+	seen := map[Event]*CountedEvent{}
 	ended, any := false, false
-	for reads, began := 0, time.Now(); !ended && reads < mostReads && time.Since(began) < mostTime; reads++ {
-		records, err := r.next()
+	for reads, began := 0, time.Now(); !ended && reads < maxReads && time.Since(began) < maxReadTime; reads++ {
+		records, err := r.nextRecords()
 		ended = errors.Is(err, syscall.EAGAIN) || errors.Is(err, io.EOF)
 		if err != nil && !ended {
 			return Log{}, err
 		}
 		for _, record := range records {
 			if !any {
-				any, log.From, log.Whole = true, record.at, record.sequence == 0
+				any, log.Oldest, log.Complete = true, record.sinceBoot, record.sequence == 0
 			}
-			if e, is := record.event(); is {
-				count(seen, e)
+			if e, is := record.toEvent(); is {
+				countEvent(seen, e)
 			}
 		}
 	}
 	if !any { // a container may have /dev/null or a terminal as its /dev/kmsg
 		return Log{}, errors.New("there is not a single record in it")
 	}
-	log.Whole = log.Whole && ended && !r.missed
+	log.Complete = log.Complete && ended && !r.hasGap
 	for _, s := range seen {
-		log.Seen = append(log.Seen, *s)
+		log.Events = append(log.Events, *s)
 	}
-	slices.SortFunc(log.Seen, func(a, b Seen) int {
+	slices.SortFunc(log.Events, func(a, b CountedEvent) int {
 		return cmp.Or(cmp.Compare(b.Since, a.Since), cmp.Compare(a.Bus, b.Bus), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Number, b.Number),
 			cmp.Compare(a.Severity, b.Severity))
 	})
 	return log, nil
 }
 
-// alike returns the event without its text and time. The results are equal for equal events.
-func (e Event) alike() Event {
+// withoutDetail returns the event without its text and time. The results are equal for equal
+// events.
+func (e Event) withoutDetail() Event {
 	e.Detail, e.Since = "", 0
 	return e
 }
 
-// count adds an event to seen.
-func count(seen map[Event]*Seen, e Event) {
-	key := e.alike()
+// countEvent adds an event to seen.
+func countEvent(seen map[Event]*CountedEvent, e Event) {
+	key := e.withoutDetail()
 	if seen[key] == nil {
-		seen[key] = &Seen{}
+		seen[key] = &CountedEvent{}
 	}
 	seen[key].Event = e
 	seen[key].Count++

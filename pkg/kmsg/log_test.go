@@ -26,8 +26,8 @@ const (
 )
 
 var (
-	seenXid  = Seen{Event{Kind: KindXid, Number: 79, Bus: "0000:3b:00.0", Detail: "GPU has fallen off the bus!", Since: 9 * time.Second}, 2}
-	seenPCIe = Seen{Event{Kind: KindAER, Bus: "0000:00:02.0", Severity: Corrected, Detail: "pcieport: Data Link Layer", Since: 7 * time.Second}, 1}
+	seenXid  = CountedEvent{Event{Kind: KindXid, Number: 79, Bus: "0000:3b:00.0", Detail: "GPU has fallen off the bus!", Since: 9 * time.Second}, 2}
+	seenPCIe = CountedEvent{Event{Kind: KindAER, Bus: "0000:00:02.0", Severity: Corrected, Detail: "pcieport: Data Link Layer", Since: 7 * time.Second}, 1}
 )
 
 // answers are a log's, one a read.
@@ -59,20 +59,20 @@ func TestReader(t *testing.T) {
 		want  Log
 		err   string
 	}{
-		{"a record a read", []any{first, pcie, fell, fellToo, forged}, syscall.EAGAIN, Log{[]Seen{seenXid, seenPCIe}, 0, true}, ""},
-		{"a file", []any{first + pcie + fell + fellToo + forged}, nil, Log{[]Seen{seenXid, seenPCIe}, 0, true}, ""},
+		{"a record a read", []any{first, pcie, fell, fellToo, forged}, syscall.EAGAIN, Log{[]CountedEvent{seenXid, seenPCIe}, 0, true}, ""},
+		{"a file", []any{first + pcie + fell + fellToo + forged}, nil, Log{[]CountedEvent{seenXid, seenPCIe}, 0, true}, ""},
 		{"a file that takes two reads", []any{first + "6,1,1,-;" + long + "\n4,2,1,-;", "NVRM: Xid (PCI:0000:3b:00): 79, x\n"}, nil,
-			Log{[]Seen{{Event{Kind: KindXid, Number: 79, Bus: "0000:3b:00.0", Detail: "x", Since: time.Microsecond}, 1}}, 0, true}, ""},
-		{"a line without end is the last of its read", []any{first, "6,1,1,-;cut", fell, fellToo}, syscall.EAGAIN, Log{[]Seen{seenXid}, 0, true}, ""},
-		{"overwritten meanwhile", []any{first, syscall.EPIPE, fell, fellToo}, syscall.EAGAIN, Log{[]Seen{seenXid}, 0, false}, ""},
-		{"overwritten before", []any{pcie}, syscall.EAGAIN, Log{[]Seen{seenPCIe}, 7 * time.Second, false}, ""},
-		{"a signal", []any{first, syscall.EINTR, pcie}, syscall.EAGAIN, Log{[]Seen{seenPCIe}, 0, true}, ""},
+			Log{[]CountedEvent{{Event{Kind: KindXid, Number: 79, Bus: "0000:3b:00.0", Detail: "x", Since: time.Microsecond}, 1}}, 0, true}, ""},
+		{"a line without end is the last of its read", []any{first, "6,1,1,-;cut", fell, fellToo}, syscall.EAGAIN, Log{[]CountedEvent{seenXid}, 0, true}, ""},
+		{"overwritten meanwhile", []any{first, syscall.EPIPE, fell, fellToo}, syscall.EAGAIN, Log{[]CountedEvent{seenXid}, 0, false}, ""},
+		{"overwritten before", []any{pcie}, syscall.EAGAIN, Log{[]CountedEvent{seenPCIe}, 7 * time.Second, false}, ""},
+		{"a signal", []any{first, syscall.EINTR, pcie}, syscall.EAGAIN, Log{[]CountedEvent{seenPCIe}, 0, true}, ""},
 		{"nothing of interest", []any{first}, syscall.EAGAIN, Log{nil, 0, true}, ""},
 		{"no log", nil, nil, Log{}, "there is not a single record in it"},
 		{"another file", []any{"not\na log\n"}, nil, Log{}, "there is not a single record in it"},
 		{"an error", []any{first}, errBroken, Log{}, "broken"},
 	} {
-		got, err := (&reader{read: (&answers{tc.reads, tc.end}).read}).all()
+		got, err := (&recordReader{read: (&answers{tc.reads, tc.end}).read}).readAll()
 		if diff := cmp.Diff(tc.want, got); diff != "" || fmt.Sprint(err) != fmt.Sprint(errOr(tc.err)) {
 			t.Errorf("%s: %v, (-want +got)\n%s", tc.name, err, diff)
 		}
@@ -90,22 +90,22 @@ func errOr(text string) error {
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()
 	reads := 0
-	log, err := (&reader{read: func(buffer []byte) (int, error) {
+	log, err := (&recordReader{read: func(buffer []byte) (int, error) {
 		reads++
 		return copy(buffer, first), nil
-	}}).all()
-	if err != nil || log.Whole || reads > mostReads {
+	}}).readAll()
+	if err != nil || log.Complete || reads > maxReads {
 		t.Errorf("%+v, %v after %d reads", log, err, reads)
 	}
 }
 
 func TestRead(t *testing.T) {
 	t.Parallel()
-	got, err := Read(standing(t, first+pcie+fell+fellToo))
-	if diff := cmp.Diff(Log{[]Seen{seenXid, seenPCIe}, 0, true}, got); diff != "" || err != nil {
+	got, err := ReadLog(standing(t, first+pcie+fell+fellToo))
+	if diff := cmp.Diff(Log{[]CountedEvent{seenXid, seenPCIe}, 0, true}, got); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got)\n%s", err, diff)
 	}
-	if _, err := Read(empty(t)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadLog(empty(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a log: %v", err)
 	}
 }
@@ -132,14 +132,14 @@ func unprivileged(t *testing.T, f func()) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	root := standing(t, first)
-	if err := os.Chmod(path(root), 0); err != nil {
+	if err := os.Chmod(logPath(root), 0); err != nil {
 		t.Fatal(err)
 	}
 	unprivileged(t, func() {
-		if _, err := Read(root); !errors.Is(err, fs.ErrPermission) {
+		if _, err := ReadLog(root); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("reading it: %v", err)
 		}
-		if err := Follow(t.Context(), root, func(e Event) { t.Errorf("told %+v", e) }); !errors.Is(err, fs.ErrPermission) {
+		if err := FollowEvents(t.Context(), root, func(e Event) { t.Errorf("told %+v", e) }); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("following it: %v", err)
 		}
 	})
@@ -149,10 +149,10 @@ func TestRefused(t *testing.T) {
 func pipe(t *testing.T) (root string, write *os.File) {
 	t.Helper()
 	root = empty(t)
-	if err := syscall.Mkfifo(path(root), 0o600); err != nil {
+	if err := syscall.Mkfifo(logPath(root), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write, err := os.OpenFile(path(root), os.O_RDWR, 0)
+	write, err := os.OpenFile(logPath(root), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	told, ended := make(chan Event, 3), make(chan error, 1)
-	go func() { ended <- Follow(ctx, root, func(e Event) { told <- e }) }()
+	go func() { ended <- FollowEvents(ctx, root, func(e Event) { told <- e }) }()
 	for _, text := range []string{first, forged, fell, pcie} {
 		if _, err := io.WriteString(write, text); err != nil {
 			t.Fatal(err)
@@ -198,35 +198,35 @@ func TestFollow(t *testing.T) {
 func TestFollowEnds(t *testing.T) {
 	t.Parallel()
 	tell := func(Event) {}
-	if err := Follow(t.Context(), standing(t, first), tell); !errors.Is(err, io.EOF) {
+	if err := FollowEvents(t.Context(), standing(t, first), tell); !errors.Is(err, io.EOF) {
 		t.Errorf("a file in the log's place: %v", err)
 	}
-	if err := Follow(t.Context(), empty(t), tell); !errors.Is(err, fs.ErrNotExist) {
+	if err := FollowEvents(t.Context(), empty(t), tell); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a log: %v", err)
 	}
 }
 
-// TestMachine reads this machine's own log where it may, follows it, and writes to it where it may. Where it may not it
-// must be refused, in words.
+// TestMachine reads this machine's own log where it may, follows it, and writes to it where it may.
+// Where it may not it must be refused, in words.
 func TestMachine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	log, err := Read("")
+	log, err := ReadLog("")
 	if err != nil {
-		follows := Follow(ctx, "", func(Event) {})
+		follows := FollowEvents(ctx, "", func(Event) {})
 		if follows == nil || errors.Is(err, fs.ErrPermission) != errors.Is(follows, fs.ErrPermission) {
 			t.Errorf("reading says %v, and following %v", err, follows)
 		}
 		t.Logf("the log of this machine can't be read: %v", err)
 		return
 	}
-	if log.From < 0 || log.Whole && log.From > time.Hour {
-		t.Errorf("the log begins at %s after boot: whole is %t", log.From, log.Whole)
+	if log.Oldest < 0 || log.Complete && log.Oldest > time.Hour {
+		t.Errorf("the log begins at %s after boot: whole is %t", log.Oldest, log.Complete)
 	}
 	mine := fmt.Sprintf("bringupd test %d %d", os.Getpid(), time.Now().UnixNano())
-	came, ended := make(chan record, 1), make(chan error, 1)
+	came, ended := make(chan logRecord, 1), make(chan error, 1)
 	go func() {
-		ended <- follow(ctx, "", func(r record) {
+		ended <- followRecords(ctx, "", func(r logRecord) {
 			if r.text == mine {
 				came <- r
 			}
@@ -248,7 +248,7 @@ func TestMachine(t *testing.T) {
 }
 
 // awaitMine writes a line until it is told: who follows may just have begun.
-func awaitMine(t *testing.T, write io.Writer, mine string, came <-chan record) {
+func awaitMine(t *testing.T, write io.Writer, mine string, came <-chan logRecord) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); time.Now().Before(deadline); {
 		if _, err := io.WriteString(write, "<0>"+mine+"\n"); err != nil {
@@ -256,7 +256,7 @@ func awaitMine(t *testing.T, write io.Writer, mine string, came <-chan record) {
 		}
 		select {
 		case r := <-came:
-			if r.kernel || r.at <= 0 {
+			if r.fromKernel || r.sinceBoot <= 0 {
 				t.Errorf("a line that we have written is %+v", r)
 			}
 			return
@@ -267,10 +267,10 @@ func awaitMine(t *testing.T, write io.Writer, mine string, came <-chan record) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	r := &reader{read: func(buffer []byte) (int, error) { return copy(buffer, fell), nil }}
+	r := &recordReader{read: func(buffer []byte) (int, error) { return copy(buffer, fell), nil }}
 	for b.Loop() {
-		records, err := r.next()
-		if _, is := records[0].event(); err != nil || !is {
+		records, err := r.nextRecords()
+		if _, is := records[0].toEvent(); err != nil || !is {
 			b.Fatal(err)
 		}
 	}

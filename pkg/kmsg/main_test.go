@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func standing(t *testing.T, text string) (root string) {
 	t.Helper()
 	root = empty(t)
-	if err := os.WriteFile(path(root), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(logPath(root), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return root

@@ -14,44 +14,44 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ID is the ID of the check.
-const ID = "host.kernel"
+// CheckID is the ID of the check.
+const CheckID = "host.kernel"
 
-// Part is the check of the kernel log since boot. Past events do not fail a node: the problem may
-// have been fixed, and other jobs have run since then.
-type Part struct {
+// Checker is the check of the kernel log since boot. Past events do not fail a node: the problem
+// may have been fixed, and other jobs have run since then.
+type Checker struct {
 	Root string // directory that contains /dev; empty: /
-	// Judge classifies an Xid with the given severity: it returns the meaning, the operator's next
-	// action, and whether the GPU is unusable until then.
-	Judge func(xid int, severity string) (meaning, action string, bad bool)
+	// ClassifyXid classifies an Xid with the given severity: it returns the meaning, the operator's
+	// next action, and whether the GPU is unusable until then.
+	ClassifyXid func(xid int, severity string) (meaning, action string, bad bool)
 }
 
-// Traits returns nil: nodes are not compared by their events.
-func (*Part) Traits() []check.Trait { return nil }
+// Attributes returns nil: nodes are not compared by their events.
+func (*Checker) Attributes() []check.Attribute { return nil }
 
-// Look reads the log once, within 2 s. It returns one finding for each device and kind of event
+// Inspect reads the log once, within 2 s. It returns one finding for each device and kind of event
 // that matters, or a single one if nothing matters.
-func (p *Part) Look(context.Context, func([]check.Finding)) []check.Finding {
-	sheet := check.Sheet{Each: check.Finding{ID: ID, Source: path(p.Root)}}
-	log, err := Read(p.Root)
+func (p *Checker) Inspect(context.Context, func([]check.Finding)) []check.Finding {
+	sheet := check.FindingBuilder{Template: check.Finding{ID: CheckID, Source: logPath(p.Root)}}
+	log, err := ReadLog(p.Root)
 	if err != nil {
-		sheet.Skip(refusal(err))
-		return sheet.Found
+		sheet.AddSkip(explainReadError(err))
+		return sheet.Findings
 	}
 	var now unix.Timespec
 	// Get the time since boot. According to its documentation the log uses the monotonic clock. In
 	// fact it uses local_clock (kernel/printk/printk.c), which starts together with the monotonic
 	// clock but drifts.
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		sheet.Skip(fmt.Sprintf("cannot tell how long ago the kernel has said what it says: %v", err))
-		return sheet.Found
+		sheet.AddSkip(fmt.Sprintf("cannot tell how long ago the kernel has said what it says: %v", err))
+		return sheet.Findings
 	}
-	p.judge(&sheet, log, time.Duration(now.Nano()))
-	return sheet.Found
+	p.addFindings(&sheet, log, time.Duration(now.Nano()))
+	return sheet.Findings
 }
 
-// refusal returns the reason why the log cannot be read, and a remedy.
-func refusal(err error) string {
+// explainReadError returns the reason why the log cannot be read, and a remedy.
+func explainReadError(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return err.Error() + ": it takes CAP_SYSLOG, or kernel.dmesg_restrict=0 and a container that is given it"
@@ -63,40 +63,40 @@ func refusal(err error) string {
 }
 
 const (
-	mostFindings = 8 // maximum number of devices with a finding of their own: the GPUs of a node
-	mostOfDevice = 3 // maximum number of events in the finding of a device
+	maxFindings        = 8 // maximum number of devices with a finding of their own: the GPUs of a node
+	maxEventsPerDevice = 3 // maximum number of events in the finding of a device
 )
 
-// woe is a problem of a device that needs an operator.
-type woe struct {
+// problem is a problem of a device that needs an operator.
+type problem struct {
 	device check.Device
 	kind   Kind
-	said   []string // descriptions of the events, newest first
+	texts  []string // descriptions of the events, newest first
 	action string   // for the newest event
 	fatal  bool
 }
 
-// judge adds the findings about the log. now is the time since boot.
-func (p *Part) judge(sheet *check.Sheet, log Log, now time.Duration) {
+// addFindings adds the findings about the log. now is the time since boot.
+func (p *Checker) addFindings(sheet *check.FindingBuilder, log Log, now time.Duration) {
 	// Separate the events that need an operator from lesser ones.
-	var woes []*woe
-	var lesser []Seen
-	for _, s := range log.Seen {
-		what, action, bad := p.meaning(s.Event)
+	var woes []*problem
+	var lesser []CountedEvent
+	for _, s := range log.Events {
+		what, action, bad := p.describeEvent(s.Event)
 		switch {
-		case s.Kind == KindLost && log.has(Event{Kind: KindXid, Number: offTheBus, Bus: s.Bus}): // already reported as an Xid
+		case s.Kind == KindLost && log.hasEvent(Event{Kind: KindXid, Number: xidOffTheBus, Bus: s.Bus}): // already reported as an Xid
 		case !bad:
 			lesser = append(lesser, s)
 		default:
-			woes = add(woes, s, what+often(s, now), action)
+			woes = addToProblems(woes, s, what+frequencyText(s, now), action)
 		}
 	}
 	if len(woes) == 0 {
-		sheet.Pass("nothing that matters " + reach(log, now) + also(lesser))
+		sheet.AddPass("nothing that matters " + coverageText(log, now) + lesserEventsText(lesser))
 		return
 	}
 	// Report fatal problems first. They fail the check in strict mode.
-	slices.SortStableFunc(woes, func(a, b *woe) int {
+	slices.SortStableFunc(woes, func(a, b *problem) int {
 		switch {
 		case a.fatal == b.fatal:
 			return 0
@@ -106,40 +106,40 @@ func (p *Part) judge(sheet *check.Sheet, log Log, now time.Duration) {
 			return 1
 		}
 	})
-	for _, w := range woes[:min(len(woes), mostFindings)] {
-		f := warn(sheet, prose.List(w.said, mostOfDevice, "; "), w.action)
+	for _, w := range woes[:min(len(woes), maxFindings)] {
+		f := addWarning(sheet, prose.JoinLimited(w.texts, maxEventsPerDevice, "; "), w.action)
 		f.Device, f.Strict = &w.device, w.fatal
 	}
-	if more := woes[min(len(woes), mostFindings):]; len(more) > 0 {
-		f := warn(sheet, fmt.Sprintf("and %d more, as of %s", len(more), more[0].device), "drain the node, and look at the kernel's log (dmesg)")
-		f.Strict = slices.ContainsFunc(more, func(w *woe) bool { return w.fatal })
+	if more := woes[min(len(woes), maxFindings):]; len(more) > 0 {
+		f := addWarning(sheet, fmt.Sprintf("and %d more, as of %s", len(more), more[0].device), "drain the node, and look at the kernel's log (dmesg)")
+		f.Strict = slices.ContainsFunc(more, func(w *problem) bool { return w.fatal })
 	}
 }
 
-// has reports whether the log has an event of the same kind, number, device and severity.
-func (log Log) has(e Event) bool {
-	return slices.ContainsFunc(log.Seen, func(s Seen) bool { return s.alike() == e })
+// hasEvent reports whether the log has an event of the same kind, number, device and severity.
+func (log Log) hasEvent(e Event) bool {
+	return slices.ContainsFunc(log.Events, func(s CountedEvent) bool { return s.withoutDetail() == e })
 }
 
-// warn adds a warning about a past event, which the present job has not caused.
-func warn(sheet *check.Sheet, observed, action string) *check.Finding {
-	return sheet.Warn(check.Node, observed, "none since boot", "whichever job it was: if nobody has seen to it since, "+action)
+// addWarning adds a warning about a past event, which the present job has not caused.
+func addWarning(sheet *check.FindingBuilder, observed, action string) *check.Finding {
+	return sheet.AddWarning(check.ClassNode, observed, "none since boot", "whichever job it was: if nobody has seen to it since, "+action)
 }
 
-// add adds an event to the problems. There is one problem for each device and kind.
-func add(woes []*woe, s Seen, said, action string) []*woe {
-	device := deviceOf(s.Event)
-	at := slices.IndexFunc(woes, func(w *woe) bool { return w.device == device && w.kind == s.Kind })
+// addToProblems adds an event to the problems. There is one problem for each device and kind.
+func addToProblems(woes []*problem, s CountedEvent, said, action string) []*problem {
+	device := eventDevice(s.Event)
+	at := slices.IndexFunc(woes, func(w *problem) bool { return w.device == device && w.kind == s.Kind })
 	if at < 0 {
-		at, woes = len(woes), append(woes, &woe{device: device, kind: s.Kind, action: action})
+		at, woes = len(woes), append(woes, &problem{device: device, kind: s.Kind, action: action})
 	}
 	w := woes[at]
-	w.said, w.fatal = append(w.said, said), w.fatal || s.Kind != KindAER || s.Severity == Fatal
+	w.texts, w.fatal = append(w.texts, said), w.fatal || s.Kind != KindAER || s.Severity == Fatal
 	return woes
 }
 
-// deviceOf returns the device of an event. Devices other than GPUs are given a name.
-func deviceOf(e Event) check.Device {
+// eventDevice returns the device of an event. Devices other than GPUs are given a name.
+func eventDevice(e Event) check.Device {
 	switch e.Kind {
 	case KindSXid:
 		return check.Device{Index: -1, Name: "NVSwitch " + e.Bus, Bus: e.Bus}
@@ -150,19 +150,20 @@ func deviceOf(e Event) check.Device {
 	}
 }
 
-// offTheBus is the Xid of a GPU that has fallen off the bus.
-const offTheBus = 79
+// xidOffTheBus is the Xid of a GPU that has fallen off the bus.
+const xidOffTheBus = 79
 
-// meaning returns a description of the event, the operator's action, and whether the event matters.
-// A PCIe error that was corrected needs no action; drivers/pci/pcie/aer.c takes none either.
-func (p *Part) meaning(e Event) (what, action string, bad bool) {
+// describeEvent returns a description of the event, the operator's action, and whether the event
+// matters. A PCIe error that was corrected needs no action; drivers/pci/pcie/aer.c takes none
+// either.
+func (p *Checker) describeEvent(e Event) (what, action string, bad bool) {
 	switch e.Kind {
 	case KindXid, KindLost:
 		number := e.Number
 		if e.Kind == KindLost {
-			number = offTheBus
+			number = xidOffTheBus
 		}
-		meaning, action, bad := p.Judge(number, e.Severity)
+		meaning, action, bad := p.ClassifyXid(number, e.Severity)
 		if e.Kind == KindLost {
 			return "lost: " + meaning, action, true
 		}
@@ -170,43 +171,43 @@ func (p *Part) meaning(e Event) (what, action string, bad bool) {
 	case KindSXid:
 		// For fatal SXids, NVIDIA's guide to the fabric manager recommends to reset GPUs and NVSwitches,
 		// or to reboot.
-		return worded(fmt.Sprintf("SXid %d", e.Number), e.Detail), "drain the node, and reset all its GPUs and NVSwitches, or reboot it", e.Severity == Fatal
+		return withDetail(fmt.Sprintf("SXid %d", e.Number), e.Detail), "drain the node, and reset all its GPUs and NVSwitches, or reboot it", e.Severity == Fatal
 	default:
 		what = "an uncorrected error of PCIe"
 		if e.Severity == Fatal {
 			what = "a fatal error of PCIe"
 		}
-		return worded(what, e.Detail), "test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)", e.Severity != Corrected
+		return withDetail(what, e.Detail), "test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)", e.Severity != Corrected
 	}
 }
 
-// worded appends the detail in parentheses, if there is one.
-func worded(what, detail string) string {
+// withDetail appends the detail in parentheses, if there is one.
+func withDetail(what, detail string) string {
 	if detail == "" {
 		return what
 	}
 	return what + " (" + detail + ")"
 }
 
-// often returns how often the event has occurred, and how long ago the last time was.
-func often(s Seen, now time.Duration) string {
+// frequencyText returns how often the event has occurred, and how long ago the last time was.
+func frequencyText(s CountedEvent, now time.Duration) string {
 	if s.Count == 1 {
-		return ", " + ago(now-s.Since)
+		return ", " + formatAge(now-s.Since)
 	}
-	return fmt.Sprintf(", %d times, the last %s", s.Count, ago(now-s.Since))
+	return fmt.Sprintf(", %d times, the last %s", s.Count, formatAge(now-s.Since))
 }
 
-// ago returns a rounded duration with "ago". It is imprecise because the clocks may differ by
+// formatAge returns a rounded duration with "ago". It is imprecise because the clocks may differ by
 // minutes after some weeks.
-func ago(d time.Duration) string {
+func formatAge(d time.Duration) string {
 	if d < 2*time.Second {
 		return "just now"
 	}
-	return roughly(d) + " ago"
+	return formatRounded(d) + " ago"
 }
 
-// roughly formats a duration in its largest useful unit.
-func roughly(d time.Duration) string {
+// formatRounded formats a duration in its largest useful unit.
+func formatRounded(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s", d/time.Second)
@@ -219,16 +220,16 @@ func roughly(d time.Duration) string {
 	}
 }
 
-// reach returns the period that the log covers, as text.
-func reach(log Log, now time.Duration) string {
-	if log.Whole {
-		return fmt.Sprintf("since boot (%s)", roughly(now))
+// coverageText returns the period that the log covers, as text.
+func coverageText(log Log, now time.Duration) string {
+	if log.Complete {
+		return fmt.Sprintf("since boot (%s)", formatRounded(now))
 	}
-	return "in what is left of the kernel's log, which begins " + ago(now-log.From)
+	return "in what is left of the kernel's log, which begins " + formatAge(now-log.Oldest)
 }
 
-// also returns the counts of the events that do not matter, as text.
-func also(lesser []Seen) string {
+// lesserEventsText returns the counts of the events that do not matter, as text.
+func lesserEventsText(lesser []CountedEvent) string {
 	counts := map[string]int{}
 	for _, s := range lesser {
 		switch s.Kind {
@@ -248,5 +249,5 @@ func also(lesser []Seen) string {
 		return ""
 	}
 	slices.Sort(said)
-	return "; " + prose.List(said, 2*mostOfDevice, ", ")
+	return "; " + prose.JoinLimited(said, 2*maxEventsPerDevice, ", ")
 }

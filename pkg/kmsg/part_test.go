@@ -28,8 +28,8 @@ const (
 	uptime     = 72 * time.Hour
 )
 
-func at(kind Kind, number int, bus, severity string, count int, age time.Duration) Seen {
-	return Seen{Event{Kind: kind, Number: number, Bus: bus, Severity: severity, Since: uptime - age}, count}
+func at(kind Kind, number int, bus, severity string, count int, age time.Duration) CountedEvent {
+	return CountedEvent{Event{Kind: kind, Number: number, Bus: bus, Severity: severity, Since: uptime - age}, count}
 }
 
 // TestJudge has what is told of each device: "*" where strict makes a failure of it.
@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	words := at(KindSXid, 20034, gpuA, Fatal, 4, time.Hour)
 	words.Detail = "Link 48 LTSSM Fault Up"
-	var many []Seen
+	var many []CountedEvent
 	for i := range 12 {
 		many = append(many, at(KindXid, 79, fmt.Sprintf("0000:%02x:00.0", i), "", 1, time.Minute))
 	}
@@ -46,43 +46,43 @@ func TestJudge(t *testing.T) {
 		log  Log
 		want []string
 	}{
-		{"nothing", Log{Whole: true}, []string{"PASS nothing that matters since boot (3 days)"}},
-		{"nothing, and what was before is gone", Log{From: uptime - time.Hour},
+		{"nothing", Log{Complete: true}, []string{"PASS nothing that matters since boot (3 days)"}},
+		{"nothing, and what was before is gone", Log{Oldest: uptime - time.Hour},
 			[]string{"PASS nothing that matters in what is left of the kernel's log, which begins 60 min ago"}},
-		{"nothing that matters", Log{Whole: true, Seen: []Seen{
+		{"nothing that matters", Log{Complete: true, Events: []CountedEvent{
 			at(KindXid, 13, gpuA, "", 2, 0), at(KindXid, 13, gpuB, "", 1, 0), at(KindXid, 145, gpuB, Nonfatal, 1, 0),
 			at(KindAER, 0, gpuA, Corrected, 300, 0), at(KindSXid, 12028, gpuB, Nonfatal, 7, 0)}},
 			[]string{"PASS nothing that matters since boot (3 days); SXids that were not fatal: 7, Xid 13: 3, Xid 145: 1, corrected errors of PCIe: 300"}},
-		{"a GPU", Log{Whole: true, Seen: []Seen{at(KindXid, 48, gpuA, "", 1, 3*time.Hour), at(KindXid, 13, gpuA, "", 1, 3*time.Hour)}},
+		{"a GPU", Log{Complete: true, Events: []CountedEvent{at(KindXid, 48, gpuA, "", 1, 3*time.Hour), at(KindXid, 13, gpuA, "", 1, 3*time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 48 (a memory error), 3 h ago: reset the GPU"}},
-		{"several of a GPU, the newest first", Log{Seen: []Seen{
+		{"several of a GPU, the newest first", Log{Events: []CountedEvent{
 			at(KindXid, 79, gpuA, "", 1, time.Second), at(KindXid, 149, gpuA, Fatal, 20, 90*time.Second), at(KindXid, 48, gpuA, "", 3, 26*time.Hour), at(KindXid, 7, gpuA, Fatal, 1, 50*time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), just now; Xid 149 (number 149), 20 times, the last 90 s ago; Xid 48 (a memory error), 3 times, the last 26 h ago; and 1 more: switch it off and on"}},
-		{"lost, and named", Log{Seen: []Seen{at(KindLost, 0, gpuA, "", 1, time.Hour), at(KindXid, 79, gpuA, "", 1, time.Hour)}},
+		{"lost, and named", Log{Events: []CountedEvent{at(KindLost, 0, gpuA, "", 1, time.Hour), at(KindXid, 79, gpuA, "", 1, time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), 60 min ago: switch it off and on"}},
-		{"lost, and another named", Log{Seen: []Seen{at(KindXid, 79, gpuB, "", 1, time.Hour), at(KindLost, 0, gpuA, "", 2, time.Hour)}},
+		{"lost, and another named", Log{Events: []CountedEvent{at(KindXid, 79, gpuB, "", 1, time.Hour), at(KindLost, 0, gpuA, "", 2, time.Hour)}},
 			[]string{"WARN* GPU 0000:5e:00.0: Xid 79 (off the bus), 60 min ago: switch it off and on", "WARN* GPU 0000:3b:00.0: lost: off the bus, 2 times, the last 60 min ago: switch it off and on"}},
-		{"a switch", Log{Seen: []Seen{words}},
+		{"a switch", Log{Events: []CountedEvent{words}},
 			[]string{"WARN* NVSwitch 0000:3b:00.0: SXid 20034 (Link 48 LTSSM Fault Up), 4 times, the last 60 min ago: drain the node, and reset all its GPUs and NVSwitches, or reboot it"}},
-		{"PCIe, what is fatal first", Log{Seen: []Seen{at(KindAER, 0, gpuA, Nonfatal, 1, time.Hour), at(KindAER, 0, gpuB, Fatal, 1, 2*time.Hour), at(KindAER, 0, "0000:00:01.0", "", 1, 3*time.Hour)}},
+		{"PCIe, what is fatal first", Log{Events: []CountedEvent{at(KindAER, 0, gpuA, Nonfatal, 1, time.Hour), at(KindAER, 0, gpuB, Fatal, 1, 2*time.Hour), at(KindAER, 0, "0000:00:01.0", "", 1, 3*time.Hour)}},
 			[]string{
 				"WARN* PCIe 0000:5e:00.0: a fatal error of PCIe, 2 h ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
 				"WARN PCIe 0000:3b:00.0: an uncorrected error of PCIe, 60 min ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
 				"WARN PCIe 0000:00:01.0: an uncorrected error of PCIe, 3 h ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
 			}},
-		{"the kernel's clock is ahead", Log{Seen: []Seen{at(KindXid, 79, gpuA, "", 1, -time.Hour)}},
+		{"the kernel's clock is ahead", Log{Events: []CountedEvent{at(KindXid, 79, gpuA, "", 1, -time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), just now: switch it off and on"}},
 	} {
-		sheet := check.Sheet{Each: check.Finding{ID: ID, Source: "/dev/kmsg"}}
-		(&Part{Judge: some}).judge(&sheet, tc.log, uptime)
-		if got := said(t, sheet.Found); !slices.Equal(got, tc.want) {
+		sheet := check.FindingBuilder{Template: check.Finding{ID: CheckID, Source: "/dev/kmsg"}}
+		(&Checker{ClassifyXid: some}).addFindings(&sheet, tc.log, uptime)
+		if got := said(t, sheet.Findings); !slices.Equal(got, tc.want) {
 			t.Errorf("%s:\n%s\nwant\n%s", tc.name, strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
 		}
 	}
-	sheet := check.Sheet{Each: check.Finding{ID: ID, Source: "/dev/kmsg"}}
-	(&Part{Judge: some}).judge(&sheet, Log{Seen: many}, uptime)
-	got := said(t, sheet.Found)
-	if want := "WARN* and 4 more, as of GPU 0000:08:00.0: drain the node, and look at the kernel's log (dmesg)"; len(got) != mostFindings+1 || got[mostFindings] != want {
+	sheet := check.FindingBuilder{Template: check.Finding{ID: CheckID, Source: "/dev/kmsg"}}
+	(&Checker{ClassifyXid: some}).addFindings(&sheet, Log{Events: many}, uptime)
+	got := said(t, sheet.Findings)
+	if want := "WARN* and 4 more, as of GPU 0000:08:00.0: drain the node, and look at the kernel's log (dmesg)"; len(got) != maxFindings+1 || got[maxFindings] != want {
 		t.Errorf("of 12 GPUs:\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -91,8 +91,8 @@ func TestJudge(t *testing.T) {
 func said(t *testing.T, found []check.Finding) (all []string) {
 	t.Helper()
 	for _, f := range found {
-		wrong := !f.Quiet()
-		if f.ID != ID || f.Source == "" || wrong != (f.Class == check.Node) || wrong && f.Expected != "none since boot" {
+		wrong := !f.IsQuiet()
+		if f.ID != CheckID || f.Source == "" || wrong != (f.Class == check.ClassNode) || wrong && f.Expected != "none since boot" {
 			t.Errorf("%+v lacks something", f)
 		}
 		text := string(f.Verdict)
@@ -124,12 +124,12 @@ func TestLook(t *testing.T) {
 		{"not well", first + fell, "WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), "},
 		{"empty", "", "SKIP cannot read the kernel's log "},
 	} {
-		got := said(t, (&Part{Root: standing(t, tc.text), Judge: some}).Look(t.Context(), nil))
+		got := said(t, (&Checker{Root: standing(t, tc.text), ClassifyXid: some}).Inspect(t.Context(), nil))
 		if len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
 			t.Errorf("%s: %q, want %q…", tc.name, got, tc.want)
 		}
 	}
-	if got := said(t, (&Part{Root: empty(t), Judge: some}).Look(t.Context(), nil)); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: a container has it where it is given it, as by --device=/dev/kmsg") {
+	if got := said(t, (&Checker{Root: empty(t), ClassifyXid: some}).Inspect(t.Context(), nil)); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: a container has it where it is given it, as by --device=/dev/kmsg") {
 		t.Errorf("without a log: %q", got)
 	}
 }
@@ -137,11 +137,11 @@ func TestLook(t *testing.T) {
 func TestLookIsRefused(t *testing.T) {
 	t.Parallel()
 	root := standing(t, first)
-	if err := os.Chmod(path(root), 0); err != nil {
+	if err := os.Chmod(logPath(root), 0); err != nil {
 		t.Fatal(err)
 	}
 	unprivileged(t, func() {
-		got := said(t, (&Part{Root: root, Judge: some}).Look(t.Context(), nil))
+		got := said(t, (&Checker{Root: root, ClassifyXid: some}).Inspect(t.Context(), nil))
 		if want := "permission denied: it takes CAP_SYSLOG, or kernel.dmesg_restrict=0 and a container that is given it"; len(got) != 1 || !strings.HasPrefix(got[0], "SKIP ") || !strings.HasSuffix(got[0], want) {
 			t.Errorf("%q, want a SKIP that ends with %q", got, want)
 		}

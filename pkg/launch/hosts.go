@@ -12,8 +12,8 @@ import (
 // nodes. It returns an error if a host occurs twice.
 func ParseHosts(list string) ([]string, error) {
 	var all []string
-	for _, entry := range entries(list) {
-		user, names := roles.CutUser(entry)
+	for _, entry := range splitEntries(list) {
+		user, names := roles.SplitUser(entry)
 		if strings.ContainsAny(user, " \t-@[]") || user == "" && strings.Contains(entry, "@") {
 			return nil, fmt.Errorf("%q is no user of a host, as in me@b", user)
 		}
@@ -28,11 +28,11 @@ func ParseHosts(list string) ([]string, error) {
 			all = append(all, host)
 		}
 	}
-	return all, once(all)
+	return all, checkUnique(all)
 }
 
-// entries splits a list at the commas that are not within brackets.
-func entries(list string) []string {
+// splitEntries splits a list at the commas that are not within brackets.
+func splitEntries(list string) []string {
 	depth := 0
 	return strings.FieldsFunc(list, func(r rune) bool {
 		switch r {
@@ -45,11 +45,11 @@ func entries(list string) []string {
 	})
 }
 
-// once returns an error if a host occurs twice, because a machine runs only one daemon.
-func once(destinations []string) error {
+// checkUnique returns an error if a host occurs twice, because a machine runs only one daemon.
+func checkUnique(destinations []string) error {
 	seen := make(map[string]bool)
 	for _, destination := range destinations {
-		_, host := roles.CutUser(destination)
+		_, host := roles.SplitUser(destination)
 		if seen[host] {
 			return fmt.Errorf("%s is there twice, and each host has one daemon", host)
 		}
@@ -72,7 +72,7 @@ func ReadHosts(name, text string) (all []string, slots bool, err error) {
 		}
 		hosts, err := ParseHosts(words[0])
 		if err == nil {
-			err = once(slices.Concat(all, hosts))
+			err = checkUnique(slices.Concat(all, hosts))
 		}
 		// Only slots may follow the host.
 		for _, word := range words[1:] {

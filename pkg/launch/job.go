@@ -22,14 +22,15 @@ import (
 type Job struct {
 	Specs   []process.Spec // the commands of the daemons, by node
 	Signals <-chan os.Signal
-	// Chorus is the console output of the daemons. [Job.Run] closes it after their end. It may be nil.
-	Chorus *output.Chorus
-	// Signal sends a signal to a node's daemon. If it is nil, the signal is sent to the child process.
-	Signal func(rank int, child *process.Child, sig syscall.Signal)
-	// Ended is called after the end of each daemon, by one goroutine. It returns the exit to report
+	// Output is the console output of the daemons. [Job.Run] closes it after their end. It may be nil.
+	Output *output.Mux
+	// SendSignal sends a signal to a node's daemon. If it is nil, the signal is sent to the child
+	// process.
+	SendSignal func(rank int, child *process.Child, sig syscall.Signal)
+	// OnExit is called after the end of each daemon, by one goroutine. It returns the exit to report
 	// for the daemon, and a signal to send to all others, or 0. If it is nil, the exit of the child
 	// process is reported.
-	Ended func(rank int, child *process.Child) (process.Exit, syscall.Signal)
+	OnExit func(rank int, child *process.Child) (process.Exit, syscall.Signal)
 }
 
 // Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
@@ -44,16 +45,16 @@ func (j Job) Run() (exits []process.Exit, err error) {
 	for _, spec := range j.Specs {
 		child, err := super.Start(context.Background(), spec)
 		if err != nil {
-			return nil, errors.Join(err, j.end(super, daemons))
+			return nil, errors.Join(err, j.stopAll(super, daemons))
 		}
 		daemons = append(daemons, child)
 	}
-	exits = j.await(super, daemons)
-	return exits, j.end(super, daemons)
+	exits = j.awaitExits(super, daemons)
+	return exits, j.stopAll(super, daemons)
 }
 
-// await forwards signals to all daemons until all have ended, and returns their exits.
-func (j Job) await(super *process.Supervisor, daemons []*process.Child) []process.Exit {
+// awaitExits forwards signals to all daemons until all have ended, and returns their exits.
+func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []process.Exit {
 	var passing sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	defer passing.Wait()
@@ -72,23 +73,23 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 		case rank := <-over:
 			left--
 			exits[rank] = daemons[rank].Exit()
-			if j.Ended != nil {
+			if j.OnExit != nil {
 				var sig syscall.Signal
-				if exits[rank], sig = j.Ended(rank, daemons[rank]); sig != 0 {
-					j.pass(daemons, sig)
+				if exits[rank], sig = j.OnExit(rank, daemons[rank]); sig != 0 {
+					j.forwardSignal(daemons, sig)
 				}
 			}
 		case got := <-j.Signals:
 			sig := got.(syscall.Signal)
 			// If the launcher signals all processes, the daemons receive the signal without our help.
 			// Forward it only if it has not reached them.
-			if !j.shared(sig) {
-				j.pass(daemons, sig)
+			if !j.mayReachAll(sig) {
+				j.forwardSignal(daemons, sig)
 				continue
 			}
 			passing.Go(func() {
-				if !super.Reached(ctx, sig) {
-					j.pass(daemons, sig)
+				if !super.SignalReachedGuard(ctx, sig) {
+					j.forwardSignal(daemons, sig)
 				}
 			})
 		}
@@ -96,27 +97,28 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 	return exits
 }
 
-// shared reports whether the launcher of the surrounding job may have sent a signal to all
+// mayReachAll reports whether the launcher of the surrounding job may have sent a signal to all
 // processes of the job.
-func (j Job) shared(sig syscall.Signal) bool {
-	return j.Signal == nil && slices.Contains(process.Relayed, sig) && roles.SignalsAll(os.Environ())
+func (j Job) mayReachAll(sig syscall.Signal) bool {
+	return j.SendSignal == nil && slices.Contains(process.ForwardedSignals, sig) && roles.MaySignalAll(os.Environ())
 }
 
-// pass sends a signal to all daemons. It has no effect on a daemon that has ended.
-func (j Job) pass(daemons []*process.Child, sig syscall.Signal) {
+// forwardSignal sends a signal to all daemons. It has no effect on a daemon that has ended.
+func (j Job) forwardSignal(daemons []*process.Child, sig syscall.Signal) {
 	for rank, child := range daemons {
-		if j.Signal != nil {
-			j.Signal(rank, child, sig)
+		if j.SendSignal != nil {
+			j.SendSignal(rank, child, sig)
 			continue
 		}
 		_ = child.Signal(sig)
 	}
 }
 
-// Code returns the exit code of a job from the exits of its daemons. It is the head's exit code. If
-// a signal has killed the head, it is the highest exit code of the others, if that is not 0.
-func Code(exits []process.Exit) int {
-	code := exits[0].Status()
+// ExitCode returns the exit code of a job from the exits of its daemons. It is the head's exit
+// code. If a signal has killed the head, it is the highest exit code of the others, if that is not
+// 0.
+func ExitCode(exits []process.Exit) int {
+	code := exits[0].ShellStatus()
 	if exits[0].Signal == 0 {
 		return code
 	}
@@ -129,23 +131,24 @@ func Code(exits []process.Exit) int {
 	return cmp.Or(verdict, code)
 }
 
-// endGrace is the maximum time for the end of the daemons. A daemon needs less for its own end.
-const endGrace = 25 * time.Second
+// shutdownTimeout is the maximum time for the end of the daemons. A daemon needs less for its own
+// end.
+const shutdownTimeout = 25 * time.Second
 
-var errLeft = errors.New("the daemons took too long to end")
+var errShutdownTimeout = errors.New("the daemons took too long to end")
 
-// end stops all remaining processes of the daemons, and closes the console output.
-func (j Job) end(super *process.Supervisor, daemons []*process.Child) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), endGrace, errLeft)
+// stopAll stops all remaining processes of the daemons, and closes the console output.
+func (j Job) stopAll(super *process.Supervisor, daemons []*process.Child) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), shutdownTimeout, errShutdownTimeout)
 	defer cancel()
 	var stops sync.WaitGroup
 	for _, child := range daemons {
-		stops.Go(func() { child.Stop(ctx, endGrace, syscall.SIGTERM) })
+		stops.Go(func() { child.Stop(ctx, shutdownTimeout, syscall.SIGTERM) })
 	}
 	stops.Wait()
 	err := super.Close(ctx)
-	if j.Chorus != nil {
-		err = errors.Join(err, j.Chorus.Close(ctx))
+	if j.Output != nil {
+		err = errors.Join(err, j.Output.Close(ctx))
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func TestCode(t *testing.T) {
 		{"the head alone was killed", []process.Exit{killed}, 137},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Code(tc.exits); got != tc.want {
+			if got := ExitCode(tc.exits); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})

@@ -17,10 +17,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Order is the specification of a daemon on another machine. It is sent by ssh's standard input, as
-// one line of JSON. A command line would be visible to all users of that machine, and would be
-// parsed again by a shell.
-type Order struct {
+// DaemonSpec is the specification of a daemon on another machine. It is sent by ssh's standard
+// input, as one line of JSON. A command line would be visible to all users of that machine, and
+// would be parsed again by a shell.
+type DaemonSpec struct {
 	Program string   // the version of the launching program
 	Args    []string // arguments of the daemon, and its driver's command
 	Dir     string   // the working directory
@@ -30,43 +30,43 @@ type Order struct {
 
 // Messages of a daemon to its launcher. Each is a line of standard error, after the order's mark.
 const (
-	begun = " begun"
-	// ended255 means that the daemon's own exit code is 255, which ssh also uses if it fails.
-	ended255 = " ended 255"
+	startedMessage = " begun"
+	// exit255Message means that the daemon's own exit code is 255, which ssh also uses if it fails.
+	exit255Message = " ended 255"
 )
 
 // failed begins a line to a daemon with the reason why the launch has failed: see
-// [health.LaunchFailed]. All other lines are names of signals.
+// [health.LaunchFailureSignal]. All other lines are names of signals.
 const (
-	failed    = "FAILED "
-	maxFailed = 500 // maximum length of such a line, in characters
+	failurePrefix    = "FAILED "
+	maxFailureLength = 500 // maximum length of such a line, in characters
 )
 
-// maxOrder is the maximum size of an order, in bytes.
-const maxOrder = 16 << 20
+// maxSpecSize is the maximum size of an order, in bytes.
+const maxSpecSize = 16 << 20
 
-// Tether is the launcher's side of the ssh connection to one daemon. It sends lines to the daemon's
-// standard input, and reads its standard error. The daemon runs as long as the connection is open:
-// it handles the end of the connection like a SIGTERM.
-type Tether struct {
-	mark  string
-	to    *os.File
-	lines chan string
-	done  sync.WaitGroup
+// SSHSession is the launcher's side of the ssh connection to one daemon. It sends lines to the
+// daemon's standard input, and reads its standard error. The daemon runs as long as the connection
+// is open: it handles the end of the connection like a SIGTERM.
+type SSHSession struct {
+	mark   string
+	stdin  *os.File
+	lines  chan string
+	writer sync.WaitGroup
 
-	err      io.Writer
-	mu       sync.Mutex
-	held     []byte // held back: the beginning of a line that may be a message to the launcher
-	inLine   bool   // within a line that is not a message
-	begun    bool
-	ended    bool
-	stopOnce sync.Once
+	stderr       io.Writer
+	mu           sync.Mutex
+	heldText     []byte // heldText back: the beginning of a line that may be a message to the launcher
+	inOutputLine bool   // within a line that is not a message
+	started      bool
+	exited255    bool
+	stopOnce     sync.Once
 }
 
-// NewTether returns a [Tether], and the read end of the daemon's standard input, which the caller
-// must close. The order is sent at once. The part of the daemon's standard error that is not for
-// the launcher is forwarded to stderr.
-func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err error) {
+// NewSSHSession returns a [SSHSession], and the read end of the daemon's standard input, which the
+// caller must close. The order is sent at once. The part of the daemon's standard error that is not
+// for the launcher is forwarded to stderr.
+func NewSSHSession(order DaemonSpec, stderr io.Writer) (t *SSHSession, stdin *os.File, err error) {
 	line, err := json.Marshal(order)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot write down what a daemon is told: %v", err)
@@ -75,9 +75,9 @@ func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err er
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot make a pipe to ssh: %v", err)
 	}
-	t = &Tether{mark: order.Mark, to: to, lines: make(chan string, 16), err: stderr}
+	t = &SSHSession{mark: order.Mark, stdin: to, lines: make(chan string, 16), stderr: stderr}
 	t.lines <- string(line)
-	t.done.Go(func() {
+	t.writer.Go(func() {
 		for line := range t.lines {
 			if _, err := io.WriteString(to, line+"\n"); err != nil {
 				return // ssh has ended; the caller detects this by its exit
@@ -87,111 +87,111 @@ func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err er
 	return t, stdin, nil
 }
 
-// Signal sends a signal to the daemon. It does not wait: if the connection accepts no more data,
-// the signal is dropped.
-func (t *Tether) Signal(sig syscall.Signal) { t.tell(unix.SignalName(sig)) }
+// SendSignal sends a signal to the daemon. It does not wait: if the connection accepts no more
+// data, the signal is dropped.
+func (t *SSHSession) SendSignal(sig syscall.Signal) { t.sendLine(unix.SignalName(sig)) }
 
-// Fail sends the reason why the launch has failed to the daemon. Like [Tether.Signal], it does not
-// wait.
-func (t *Tether) Fail(why string) { t.tell(failed + why) }
+// SendFailure sends the reason why the launch has failed to the daemon. Like
+// [SSHSession.SendSignal], it does not wait.
+func (t *SSHSession) SendFailure(why string) { t.sendLine(failurePrefix + why) }
 
-// tell sends a line to the daemon, or drops it if the queue is full.
-func (t *Tether) tell(word string) {
+// sendLine sends a line to the daemon, or drops it if the queue is full.
+func (t *SSHSession) sendLine(word string) {
 	select {
-	case t.lines <- prose.Line(word, maxFailed):
+	case t.lines <- prose.SingleLine(word, maxFailureLength):
 	default:
 	}
 }
 
 // Close closes the daemon's standard input.
-func (t *Tether) Close() {
+func (t *SSHSession) Close() {
 	t.stopOnce.Do(func() {
 		close(t.lines)
-		_ = t.to.Close() // also ends a write that blocks
-		t.done.Wait()
+		_ = t.stdin.Close() // also ends a write that blocks
+		t.writer.Wait()
 	})
 }
 
-// Began reports whether the daemon has accepted its order.
-func (t *Tether) Began() bool {
+// HasStarted reports whether the daemon has accepted its order.
+func (t *SSHSession) HasStarted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.begun
+	return t.started
 }
 
-// Failed255 reports whether an exit code of 255 is the daemon's own, and not ssh's.
-func (t *Tether) Failed255() bool {
+// HasExited255 reports whether an exit code of 255 is the daemon's own, and not ssh's.
+func (t *SSHSession) HasExited255() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ended
+	return t.exited255
 }
 
 // Write handles the daemon's standard error: it consumes messages to the launcher, and forwards the
 // rest. It holds back data only as long as it may be the beginning of a message.
-func (t *Tether) Write(data []byte) (int, error) {
+func (t *SSHSession) Write(data []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []byte
 	for _, c := range data {
 		switch {
 		// The line is not a message.
-		case t.inLine:
+		case t.inOutputLine:
 			out = append(out, c)
-			t.inLine = c != '\n'
+			t.inOutputLine = c != '\n'
 		// The line is complete.
 		case c == '\n':
-			if !t.heard(string(t.held)) {
-				out = append(append(out, t.held...), c)
+			if !t.handleMessage(string(t.heldText)) {
+				out = append(append(out, t.heldText...), c)
 			}
-			t.held = t.held[:0]
+			t.heldText = t.heldText[:0]
 		// The line may be a message, as long as it is the beginning of one.
 		default:
-			t.held = append(t.held, c)
-			if !t.isOurs() {
-				out, t.held, t.inLine = append(out, t.held...), t.held[:0], true
+			t.heldText = append(t.heldText, c)
+			if !t.mayBeMessage() {
+				out, t.heldText, t.inOutputLine = append(out, t.heldText...), t.heldText[:0], true
 			}
 		}
 	}
 	if len(out) > 0 {
-		if _, err := t.err.Write(out); err != nil {
+		if _, err := t.stderr.Write(out); err != nil {
 			return 0, err
 		}
 	}
 	return len(data), nil
 }
 
-// isOurs reports whether the held text may be the beginning of a message to the launcher.
-func (t *Tether) isOurs() bool {
-	return strings.HasPrefix(t.mark+begun, string(t.held)) || strings.HasPrefix(t.mark+ended255, string(t.held))
+// mayBeMessage reports whether the held text may be the beginning of a message to the launcher.
+func (t *SSHSession) mayBeMessage() bool {
+	return strings.HasPrefix(t.mark+startedMessage, string(t.heldText)) || strings.HasPrefix(t.mark+exit255Message, string(t.heldText))
 }
 
-// heard handles a line if it is a message to the launcher. Otherwise it returns false.
-func (t *Tether) heard(line string) bool {
+// handleMessage handles a line if it is a message to the launcher. Otherwise it returns false.
+func (t *SSHSession) handleMessage(line string) bool {
 	switch line {
-	case t.mark + begun:
-		t.begun = true
-	case t.mark + ended255:
-		t.ended = true
+	case t.mark + startedMessage:
+		t.started = true
+	case t.mark + exit255Message:
+		t.exited255 = true
 	default:
 		return false
 	}
 	return true
 }
 
-// Tethered is the daemon's side of the ssh connection. It reads the order, and converts the
+// LauncherSession is the daemon's side of the ssh connection. It reads the order, and converts the
 // following lines to signals.
-type Tethered struct {
-	Order
-	from *bufio.Reader
-	err  io.Writer
+type LauncherSession struct {
+	DaemonSpec
+	stdin  *bufio.Reader
+	stderr io.Writer
 }
 
-// ReadOrder reads the order from the launcher. Messages to the launcher are written to stderr.
-func ReadOrder(from io.Reader, stderr io.Writer) (*Tethered, error) {
-	t := &Tethered{from: bufio.NewReader(io.LimitReader(from, maxOrder)), err: stderr}
-	line, err := t.from.ReadBytes('\n')
+// ReadDaemonSpec reads the order from the launcher. Messages to the launcher are written to stderr.
+func ReadDaemonSpec(from io.Reader, stderr io.Writer) (*LauncherSession, error) {
+	t := &LauncherSession{stdin: bufio.NewReader(io.LimitReader(from, maxSpecSize)), stderr: stderr}
+	line, err := t.stdin.ReadBytes('\n')
 	if err == nil {
-		err = json.Unmarshal(bytes.TrimSpace(line), &t.Order)
+		err = json.Unmarshal(bytes.TrimSpace(line), &t.DaemonSpec)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read what bringupd hosts tells this daemon on its standard input (%v): only it starts this command", err)
@@ -199,22 +199,22 @@ func ReadOrder(from io.Reader, stderr io.Writer) (*Tethered, error) {
 	return t, nil
 }
 
-// Begin reports to the launcher that the order is accepted.
-func (t *Tethered) Begin() { fmt.Fprintln(t.err, t.Mark+begun) }
+// ReportStarted reports to the launcher that the order is accepted.
+func (t *LauncherSession) ReportStarted() { fmt.Fprintln(t.stderr, t.Mark+startedMessage) }
 
-// End reports the daemon's exit code to the launcher if it is 255, which could be mistaken for that
-// of a failed ssh.
-func (t *Tethered) End(code int) {
+// ReportExit reports the daemon's exit code to the launcher if it is 255, which could be mistaken
+// for that of a failed ssh.
+func (t *LauncherSession) ReportExit(code int) {
 	if code == 255 {
-		fmt.Fprintln(t.err, "\n"+t.Mark+ended255)
+		fmt.Fprintln(t.stderr, "\n"+t.Mark+exit255Message)
 	}
 }
 
-// Follow returns a channel with the signals of this process (own), and those that the launcher
-// sends, including [health.LaunchFailed]. When the launcher or the connection has gone, the channel
-// receives a SIGTERM. The goroutine that reads the connection cannot be stopped; it ends with the
-// process.
-func (t *Tethered) Follow(own <-chan os.Signal) <-chan os.Signal {
+// MergeSignals returns a channel with the signals of this process (own), and those that the
+// launcher sends, including [health.LaunchFailureSignal]. When the launcher or the connection has
+// gone, the channel receives a SIGTERM. The goroutine that reads the connection cannot be stopped;
+// it ends with the process.
+func (t *LauncherSession) MergeSignals(own <-chan os.Signal) <-chan os.Signal {
 	all := make(chan os.Signal, 16)
 	go func() {
 		for sig := range own {
@@ -223,10 +223,10 @@ func (t *Tethered) Follow(own <-chan os.Signal) <-chan os.Signal {
 	}()
 	go func() {
 		for {
-			line, err := t.from.ReadString('\n')
+			line, err := t.stdin.ReadString('\n')
 			word := strings.TrimSpace(line)
-			if why, is := strings.CutPrefix(word, failed); is {
-				all <- health.LaunchFailed(why)
+			if why, is := strings.CutPrefix(word, failurePrefix); is {
+				all <- health.LaunchFailureSignal(why)
 			} else if sig := unix.SignalNum(word); sig != 0 {
 				all <- sig
 			}

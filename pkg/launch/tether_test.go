@@ -14,29 +14,29 @@ import (
 // TestTether gives an order and signals through a pipe, and hears what comes back.
 func TestTether(t *testing.T) {
 	var stderr bytes.Buffer
-	order := Order{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}
-	tether, stdin, err := NewTether(order, &stderr)
+	order := DaemonSpec{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}
+	tether, stdin, err := NewSSHSession(order, &stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = stdin.Close() }()
-	got, err := ReadOrder(stdin, tether)
+	got, err := ReadDaemonSpec(stdin, tether)
 	if err != nil || got.Args[0] != order.Args[0] || got.Env[0] != order.Env[0] || len(got.Args) != 2 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	own := make(chan os.Signal)
-	signals := got.Follow(own)
+	signals := got.MergeSignals(own)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGUSR1} {
-		tether.Signal(sig)
+		tether.SendSignal(sig)
 		if got := next(t, signals); got != sig {
 			t.Errorf("got %v, not %v", got, sig)
 		}
 	}
-	tether.Fail("cannot reach b:\nno way")
-	if got := next(t, signals); got != health.LaunchFailed("cannot reach b: no way") {
+	tether.SendFailure("cannot reach b:\nno way")
+	if got := next(t, signals); got != health.LaunchFailureSignal("cannot reach b: no way") {
 		t.Errorf("got %v", got)
 	}
-	if tether.Began() {
+	if tether.HasStarted() {
 		t.Error("it has begun before it said so")
 	}
 	for _, piece := range []string{"mar", "k my words\nma", "rk 7 beg", "un\nmark 7\n", "no end"} {
@@ -44,12 +44,12 @@ func TestTether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got.End(3)
-	if !tether.Began() || tether.Failed255() || stderr.String() != "mark my words\nmark 7\nno end" {
-		t.Errorf("begun: %v; passed on: %q", tether.Began(), stderr.String())
+	got.ReportExit(3)
+	if !tether.HasStarted() || tether.HasExited255() || stderr.String() != "mark my words\nmark 7\nno end" {
+		t.Errorf("begun: %v; passed on: %q", tether.HasStarted(), stderr.String())
 	}
-	got.End(255)
-	if !tether.Failed255() {
+	got.ReportExit(255)
+	if !tether.HasExited255() {
 		t.Error("255 is not known to be the daemon's")
 	}
 	tether.Close()

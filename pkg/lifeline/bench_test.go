@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// The bench's workers are a process of their own, as what they cost is another matter. One of them answers for all:
-// worker 1 nudges back when the last has been nudged.
+// The bench's workers are a process of their own, as what they cost is another matter. One of them
+// answers for all: worker 1 nudges back when the last has been nudged.
 const benchBeat = 1250 * time.Millisecond
 
 func benchConfig(size int) Config {
-	return Config{Key: testKey, Size: size, Beat: benchBeat}
+	return Config{Key: testKey, Nodes: size, HeartbeatInterval: benchBeat}
 }
 
-// BenchmarkHead holds many workers and nudges them all, b.N times. It says what the head costs while nothing happens:
-// memory by worker, the kernel's own not counted, and CPU.
+// BenchmarkHead holds many workers and nudges them all, b.N times. It says what the head costs
+// while nothing happens: memory by worker, the kernel's own not counted, and CPU.
 func BenchmarkHead(b *testing.B) {
 	for _, workers := range []int{64, 1024, 4096} {
 		b.Run(strconv.Itoa(workers), func(b *testing.B) { benchHead(b, workers) })
@@ -53,7 +53,7 @@ func benchHead(b *testing.B, workers int) {
 	memory := inUse() - before
 
 	for b.Loop() {
-		h.Nudge()
+		h.NotifyWorkers()
 		<-seen.answers
 	}
 	if gone := seen.gone.Load(); gone > 0 {
@@ -67,8 +67,9 @@ func benchHead(b *testing.B, workers int) {
 	stop()
 }
 
-// BenchmarkLinks makes all links of a job, of which both ends are in this process. It reports, for each link, the memory
-// of both ends (heap and stacks; not the kernel's) once they are idle, and the CPU time that both ends took to make it.
+// BenchmarkLinks makes all links of a job, of which both ends are in this process. It reports, for
+// each link, the memory of both ends (heap and stacks; not the kernel's) once they are idle, and
+// the CPU time that both ends took to make it.
 func BenchmarkLinks(b *testing.B) {
 	for _, workers := range []int{64, 1024, 4096} {
 		b.Run(strconv.Itoa(workers), func(b *testing.B) {
@@ -124,10 +125,10 @@ type benchPeers struct {
 	answers                chan struct{}
 }
 
-func (p *benchPeers) Connected(int)     { p.connected.Add(1) }
-func (p *benchPeers) Heard(int, bool)   { p.heard.Add(1) }
-func (p *benchPeers) Nudged(int)        { p.answers <- struct{}{} }
-func (p *benchPeers) Gone(int, Parting) { p.gone.Add(1) }
+func (p *benchPeers) WorkerConnected(int)         { p.connected.Add(1) }
+func (p *benchPeers) WorkerHeartbeat(int, bool)   { p.heard.Add(1) }
+func (p *benchPeers) WorkerNotified(int)          { p.answers <- struct{}{} }
+func (p *benchPeers) WorkerGone(int, CloseReason) { p.gone.Add(1) }
 
 // helpMany is all the workers: "workers 4096 127.0.0.1:1234".
 func helpMany(ctx context.Context, what string) int {
@@ -156,13 +157,13 @@ type benchHeadPeer struct {
 	first  *Worker
 }
 
-func (p *benchHeadPeer) Connected()      {}
-func (p *benchHeadPeer) Gone(Parting)    {}
-func (p *benchHeadPeer) Rejected(string) {}
-func (p *benchHeadPeer) Over(int)        {}
-func (p *benchHeadPeer) Heard(nudge bool) {
+func (p *benchHeadPeer) HeadConnected()         {}
+func (p *benchHeadPeer) HeadGone(CloseReason)   {}
+func (p *benchHeadPeer) DuplicateDaemon(string) {}
+func (p *benchHeadPeer) RunEnded(int)           {}
+func (p *benchHeadPeer) HeadHeartbeat(nudge bool) {
 	if nudge && p.nudged.Add(1)%p.size == 0 {
-		p.first.Nudge()
+		p.first.NotifyHead()
 	}
 }
 

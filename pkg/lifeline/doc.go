@@ -5,6 +5,6 @@
 //
 // Both sides prove that they know the run's key, with the Noise protocol NNpsk0. Everything after
 // that is encrypted and authenticated with keys that are new for each connection. The same holds
-// for the additional streams (see [Call]). A user on the network path can end a connection, which
-// is a lost link, but can neither read nor change the data on it.
+// for the additional streams (see [DialStream]). A user on the network path can end a connection,
+// which is a lost link, but can neither read nor change the data on it.
 package lifeline

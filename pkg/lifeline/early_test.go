@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// answers is a network on which each call to an address is answered as the next of its answers says; the last one is
-// everybody's who comes later.
+// answers is a network on which each call to an address is answered as the next of its answers
+// says; the last one is everybody's who comes later.
 type answers struct {
 	dials atomic.Int64
 
@@ -63,11 +63,11 @@ func says(what string) reaction {
 	})
 }
 
-// A head that has died before a worker's first connection: its kernel has taken a call by then, and refuses the next.
-// Nobody else is taken for that.
+// A head that has died before a worker's first connection: its kernel has taken a call by then, and
+// refuses the next. Nobody else is taken for that.
 func TestNeverConnectedToOneThatDies(t *testing.T) {
 	cut := takes(func(far *memoryConn) { _ = far.Close() })
-	reset := takes(func(far *memoryConn) { abort(far) })
+	reset := takes(func(far *memoryConn) { resetConn(far) })
 	silent := takes(func(*memoryConn) {})
 	for _, tc := range []struct {
 		name          string
@@ -78,7 +78,7 @@ func TestNeverConnectedToOneThatDies(t *testing.T) {
 		{"cut, then refused", []reaction{cut, refuses}, []reaction{away}, 20 * time.Millisecond, []string{"refused"}},
 		{"reset, then refused", []reaction{reset, refuses}, []reaction{refuses}, 20 * time.Millisecond, []string{"refused"}},
 		{"cut in its first words", []reaction{says(preface), refuses}, []reaction{away}, 20 * time.Millisecond, []string{"refused"}},
-		{"silent, then refused", []reaction{silent, refuses}, []reaction{away}, strangerTime + 20*time.Millisecond, []string{"refused"}},
+		{"silent, then refused", []reaction{silent, refuses}, []reaction{away}, unprovenTimeout + 20*time.Millisecond, []string{"refused"}},
 		{"cut late", []reaction{away, away, away, away, away, away, cut, refuses}, []reaction{away}, 6320 * time.Millisecond, []string{"refused"}},
 		{"at the second address", []reaction{away}, []reaction{cut, refuses}, 20 * time.Millisecond, []string{"refused"}},
 		{"cut twice, then refused", []reaction{cut, cut, refuses}, []reaction{away}, 50 * time.Millisecond, []string{"refused"}},
@@ -168,10 +168,10 @@ func TestDeserted(t *testing.T) {
 				network := &answers{given: map[string][]reaction{"first": {tc.first}, "second": {tc.second}}}
 				w := NewWorker(testConfig(), 1, network, []string{"first", "second"}, workerNews{newNews()}, well)
 				began := time.Now()
-				if got := w.Deserted(t.Context()); got != tc.want {
+				if got := w.IsHeadPortClosed(t.Context()); got != tc.want {
 					t.Errorf("got %v", got)
 				}
-				if took := time.Since(began); took > refusalTime {
+				if took := time.Since(began); took > refusalTimeout {
 					t.Errorf("it took %v", took)
 				}
 			})

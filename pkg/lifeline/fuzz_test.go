@@ -50,7 +50,7 @@ func (s *script) Close() error                     { s.closed = true; return nil
 // FuzzExamine plays a stranger to the head, that may have the key, and then says this as its claim,
 // or an altered one.
 func FuzzExamine(f *testing.F) {
-	whole := claimOf(3, identity{1, 2})
+	whole := newClaim(3, identity{1, 2})
 	f.Add([]byte(preface), false, 0)
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), false, 0)
 	f.Add(append([]byte(preface), make([]byte, messageSize+claimSize+tagSize)...), false, 0)
@@ -82,7 +82,7 @@ func FuzzExamine(f *testing.F) {
 			}
 			most = len(said) - claimSize
 		}
-		c, sealed, err := examine(conn, testKey)
+		c, sealed, err := handshakeAsHead(conn, testKey)
 		proven := knows && altered <= 0
 		if proven != (err == nil) {
 			t.Fatalf("it is proven: %v, and the head says %v", proven, err)
@@ -99,12 +99,12 @@ func FuzzExamine(f *testing.F) {
 // FuzzIntroduce plays a head that does not have the key, which no worker believes.
 func FuzzIntroduce(f *testing.F) {
 	f.Add(append([]byte(preface), make([]byte, messageSize+verdictSize+tagSize)...))
-	f.Add(append([]byte(preface), bytes.Repeat([]byte{taken}, messageSize+verdictSize+tagSize)...))
+	f.Add(append([]byte(preface), bytes.Repeat([]byte{verdictDuplicate}, messageSize+verdictSize+tagSize)...))
 	f.Add([]byte("220 mail is welcome here\r\n"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		conn := &script{said: said}
-		_, err := introduce(conn, testKey, 1, identity{})
-		if err == nil || err == errTaken {
+		_, err := handshakeAsWorker(conn, testKey, 1, identity{})
+		if err == nil || err == errDuplicateDaemon {
 			t.Fatalf("the worker believes %x: %v", said, err)
 		}
 		if len(conn.written) != len(preface)+messageSize {
@@ -127,17 +127,17 @@ func FuzzFrames(f *testing.F) {
 		wire.said = wire.written
 		l := newLink(ours, identity{})
 		told := 0
-		how := l.frames(func(_, _ byte) { told++ })
+		how := l.readFrames(func(_, _ byte) { told++ })
 		good, want := 0, Closed
 	frames:
 		for rest := said; len(rest) > 0; {
 			switch rest[0] {
-			case frameBeat, frameSickBeat, frameNudge, frameAsk, frameSummon:
+			case frameHeartbeat, frameStalledHeartbeat, framePoll, frameRequestHeartbeat, frameRequestStream:
 				good, rest = good+1, rest[1:]
-			case frameOver:
+			case frameExitCode:
 				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]
 			case frameGoodbye:
-				want = Left
+				want = Goodbye
 				break frames
 			default:
 				want = Broken

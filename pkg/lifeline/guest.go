@@ -5,85 +5,86 @@ import (
 	"sync/atomic"
 )
 
-// guestRank is the node index that a guest claims. A guest is a process outside the job, for
+// clientIndex is the node index that a guest claims. A guest is a process outside the job, for
 // example a caller of bringupd exec. Its connection makes the head poll at once, and lets the head
 // detect when the guest ends.
-const guestRank = 0
+const clientIndex = 0
 
-// GuestID is the identifier that a guest chooses for itself.
-type GuestID = [identitySize]byte
+// ClientID is the identifier that a guest chooses for itself.
+type ClientID = [identitySize]byte
 
-// Callers handles the events of guests on the head's side. Its methods are called from several
-// goroutines and must not block for long; the calls for one guest are in order.
-type Callers interface {
-	Called(id GuestID, look bool) // the guest is alive; look: it wants the head to poll now
-	Hung(id GuestID, how Parting)
+// ClientHandler handles the events of guests on the head's side. Its methods are called from
+// several goroutines and must not block for long; the calls for one guest are in order.
+type ClientHandler interface {
+	ClientActive(id ClientID, look bool) // the guest is alive; look: it wants the head to poll now
+	ClientGone(id ClientID, how CloseReason)
 }
 
-// Receive makes the head accept guests, and sets the handler of their events. It must be called
-// before Run.
-func (h *Head) Receive(callers Callers) { h.callers = callers }
+// AcceptClients makes the head accept guests, and sets the handler of their events. It must be
+// called before Run.
+func (h *Head) AcceptClients(callers ClientHandler) { h.clients = callers }
 
-// host serves a guest's connection until it ends.
-func (h *Head) host(ctx context.Context, l *link) {
-	defer context.AfterFunc(ctx, l.finish)()
-	h.callers.Called(l.identity, false)
-	l.read(func(frame, _ byte) { h.callers.Called(l.identity, frame == frameNudge) })
+// serveClient serves a guest's connection until it ends.
+func (h *Head) serveClient(ctx context.Context, l *link) {
+	defer context.AfterFunc(ctx, l.closeInOrder)()
+	h.clients.ClientActive(l.identity, false)
+	l.readLoop(func(frame, _ byte) { h.clients.ClientActive(l.identity, frame == framePoll) })
 	if ctx.Err() == nil { // not if this side has ended it
-		h.callers.Hung(l.identity, l.how)
+		h.clients.ClientGone(l.identity, l.closeReason)
 	}
 }
 
-// Guest is the guest's side of its connection to the head. Its methods are safe for concurrent use.
-type Guest struct {
-	made chan struct{}        // closed when the connection is made, or has failed
-	link atomic.Pointer[link] // nil before it is made, and if it has failed
+// Client is the guest's side of its connection to the head. Its methods are safe for concurrent
+// use.
+type Client struct {
+	dialed chan struct{}        // closed when the connection is made, or has failed
+	link   atomic.Pointer[link] // nil before it is made, and if it has failed
 }
 
-// Visit connects to the head in the background, at one of its addresses, tried in turn. Once
-// connected, it makes the head poll, because the guest may have written a record already. The
-// caller must call [Guest.Leave].
-func Visit(ctx context.Context, key []byte, self GuestID, network Network, addresses []string) *Guest {
-	g := &Guest{made: make(chan struct{})}
-	from := caller{network: network, key: key, rank: guestRank, self: self}
+// ConnectClient connects to the head in the background, at one of its addresses, tried in turn.
+// Once connected, it makes the head poll, because the guest may have written a record already. The
+// caller must call [Client.Disconnect].
+func ConnectClient(ctx context.Context, key []byte, self ClientID, network Network, addresses []string) *Client {
+	g := &Client{dialed: make(chan struct{})}
+	from := headDialer{network: network, key: key, rank: clientIndex, identity: self}
 	go func() {
 		for _, address := range addresses {
-			conn, _, err := from.reach(ctx, address)
+			conn, _, err := from.dialAddress(ctx, address)
 			if err == nil {
 				l := newLink(conn, self)
-				go l.read(func(_, _ byte) {})
+				go l.readLoop(func(_, _ byte) {})
 				g.link.Store(l)
 				break
 			}
 		}
-		close(g.made)
-		g.Nudge()
+		close(g.dialed)
+		g.RequestPoll()
 	}()
 	return g
 }
 
-// tell sends a frame if the connection is open. Otherwise it returns false.
-func (g *Guest) tell(frame byte) bool {
+// sendFrame sends a frame if the connection is open. Otherwise it returns false.
+func (g *Client) sendFrame(frame byte) bool {
 	l := g.link.Load()
-	if l == nil || !l.live() {
+	if l == nil || !l.isOpen() {
 		return false
 	}
-	l.send(frame)
+	l.sendFrame(frame)
 	return true
 }
 
-// Nudge makes the head poll now, or once the connection is made.
-func (g *Guest) Nudge() { g.tell(frameNudge) }
+// RequestPoll makes the head poll now, or once the connection is made.
+func (g *Client) RequestPoll() { g.sendFrame(framePoll) }
 
-// Beat sends a heartbeat. It returns false if there is no open connection.
-func (g *Guest) Beat() bool { return g.tell(frameBeat) }
+// SendHeartbeat sends a heartbeat. It returns false if there is no open connection.
+func (g *Client) SendHeartbeat() bool { return g.sendFrame(frameHeartbeat) }
 
-// Leave sends a goodbye message, and waits at most 100 ms for the head to receive it.
-func (g *Guest) Leave() {
-	<-g.made
+// Disconnect sends a goodbye message, and waits at most 100 ms for the head to receive it.
+func (g *Client) Disconnect() {
+	<-g.dialed
 	if l := g.link.Load(); l != nil {
 		l.sayGoodbye()
-		l.finish()
+		l.closeInOrder()
 		<-l.ended
 	}
 }

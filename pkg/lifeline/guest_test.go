@@ -10,9 +10,13 @@ import (
 // visitors notes what the head's side tells of guests.
 type visitors chan string
 
-func (v visitors) Called(id GuestID, look bool) { v <- fmt.Sprintf("%x called %v", id[:1], look) }
+func (v visitors) ClientActive(id ClientID, look bool) {
+	v <- fmt.Sprintf("%x called %v", id[:1], look)
+}
 
-func (v visitors) Hung(id GuestID, how Parting) { v <- fmt.Sprintf("%x hung: %v", id[:1], how) }
+func (v visitors) ClientGone(id ClientID, how CloseReason) {
+	v <- fmt.Sprintf("%x hung: %v", id[:1], how)
+}
 
 func (v visitors) expect(t *testing.T, want ...string) {
 	t.Helper()
@@ -37,23 +41,23 @@ func TestGuest(t *testing.T) {
 	}
 	head := NewHead(slowConfig(), listener, headNews{newNews()})
 	told := make(visitors, 16)
-	head.Receive(told)
+	head.AcceptClients(told)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		head.Run(ctx)
 	}()
 	where := []string{"127.0.0.1:1", listener.Addr().String()}
-	visit := func(first byte) *Guest { return Visit(ctx, slowConfig().Key, GuestID{first}, TCP{}, where) }
+	visit := func(first byte) *Client { return ConnectClient(ctx, slowConfig().Key, ClientID{first}, TCP{}, where) }
 	polite := visit(1)
 	told.expect(t, "01 called false", "01 called true")
-	polite.Nudge()
+	polite.RequestPoll()
 	told.expect(t, "01 called true")
-	if !polite.Beat() {
+	if !polite.SendHeartbeat() {
 		t.Error("a beat was not told")
 	}
 	told.expect(t, "01 called false")
-	polite.Leave()
+	polite.Disconnect()
 	told.expect(t, "01 hung: left")
 	dead := visit(2)
 	told.expect(t, "02 called false", "02 called true")
@@ -63,11 +67,11 @@ func TestGuest(t *testing.T) {
 	_ = dead.link.Load().conn.Close() // as its kernel does
 	told.expect(t, "02 hung: closed")
 	<-dead.link.Load().ended
-	if dead.Beat() {
+	if dead.SendHeartbeat() {
 		t.Error("a beat was told where nothing can be")
 	}
-	dead.Leave()
-	if stranger := Visit(ctx, otherKey, GuestID{3}, TCP{}, where[1:]); isLetIn(stranger) {
+	dead.Disconnect()
+	if stranger := ConnectClient(ctx, otherKey, ClientID{3}, TCP{}, where[1:]); isLetIn(stranger) {
 		t.Error("who does not know the key was let in")
 	}
 	last := visit(4)
@@ -78,11 +82,11 @@ func TestGuest(t *testing.T) {
 	end()
 	<-over
 	<-last.link.Load().ended
-	last.Leave()
+	last.Disconnect()
 }
 
-func isLetIn(g *Guest) bool {
-	<-g.made
+func isLetIn(g *Client) bool {
+	<-g.dialed
 	return g.link.Load() != nil
 }
 
@@ -101,7 +105,7 @@ func TestGuestTurnedAway(t *testing.T) {
 		defer close(over)
 		head.Run(ctx)
 	}()
-	if isLetIn(Visit(ctx, slowConfig().Key, GuestID{1}, TCP{}, []string{listener.Addr().String()})) {
+	if isLetIn(ConnectClient(ctx, slowConfig().Key, ClientID{1}, TCP{}, []string{listener.Addr().String()})) {
 		t.Error("it was let in")
 	}
 	end()

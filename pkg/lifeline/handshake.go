@@ -20,8 +20,9 @@ import (
 // replay: the worker sends its claim, and the head its verdict. All sizes are fixed, so that no
 // peer can decide how much is read before it has proven itself.
 const (
-	preface      = "bringupd\x02" // the last byte is the version
-	messageSize  = 32 + tagSize   // an ephemeral Curve25519 public key, and the tag of an empty payload
+	preface = "bringupd\x02" // the last byte is the version
+	// an ephemeral Curve25519 public key, and the tag of an empty payload
+	messageSize  = 32 + tagSize
 	identitySize = 8
 	claimSize    = 4 + identitySize // node index, identity
 	verdictSize  = 1
@@ -35,18 +36,19 @@ const KeySize = 32
 const SecretName = "peer link"
 
 const (
-	// strangerTime is the timeout of a connection until the other side has sent a message that only a
-	// daemon of some run sends.
-	strangerTime = 2 * time.Second
-	// busyTime is the timeout of the rest of the handshake. If thousands of workers connect at once to
-	// a head on a busy machine, each handshake takes longer, but none should fail and start again.
-	busyTime = 10 * time.Second
+	// unprovenTimeout is the timeout of a connection until the other side has sent a message that only
+	// a daemon of some run sends.
+	unprovenTimeout = 2 * time.Second
+	// handshakeTimeout is the timeout of the rest of the handshake. If thousands of workers connect at
+	// once to a head on a busy machine, each handshake takes longer, but none should fail and start
+	// again.
+	handshakeTimeout = 10 * time.Second
 )
 
-// The head's verdicts on a worker. [welcome] means that it is accepted.
+// The head's verdicts on a worker. [verdictAccepted] means that it is accepted.
 const (
-	welcome byte = iota
-	taken        // another daemon of this node is connected
+	verdictAccepted  byte = iota
+	verdictDuplicate      // another daemon of this node is connected
 )
 
 // identity distinguishes the daemons that claim the same node index. It is random.
@@ -55,17 +57,17 @@ type identity [identitySize]byte
 // claim is a worker's statement of its node index and its identity.
 type claim [claimSize]byte
 
-func claimOf(rank uint32, self identity) (c claim) {
+func newClaim(rank uint32, self identity) (c claim) {
 	binary.BigEndian.PutUint32(c[:], rank)
 	copy(c[4:], self[:])
 	return c
 }
 
-func (c claim) rank() uint32       { return binary.BigEndian.Uint32(c[:]) }
+func (c claim) nodeIndex() uint32  { return binary.BigEndian.Uint32(c[:]) }
 func (c claim) identity() identity { return identity(c[4:]) }
 
-// draw fills into with random bytes.
-func draw(into []byte) { _, _ = rand.Read(into) } // crypto/rand never fails
+// fillRandom fills into with random bytes.
+func fillRandom(into []byte) { _, _ = rand.Read(into) } // crypto/rand never fails
 
 // ephemeral implements Curve25519 for one handshake. It keeps more of the key than the library
 // does, so that it needs two multiplications instead of three.
@@ -105,10 +107,10 @@ func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
 	})
 }
 
-// examine runs the head's side of the handshake up to its verdict. It returns the worker's claim,
-// which is proven, and the encrypted connection.
-func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error) {
-	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
+// handshakeAsHead runs the head's side of the handshake up to its verdict. It returns the worker's
+// claim, which is proven, and the encrypted connection.
+func handshakeAsHead(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error) {
+	if err := conn.SetDeadline(time.Now().Add(unprovenTimeout)); err != nil {
 		return c, nil, err
 	}
 	// Both sides send the preface at once.
@@ -116,7 +118,7 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 		return c, nil, err
 	}
 	var first [messageSize]byte
-	if err := hear(conn); err != nil {
+	if err := readPreface(conn); err != nil {
 		return c, nil, err
 	}
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
@@ -130,7 +132,7 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 	if _, _, _, err := state.ReadMessage(nil, first[:]); err != nil {
 		return c, nil, errWrongKey
 	}
-	if err := conn.SetDeadline(time.Now().Add(busyTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return c, nil, err
 	}
 	// The answer proves the same for the head, and yields the keys of the connection.
@@ -142,22 +144,22 @@ func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error)
 		return c, nil, err
 	}
 	// The claim is encrypted with these keys, so that it cannot be a replay.
-	sealed = &secureConn{Conn: conn, sends: sends, receives: receives}
+	sealed = &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
 	return c, sealed, sealed.readFixed(c[:])
 }
 
-// pronounce sends the head's verdict to the worker, and removes the time limit of the handshake.
-func pronounce(conn *secureConn, verdict byte) error {
+// sendVerdict sends the head's verdict to the worker, and removes the time limit of the handshake.
+func sendVerdict(conn *secureConn, verdict byte) error {
 	if err := conn.writeFixed(verdict); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})
 }
 
-// introduce runs the worker's side of the handshake, and returns the encrypted connection. It
-// returns errTaken if another daemon of this node is connected.
-func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn, error) {
-	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
+// handshakeAsWorker runs the worker's side of the handshake, and returns the encrypted connection.
+// It returns errDuplicateDaemon if another daemon of this node is connected.
+func handshakeAsWorker(conn net.Conn, key []byte, rank int, self identity) (*secureConn, error) {
+	if err := conn.SetDeadline(time.Now().Add(unprovenTimeout)); err != nil {
 		return nil, err
 	}
 	state, err := newHandshake(key, true)
@@ -174,10 +176,10 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 	_, _ = conn.Write(first)
 	// Read the preface and the answer, which prove that the other side is the head.
 	var answer [messageSize]byte
-	if err := hear(conn); err != nil {
+	if err := readPreface(conn); err != nil {
 		return nil, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(busyTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
 	}
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
@@ -188,8 +190,8 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 		return nil, errWrongKey
 	}
 	// State the node index, and read the verdict.
-	sealed := &secureConn{Conn: conn, sends: sends, receives: receives}
-	c := claimOf(uint32(rank), self)
+	sealed := &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
+	c := newClaim(uint32(rank), self)
 	if err := sealed.writeFixed(c[:]...); err != nil {
 		return nil, err
 	}
@@ -198,29 +200,30 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 		return nil, err
 	}
 	switch verdict[0] {
-	case welcome:
+	case verdictAccepted:
 		return sealed, conn.SetDeadline(time.Time{})
-	case taken:
-		return nil, errTaken
+	case verdictDuplicate:
+		return nil, errDuplicateDaemon
 	default:
 		return nil, fmt.Errorf("cannot use the head's verdict %d: it is not known", verdict[0])
 	}
 }
 
-// hear reads the preface. It returns errGarbage if the other side has sent anything else.
-func hear(conn net.Conn) error {
+// readPreface reads the preface. It returns errWrongProtocol if the other side has sent anything
+// else.
+func readPreface(conn net.Conn) error {
 	var opening [len(preface)]byte
 	if _, err := io.ReadFull(conn, opening[:]); err != nil {
 		return err
 	}
 	if string(opening[:]) != preface {
-		return errGarbage
+		return errWrongProtocol
 	}
 	return nil
 }
 
-// IsStranger reports whether err means that the other side is not a daemon of this run.
-func IsStranger(err error) bool {
-	_, is := errors.AsType[*stranger](err)
+// IsForeignPeer reports whether err means that the other side is not a daemon of this run.
+func IsForeignPeer(err error) bool {
+	_, is := errors.AsType[*rejection](err)
 	return is
 }

@@ -27,8 +27,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// recording returns what a worker of that rank says to the head at the address, and which is let in. The head of a
-// recording has no worker of that rank.
+// recording returns what a worker of that rank says to the head at the address, and which is let
+// in. The head of a recording has no worker of that rank.
 func recording(t *testing.T, key []byte, rank int, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -37,7 +37,7 @@ func recording(t *testing.T, key []byte, rank int, address string) []byte {
 	}
 	defer conn.Close()
 	kept := &recorder{Conn: conn}
-	sealed, err := introduce(kept, key, rank, identity{})
+	sealed, err := handshakeAsWorker(kept, key, rank, identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func recording(t *testing.T, key []byte, rank int, address string) []byte {
 
 // hearMessage reads the preface and the message after it.
 func hearMessage(conn net.Conn, message []byte) error {
-	if err := hear(conn); err != nil {
+	if err := readPreface(conn); err != nil {
 		return err
 	}
 	_, err := io.ReadFull(conn, message)
@@ -72,20 +72,20 @@ func call(t *testing.T, conn net.Conn, key []byte) (sealed *secureConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &secureConn{Conn: conn, sends: sends, receives: receives}
+	return &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
 }
 
 // Connections that are none of ours are dropped and counted, and ours do not notice.
 func TestStrangers(t *testing.T) {
-	other := startHead(t, Config{Key: otherKey, Size: 4, Beat: time.Second})
+	other := startHead(t, Config{Key: otherKey, Nodes: 4, HeartbeatInterval: time.Second})
 	ofOther := recording(t, otherKey, 2, other.address)
 	says := func(said []byte) func(*testing.T, net.Conn, []byte) {
 		return func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = conn.Write(said) }
 	}
 	claims := func(rank uint32, alter func(sealed []byte)) func(*testing.T, net.Conn, []byte) {
 		return func(t *testing.T, conn net.Conn, _ []byte) {
-			c := claimOf(rank, identity{})
-			sealed, _ := call(t, conn, testKey).sends.Encrypt(nil, nil, c[:])
+			c := newClaim(rank, identity{})
+			sealed, _ := call(t, conn, testKey).encrypter.Encrypt(nil, nil, c[:])
 			if alter != nil {
 				alter(sealed)
 			}
@@ -95,9 +95,9 @@ func TestStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		say  func(t *testing.T, conn net.Conn, recorded []byte)
-		want *stranger
+		want *rejection
 	}{
-		{"another key", func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = introduce(conn, otherKey, 2, identity{}) }, errWrongKey},
+		{"another key", func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = handshakeAsWorker(conn, otherKey, 2, identity{}) }, errWrongKey},
 		{"no key", func(_ *testing.T, conn net.Conn, _ []byte) {
 			state, _ := noise.NewHandshakeState(noise.Config{
 				CipherSuite: testSuite, Pattern: noise.HandshakeNN, Initiator: true, Prologue: []byte(preface),
@@ -124,14 +124,14 @@ func TestStrangers(t *testing.T) {
 			call(t, conn, testKey)
 			_, _ = conn.Write(recorded[len(preface)+messageSize:])
 		}, errWrongKey},
-		{"zeros", says(make([]byte, 200)), errGarbage},
-		{"a browser", says([]byte("GET / HTTP/1.1\r\n\r\n")), errGarbage},
-		{"version 1", says([]byte("bringupd\x01")), errGarbage},
-		{"another version", says([]byte("bringupd\x03")), errGarbage},
-		{"much", says(bytes.Repeat([]byte("much"), 1<<20)), errGarbage},
-		{"the head's rank", claims(0, nil), errWrongRank},
-		{"a rank too many", claims(4, nil), errWrongRank},
-		{"a rank below zero", claims(1<<32-1, nil), errWrongRank},
+		{"zeros", says(make([]byte, 200)), errWrongProtocol},
+		{"a browser", says([]byte("GET / HTTP/1.1\r\n\r\n")), errWrongProtocol},
+		{"version 1", says([]byte("bringupd\x01")), errWrongProtocol},
+		{"another version", says([]byte("bringupd\x03")), errWrongProtocol},
+		{"much", says(bytes.Repeat([]byte("much"), 1<<20)), errWrongProtocol},
+		{"the head's rank", claims(0, nil), errWrongIndex},
+		{"a rank too many", claims(4, nil), errWrongIndex},
+		{"a rank below zero", claims(1<<32-1, nil), errWrongIndex},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, w := meet(t)
@@ -148,9 +148,9 @@ func TestStrangers(t *testing.T) {
 			if most := len(preface) + messageSize; len(said) > most || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the head said %d bytes, and then %v", len(said), err)
 			}
-			want := map[string]int{tc.want.word: 1}
-			until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, want) })
-			h.Nudge()
+			want := map[string]int{tc.want.reason: 1}
+			until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Rejected, want) })
+			h.NotifyWorkers()
 			w.news.wait(t, "nudged", 1)
 			expect(t, "head", h.news.news, "1 connected", "2 connected", "2 left")
 		})
@@ -161,14 +161,14 @@ func TestStrangers(t *testing.T) {
 func TestNoKey(t *testing.T) {
 	for _, key := range [][]byte{nil, {}, make([]byte, KeySize-1), make([]byte, KeySize+1)} {
 		near, far := newMemoryPair()
-		_, err := introduce(near, key, 1, identity{})
+		_, err := handshakeAsWorker(near, key, 1, identity{})
 		if err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
 			t.Errorf("a worker with a key of %d bytes: %v", len(key), err)
 		}
 		theirs, _ := newHandshake(testKey, true)
 		first, _, _, _ := theirs.WriteMessage([]byte(preface), nil)
 		_, _ = near.Write(first)
-		if _, _, err = examine(far, key); err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
+		if _, _, err = handshakeAsHead(far, key); err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
 			t.Errorf("a head with a key of %d bytes: %v", len(key), err)
 		}
 	}
@@ -187,21 +187,21 @@ func TestFlood(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	for range h.cfg.Size + 64 + more {
+	for range h.cfg.Nodes + 64 + more {
 		conn, err := net.Dial("tcp", h.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		flood = append(flood, conn)
 	}
-	until(t, "some are crowded out", func() bool { return h.Stats().Strangers[errCrowded.word] >= 1 })
+	until(t, "some are crowded out", func() bool { return h.Stats().Rejected[errTooManyConns.reason] >= 1 })
 	second := startWorker(t, slowConfig(), 2, TCP{}, h.address)
 	second.news.wait(t, "connected", 1)
 	until(t, "all are gone", func() bool {
-		s := h.Stats().Strangers
-		return s[errCrowded.word]+s[errLate.word] == len(flood)
+		s := h.Stats().Rejected
+		return s[errTooManyConns.reason]+s[errNoProof.reason] == len(flood)
 	})
-	h.Nudge()
+	h.NotifyWorkers()
 	w.news.wait(t, "nudged", 1)
 	second.news.wait(t, "nudged", 1)
 	expect(t, "head", h.news.news, "1 connected", "2 connected")
@@ -244,8 +244,8 @@ func TestSlowStrangers(t *testing.T) {
 						}
 					}
 				})
-				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, map[string]int{errLate.word: 1}) })
-				if took := time.Since(begin).Round(10 * time.Millisecond); took != strangerTime {
+				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Rejected, map[string]int{errNoProof.reason: 1}) })
+				if took := time.Since(begin).Round(10 * time.Millisecond); took != unprovenTimeout {
 					t.Errorf("it had %v", took)
 				}
 				h.stop()
@@ -256,8 +256,8 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// Both sides' keys are new each time: a recording of one connection is of no use in another, nor is the run's key for
-// reading it.
+// Both sides' keys are new each time: a recording of one connection is of no use in another, nor is
+// the run's key for reading it.
 func TestFreshKeys(t *testing.T) {
 	seen := map[[32]byte]string{}
 	for _, when := range []string{"at first", "again"} {
@@ -265,12 +265,12 @@ func TestFreshKeys(t *testing.T) {
 		worker, head := &recorder{Conn: near}, &recorder{Conn: far}
 		introduced := make(chan error)
 		go func() {
-			_, err := introduce(worker, testKey, 1, identity{})
+			_, err := handshakeAsWorker(worker, testKey, 1, identity{})
 			introduced <- err
 		}()
-		_, sealed, err := examine(head, testKey)
+		_, sealed, err := handshakeAsHead(head, testKey)
 		if err == nil {
-			err = pronounce(sealed, welcome)
+			err = sendVerdict(sealed, verdictAccepted)
 		}
 		if err := errors.Join(err, <-introduced); err != nil {
 			t.Fatalf("cannot shake hands %s: %v", when, err)
@@ -294,7 +294,7 @@ func answerTo(t *testing.T, address string) []byte {
 	}
 	defer conn.Close()
 	read := &readRecorder{Conn: conn}
-	if _, err := introduce(read, testKey, 2, identity{}); err != nil {
+	if _, err := handshakeAsWorker(read, testKey, 2, identity{}); err != nil {
 		t.Fatal(err)
 	}
 	return read.read[len(preface):]
@@ -323,7 +323,7 @@ func TestFalseHead(t *testing.T) {
 			_, _ = conn.Write(append(make([]byte, messageSize+verdictSize+tagSize), "nnngggg"...))
 		}},
 		{"it rejects all", func(conn net.Conn, _ []byte) {
-			_, _ = conn.Write(bytes.Repeat([]byte{taken}, messageSize+verdictSize+tagSize))
+			_, _ = conn.Write(bytes.Repeat([]byte{verdictDuplicate}, messageSize+verdictSize+tagSize))
 		}},
 		{"it echoes the message", func(conn net.Conn, said []byte) { _, _ = conn.Write(said) }},
 		{"it repeats a recording of the head", func(conn net.Conn, _ []byte) { _, _ = conn.Write(recorded) }},
@@ -336,7 +336,7 @@ func TestFalseHead(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			verdict, _ := sends.Encrypt(nil, nil, []byte{taken})
+			verdict, _ := sends.Encrypt(nil, nil, []byte{verdictDuplicate})
 			_, _ = conn.Write(append(answer, verdict...))
 		}},
 		{"it says nothing", func(net.Conn, []byte) {}},
@@ -373,9 +373,9 @@ func TestFalseHead(t *testing.T) {
 // Whoever knows the key and breaks the protocol is broken, not obeyed.
 func TestUnknownFrame(t *testing.T) {
 	h, w := meet(t)
-	conn := w.seat.link.Load().conn
+	conn := w.headSlot.link.Load().conn
 	_, _ = conn.Write(bytes.Repeat([]byte{'x'}, 1<<16))
 	h.news.wait(t, "1 connected", 2)
-	h.Nudge()
+	h.NotifyWorkers()
 	w.news.wait(t, "nudged", 1)
 }

@@ -11,274 +11,276 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Peers handles the events of workers on the head's side. Its methods are called from several
+// HeadHandler handles the events of workers on the head's side. Its methods are called from several
 // goroutines and must not block for long. The calls for one node are in order, with one exception:
 // a last heartbeat or notification of a connection may be reported after its replacement.
-type Peers interface {
-	Connected(rank int)             // the worker has proven itself: for the first time, or again
-	Heard(rank int, shareSick bool) // a heartbeat; shareSick: the shared file system is unresponsive on the worker
-	// Nudged is called when the worker asks the head to poll the run directory.
-	Nudged(rank int)
-	// Gone is called when the worker's connection has ended for good.
-	Gone(rank int, how Parting)
+type HeadHandler interface {
+	// the worker has proven itself: for the first time, or again
+	WorkerConnected(rank int)
+	// a heartbeat; shareUnresponsive: the shared file system is unresponsive on the worker
+	WorkerHeartbeat(rank int, shareSick bool)
+	// WorkerNotified is called when the worker asks the head to poll the run directory.
+	WorkerNotified(rank int)
+	// WorkerGone is called when the worker's connection has ended for good.
+	WorkerGone(rank int, how CloseReason)
 }
 
 // Head is the head's side of all peer links.
 type Head struct {
-	cfg      Config
-	listener net.Listener
-	peers    Peers
-	seats    []seat // indexed by node
-	nudged   chan struct{}
-	tasks    sync.WaitGroup
-	callers  Callers           // may be nil
-	second   map[Purpose]Serve // handlers of additional connections, by purpose
+	cfg            Config
+	listener       net.Listener
+	handler        HeadHandler
+	slots          []slot // indexed by node
+	pollRequested  chan struct{}
+	tasks          sync.WaitGroup
+	clients        ClientHandler                // may be nil
+	streamHandlers map[StreamKind]StreamHandler // handlers of additional connections, by purpose
 
-	mu        sync.Mutex
-	strangers list.List // connections (net.Conn) before the end of their handshakes, oldest first
-	over      []byte    // the frame with the run's exit code; nil before
-	leaving   bool      // the goodbye message was sent
-	stats     Stats
+	mu          sync.Mutex
+	unproven    list.List // connections (net.Conn) before the end of their handshakes, oldest first
+	exitFrame   []byte    // the frame with the run's exit code; nil before
+	goodbyeSent bool      // the goodbye message was sent
+	stats       Stats
 }
 
 // NewHead returns the head's side. It accepts no connections before Run.
-func NewHead(cfg Config, listener net.Listener, peers Peers) *Head {
+func NewHead(cfg Config, listener net.Listener, peers HeadHandler) *Head {
 	return &Head{
-		cfg: cfg, listener: listener, peers: peers, seats: make([]seat, cfg.Size), nudged: make(chan struct{}, 1), second: make(map[Purpose]Serve),
+		cfg: cfg, listener: listener, handler: peers, slots: make([]slot, cfg.Nodes), pollRequested: make(chan struct{}, 1), streamHandlers: make(map[StreamKind]StreamHandler),
 	}
 }
 
 // Run serves until ctx ends, then closes all connections and waits for all its goroutines. It also
 // closes the listener.
 func (h *Head) Run(ctx context.Context) {
-	h.tasks.Go(func() { h.accept(ctx) })
-	h.tasks.Go(func() { h.send(ctx) })
+	h.tasks.Go(func() { h.acceptLoop(ctx) })
+	h.tasks.Go(func() { h.sendLoop(ctx) })
 	<-ctx.Done()
 	_ = h.listener.Close()
 	h.tasks.Wait()
 }
 
-// Nudge makes every worker poll the run directory now. It never blocks. Several calls may result in
-// one notification.
-func (h *Head) Nudge() { pause.Ring(h.nudged) }
+// NotifyWorkers makes every worker poll the run directory now. It never blocks. Several calls may
+// result in one notification.
+func (h *Head) NotifyWorkers() { pause.NotifyChannel(h.pollRequested) }
 
-// Ask requests an immediate heartbeat from every worker. The kernel of a worker that is being
-// killed still acknowledges data, but its daemon sends no heartbeat.
-func (h *Head) Ask() { h.sendAll(frameAsk) }
+// RequestHeartbeats requests an immediate heartbeat from every worker. The kernel of a worker that
+// is being killed still acknowledges data, but its daemon sends no heartbeat.
+func (h *Head) RequestHeartbeats() { h.sendToAll(frameRequestHeartbeat) }
 
-// NudgeRank makes one worker poll the run directory now. It never blocks.
-func (h *Head) NudgeRank(rank int) {
-	if rank < 1 || rank >= len(h.seats) {
+// NotifyWorker makes one worker poll the run directory now. It never blocks.
+func (h *Head) NotifyWorker(rank int) {
+	if rank < 1 || rank >= len(h.slots) {
 		return
 	}
-	h.seats[rank].send(frameNudge)
+	h.slots[rank].sendFrame(framePoll)
 }
 
-// Summon asks one worker for an additional connection, to run a command. It never blocks. It has no
-// effect if the worker is not connected.
-func (h *Head) Summon(rank int) {
-	if rank >= 1 && rank < len(h.seats) {
-		h.seats[rank].send(frameSummon)
+// RequestStream asks one worker for an additional connection, to run a command. It never blocks. It
+// has no effect if the worker is not connected.
+func (h *Head) RequestStream(rank int) {
+	if rank >= 1 && rank < len(h.slots) {
+		h.slots[rank].sendFrame(frameRequestStream)
 	}
 }
 
-// Over sends the exit code of the run, from 0 to 255, to all workers, including those that connect
-// later, because some may not be able to read the run directory.
-func (h *Head) Over(code int) {
-	over := []byte{frameOver, byte(code)}
+// SendExitCode sends the exit code of the run, from 0 to 255, to all workers, including those that
+// connect later, because some may not be able to read the run directory.
+func (h *Head) SendExitCode(code int) {
+	over := []byte{frameExitCode, byte(code)}
 	h.mu.Lock()
-	h.over = over
+	h.exitFrame = over
 	h.mu.Unlock()
-	h.sendAll(over...)
+	h.sendToAll(over...)
 }
 
-// Farewell sends a goodbye message to all workers, including those that connect later: the head is
-// about to end in order.
-func (h *Head) Farewell() {
+// SayGoodbye sends a goodbye message to all workers, including those that connect later: the head
+// is about to end in order.
+func (h *Head) SayGoodbye() {
 	h.mu.Lock()
-	h.leaving = true
+	h.goodbyeSent = true
 	h.mu.Unlock()
-	h.sendAll(frameGoodbye)
+	h.sendToAll(frameGoodbye)
 }
 
-// Evidence returns what this node's kernel knows about the connection to the worker.
-func (h *Head) Evidence(rank int) Evidence {
-	if rank < 1 || rank >= len(h.seats) {
-		return Evidence{}
+// WorkerTCPState returns what this node's kernel knows about the connection to the worker.
+func (h *Head) WorkerTCPState(rank int) TCPState {
+	if rank < 1 || rank >= len(h.slots) {
+		return TCPState{}
 	}
-	return h.seats[rank].live().evidence(h.cfg.Beat)
+	return h.slots[rank].liveLink().tcpState(h.cfg.HeartbeatInterval)
 }
 
-// send sends notifications. It also sends heartbeats to workers with overdue heartbeats, so that
-// their kernels have data to acknowledge. Other workers receive a heartbeat in answer to each of
-// their own: see [Head.follow].
-func (h *Head) send(ctx context.Context) {
-	ticker := time.NewTicker(h.cfg.Beat)
+// sendLoop sends notifications. It also sends heartbeats to workers with overdue heartbeats, so
+// that their kernels have data to acknowledge. Other workers receive a heartbeat in answer to each
+// of their own: see [Head.serveWorker].
+func (h *Head) sendLoop(ctx context.Context) {
+	ticker := time.NewTicker(h.cfg.HeartbeatInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.nudged:
-			h.sendAll(frameNudge)
+		case <-h.pollRequested:
+			h.sendToAll(framePoll)
 		case <-ticker.C:
-			for rank := range h.seats {
-				if l := h.seats[rank].live(); l != nil && l.quiet() > h.cfg.Beat*3/2 {
-					l.send(frameBeat)
+			for rank := range h.slots {
+				if l := h.slots[rank].liveLink(); l != nil && l.silentFor() > h.cfg.HeartbeatInterval*3/2 {
+					l.sendFrame(frameHeartbeat)
 				}
 			}
 		}
 	}
 }
 
-// sendAll sends a frame to every worker.
-func (h *Head) sendAll(frame ...byte) {
-	for rank := range h.seats {
-		h.seats[rank].send(frame...)
+// sendToAll sends a frame to every worker.
+func (h *Head) sendToAll(frame ...byte) {
+	for rank := range h.slots {
+		h.slots[rank].sendFrame(frame...)
 	}
 }
 
-// accept accepts connections until ctx ends.
-func (h *Head) accept(ctx context.Context) {
+// acceptLoop accepts connections until ctx ends.
+func (h *Head) acceptLoop(ctx context.Context) {
 	for {
 		conn, err := h.listener.Accept()
 		switch {
 		case err == nil:
-			h.tasks.Go(func() { h.receive(ctx, conn) })
+			h.tasks.Go(func() { h.handleConn(ctx, conn) })
 		case ctx.Err() != nil:
 			return
 		default: // most likely no file descriptors are left: existing connections continue
-			if !pause.For(ctx, 50*time.Millisecond) {
+			if !pause.SleepContext(ctx, 50*time.Millisecond) {
 				return
 			}
 		}
 	}
 }
 
-// receive performs the handshake, and then serves the connection.
-func (h *Head) receive(ctx context.Context, conn net.Conn) {
-	rank, l := h.identify(ctx, conn)
+// handleConn performs the handshake, and then serves the connection.
+func (h *Head) handleConn(ctx context.Context, conn net.Conn) {
+	rank, l := h.identifyPeer(ctx, conn)
 	if l == nil {
 		_ = conn.Close()
 		return
 	}
-	if purpose := Purpose(uint32(rank) & purposes); purpose != 0 {
-		h.tasks.Go(func() { h.second[purpose](ctx, rank&^int(purpose), l.conn) })
+	if purpose := StreamKind(uint32(rank) & streamKindMask); purpose != 0 {
+		h.tasks.Go(func() { h.streamHandlers[purpose](ctx, rank&^int(purpose), l.conn) })
 		return
 	}
 	// The link is served by a new goroutine, because the stack of this one has grown during the
 	// handshake.
-	if rank == guestRank {
-		h.tasks.Go(func() { h.host(ctx, l) })
+	if rank == clientIndex {
+		h.tasks.Go(func() { h.serveClient(ctx, l) })
 		return
 	}
-	h.tasks.Go(func() { h.follow(ctx, rank, l) })
+	h.tasks.Go(func() { h.serveWorker(ctx, rank, l) })
 }
 
-// follow serves a worker's link. It sends heartbeats only in answer to the worker's, because a
+// serveWorker serves a worker's link. It sends heartbeats only in answer to the worker's, because a
 // daemon that is being killed sends none. Data that arrives at such a daemon stays unread, and
 // makes its kernel reset the connection. A reset has other possible causes, but an orderly close
 // proves the death of the daemon.
-func (h *Head) follow(ctx context.Context, rank int, l *link) {
-	h.seats[rank].follow(ctx, h.cfg, l, func(frame, _ byte) {
-		if frame == frameNudge {
-			h.peers.Nudged(rank)
+func (h *Head) serveWorker(ctx context.Context, rank int, l *link) {
+	h.slots[rank].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
+		if frame == framePoll {
+			h.handler.WorkerNotified(rank)
 			return
 		}
-		l.send(frameBeat)
-		h.peers.Heard(rank, frame == frameSickBeat)
-	}, func(how Parting) { h.peers.Gone(rank, how) })
+		l.sendFrame(frameHeartbeat)
+		h.handler.WorkerHeartbeat(rank, frame == frameStalledHeartbeat)
+	}, func(how CloseReason) { h.handler.WorkerGone(rank, how) })
 }
 
-// identify performs the handshake. It returns the claimed node index and the link, or a nil link if
-// the other side is rejected. A link of a worker already has its slot.
-func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
-	stranger := h.count(conn)
-	defer h.know(stranger)
+// identifyPeer performs the handshake. It returns the claimed node index and the link, or a nil
+// link if the other side is rejected. A link of a worker already has its slot.
+func (h *Head) identifyPeer(ctx context.Context, conn net.Conn) (int, *link) {
+	stranger := h.addUnproven(conn)
+	defer h.removeUnproven(stranger)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	who, sealed, err := examine(conn, h.cfg.Key)
+	who, sealed, err := handshakeAsHead(conn, h.cfg.Key)
 	if err != nil {
-		h.turnAway(err)
+		h.countRejected(err)
 		return 0, nil
 	}
 	l := newLink(sealed, who.identity())
 	// Guests and additional connections need no slot.
-	purpose := Purpose(who.rank() & purposes)
-	switch rank := int64(who.rank()); {
-	case rank == guestRank && h.callers != nil:
-		err = pronounce(sealed, welcome)
-	case h.second[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Size):
-		err = pronounce(sealed, welcome)
-	case rank < 1 || rank >= int64(h.cfg.Size):
-		err = errWrongRank
+	purpose := StreamKind(who.nodeIndex() & streamKindMask)
+	switch rank := int64(who.nodeIndex()); {
+	case rank == clientIndex && h.clients != nil:
+		err = sendVerdict(sealed, verdictAccepted)
+	case h.streamHandlers[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Nodes):
+		err = sendVerdict(sealed, verdictAccepted)
+	case rank < 1 || rank >= int64(h.cfg.Nodes):
+		err = errWrongIndex
 	default:
-		err = h.seat(l, int(rank))
+		err = h.assignSlot(l, int(rank))
 	}
 	if err != nil {
-		h.turnAway(err)
+		h.countRejected(err)
 		return 0, nil
 	}
-	return int(who.rank()), l
+	return int(who.nodeIndex()), l
 }
 
-// count adds a connection to the list of connections before their handshakes. If there are too
-// many, it closes the oldest. This hardly delays a worker: its handshake needs only a moment, and
-// it tries again.
-func (h *Head) count(conn net.Conn) *list.Element {
+// addUnproven adds a connection to the list of connections before their handshakes. If there are
+// too many, it closes the oldest. This hardly delays a worker: its handshake needs only a moment,
+// and it tries again.
+func (h *Head) addUnproven(conn net.Conn) *list.Element {
 	const more = 64
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.strangers.Len() >= h.cfg.Size+more {
-		oldest := h.strangers.Front()
-		_ = h.strangers.Remove(oldest).(net.Conn).Close()
-		h.strange(errCrowded)
+	if h.unproven.Len() >= h.cfg.Nodes+more {
+		oldest := h.unproven.Front()
+		_ = h.unproven.Remove(oldest).(net.Conn).Close()
+		h.countRejectedLocked(errTooManyConns)
 	}
-	return h.strangers.PushBack(conn)
+	return h.unproven.PushBack(conn)
 }
 
-// know removes a connection that was added by [Head.count], after its handshake. It does nothing if
-// count has closed the connection.
-func (h *Head) know(stranger *list.Element) {
+// removeUnproven removes a connection that was added by [Head.addUnproven], after its handshake. It
+// does nothing if count has closed the connection.
+func (h *Head) removeUnproven(stranger *list.Element) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.strangers.Remove(stranger)
+	h.unproven.Remove(stranger)
 }
 
-// seat puts the worker's link into its slot, and reports that the worker is connected. It returns
-// errTaken if another daemon has the slot and was heard recently. If that daemon is silent, it is
-// reported as gone first.
-func (h *Head) seat(l *link, rank int) error {
-	s := &h.seats[rank]
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// assignSlot puts the worker's link into its slot, and reports that the worker is connected. It
+// returns errDuplicateDaemon if another daemon has the slot and was heard recently. If that daemon
+// is silent, it is reported as gone first.
+func (h *Head) assignSlot(l *link, rank int) error {
+	s := &h.slots[rank]
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
 	old := s.link.Load()
 	other := old != nil && old.identity != l.identity
-	if other && old.quiet() <= h.cfg.silence() {
-		return errors.Join(errTaken, pronounce(l.conn, taken))
+	if other && old.silentFor() <= h.cfg.silenceTimeout() {
+		return errors.Join(errDuplicateDaemon, sendVerdict(l.conn, verdictDuplicate))
 	}
 	// Accept the worker, and replace the previous link.
-	if err := pronounce(l.conn, welcome); err != nil {
+	if err := sendVerdict(l.conn, verdictAccepted); err != nil {
 		return err
 	}
-	s.takeLocked(l)
+	s.setLinkLocked(l)
 	if other {
-		h.peers.Gone(rank, Broken)
+		h.handler.WorkerGone(rank, Broken)
 	}
 	// Report the new link. The goodbye message and the exit code may have been sent before it existed.
 	h.mu.Lock()
-	over, leaving := h.over, h.leaving
-	if s.known {
+	over, leaving := h.exitFrame, h.goodbyeSent
+	if s.hadConnection {
 		h.stats.Reconnects++ // counted before the event, because its handler may read the statistics
 	}
 	h.mu.Unlock()
-	s.known = true
-	h.peers.Connected(rank)
-	l.send(frameBeat)
+	s.hadConnection = true
+	h.handler.WorkerConnected(rank)
+	l.sendFrame(frameHeartbeat)
 	if over != nil {
-		l.send(over...)
+		l.sendFrame(over...)
 	}
 	if leaving {
-		l.send(frameGoodbye)
+		l.sendFrame(frameGoodbye)
 	}
 	return nil
 }

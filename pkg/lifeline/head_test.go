@@ -12,7 +12,7 @@ import (
 func TestAsk(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *memory, h *aHead, _ *aWorker) {
 		before := h.news.count("1 heard")
-		h.Ask()
+		h.RequestHeartbeats()
 		synctest.Wait()
 		if answers := h.news.count("1 heard") - before; answers != 1 {
 			t.Errorf("the head has had %d answers", answers)
@@ -20,7 +20,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// Who comes while the head ends is let go at once, or the end would wait for as long as a stranger may take.
+// Who comes while the head ends is let go at once, or the end would wait for as long as a stranger
+// may take.
 func TestStrangerAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener, _ := (&memory{}).Listen()
@@ -30,7 +31,7 @@ func TestStrangerAtTheEnd(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		begin := time.Now()
-		h.receive(ctx, far)
+		h.handleConn(ctx, far)
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("it took %v", took)
 		}
@@ -40,7 +41,7 @@ func TestStrangerAtTheEnd(t *testing.T) {
 // Who had a place that another connection has taken is not waited for.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s seat
+		var s slot
 		links := make([]*link, 2)
 		for i := range links {
 			near, far := net.Pipe()
@@ -48,12 +49,12 @@ func TestReplaced(t *testing.T) {
 			defer far.Close()
 			end, _ := sealedPair(near, far)
 			links[i] = newLink(end, identity{})
-			s.takeLocked(links[i])
+			s.setLinkLocked(links[i])
 		}
 		begin := time.Now()
-		s.follow(t.Context(), testConfig(), links[0], nil, func(how Parting) { t.Errorf("told of as %s", how) })
-		if took := time.Since(begin); took != 0 || s.live() != links[1] {
-			t.Errorf("it took %v, and the place is the new one's: %t", took, s.live() == links[1])
+		s.serveLink(t.Context(), testConfig(), links[0], nil, func(how CloseReason) { t.Errorf("told of as %s", how) })
+		if took := time.Since(begin); took != 0 || s.liveLink() != links[1] {
+			t.Errorf("it took %v, and the place is the new one's: %t", took, s.liveLink() == links[1])
 		}
 	})
 }

@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-// helperVariable makes the test binary one of the helpers: a head, a worker of the head at the address,
-// or many.
+// helperVariable makes the test binary one of the helpers: a head, a worker of the head at the
+// address, or many.
 const helperVariable = "LIFELINE_TEST_HELPER"
 
-// help runs a helper until it is killed or its standard input ends. It says at which port it listens.
+// help runs a helper until it is killed or its standard input ends. It says at which port it
+// listens.
 func help(what string) int {
 	ctx := untilInputEnds()
 	if strings.HasPrefix(what, "workers ") {

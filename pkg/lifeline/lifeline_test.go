@@ -13,9 +13,9 @@ func TestBeatsAndNudges(t *testing.T) {
 	h, w := meet(t)
 	h.news.wait(t, "1 heard", 3)
 	w.news.wait(t, "heard", 3)
-	h.Nudge()
+	h.NotifyWorkers()
 	w.news.wait(t, "nudged", 1)
-	w.Nudge()
+	w.NotifyHead()
 	h.news.wait(t, "1 nudged", 1)
 	expect(t, "head", h.news.news, "1 connected", "1 nudged")
 	expect(t, "worker", w.news.news, "connected", "nudged")
@@ -27,7 +27,7 @@ func TestBeatsAndNudges(t *testing.T) {
 func TestFarewell(t *testing.T) {
 	t.Run("of the worker", func(t *testing.T) {
 		h, w := meet(t)
-		w.Farewell()
+		w.SayGoodbye()
 		<-w.done
 		h.news.wait(t, "1 left", 1)
 		expect(t, "head", h.news.news, "1 connected", "1 left")
@@ -35,7 +35,7 @@ func TestFarewell(t *testing.T) {
 	})
 	t.Run("of the head", func(t *testing.T) {
 		h, w := meet(t)
-		h.Farewell()
+		h.SayGoodbye()
 		h.stop()
 		<-w.done
 		expect(t, "worker", w.news.news, "connected", "left")
@@ -48,7 +48,7 @@ func TestFarewell(t *testing.T) {
 			n := slowNews{workerNews{newNews()}}
 			stop := run(t, NewWorker(testConfig(), 1, network, []string{"head"}, n, well).Run)
 			n.wait(t, "connected", 1)
-			h.Farewell()
+			h.SayGoodbye()
 			time.Sleep(time.Minute)
 			expect(t, "head", h.news.news, "1 connected", "1 left")
 			expect(t, "worker", n.news, "connected", "left")
@@ -60,16 +60,16 @@ func TestFarewell(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.last().lose()
 			begin := time.Now()
-			w.Farewell()
+			w.SayGoodbye()
 			<-w.done
-			if took := time.Since(begin); took != lingering {
+			if took := time.Since(begin); took != lingerTimeout {
 				t.Errorf("it took %v", took)
 			}
 		})
 	})
 	t.Run("of the head, to one who comes later", func(t *testing.T) {
 		h := startHead(t, slowConfig())
-		h.Farewell()
+		h.SayGoodbye()
 		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		<-w.done
 		h.news.wait(t, "1 left", 1)
@@ -80,7 +80,7 @@ func TestFarewell(t *testing.T) {
 // Who is connected hears by which code the run ends, and so does who comes later.
 func TestOver(t *testing.T) {
 	h, w := meet(t)
-	h.Over(frameGoodbyeAsCode)
+	h.SendExitCode(frameGoodbyeAsCode)
 	w.news.wait(t, "over by 103", 1)
 	w.stop()
 	h.news.wait(t, "1 closed", 1)
@@ -92,8 +92,8 @@ func TestOver(t *testing.T) {
 // A code may look like any frame.
 const frameGoodbyeAsCode = int(frameGoodbye)
 
-// A daemon that is killed, whatever it was doing: its kernel resets the connection where something had come that was
-// not read yet.
+// A daemon that is killed, whatever it was doing: its kernel resets the connection where something
+// had come that was not read yet.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -106,22 +106,23 @@ func TestKilled(t *testing.T) {
 		how := h.news.waitAny(t, "1 closed", "1 broken")
 		expect(t, "head", h.news.news, "1 connected", how)
 	})
-	// A kernel takes its time to kill a process, in which this one reads nothing: the head is to send it nothing.
+	// A kernel takes its time to kill a process, in which this one reads nothing: the head is to send
+	// it nothing.
 	t.Run("the worker, which was not read from for a beat", func(t *testing.T) {
 		h := startHead(t, slowConfig())
 		w := startHelper(t, h.address)
 		h.news.wait(t, "1 heard", 2)
-		l := h.seats[1].link.Load()
-		beat := slowConfig().Beat
+		l := h.slots[1].link.Load()
+		beat := slowConfig().HeartbeatInterval
 		until(t, "the worker is killed a beat after its last", func() bool {
-			if quiet := l.quiet(); quiet < beat/5 || quiet > beat/2 { // it reads our answer
+			if quiet := l.silentFor(); quiet < beat/5 || quiet > beat/2 { // it reads our answer
 				return false
 			}
 			_ = w.cmd.Process.Signal(syscall.SIGSTOP)
-			for l.quiet() < beat*11/10 {
+			for l.silentFor() < beat*11/10 {
 				time.Sleep(time.Millisecond)
 			}
-			if l.quiet() < beat*14/10 {
+			if l.silentFor() < beat*14/10 {
 				return true
 			}
 			_ = w.cmd.Process.Signal(syscall.SIGCONT) // this machine is busy
@@ -138,7 +139,8 @@ func TestKilled(t *testing.T) {
 		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		w.news.wait(t, "heard", 2)
 		h.kill()
-		how := w.news.waitAny(t, "refused", "closed") // closed, where this machine is too busy to look in time
+		// closed, where this machine is too busy to look in time
+		how := w.news.waitAny(t, "refused", "closed")
 		w.stop()
 		expect(t, "worker", w.news.news, "connected", how)
 	})
@@ -155,7 +157,7 @@ func TestStopped(t *testing.T) {
 		w := startHelper(t, h.address)
 		h.news.wait(t, "1 heard", 2)
 		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, h.seats[1].link.Load(), h.Evidence, 1)
+		silent(t, h.slots[1].link.Load(), h.WorkerTCPState, 1)
 		_ = w.cmd.Process.Signal(syscall.SIGCONT)
 		h.news.wait(t, "1 heard", h.news.count("1 heard")+2)
 		expect(t, "head", onlyLost(h.news.news))
@@ -166,7 +168,7 @@ func TestStopped(t *testing.T) {
 		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		w.news.wait(t, "heard", 2)
 		_ = h.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, w.seat.link.Load(), func(int) Evidence { return w.Evidence() }, 0)
+		silent(t, w.headSlot.link.Load(), func(int) TCPState { return w.TCPState() }, 0)
 		_ = h.cmd.Process.Signal(syscall.SIGCONT)
 		w.news.wait(t, "heard", w.news.count("heard")+2)
 		w.stop()
@@ -174,12 +176,13 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// silent waits until nothing has come for long, and the evidence says that the peer's kernel is well.
-func silent(t *testing.T, l *link, evidence func(int) Evidence, rank int) {
+// silent waits until nothing has come for long, and the evidence says that the peer's kernel is
+// well.
+func silent(t *testing.T, l *link, evidence func(int) TCPState, rank int) {
 	t.Helper()
 	until(t, "the peer is silent and its kernel is well", func() bool {
 		e := evidence(rank)
-		return l.quiet() > 5*slowConfig().Beat && e.Connected && e.Answers && e.Quiet < l.quiet()
+		return l.silentFor() > 5*slowConfig().HeartbeatInterval && e.Connected && e.Acknowledges && e.SilentFor < l.silentFor()
 	})
 }
 
@@ -197,7 +200,7 @@ func onlyLost(n *news) *news {
 // slowNews takes its time over a loss, in which nothing else may happen.
 type slowNews struct{ workerNews }
 
-func (n slowNews) Gone(how Parting) {
+func (n slowNews) HeadGone(how CloseReason) {
 	time.Sleep(time.Second)
-	n.workerNews.Gone(how)
+	n.workerNews.HeadGone(how)
 }

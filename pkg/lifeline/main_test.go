@@ -23,12 +23,12 @@ const testBeat = 50 * time.Millisecond
 
 var testKey, otherKey = []byte("0123456789abcdef0123456789abcdef"), make([]byte, KeySize)
 
-func testConfig() Config { return Config{Key: testKey, Size: 4, Beat: testBeat} }
+func testConfig() Config { return Config{Key: testKey, Nodes: 4, HeartbeatInterval: testBeat} }
 
 // slowConfig is for real sockets: it leaves those who are late on a busy machine two seconds.
 func slowConfig() Config {
 	cfg := testConfig()
-	cfg.Beat = 500 * time.Millisecond
+	cfg.HeartbeatInterval = 500 * time.Millisecond
 	return cfg
 }
 
@@ -97,31 +97,31 @@ func (n *news) wait(t testing.TB, what string, times int) {
 // headNews is what a head's side is told of.
 type headNews struct{ *news }
 
-func (n headNews) Connected(rank int) { n.add("%d connected", rank) }
-func (n headNews) Heard(rank int, shareSick bool) {
+func (n headNews) WorkerConnected(rank int) { n.add("%d connected", rank) }
+func (n headNews) WorkerHeartbeat(rank int, shareSick bool) {
 	if shareSick {
 		n.add("%d sick", rank)
 	} else {
 		n.add("%d heard", rank)
 	}
 }
-func (n headNews) Nudged(rank int)            { n.add("%d nudged", rank) }
-func (n headNews) Gone(rank int, how Parting) { n.add("%d %s", rank, how) }
+func (n headNews) WorkerNotified(rank int)              { n.add("%d nudged", rank) }
+func (n headNews) WorkerGone(rank int, how CloseReason) { n.add("%d %s", rank, how) }
 
 // workerNews is what a worker's side is told of.
 type workerNews struct{ *news }
 
-func (n workerNews) Connected() { n.add("connected") }
-func (n workerNews) Heard(nudge bool) {
+func (n workerNews) HeadConnected() { n.add("connected") }
+func (n workerNews) HeadHeartbeat(nudge bool) {
 	if nudge {
 		n.add("nudged")
 	} else {
 		n.add("heard")
 	}
 }
-func (n workerNews) Over(code int)          { n.add("over by %d", code) }
-func (n workerNews) Gone(how Parting)       { n.add("%s", how) }
-func (n workerNews) Rejected(reason string) { n.add("rejected") }
+func (n workerNews) RunEnded(code int)             { n.add("over by %d", code) }
+func (n workerNews) HeadGone(how CloseReason)      { n.add("%s", how) }
+func (n workerNews) DuplicateDaemon(reason string) { n.add("rejected") }
 
 // waitAny returns the first of what that was told.
 func (n *news) waitAny(t testing.TB, what ...string) string {
@@ -217,7 +217,7 @@ func sealedPair(near, far net.Conn) (*secureConn, *secureConn) {
 	key := func(first byte) *noise.CipherState {
 		return noise.UnsafeNewCipherState(testSuite, [KeySize]byte{first}, 0)
 	}
-	return &secureConn{Conn: near, sends: key(1), receives: key(2)}, &secureConn{Conn: far, sends: key(2), receives: key(1)}
+	return &secureConn{Conn: near, encrypter: key(1), decrypter: key(2)}, &secureConn{Conn: far, encrypter: key(2), decrypter: key(1)}
 }
 
 // meet returns a head and a worker that are connected.

@@ -92,8 +92,8 @@ func (l *memoryListener) Close() error {
 
 func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// memoryConn is one end of a connection, which can be reset and lose all that is written. It has no lock that a
-// goroutine waits at for another: synctest's clock would stand still.
+// memoryConn is one end of a connection, which can be reset and lose all that is written. It has no
+// lock that a goroutine waits at for another: synctest's clock would stand still.
 type memoryConn struct {
 	net.Conn // nil: nobody calls the rest
 	other    *memoryConn

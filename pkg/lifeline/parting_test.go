@@ -9,7 +9,7 @@ import (
 
 // tcpState is what the kernel says of a link's connection.
 func tcpState(l *link) (state uint8) {
-	_ = l.raw.Control(func(fd uintptr) {
+	_ = l.rawConn.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			state = info.State
 		}
@@ -27,14 +27,14 @@ func TestHowItEnds(t *testing.T) {
 		end   func(conn net.Conn)
 		state uint8  // to wait for
 		sends []bool // frames sent then; true: wait until the answer to it is here
-		want  Parting
+		want  CloseReason
 	}{
 		{"closed", func(c net.Conn) { _ = c.Close() }, closeWait, nil, Closed},
 		{"closed, and sent to", func(c net.Conn) { _ = c.Close() }, closeWait, []bool{true}, Closed},
 		{"closed, and sent to twice", func(c net.Conn) { _ = c.Close() }, closeWait, []bool{true, false}, Closed},
-		{"broken", abort, closed, nil, Broken},
-		{"broken, and sent to", abort, closed, []bool{false}, Broken},
-		{"broken, and sent to twice", abort, closed, []bool{false, false}, Broken},
+		{"broken", resetConn, closed, nil, Broken},
+		{"broken, and sent to", resetConn, closed, []bool{false}, Broken},
+		{"broken, and sent to twice", resetConn, closed, []bool{false, false}, Broken},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			listener, err := TCP{}.Listen()
@@ -55,14 +55,14 @@ func TestHowItEnds(t *testing.T) {
 			tc.end(theirs)
 			until(t, "the end is here", func() bool { return tcpState(l) == tc.state })
 			for _, answered := range tc.sends {
-				l.send(frameBeat)
+				l.sendFrame(frameHeartbeat)
 				if answered {
 					until(t, "the answer is here", func() bool { return tcpState(l) == closed })
 				}
 			}
-			l.read(func(_, _ byte) { t.Error("something has come") })
-			if l.how != tc.want {
-				t.Errorf("it is %s, not %s", l.how, tc.want)
+			l.readLoop(func(_, _ byte) { t.Error("something has come") })
+			if l.closeReason != tc.want {
+				t.Errorf("it is %s, not %s", l.closeReason, tc.want)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func TestEnds(t *testing.T) {
 	t.Run("reset, and not back", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.dark.Store(true)
-			abort(network.last())
+			resetConn(network.last())
 			if took := took(t, h.news.news, "1 broken"); took != 4*testBeat {
 				t.Errorf("it took %v", took)
 			}
@@ -96,7 +96,7 @@ func TestEnds(t *testing.T) {
 	t.Run("reset, and back", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.apart.Store(true)
-			abort(network.last())
+			resetConn(network.last())
 			time.Sleep(3 * testBeat)
 			network.apart.Store(false)
 			time.Sleep(time.Minute)
@@ -112,8 +112,8 @@ func TestEnds(t *testing.T) {
 			if dials := network.dials.Load(); dials < 10 || dials > 40 {
 				t.Errorf("it has dialled %d times", dials)
 			}
-			if !h.Evidence(1).Connected || !w.Evidence().Connected || h.Evidence(1).Quiet < 9*time.Second {
-				t.Errorf("the evidence is %+v and %+v", h.Evidence(1), w.Evidence())
+			if !h.WorkerTCPState(1).Connected || !w.TCPState().Connected || h.WorkerTCPState(1).SilentFor < 9*time.Second {
+				t.Errorf("the evidence is %+v and %+v", h.WorkerTCPState(1), w.TCPState())
 			}
 			network.dark.Store(false)
 			w.news.wait(t, "connected", 2)
@@ -129,7 +129,7 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 	t.Run("the head does not understand a frame", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.apart.Store(true)
-			_, _ = w.seat.link.Load().conn.Write([]byte{'x'})
+			_, _ = w.headSlot.link.Load().conn.Write([]byte{'x'})
 			w.news.waitAny(t, "closed", "broken", "refused")
 			expect(t, "worker", w.news.news, "connected", "broken")
 		})
@@ -138,7 +138,7 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			conn, _ := network.Dial(t.Context(), "head")
 			network.apart.Store(true)
-			if _, err := introduce(conn, w.cfg.Key, 1, w.self); err != nil {
+			if _, err := handshakeAsWorker(conn, w.cfg.Key, 1, w.identity); err != nil {
 				t.Fatal(err)
 			}
 			w.news.waitAny(t, "closed", "broken", "refused")
@@ -164,17 +164,17 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 // Many resets at once, over real sockets: each worker is back before anybody is told.
 func TestReset(t *testing.T) {
 	cfg := testConfig()
-	cfg.Beat = 5 * time.Second // and so 20 for those who come back on a busy machine
+	cfg.HeartbeatInterval = 5 * time.Second // and so 20 for those who come back on a busy machine
 	h := startHead(t, cfg)
 	w := startWorker(t, cfg, 1, TCP{}, h.address)
 	for times := range 20 {
 		w.news.wait(t, "connected", times+1)
 		h.news.wait(t, "1 connected", times+1)
-		l := w.seat.link.Load()
+		l := w.headSlot.link.Load()
 		if times%2 == 1 {
-			l = h.seats[1].link.Load()
+			l = h.slots[1].link.Load()
 		}
-		abort(l.conn.Conn)
+		resetConn(l.conn.Conn)
 	}
 	h.news.wait(t, "1 connected", 21)
 	w.stop()
@@ -194,7 +194,7 @@ func TestSecondDaemon(t *testing.T) {
 			expect(t, "second", second.news.news, "rejected")
 			expect(t, "worker", w.news.news, "connected")
 			expect(t, "head", h.news.news, "1 connected")
-			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Strangers: map[string]int{errTaken.word: 1}}) {
+			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Rejected: map[string]int{errDuplicateDaemon.reason: 1}}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})
@@ -213,7 +213,7 @@ func TestSecondDaemon(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.last().lose()
 			network.dark.Store(true)
-			w.end() // its host is lost
+			w.finish() // its host is lost
 			time.Sleep(5 * testBeat)
 			network.dark.Store(false)
 			second := startWorker(t, testConfig(), 1, network, "head")
@@ -236,7 +236,7 @@ func TestNeverConnected(t *testing.T) {
 				if dials := network.dials.Load() / 2; dials < 30 || dials > 100 {
 					t.Errorf("it has dialled %d times", dials)
 				}
-				if e := w.Evidence(); e != (Evidence{}) || w.LocalAddress().IsValid() {
+				if e := w.TCPState(); e != (TCPState{}) || w.LocalAddress().IsValid() {
 					t.Errorf("there is the evidence %+v from %v", e, w.LocalAddress())
 				}
 				expect(t, "worker", w.news.news)
@@ -267,7 +267,7 @@ func TestAddresses(t *testing.T) {
 	h := startHead(t, slowConfig())
 	w := startWorker(t, slowConfig(), 1, TCP{}, nobody.Addr().String(), stranger.Addr().String(), h.address)
 	w.news.wait(t, "connected", 1)
-	abort(w.seat.link.Load().conn.Conn)
+	resetConn(w.headSlot.link.Load().conn.Conn)
 	w.news.wait(t, "connected", 2)
 	expect(t, "worker", w.news.news, "connected", "connected")
 }
@@ -292,7 +292,7 @@ func TestAddressFamilies(t *testing.T) {
 			if w.LocalAddress() != at {
 				t.Errorf("from %v", w.LocalAddress())
 			}
-			if name, down := LinkDown(w.LocalAddress()); name != "lo" || down {
+			if name, down := IsInterfaceDown(w.LocalAddress()); name != "lo" || down {
 				t.Errorf("%s, down: %v", name, down)
 			}
 		})
@@ -300,10 +300,10 @@ func TestAddressFamilies(t *testing.T) {
 }
 
 func TestLinkDownWithoutAnAddress(t *testing.T) {
-	if name, down := LinkDown(netip.MustParseAddr("192.0.2.1")); name != "" || !down {
+	if name, down := IsInterfaceDown(netip.MustParseAddr("192.0.2.1")); name != "" || !down {
 		t.Errorf("an address that is nobody's: %q, down: %v", name, down)
 	}
-	if name, down := LinkDown(netip.Addr{}); name != "" || down {
+	if name, down := IsInterfaceDown(netip.Addr{}); name != "" || down {
 		t.Errorf("no address: %q, down: %v", name, down)
 	}
 }

@@ -26,7 +26,7 @@ type tampering struct {
 
 var tamperings = []tampering{
 	{"a byte is changed", func(record []byte, _ *[]byte) ([]byte, bool) {
-		record[recordHeader] ^= 1
+		record[recordHeaderSize] ^= 1
 		return record, false
 	}},
 	{"the tag is changed", func(record []byte, _ *[]byte) ([]byte, bool) {
@@ -38,7 +38,7 @@ var tamperings = []tampering{
 		return record, false
 	}},
 	{"the length is shorter", func(record []byte, _ *[]byte) ([]byte, bool) {
-		binary.BigEndian.PutUint16(record, uint16(len(record)-recordHeader-1))
+		binary.BigEndian.PutUint16(record, uint16(len(record)-recordHeaderSize-1))
 		return record, false
 	}},
 	{"a record is put in", func(record []byte, _ *[]byte) ([]byte, bool) {
@@ -96,15 +96,15 @@ func TestManInTheMiddle(t *testing.T) {
 				h.news.wait(t, "1 heard", 2)
 				var used atomic.Int64
 				middle.Set(tc.of(toHead, &used))
-				old := w.seat.link.Load()
+				old := w.headSlot.link.Load()
 				until(t, "the connection has ended", func() bool {
 					if toHead {
-						w.Nudge()
+						w.NotifyHead()
 					} else {
-						h.Nudge()
+						h.NotifyWorkers()
 					}
 					time.Sleep(10 * time.Millisecond)
-					return !old.live()
+					return !old.isOpen()
 				})
 				middle.Set(nil)
 				if used.Load() == 0 {
@@ -114,8 +114,8 @@ func TestManInTheMiddle(t *testing.T) {
 				w.news.wait(t, "connected", 2)
 				before, beforeHead := w.news.count("nudged"), h.news.count("1 nudged")
 				until(t, "both hear each other again", func() bool {
-					h.Nudge()
-					w.Nudge()
+					h.NotifyWorkers()
+					w.NotifyHead()
 					time.Sleep(10 * time.Millisecond)
 					return w.news.count("nudged") > before && h.news.count("1 nudged") > beforeHead
 				})
@@ -148,7 +148,7 @@ func TestManInTheMiddleOfAStream(t *testing.T) {
 					_, err := io.Copy(&got, conn)
 					read <- err
 				}
-				h.Meet(ForRemote, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
+				h.HandleStreams(CommandStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
 					defer conn.Close()
 					served <- struct{}{}
 					if toHead {
@@ -168,7 +168,7 @@ func TestManInTheMiddleOfAStream(t *testing.T) {
 					}
 					return tamper(direction, record)
 				})
-				conn, err := Call(t.Context(), ForRemote, testKey, 1, TCP{}, []string{middle.Address})
+				conn, err := DialStream(t.Context(), CommandStream, testKey, 1, TCP{}, []string{middle.Address})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,14 +235,14 @@ func TestRecordSizes(t *testing.T) {
 		if n, err := theirs.Write(sent); n != tc.size || err != nil {
 			t.Fatalf("%d bytes: %d were written: %v", tc.size, n, err)
 		}
-		if overhead := len(wire.written) - tc.size; wire.writes != tc.writes || overhead != tc.writes*(recordHeader+tagSize) {
+		if overhead := len(wire.written) - tc.size; wire.writes != tc.writes || overhead != tc.writes*(recordHeaderSize+tagSize) {
 			t.Errorf("%d bytes are %d writes and %d bytes more", tc.size, wire.writes, overhead)
 		}
 		wire.said = wire.written
 		if got, err := io.ReadAll(ours); err != nil || !bytes.Equal(got, sent) {
 			t.Errorf("%d bytes: %d were read: %v", tc.size, len(got), err)
 		}
-		if ours.large != nil {
+		if ours.largeRecord != nil {
 			t.Errorf("%d bytes: an idle connection keeps a buffer", tc.size)
 		}
 	}
@@ -251,21 +251,21 @@ func TestRecordSizes(t *testing.T) {
 // A frame that does not fit into the kernel's buffer is dropped, but for one that has begun: the
 // next one that fits is heard.
 func TestFramesThatDoNotFit(t *testing.T) {
-	const record = recordHeader + 1 + tagSize
+	const record = recordHeaderSize + 1 + tagSize
 	for room := range 2*record + 1 {
 		wire := &counted{script: new(script), room: room}
 		theirs, ours := sealedPair(wire, wire)
 		l := newLink(theirs, identity{})
 		wire.then = nil
 		for range 5 {
-			l.send(frameNudge)
+			l.sendFrame(framePoll)
 		}
 		wire.room = 1 << 20
-		l.send(frameAsk)
-		l.send(frameBeat)
+		l.sendFrame(frameRequestHeartbeat)
+		l.sendFrame(frameHeartbeat)
 		wire.said = wire.written
 		got, err := io.ReadAll(ours)
-		want := append(bytes.Repeat([]byte{frameNudge}, room/record+1), frameAsk, frameBeat)
+		want := append(bytes.Repeat([]byte{framePoll}, room/record+1), frameRequestHeartbeat, frameHeartbeat)
 		if !bytes.Equal(got, want) || err != nil {
 			t.Errorf("with room for %d bytes %q was read, not %q: %v", room, got, want, err)
 		}

@@ -14,7 +14,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := NewHead(slowConfig(), listener, nil)
-	h.Meet(ForMeeting, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+	h.HandleStreams(RendezvousStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
 		_, _ = conn.Write([]byte{byte(rank)})
 		_ = conn.Close()
 	})
@@ -24,7 +24,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	for _, rank := range []int{0, 3} {
-		conn, err := Call(ctx, ForMeeting, slowConfig().Key, rank, TCP{}, []string{listener.Addr().String()})
+		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, rank, TCP{}, []string{listener.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		_ = conn.Close()
 	}
 	for _, wrong := range []int{4, 1<<31 - 1} {
-		if conn, err := Call(ctx, ForMeeting, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
+		if conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
 			_ = conn.Close()
 			t.Errorf("rank %d was let in", wrong)
 		}
@@ -50,15 +50,15 @@ func TestSummonedForACommand(t *testing.T) {
 	peers := headNews{newNews()}
 	h := NewHead(slowConfig(), listener, peers)
 	came := make(chan int, 1)
-	h.Meet(ForRemote, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+	h.HandleStreams(CommandStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
 		came <- rank
 		_ = conn.Close()
 	})
 	run(t, h.Run)
 	where := []string{listener.Addr().String()}
 	w := NewWorker(slowConfig(), 2, TCP{}, where, workerNews{newNews()}, well)
-	w.Heed(func() {
-		if conn, err := Call(t.Context(), ForRemote, slowConfig().Key, 2, TCP{}, where); err == nil {
+	w.HandleStreamRequests(func() {
+		if conn, err := DialStream(t.Context(), CommandStream, slowConfig().Key, 2, TCP{}, where); err == nil {
 			_ = conn.Close()
 		}
 	})
@@ -66,9 +66,9 @@ func TestSummonedForACommand(t *testing.T) {
 	// The worker is told first, and what the head sends before it is told is lost.
 	peers.wait(t, "2 connected", 1)
 	for _, nobody := range []int{-1, 0, 1, 4} {
-		h.Summon(nobody)
+		h.RequestStream(nobody)
 	}
-	h.Summon(2)
+	h.RequestStream(2)
 	select {
 	case rank := <-came:
 		if rank != 2 {
@@ -77,7 +77,7 @@ func TestSummonedForACommand(t *testing.T) {
 	case <-time.After(ceiling):
 		t.Error("rank 2 was summoned and did not come")
 	}
-	if conn, err := Call(t.Context(), ForMeeting, slowConfig().Key, 2, TCP{}, where); err == nil {
+	if conn, err := DialStream(t.Context(), RendezvousStream, slowConfig().Key, 2, TCP{}, where); err == nil {
 		_ = conn.Close()
 		t.Error("a worker was let in for what nobody serves")
 	}

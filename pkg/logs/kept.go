@@ -16,69 +16,69 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Kept are the logs of a framework that were copied from the nodes into a run directory.
-type Kept struct {
-	Run *signal.Dir
-	Of  string // the framework's name
+// ServiceLogs are the logs of a framework that were copied from the nodes into a run directory.
+type ServiceLogs struct {
+	RunDir        *signal.Dir
+	FrameworkName string // the framework's name
 }
 
-// keptFolder is the directory with the logs of one service of a node.
-type keptFolder struct {
-	*signal.Folder
-	name string
-	rank int
+// serviceFolder is the directory with the logs of one service of a node.
+type serviceFolder struct {
+	*signal.DirSnapshot
+	dirName   string
+	nodeIndex int
 }
 
-// looksAtOnce is the number of files that are queried concurrently. Each query of a shared file
-// system takes a moment, and a node may have hundreds of files.
-const looksAtOnce = 16
+// maxConcurrentQueries is the number of files that are queried concurrently. Each query of a shared
+// file system takes a moment, and a node may have hundreds of files.
+const maxConcurrentQueries = 16
 
-// rankOf returns the index of the node whose logs are in a directory of signal.Logs. It returns
-// false if the directory has no logs of this framework.
-func (k Kept) rankOf(name string) (int, bool) {
+// parseNodeIndex returns the index of the node whose logs are in a directory of signal.LogsDir. It
+// returns false if the directory has no logs of this framework.
+func (k ServiceLogs) parseNodeIndex(name string) (int, bool) {
 	stem, isDir := strings.CutSuffix(name, ".d")
 	what, rank, ok := signal.ParseLogName(stem + ".log")
-	return max(rank, 0), ok && isDir && strings.HasPrefix(what, k.Of+"-")
+	return max(rank, 0), ok && isDir && strings.HasPrefix(what, k.FrameworkName+"-")
 }
 
-// folders lists the directories of the nodes for which wanted returns true.
-func (k Kept) folders(ctx context.Context, wanted func(rank int) bool) (found []keptFolder, err error) {
-	all, err := k.Run.Reader().Folder(ctx, signal.Logs)
+// listFolders lists the directories of the nodes for which wanted returns true.
+func (k ServiceLogs) listFolders(ctx context.Context, wanted func(rank int) bool) (found []serviceFolder, err error) {
+	all, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range all.Names {
-		rank, ok := k.rankOf(name)
+		rank, ok := k.parseNodeIndex(name)
 		if !ok || !wanted(rank) {
 			continue
 		}
-		folder, err := k.Run.Reader().Folder(ctx, signal.Logs+"/"+name)
+		folder, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir+"/"+name)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, keptFolder{folder, name, rank})
+		found = append(found, serviceFolder{folder, name, rank})
 	}
 	return found, nil
 }
 
-// Nodes writes the number and total size of the files of each node, one node per line. size is the
-// number of nodes of the run. It returns the number of nodes that have any files, or an error of
-// the file system or of the writer.
-func (k Kept) Nodes(ctx context.Context, to io.Writer, size int) (int, error) {
-	folders, err := k.folders(ctx, func(int) bool { return true })
+// WriteNodes writes the number and total size of the files of each node, one node per line. size is
+// the number of nodes of the run. It returns the number of nodes that have any files, or an error
+// of the file system or of the writer.
+func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (int, error) {
+	folders, err := k.listFolders(ctx, func(int) bool { return true })
 	if err != nil {
 		return 0, err
 	}
-	hosts, err := k.Run.Reader().Hosts(ctx, size)
+	hosts, err := k.RunDir.NewReader().NodeHosts(ctx, size)
 	if err != nil {
 		return 0, err
 	}
-	facts := make([]map[string]signal.Facts, len(folders))
+	facts := make([]map[string]signal.FileAttributes, len(folders))
 	var looks errgroup.Group
-	looks.SetLimit(looksAtOnce)
+	looks.SetLimit(maxConcurrentQueries)
 	for i, folder := range folders {
 		looks.Go(func() (err error) {
-			facts[i], err = folder.Files(ctx)
+			facts[i], err = folder.ListFiles(ctx)
 			return err
 		})
 	}
@@ -88,40 +88,40 @@ func (k Kept) Nodes(ctx context.Context, to io.Writer, size int) (int, error) {
 	type sum struct{ files, bytes int }
 	sums := make(map[int]sum)
 	for i, folder := range folders {
-		of := sums[folder.rank]
+		of := sums[folder.nodeIndex]
 		for _, file := range facts[i] {
 			of = sum{of.files + 1, of.bytes + int(file.Size)}
 		}
 		if of.files > 0 {
-			sums[folder.rank] = of
+			sums[folder.nodeIndex] = of
 		}
 	}
 	var rows [][]string
 	for _, rank := range slices.Sorted(maps.Keys(sums)) {
 		node := fmt.Sprintf("rank %d", rank)
 		if host := hosts[rank]; host != "" {
-			node += " (" + prose.Line(host, mostName) + ")"
+			node += " (" + prose.SingleLine(host, maxNameLength) + ")"
 		}
 		files := sums[rank].files
-		rows = append(rows, []string{node, fmt.Sprintf("%d %s", files, prose.Noun(files, "file")), prose.Size(uint64(sums[rank].bytes))})
+		rows = append(rows, []string{node, fmt.Sprintf("%d %s", files, prose.PluralForm(files, "file")), prose.FormatSize(uint64(sums[rank].bytes))})
 	}
-	return len(rows), aligned(to, rows)
+	return len(rows), writeAligned(to, rows)
 }
 
-// Files writes the size and modification time of each file of a node, one file per line, the latest
-// last. It returns the number of files, or an error of the file system or of the writer.
-func (k Kept) Files(ctx context.Context, to io.Writer, rank int) (int, error) {
-	folders, err := k.folders(ctx, func(of int) bool { return of == rank })
+// WriteFiles writes the size and modification time of each file of a node, one file per line, the
+// latest last. It returns the number of files, or an error of the file system or of the writer.
+func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, rank int) (int, error) {
+	folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
 	if err != nil {
 		return 0, err
 	}
 	type file struct {
 		name string
-		signal.Facts
+		signal.FileAttributes
 	}
 	var files []file
 	for _, folder := range folders {
-		facts, err := folder.Files(ctx)
+		facts, err := folder.ListFiles(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -129,21 +129,21 @@ func (k Kept) Files(ctx context.Context, to io.Writer, rank int) (int, error) {
 			files = append(files, file{name, of})
 		}
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.Written.Compare(b.Written), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.ModTime.Compare(b.ModTime), cmp.Compare(a.name, b.name)) })
 	var rows [][]string
 	for _, file := range files {
-		rows = append(rows, []string{prose.Size(uint64(file.Size)), file.Written.Format("2006-01-02 15:04:05"), prose.Line(file.name, mostName)})
+		rows = append(rows, []string{prose.FormatSize(uint64(file.Size)), file.ModTime.Format("2006-01-02 15:04:05"), prose.SingleLine(file.name, maxNameLength)})
 	}
-	return len(rows), aligned(to, rows)
+	return len(rows), writeAligned(to, rows)
 }
 
-// File selects the log of a node with the given name, or otherwise the only one with that prefix,
-// once it exists. If several have the prefix, the error is a *WordError. If two services of the
-// node have a log with that name, both are selected.
-func (k Kept) File(rank int, name string) Meant {
+// SelectFile selects the log of a node with the given name, or otherwise the only one with that
+// prefix, once it exists. If several have the prefix, the error is a *SelectionError. If two
+// services of the node have a log with that name, both are selected.
+func (k ServiceLogs) SelectFile(rank int, name string) Selector {
 	chosen := ""
 	return func(ctx context.Context) (logs []Log, err error) {
-		folders, err := k.folders(ctx, func(of int) bool { return of == rank })
+		folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
 		if err != nil {
 			return nil, err
 		}
@@ -152,24 +152,24 @@ func (k Kept) File(rank int, name string) Meant {
 			names = append(names, folder.Names...)
 		}
 		if chosen == "" {
-			if chosen, err = choose(names, name); chosen == "" {
+			if chosen, err = chooseName(names, name); chosen == "" {
 				return nil, err
 			}
 		}
 		for _, folder := range folders {
 			if slices.Contains(folder.Names, chosen) {
-				logs = append(logs, Log{name: chosen, in: folder.Folder, id: folder.name + "/" + chosen})
+				logs = append(logs, Log{name: chosen, folder: folder.DirSnapshot, id: folder.dirName + "/" + chosen})
 			}
 		}
 		return logs, nil
 	}
 }
 
-// mostMeant is the maximum number of names in an error about an ambiguous word.
-const mostMeant = 20
+// maxAmbiguousNames is the maximum number of names in an error about an ambiguous word.
+const maxAmbiguousNames = 20
 
-// choose returns the name that equals word, or the only one with that prefix.
-func choose(names []string, word string) (string, error) {
+// chooseName returns the name that equals word, or the only one with that prefix.
+func chooseName(names []string, word string) (string, error) {
 	if slices.Contains(names, word) {
 		return word, nil
 	}
@@ -181,13 +181,13 @@ func choose(names []string, word string) (string, error) {
 		return names[0], nil
 	}
 	for i, name := range names {
-		names[i] = prose.Line(name, mostName)
+		names[i] = prose.SingleLine(name, maxNameLength)
 	}
-	return "", &WordError{fmt.Sprintf("cannot tell which log %s is: give more of its name, which may be %s", prose.Line(word, mostName), prose.List(names, mostMeant, ", "))}
+	return "", &SelectionError{fmt.Sprintf("cannot tell which log %s is: give more of its name, which may be %s", prose.SingleLine(word, maxNameLength), prose.JoinLimited(names, maxAmbiguousNames, ", "))}
 }
 
-// aligned writes rows with aligned columns.
-func aligned(to io.Writer, rows [][]string) error {
+// writeAligned writes rows with aligned columns.
+func writeAligned(to io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {

@@ -25,7 +25,7 @@ func TestRankOf(t *testing.T) {
 		{".d", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if rank, ok := (Kept{Of: "ray"}).rankOf(tc.name); ok != tc.ok || ok && rank != tc.rank {
+			if rank, ok := (ServiceLogs{FrameworkName: "ray"}).parseNodeIndex(tc.name); ok != tc.ok || ok && rank != tc.rank {
 				t.Errorf("it is of rank %d, %t; want %d, %t", rank, ok, tc.rank, tc.ok)
 			}
 		})
@@ -33,7 +33,8 @@ func TestRankOf(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	names := []string{"raylet.out", "raylet.err", "gcs_server.out", "raylet.out.1", "raylet.err", "bad\x1b[2J"} // of two services
+	// of two services
+	names := []string{"raylet.out", "raylet.err", "gcs_server.out", "raylet.out.1", "raylet.err", "bad\x1b[2J"}
 	for _, tc := range []struct {
 		name, word, want string
 		says             []string
@@ -46,8 +47,8 @@ func TestChoose(t *testing.T) {
 		{"one of all", "", "", []string{"bad\ufffd[2J, gcs_server.out"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := choose(slices.Clone(names), tc.word)
-			var wrong *WordError
+			got, err := chooseName(slices.Clone(names), tc.word)
+			var wrong *SelectionError
 			if got != tc.want || errors.As(err, &wrong) != (tc.says != nil) {
 				t.Fatalf("it is %q, %v; want %q", got, err, tc.want)
 			}

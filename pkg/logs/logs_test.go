@@ -12,22 +12,22 @@ import (
 
 // TestPrinter checks which words name something that a run of a plan has.
 func TestPrinter(t *testing.T) {
-	withDriver, withRanks := &signal.Plan{Driver: "train.py"}, &signal.Plan{Driver: "train.py", World: true}
+	withDriver, withRanks := &signal.JobPlan{Driver: "train.py"}, &signal.JobPlan{Driver: "train.py", HasRanks: true}
 	for _, tc := range []struct {
 		word string
-		plan *signal.Plan
+		plan *signal.JobPlan
 		want string
 	}{
 		{"driver", withDriver, "the driver"},
 		{"driver", withRanks, ""},
-		{"driver", &signal.Plan{}, ""},
+		{"driver", &signal.JobPlan{}, ""},
 		{"driver", nil, ""},
 		{"ranks", withRanks, "the ranks"},
 		{"ranks", withDriver, ""},
 		{"rank-7", withRanks, ""},
 		{"3", withDriver, ""},
 	} {
-		if got := Printer(tc.word, tc.plan); got != tc.want {
+		if got := DescribePrinters(tc.word, tc.plan); got != tc.want {
 			t.Errorf("%s of %+v is of %q, want %q", tc.word, tc.plan, got, tc.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestWantedBy(t *testing.T) {
 		{"rank-1", names[6:]},
 	} {
 		t.Run(tc.word, func(t *testing.T) {
-			wanted, err := wantedBy(t.Context(), nil, tc.word, func(_ context.Context, name string) (int, error) {
+			wanted, err := logFilter(t.Context(), nil, tc.word, func(_ context.Context, name string) (int, error) {
 				return strconv.Atoi(strings.TrimPrefix(name, "n"))
 			})
 			if err != nil {

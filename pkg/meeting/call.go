@@ -9,50 +9,52 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Operation executes a named operation that the other side of the connection requests. node is the
+// Handler executes a named operation that the other side of the connection requests. node is the
 // node that requests the operation from the head, or that executes it for the head. It may block
 // until ctx ends.
-type Operation func(ctx context.Context, node int, name string, data []byte) ([]byte, error)
+type Handler func(ctx context.Context, node int, name string, data []byte) ([]byte, error)
 
-// service executes the operations that nodes request, on goroutines that the daemon waits for.
-type service struct {
-	do         Operation
+// callService executes the operations that nodes request, on goroutines that the daemon waits for.
+type callService struct {
+	handle     Handler
 	background func(task func(ctx context.Context))
 }
 
-// order is an operation that the head requested from a node, until the node reports its result.
-type order struct {
+// pendingOrder is an operation that the head requested from a node, until the node reports its
+// result.
+type pendingOrder struct {
 	*message
-	done chan *message // receives the result; buffered by one
+	result chan *message // receives the result; buffered by one
 }
 
-// errLost is the result of an operation on a node that has been lost.
-var errLost = errors.New("the node is lost")
+// errNodeLost is the result of an operation on a node that has been lost.
+var errNodeLost = errors.New("the node is lost")
 
-// Offer sets the function that executes the nodes' calls, and the function that starts a goroutine
-// for each of them. It must be called before the first call arrives.
-func (h *Head) Offer(do Operation, background func(task func(ctx context.Context))) {
+// SetCallHandler sets the function that executes the nodes' calls, and the function that starts a
+// goroutine for each of them. It must be called before the first call arrives.
+func (h *Head) SetCallHandler(do Handler, background func(task func(ctx context.Context))) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.serve = &service{do, background}
+	h.calls = &callService{do, background}
 }
 
-// Add adds ranks that did not exist when the run began. Each place names a node and its new ranks.
-func (h *Head) Add(places []Place) {
+// AddRanks adds ranks that did not exist when the run began. Each place names a node and its new
+// ranks.
+func (h *Head) AddRanks(places []NodeRanks) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.world.add(places)
+	h.layout.addRanks(places)
 }
 
-// calledLocked executes a node's call on a background goroutine and then answers it. It requires
-// h.mu.
-func (h *Head) calledLocked(from asked, m *message) {
-	if h.serve == nil {
+// executeCallLocked executes a node's call on a background goroutine and then answers it. It
+// requires h.mu.
+func (h *Head) executeCallLocked(from requestID, m *message) {
+	if h.calls == nil {
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head offers nothing yet", m.Name)})
 		return
 	}
-	do := h.serve.do
-	h.serve.background(func(ctx context.Context) {
+	do := h.calls.handle
+	h.calls.background(func(ctx context.Context) {
 		answer := &message{}
 		data, err := do(ctx, from.node, m.Name, m.data)
 		if answer.data = data; err != nil {
@@ -64,22 +66,22 @@ func (h *Head) calledLocked(from asked, m *message) {
 	})
 }
 
-// Order requests an operation from a node and waits for its result until ctx ends or the node is
+// CallNode requests an operation from a node and waits for its result until ctx ends or the node is
 // lost.
-func (h *Head) Order(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 	h.mu.Lock()
-	if h.world.at(node) == nil || h.lost[node] {
+	if h.layout.nodeAt(node) == nil || h.lostNodes[node] {
 		h.mu.Unlock()
-		return nil, errLost
+		return nil, errNodeLost
 	}
-	p := h.peerLocked(node)
-	p.given++
-	o := &order{&message{Kind: kindOrder, Name: name, Gen: p.given, data: data}, make(chan *message, 1)}
+	p := h.ensurePeerLocked(node)
+	p.orderCount++
+	o := &pendingOrder{&message{Kind: kindOrder, Name: name, Number: p.orderCount, data: data}, make(chan *message, 1)}
 	p.orders = append(p.orders, o)
 	h.sendLocked(node, o.message)
 	h.mu.Unlock()
 	select {
-	case m := <-o.done:
+	case m := <-o.result:
 		if m.Error != "" {
 			return nil, errors.New(m.Error)
 		}
@@ -89,40 +91,40 @@ func (h *Head) Order(ctx context.Context, node int, name string, data []byte) ([
 	}
 }
 
-// doneLocked passes the result of an order to its waiting caller. It ignores results of orders that
-// are no longer pending. It requires h.mu.
-func (h *Head) doneLocked(node int, m *message) {
-	p := h.peerLocked(node)
-	if at := slices.IndexFunc(p.orders, func(o *order) bool { return o.Gen == m.Gen }); at >= 0 {
-		p.orders[at].done <- m
+// completeOrderLocked passes the result of an order to its waiting caller. It ignores results of
+// orders that are no longer pending. It requires h.mu.
+func (h *Head) completeOrderLocked(node int, m *message) {
+	p := h.ensurePeerLocked(node)
+	if at := slices.IndexFunc(p.orders, func(o *pendingOrder) bool { return o.Number == m.Number }); at >= 0 {
+		p.orders[at].result <- m
 		p.orders = slices.Delete(p.orders, at, at+1)
 	}
 }
 
-// abandonLocked fails all pending orders of a lost node. It requires h.mu.
-func (h *Head) abandonLocked(node int) {
-	p := h.peerLocked(node)
+// failOrdersLocked fails all pending orders of a lost node. It requires h.mu.
+func (h *Head) failOrdersLocked(node int) {
+	p := h.ensurePeerLocked(node)
 	for _, o := range p.orders {
-		o.done <- &message{Error: errLost.Error()}
+		o.result <- &message{Error: errNodeLost.Error()}
 	}
 	p.orders = nil
 }
 
-// Add adds the ranks of this node that did not exist when the run began. It ignores the places of
-// other nodes.
-func (n *Node) Add(places []Place) {
+// AddRanks adds the ranks of this node that did not exist when the run began. It ignores the places
+// of other nodes.
+func (n *Node) AddRanks(places []NodeRanks) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, more := range places {
-		if more.Node == n.place.Node {
-			n.place.Ranks = append(n.place.Ranks, more.Ranks...)
+		if more.Node == n.self.Node {
+			n.self.Ranks = append(n.self.Ranks, more.Ranks...)
 		}
 	}
 }
 
-// Call requests an operation from the head and waits for its result until ctx ends.
-func (n *Node) Call(ctx context.Context, name string, data []byte) ([]byte, error) {
-	m, err := n.ask(ctx, &message{Kind: kindCall, Name: name, data: data})
+// CallHead requests an operation from the head and waits for its result until ctx ends.
+func (n *Node) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	m, err := n.requestHead(ctx, &message{Kind: kindCall, Name: name, data: data})
 	switch {
 	case err != nil:
 		return nil, err
@@ -132,13 +134,13 @@ func (n *Node) Call(ctx context.Context, name string, data []byte) ([]byte, erro
 	return m.data, nil
 }
 
-// ask sends a request to the head and waits for its answer until ctx ends.
-func (n *Node) ask(ctx context.Context, question *message) (*message, error) {
+// requestHead sends a request to the head and waits for its answer until ctx ends.
+func (n *Node) requestHead(ctx context.Context, question *message) (*message, error) {
 	to := make(chan *message, 1)
 	n.mu.Lock()
-	n.touched = true // from now on, ends of ranks are reported without delay
-	seq := n.askLocked(question)
-	n.asked[seq] = to
+	n.active = true // from now on, ends of ranks are reported without delay
+	seq := n.queueRequestLocked(question)
+	n.answerChans[seq] = to
 	n.mu.Unlock()
 	select {
 	case m := <-to:
@@ -146,72 +148,72 @@ func (n *Node) ask(ctx context.Context, question *message) (*message, error) {
 	case <-ctx.Done():
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.asked, seq)
+		delete(n.answerChans, seq)
 		return nil, context.Cause(ctx)
 	}
 }
 
-// orderedLocked executes an order of the head on a background goroutine and then reports the
+// executeOrderLocked executes an order of the head on a background goroutine and then reports the
 // result. It ignores an order that was received before. It requires n.mu.
-func (n *Node) orderedLocked(m *message) {
-	if m.Gen <= n.orders {
+func (n *Node) executeOrderLocked(m *message) {
+	if m.Number <= n.lastOrder {
 		return
 	}
-	n.orders = m.Gen
+	n.lastOrder = m.Number
 	n.cfg.Background(func(ctx context.Context) {
-		answer := &message{Kind: kindDone, Gen: m.Gen}
-		data, err := n.cfg.Do(ctx, n.place.Node, m.Name, m.data)
+		answer := &message{Kind: kindOrderDone, Number: m.Number}
+		data, err := n.cfg.HandleOrder(ctx, n.self.Node, m.Name, m.data)
 		if answer.data = data; err != nil {
 			answer.Error = err.Error()
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.askLocked(answer)
+		n.queueRequestLocked(answer)
 	})
 }
 
-// Arrive records that a rank of this node has entered the group's fence, so that a query for
-// missing ranks does not list it. It does not report anything to the head; [Node.Gather] does that
-// when all local ranks have entered.
-func (n *Node) Arrive(name string, of Group, rank int) {
+// RecordArrival records that a rank of this node has entered the group's fence, so that a query for
+// missing ranks does not list it. It does not report anything to the head; [Node.GatherGroup] does
+// that when all local ranks have entered.
+func (n *Node) RecordArrival(name string, of Group, rank int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.fenceLocked(of.named(name), of)
-	f.counts[rank] = max(f.counts[rank], f.rounds+1)
-	f.inside[rank] = f.rounds + 1
-	f.openLocked(f.rounds + 1)
-	n.touchLocked()
+	f := n.ensureFenceLocked(of.fenceName(name), of)
+	f.entryCounts[rank] = max(f.entryCounts[rank], f.rounds+1)
+	f.waiting[rank] = f.rounds + 1
+	f.ensureRoundLocked(f.rounds + 1)
+	n.activateLocked()
 }
 
-// Gather enters all local ranks of a group into the group's fence, with data, and waits until the
-// ranks of the other nodes have entered or ctx ends. It returns the data of all nodes, concatenated
-// in any order. If no node sets need, the head may omit data that is large; the nodes then request
-// the parts that they use.
-func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte, need bool) ([]byte, error) {
-	name = of.named(name)
+// GatherGroup enters all local ranks of a group into the group's fence, with data, and waits until
+// the ranks of the other nodes have entered or ctx ends. It returns the data of all nodes,
+// concatenated in any order. If no node sets need, the head may omit data that is large; the nodes
+// then request the parts that they use.
+func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []byte, need bool) ([]byte, error) {
+	name = of.fenceName(name)
 	n.mu.Lock()
 	// Enter the fence for all local ranks.
-	f := n.fenceLocked(name, of)
+	f := n.ensureFenceLocked(name, of)
 	f.rounds++
 	gen := f.rounds
-	m := f.openLocked(gen)
-	m.sent = true
+	m := f.ensureRoundLocked(gen)
+	m.arrivalSent = true
 	for _, rank := range of.Local {
-		f.counts[rank], f.inside[rank] = max(f.counts[rank], gen), gen
+		f.entryCounts[rank], f.waiting[rank] = max(f.entryCounts[rank], gen), gen
 	}
-	n.touched = true
-	n.askLocked(&message{Kind: kindEnter, Name: name, Gen: gen, Of: of.Ranks, Collect: need, data: data})
+	n.active = true
+	n.queueRequestLocked(&message{Kind: kindEnter, Name: name, Number: gen, Group: of.Ranks, Collect: need, data: data})
 	n.mu.Unlock()
 	// Wait for the release by the head, and clean up in any case.
-	passed := pause.Await(ctx, m.done)
+	passed := pause.AwaitDone(ctx, m.done)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, rank := range of.Local {
-		if f.inside[rank] == gen {
-			delete(f.inside, rank)
+		if f.waiting[rank] == gen {
+			delete(f.waiting, rank)
 		}
 	}
-	delete(f.open, gen)
+	delete(f.openRounds, gen)
 	if !passed {
 		return nil, context.Cause(ctx)
 	}

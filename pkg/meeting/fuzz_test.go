@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 )
 
-// FuzzSocket has a node read whatever a program sends by its socket: what it answers can be read, its end follows that
-// of the connection, and nothing is kept of a program that has gone.
+// FuzzSocket has a node read whatever a program sends by its socket: what it answers can be read,
+// its end follows that of the connection, and nothing is kept of a program that has gone.
 func FuzzSocket(f *testing.F) {
 	f.Add([]byte(`{"id":1,"op":"hello","rank":0}` + "\n" + `{"id":2,"op":"put","key":"a","value":"dmFsdWU="}` + "\n" + `{"id":3,"op":"commit"}` + "\n"))
 	f.Add([]byte(`{"id":1,"op":"get","key":"never","timeout":1e300}` + "\n" + `{"id":1,"op":"get","key":"\u0000","timeout":-1}` + "\n"))
@@ -25,7 +25,7 @@ func FuzzSocket(f *testing.F) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			n.serve(t.Context(), ours)
+			n.serveProgram(t.Context(), ours)
 		}()
 		read := make(chan error, 1)
 		go func() {
@@ -36,7 +36,7 @@ func FuzzSocket(f *testing.F) {
 					read <- nil
 					return
 				}
-				var answer client.Answer
+				var answer client.Response
 				if err == nil {
 					err = json.Unmarshal(line, &answer)
 				}
@@ -57,10 +57,10 @@ func FuzzSocket(f *testing.F) {
 		case <-time.After(ceiling):
 			t.Fatal("it goes on after the program has gone")
 		}
-		n.puts.mu.Lock()
-		defer n.puts.mu.Unlock()
-		if n.puts.items != 0 || n.puts.bytes != 0 {
-			t.Errorf("%d items and %d bytes are kept", n.puts.items, n.puts.bytes)
+		n.putQuota.mu.Lock()
+		defer n.putQuota.mu.Unlock()
+		if n.putQuota.items != 0 || n.putQuota.bytes != 0 {
+			t.Errorf("%d items and %d bytes are kept", n.putQuota.items, n.putQuota.bytes)
 		}
 	})
 }

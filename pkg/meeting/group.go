@@ -13,77 +13,78 @@ type Group struct {
 	Local []int  // the members on this node
 }
 
-// named returns the name under which all nodes know the group's fence.
-func (g Group) named(name string) string {
+// fenceName returns the name under which all nodes know the group's fence.
+func (g Group) fenceName(name string) string {
 	if g.Ranks == "" {
 		return name
 	}
 	return name + " of " + g.Ranks
 }
 
-// mostRank is the highest valid rank number.
-const mostRank = 1<<31 - 1
+// maxRank is the highest valid rank number.
+const maxRank = 1<<31 - 1
 
-// members is a group resolved to its ranks in the world.
-type members struct {
-	ranks []int // sorted; nil: all ranks below [members.begun]
-	begun int
-	nodes int // number of nodes that have members
+// groupMembers is a group resolved to its ranks in the world.
+type groupMembers struct {
+	ranks        []int // sorted; nil: all ranks below [groupMembers.initialCount]
+	initialCount int
+	nodeCount    int // number of nodes that have members
 }
 
-// has reports whether a rank belongs to the group.
-func (m *members) has(rank int) bool {
+// hasRank reports whether a rank belongs to the group.
+func (m *groupMembers) hasRank(rank int) bool {
 	if m.ranks == nil {
-		return rank < m.begun
+		return rank < m.initialCount
 	}
 	_, is := slices.BinarySearch(m.ranks, rank)
 	return is
 }
 
-// of returns those of the given ranks that belong to the group.
-func (m *members) of(ranks []int) (own []int) {
+// filterRanks returns those of the given ranks that belong to the group.
+func (m *groupMembers) filterRanks(ranks []int) (own []int) {
 	for _, rank := range ranks {
-		if m.has(rank) {
+		if m.hasRank(rank) {
 			own = append(own, rank)
 		}
 	}
 	return own
 }
 
-// group resolves the ranges of a group. It returns an error if they are malformed or name a rank
-// that does not exist.
-func (w *World) group(ranks string) (*members, error) {
+// resolveGroup resolves the ranges of a group. It returns an error if they are malformed or name a
+// rank that does not exist.
+func (w *Layout) resolveGroup(ranks string) (*groupMembers, error) {
 	if ranks == "" {
-		return &members{begun: w.begun, nodes: w.nodes}, nil
+		return &groupMembers{initialCount: w.initialRanks, nodeCount: w.initialNodes}, nil
 	}
-	set, err := prose.ParseRanges(ranks, mostRank)
+	set, err := prose.ParseRanges(ranks, maxRank)
 	if err != nil {
 		return nil, fmt.Errorf("cannot fence: %v", err)
 	}
 	on := make(map[int]bool)
 	for _, rank := range set {
-		place := w.of(rank)
+		place := w.nodeOfRank(rank)
 		if place == nil {
 			return nil, fmt.Errorf("cannot fence: there is no rank %d", rank)
 		}
 		on[place.Node] = true
 	}
-	return &members{ranks: set, nodes: len(on)}, nil
+	return &groupMembers{ranks: set, nodeCount: len(on)}, nil
 }
 
-// add adds ranks that did not exist when the run began. Each place names a node and its new ranks.
-func (w *World) add(places []Place) {
+// addRanks adds ranks that did not exist when the run began. Each place names a node and its new
+// ranks.
+func (w *Layout) addRanks(places []NodeRanks) {
 	for _, more := range places {
-		place := w.at(more.Node)
+		place := w.nodeAt(more.Node)
 		if place == nil {
 			continue
 		}
 		place.Ranks = append(place.Ranks, more.Ranks...)
 		for _, rank := range more.Ranks {
-			if rank >= len(w.byRank) {
-				w.byRank = append(w.byRank, make([]*Place, rank+1-len(w.byRank))...)
+			if rank >= len(w.nodeByRank) {
+				w.nodeByRank = append(w.nodeByRank, make([]*NodeRanks, rank+1-len(w.nodeByRank))...)
 			}
-			w.byRank[rank] = place
+			w.nodeByRank[rank] = place
 		}
 	}
 }

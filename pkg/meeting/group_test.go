@@ -20,16 +20,16 @@ func TestGather(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := raise(t, 3, 2, true)
-			came := []Place{{Node: 0, Ranks: []int{6}}, {Node: 1, Ranks: []int{7}}}
-			s.head.Add(came)
+			came := []NodeRanks{{Node: 0, Ranks: []int{6}}, {Node: 1, Ranks: []int{7}}}
+			s.head.AddRanks(came)
 			for _, n := range s.nodes {
-				n.Add(came)
+				n.AddRanks(came)
 			}
 			for round := range 3 {
 				var nodes sync.WaitGroup
 				for node, local := range tt.local {
 					nodes.Go(func() {
-						all, err := s.nodes[node].Gather(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round), true)
+						all, err := s.nodes[node].GatherGroup(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round), true)
 						if err != nil || len(all) != 3*len(tt.local) {
 							t.Errorf("node %d, round %d: %q, %v", node, round, all, err)
 						}
@@ -43,60 +43,60 @@ func TestGather(t *testing.T) {
 
 func TestGatherNamesTheMissing(t *testing.T) {
 	s := raise(t, 3, 2, false)
-	s.nodes[2].Arrive("f", Group{"0,4-5", []int{4, 5}}, 4)
+	s.nodes[2].RecordArrival("f", Group{"0,4-5", []int{4, 5}}, 4)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var gathering sync.WaitGroup
 	gathering.Go(func() {
-		if _, err := s.nodes[0].Gather(ctx, "f", Group{"0,4-5", []int{0}}, nil, true); !errors.Is(err, errOver) {
+		if _, err := s.nodes[0].GatherGroup(ctx, "f", Group{"0,4-5", []int{0}}, nil, true); !errors.Is(err, errRunOver) {
 			t.Errorf("got %v", err)
 		}
 	})
 	until(t, "who is missing", func() (bool, any) {
-		waits := s.nodes[0].Waiting()
+		waits := s.nodes[0].PendingWaits()
 		return len(waits) == 1 && len(waits[0].Missing) == 1 && waits[0].Missing[0] == 5, waits
 	})
-	cancel(errOver)
+	cancel(errRunOver)
 	gathering.Wait()
-	_, err := s.nodes[1].Gather(t.Context(), "f", Group{"2,99", []int{2}}, nil, false)
+	_, err := s.nodes[1].GatherGroup(t.Context(), "f", Group{"2,99", []int{2}}, nil, false)
 	want(t, err, "there is no rank 99")
 }
 
 func TestGatherFailsWithARankThatHasEnded(t *testing.T) {
 	s := raise(t, 2, 2, false)
-	s.nodes[1].RankEnded(2, "exit code 3")
-	_, err := s.nodes[0].Gather(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
+	s.nodes[1].ReportRankEnd(2, "exit code 3")
+	_, err := s.nodes[0].GatherGroup(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
 	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will never come: exit code 3")
 }
 
 func TestCallAndOrder(t *testing.T) {
 	s := raise(t, 2, 1, true)
-	got, err := s.nodes[1].Call(t.Context(), "find", []byte("it"))
+	got, err := s.nodes[1].CallHead(t.Context(), "find", []byte("it"))
 	if string(got) != "head of 1: find it" || err != nil {
 		t.Fatalf("a call returned %q, %v", got, err)
 	}
-	_, err = s.nodes[0].Call(t.Context(), "fail", nil)
+	_, err = s.nodes[0].CallHead(t.Context(), "fail", nil)
 	want(t, err, "no luck")
-	got, err = s.head.Order(t.Context(), 1, "go", []byte("on"))
+	got, err = s.head.CallNode(t.Context(), 1, "go", []byte("on"))
 	if string(got) != "n1 of 1: go on" || err != nil {
 		t.Fatalf("an order returned %q, %v", got, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = s.nodes[0].Call(ctx, "wait", nil)
+	_, err = s.nodes[0].CallHead(ctx, "wait", nil)
 	want(t, err, "deadline")
 }
 
 func TestOrderOutlivesItsConnection(t *testing.T) {
 	s := raise(t, 2, 1, false)
-	_, err := s.nodes[1].Call(t.Context(), "hello", nil) // there is a connection
+	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil) // there is a connection
 	must(t, err)
 	for i := range 50 {
 		s.head.mu.Lock()
-		if drop := s.head.peers[1].drop; drop != nil {
+		if drop := s.head.peers[1].closeConn; drop != nil {
 			drop()
 		}
 		s.head.mu.Unlock()
-		got, err := s.head.Order(t.Context(), 1, "go", fmt.Append(nil, i))
+		got, err := s.head.CallNode(t.Context(), 1, "go", fmt.Append(nil, i))
 		if string(got) != fmt.Sprint("n1 of 1: go ", i) || err != nil {
 			t.Fatalf("an order returned %q, %v", got, err)
 		}
@@ -105,11 +105,11 @@ func TestOrderOutlivesItsConnection(t *testing.T) {
 
 func TestOrderEndsWithItsNode(t *testing.T) {
 	s := raise(t, 2, 1, false)
-	_, err := s.nodes[1].Call(t.Context(), "hello", nil)
+	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil)
 	must(t, err)
 	failed := make(chan error)
 	go func() {
-		_, err := s.head.Order(t.Context(), 1, "wait", nil)
+		_, err := s.head.CallNode(t.Context(), 1, "wait", nil)
 		failed <- err
 	}()
 	until(t, "the order is there", func() (bool, any) {
@@ -117,8 +117,8 @@ func TestOrderEndsWithItsNode(t *testing.T) {
 		defer s.head.mu.Unlock()
 		return len(s.head.peers[1].orders) == 1, nil
 	})
-	s.head.NodeLost(1, "gone")
-	want(t, <-failed, errLost.Error())
-	_, err = s.head.Order(t.Context(), 1, "wait", nil)
-	want(t, err, errLost.Error())
+	s.head.MarkNodeLost(1, "gone")
+	want(t, <-failed, errNodeLost.Error())
+	_, err = s.head.CallNode(t.Context(), 1, "wait", nil)
+	want(t, err, errNodeLost.Error())
 }

@@ -19,168 +19,168 @@ import (
 // Head is the head's side of the rendezvous. It stores the values that nodes commit, releases
 // fences, and delivers events. Methods whose names end in Locked require h.mu.
 type Head struct {
-	world World
-	log   *zap.Logger
+	layout Layout
+	log    *zap.Logger
 
-	mu     sync.Mutex
-	peers  map[int]*peer
-	fences map[fenceID]*gathering
-	warned map[fenceID]int // warnings logged so far about missing ranks
-	store  map[slot][]byte
-	owners map[string][]string // owners of each key, in the order of their puts
-	gets   map[slot][]asked
-	ended  map[int]gone // ended ranks
-	lost   map[int]bool // lost nodes
-	met    map[int]bool // nodes that have entered a fence
-	full   error        // nil until the store has overflowed; then no more values are kept
-	events []client.Event
-	counts []*census
-	serve  *service      // executes calls; nil until [Head.Offer]
-	used   chan struct{} // closed at the first request for data of other nodes
-	use    func()        // closes [Head.used], once
+	mu             sync.Mutex
+	peers          map[int]*peer
+	fences         map[fenceID]*pendingFence
+	warningCounts  map[fenceID]int // warnings logged so far about missing ranks
+	store          map[valueKey][]byte
+	keyOwners      map[string][]string // keyOwners of each key, in the order of their puts
+	pendingGets    map[valueKey][]requestID
+	endedRanks     map[int]rankEnd // endedRanks ranks
+	lostNodes      map[int]bool    // lostNodes nodes
+	fencedNodes    map[int]bool    // nodes that have entered a fence
+	storeErr       error           // nil until the store has overflowed; then no more values are kept
+	events         []client.Event
+	missingQueries []*missingQuery
+	calls          *callService  // executes calls; nil until [Head.SetCallHandler]
+	firstUse       chan struct{} // closed at the first request for data of other nodes
+	signalUse      func()        // closes [Head.firstUse], once
 }
 
 // peer is the head's state of one node.
 type peer struct {
-	last    uint64              // highest sequence number received
-	listens bool                // it has subscribed to events
-	answers map[uint64]*message // answers that the node has not acknowledged
-	orders  []*order            // orders without a result
-	given   int                 // number of orders sent
-	queue   []*message          // messages to send on the connection
-	bell    chan struct{}       // wakes the writer; nil if not connected
-	drop    func()              // closes the connection; nil if not connected
+	lastSeq    uint64              // highest sequence number received
+	subscribed bool                // it has subscribed to events
+	unacked    map[uint64]*message // unacked that the node has not acknowledged
+	orders     []*pendingOrder     // orders without a result
+	orderCount int                 // number of orders sent
+	sendQueue  []*message          // messages to send on the connection
+	wake       chan struct{}       // wakes the writer; nil if not connected
+	closeConn  func()              // closes the connection; nil if not connected
 }
 
 type fenceID struct {
-	name string
-	gen  int
-	of   string // the group's ranges, from Group.Ranks
+	name  string
+	round int
+	group string // the group's ranges, from Group.Ranks
 }
 
-// question returns the request for the ranks that are missing in a fence round.
-func (id fenceID) question() *message {
-	return &message{Kind: kindWho, Name: id.name, Gen: id.gen, Of: id.of}
+// missingRequest returns the request for the ranks that are missing in a fence round.
+func (id fenceID) missingRequest() *message {
+	return &message{Kind: kindQueryMissing, Name: id.name, Number: id.round, Group: id.group}
 }
 
-// asked identifies a request of a node.
-type asked struct {
+// requestID identifies a request of a node.
+type requestID struct {
 	node int
 	seq  uint64
 }
 
-// gathering is a fence round that not all nodes have entered.
-type gathering struct {
-	arrived map[int]uint64 // sequence number of each node's arrival
-	of      *members
-	collect bool
-	slots   []slot // keys of the values that came with the arrivals
-	data    []byte
-	failed  string // reason why it cannot complete; empty if it can
+// pendingFence is a fence round that not all nodes have entered.
+type pendingFence struct {
+	arrivals map[int]uint64 // sequence number of each node's arrival
+	members  *groupMembers
+	collect  bool
+	keys     []valueKey // keys of the values that came with the arrivals
+	data     []byte
+	failure  string // reason why it cannot complete; empty if it can
 }
 
-// gone describes how a rank ended.
-type gone struct {
-	words   string
-	entered map[string]int // number of entries into each fence; nil if its node was lost
+// rankEnd describes how a rank ended.
+type rankEnd struct {
+	description string
+	fenceCounts map[string]int // number of entries into each fence; nil if its node was lost
 }
 
 // NewHead returns the head's side for a world.
-func NewHead(world World, log *zap.Logger) *Head {
+func NewHead(world Layout, log *zap.Logger) *Head {
 	h := &Head{
-		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering), warned: make(map[fenceID]int),
-		store: make(map[slot][]byte), owners: make(map[string][]string), gets: make(map[slot][]asked),
-		ended: make(map[int]gone), lost: make(map[int]bool), met: make(map[int]bool),
-		used: make(chan struct{}),
+		layout: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*pendingFence), warningCounts: make(map[fenceID]int),
+		store: make(map[valueKey][]byte), keyOwners: make(map[string][]string), pendingGets: make(map[valueKey][]requestID),
+		endedRanks: make(map[int]rankEnd), lostNodes: make(map[int]bool), fencedNodes: make(map[int]bool),
+		firstUse: make(chan struct{}),
 	}
-	h.use = sync.OnceFunc(func() { close(h.used) })
+	h.signalUse = sync.OnceFunc(func() { close(h.firstUse) })
 	return h
 }
 
-// Used returns a channel that is closed when a node requests something that involves other nodes
-// for the first time: a fence, a value or a call.
-func (h *Head) Used() <-chan struct{} { return h.used }
+// FirstUse returns a channel that is closed when a node requests something that involves other
+// nodes for the first time: a fence, a value or a call.
+func (h *Head) FirstUse() <-chan struct{} { return h.firstUse }
 
-// Serve serves a node's connection until it or ctx ends, and closes it. A new connection of the
+// ServeNode serves a node's connection until it or ctx ends, and closes it. A new connection of the
 // same node replaces the previous one.
-func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
+func (h *Head) ServeNode(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	ctx, cancel := context.WithCancel(ctx)
 	bell := make(chan struct{}, 1)
 	var writing sync.WaitGroup
-	if h.connect(node, bell, cancel) {
+	if h.attachConn(node, bell, cancel) {
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		writing.Go(func() { h.write(ctx, node, bell, conn, cancel) })
+		writing.Go(func() { h.sendLoop(ctx, node, bell, conn, cancel) })
 		in := bufio.NewReader(conn)
 		for {
-			m, err := read(in)
+			m, err := readMessage(in)
 			if err != nil {
 				break
 			}
-			h.receive(node, m)
+			h.handleMessage(node, m)
 		}
 		stop()
 	}
 	cancel()
 	_ = conn.Close()
 	writing.Wait()
-	h.disconnect(node, bell)
+	h.detachConn(node, bell)
 }
 
-// connect makes a connection the current one of its node, and closes the previous one. It returns
-// false if the node is unknown.
-func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
+// attachConn makes a connection the current one of its node, and closes the previous one. It
+// returns false if the node is unknown.
+func (h *Head) attachConn(node int, bell chan struct{}, drop func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.world.at(node) == nil {
+	if h.layout.nodeAt(node) == nil {
 		return false
 	}
-	p := h.peerLocked(node)
-	if p.drop != nil {
-		p.drop()
+	p := h.ensurePeerLocked(node)
+	if p.closeConn != nil {
+		p.closeConn()
 	}
-	p.bell, p.drop, p.queue = bell, drop, nil
+	p.wake, p.closeConn, p.sendQueue = bell, drop, nil
 	return true
 }
 
-// disconnect detaches a connection from its node, unless a newer one has replaced it.
-func (h *Head) disconnect(node int, bell chan struct{}) {
+// detachConn detaches a connection from its node, unless a newer one has replaced it.
+func (h *Head) detachConn(node int, bell chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.peerLocked(node); p.bell == bell {
-		p.bell, p.drop, p.queue = nil, nil, nil
+	if p := h.ensurePeerLocked(node); p.wake == bell {
+		p.wake, p.closeConn, p.sendQueue = nil, nil, nil
 	}
 }
 
-// write sends the queued messages until ctx ends or a write fails.
-func (h *Head) write(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
+// sendLoop sends the queued messages until ctx ends or a write fails.
+func (h *Head) sendLoop(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
 	defer cancel()
 	out := bufio.NewWriter(conn)
 	for {
 		h.mu.Lock()
 		var queue []*message
-		if p := h.peerLocked(node); p.bell == bell {
-			queue, p.queue = p.queue, nil
+		if p := h.ensurePeerLocked(node); p.wake == bell {
+			queue, p.sendQueue = p.sendQueue, nil
 		}
 		h.mu.Unlock()
 		for _, m := range queue {
-			if m.write(out) != nil {
+			if m.writeTo(out) != nil {
 				return
 			}
 		}
 		if out.Flush() != nil {
 			return
 		}
-		if len(queue) == 0 && !rung(ctx, bell) {
+		if len(queue) == 0 && !awaitSignal(ctx, bell) {
 			return
 		}
 	}
 }
 
-// peerLocked returns the state of a node. It creates the state if necessary.
-func (h *Head) peerLocked(node int) *peer {
+// ensurePeerLocked returns the state of a node. It creates the state if necessary.
+func (h *Head) ensurePeerLocked(node int) *peer {
 	p := h.peers[node]
 	if p == nil {
-		p = &peer{answers: make(map[uint64]*message)}
+		p = &peer{unacked: make(map[uint64]*message)}
 		h.peers[node] = p
 	}
 	return p
@@ -189,50 +189,50 @@ func (h *Head) peerLocked(node int) *peer {
 // sendLocked queues a message if the node is connected. Messages that must arrive are sent again on
 // the next connection.
 func (h *Head) sendLocked(node int, m *message) {
-	if p := h.peerLocked(node); p.bell != nil {
-		p.queue = append(p.queue, m)
-		pause.Ring(p.bell)
+	if p := h.ensurePeerLocked(node); p.wake != nil {
+		p.sendQueue = append(p.sendQueue, m)
+		pause.NotifyChannel(p.wake)
 	}
 }
 
 // answerLocked sends the answer to a request, and keeps it until the node acknowledges it.
-func (h *Head) answerLocked(to asked, m *message) {
+func (h *Head) answerLocked(to requestID, m *message) {
 	m.Kind, m.Seq = kindAnswer, to.seq
-	h.peerLocked(to.node).answers[to.seq] = m
+	h.ensurePeerLocked(to.node).unacked[to.seq] = m
 	h.sendLocked(to.node, m)
 }
 
-// receive handles a message of a node. A request that was handled before is not executed again; its
-// answer is sent again.
-func (h *Head) receive(node int, m *message) {
+// handleMessage handles a message of a node. A request that was handled before is not executed
+// again; its answer is sent again.
+func (h *Head) handleMessage(node int, m *message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := h.peerLocked(node)
+	p := h.ensurePeerLocked(node)
 	if m.Kind == kindHello {
-		h.helloLocked(node, p, m)
+		h.resumePeerLocked(node, p, m)
 		return
 	}
 	for _, seq := range m.Seqs {
-		delete(p.answers, seq)
+		delete(p.unacked, seq)
 	}
-	if m.Seq <= p.last {
-		if answer := p.answers[m.Seq]; answer != nil {
+	if m.Seq <= p.lastSeq {
+		if answer := p.unacked[m.Seq]; answer != nil {
 			h.sendLocked(node, answer)
 		}
 		return
 	}
-	p.last = m.Seq
-	h.doLocked(asked{node, m.Seq}, m)
+	p.lastSeq = m.Seq
+	h.dispatchLocked(requestID{node, m.Seq}, m)
 }
 
-// helloLocked resumes the exchange on a new connection: it sends again what the node has not
+// resumePeerLocked resumes the exchange on a new connection: it sends again what the node has not
 // received.
-func (h *Head) helloLocked(node int, p *peer, m *message) {
-	maps.DeleteFunc(p.answers, func(seq uint64, _ *message) bool { return !slices.Contains(m.Seqs, seq) })
-	h.listenLocked(node, p, m)
-	for at := range h.gets {
-		if home := h.world.home(at.Owner); home == nil || home.Node == node {
-			h.wantLocked(node, at)
+func (h *Head) resumePeerLocked(node int, p *peer, m *message) {
+	maps.DeleteFunc(p.unacked, func(seq uint64, _ *message) bool { return !slices.Contains(m.Seqs, seq) })
+	h.subscribeLocked(node, p, m)
+	for at := range h.pendingGets {
+		if home := h.layout.nodeOfOwner(at.Owner); home == nil || home.Node == node {
+			h.requestPushLocked(node, at)
 		}
 	}
 	for _, o := range p.orders {
@@ -240,47 +240,47 @@ func (h *Head) helloLocked(node int, p *peer, m *message) {
 	}
 }
 
-// listenLocked sends a node the events that it has not received, if it has subscribed.
-func (h *Head) listenLocked(node int, p *peer, m *message) {
-	if p.listens = p.listens || m.Listen; p.listens {
+// subscribeLocked sends a node the events that it has not received, if it has subscribed.
+func (h *Head) subscribeLocked(node int, p *peer, m *message) {
+	if p.subscribed = p.subscribed || m.Listen; p.subscribed {
 		for at := min(m.Events, len(h.events)); at < len(h.events); at++ {
 			h.sendLocked(node, &message{Kind: kindEvent, Events: at + 1, Event: &h.events[at]})
 		}
 	}
 }
 
-// doLocked executes a request of a node. Enter, get, query and call are answered later, when the
-// result is known; all others at once.
-func (h *Head) doLocked(from asked, m *message) {
+// dispatchLocked executes a request of a node. Enter, get, query and call are answered later, when
+// the result is known; all others at once.
+func (h *Head) dispatchLocked(from requestID, m *message) {
 	if m.Kind == kindEnter || m.Kind == kindGet || m.Kind == kindCall {
-		h.use()
+		h.signalUse()
 	}
 	switch m.Kind {
 	case kindEnter:
-		h.enterLocked(from, m)
+		h.enterFenceLocked(from, m)
 		return
 	case kindGet:
-		h.getLocked(from, m.Slot)
+		h.handleGetLocked(from, m.Slot)
 		return
-	case kindWho:
-		h.whoLocked(from, m)
+	case kindQueryMissing:
+		h.answerMissingLocked(from, m)
 		return
 	case kindPush:
-		h.keepLocked(m.Entries)
-	case kindEnded:
-		h.keepLocked(m.Entries)
-		h.endLocked(m.Rank, gone{m.Words, m.Entered})
-	case kindListen:
-		h.listenLocked(from.node, h.peerLocked(from.node), m)
+		h.storeEntriesLocked(m.Entries)
+	case kindRankEnded:
+		h.storeEntriesLocked(m.Entries)
+		h.recordRankEndLocked(m.Rank, rankEnd{m.Text, m.Entered})
+	case kindSubscribe:
+		h.subscribeLocked(from.node, h.ensurePeerLocked(from.node), m)
 	case kindAbort:
-		h.tellLocked(*m.Event)
-	case kindHere:
-		h.hereLocked(from.node, m)
+		h.publishEventLocked(*m.Event)
+	case kindLocalMissing:
+		h.recordMissingLocked(from.node, m)
 	case kindCall:
-		h.calledLocked(from, m)
+		h.executeCallLocked(from, m)
 		return
-	case kindDone:
-		h.doneLocked(from.node, m)
+	case kindOrderDone:
+		h.completeOrderLocked(from.node, m)
 	default:
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head does not know it", m.Kind)})
 		return
@@ -288,247 +288,250 @@ func (h *Head) doLocked(from asked, m *message) {
 	h.answerLocked(from, &message{})
 }
 
-// enterLocked records the arrival of a node at a fence.
-func (h *Head) enterLocked(from asked, m *message) {
-	h.keepLocked(m.Entries)
-	id := fenceID{m.Name, m.Gen, m.Of}
+// enterFenceLocked records the arrival of a node at a fence.
+func (h *Head) enterFenceLocked(from requestID, m *message) {
+	h.storeEntriesLocked(m.Entries)
+	id := fenceID{m.Name, m.Number, m.Group}
 	g := h.fences[id]
 	if g == nil {
-		of, err := h.world.group(m.Of)
+		of, err := h.layout.resolveGroup(m.Group)
 		if err != nil {
 			h.answerLocked(from, &message{Error: err.Error()})
 			return
 		}
-		g = &gathering{arrived: make(map[int]uint64), of: of}
+		g = &pendingFence{arrivals: make(map[int]uint64), members: of}
 		h.fences[id] = g
 	}
-	g.arrived[from.node] = from.seq
+	g.arrivals[from.node] = from.seq
 	g.collect = g.collect || m.Collect
 	for i := range m.Entries {
-		g.slots = append(g.slots, m.Entries[i].slot)
+		g.keys = append(g.keys, m.Entries[i].valueKey)
 	}
-	if g.data = append(g.data, m.data...); len(g.data) > mostData && g.failed == "" {
-		h.releaseLocked(g, &message{Error: fmt.Sprintf("the nodes bring more than the %d GiB that are accepted", mostData>>30)})
+	if g.data = append(g.data, m.data...); len(g.data) > maxDataSize && g.failure == "" {
+		h.releaseFenceLocked(g, &message{Error: fmt.Sprintf("the nodes bring more than the %d GiB that are accepted", maxDataSize>>30)})
 	}
-	h.met[from.node] = true
-	h.settleLocked(id, g, from)
+	h.fencedNodes[from.node] = true
+	h.settleFenceLocked(id, g, from)
 }
 
-// settleLocked releases a fence round that has failed or that all nodes have entered. just is the
-// arrival that caused the call: if the fence had already failed, only that node still needs the
+// settleFenceLocked releases a fence round that has failed or that all nodes have entered. just is
+// the arrival that caused the call: if the fence had already failed, only that node still needs the
 // answer.
-func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
-	known := g.failed != ""
+func (h *Head) settleFenceLocked(id fenceID, g *pendingFence, just requestID) {
+	known := g.failure != ""
 	if !known {
-		g.failed = h.hopelessLocked(id, g)
+		g.failure = h.fenceFailureLocked(id, g)
 	}
-	all := len(g.arrived) == g.of.nodes
+	all := len(g.arrivals) == g.members.nodeCount
 	switch {
-	case g.failed != "" && known && just.seq != 0:
-		h.answerLocked(just, &message{Error: g.failed})
-	case g.failed != "" && !known:
-		h.releaseLocked(g, &message{Error: g.failed})
+	case g.failure != "" && known && just.seq != 0:
+		h.answerLocked(just, &message{Error: g.failure})
+	case g.failure != "" && !known:
+		h.releaseFenceLocked(g, &message{Error: g.failure})
 	case all:
 		release := &message{}
-		if g.collect || len(g.data)*len(g.arrived) <= mostSpread {
+		if g.collect || len(g.data)*len(g.arrivals) <= maxBroadcastSize {
 			release.data = g.data
 		}
 		if g.collect {
-			release.Entries = h.collectLocked(g.slots)
+			release.Entries = h.collectEntriesLocked(g.keys)
 		}
-		h.releaseLocked(g, release)
+		h.releaseFenceLocked(g, release)
 	}
 	if all {
 		delete(h.fences, id)
-		delete(h.warned, id)
+		delete(h.warningCounts, id)
 	}
 }
 
-// collectLocked returns the values that the release of a fence delivers to all nodes, up to
-// mostCollected bytes. Nodes request the rest when they need it.
-func (h *Head) collectLocked(slots []slot) (entries []entry) {
+// collectEntriesLocked returns the values that the release of a fence delivers to all nodes, up to
+// maxCollectedSize bytes. Nodes request the rest when they need it.
+func (h *Head) collectEntriesLocked(slots []valueKey) (entries []entry) {
 	size := 0
 	for _, at := range slots {
-		if size += len(h.store[at]); size > mostCollected {
+		if size += len(h.store[at]); size > maxCollectedSize {
 			break
 		}
-		entries = append(entries, entryOf(at, h.store[at]))
+		entries = append(entries, newEntry(at, h.store[at]))
 	}
 	return entries
 }
 
-// releaseLocked sends the release to all nodes that have entered.
-func (h *Head) releaseLocked(g *gathering, release *message) {
-	for node, seq := range g.arrived {
+// releaseFenceLocked sends the release to all nodes that have entered.
+func (h *Head) releaseFenceLocked(g *pendingFence, release *message) {
+	for node, seq := range g.arrivals {
 		own := *release
-		h.answerLocked(asked{node, seq}, &own)
+		h.answerLocked(requestID{node, seq}, &own)
 	}
 }
 
-// hopelessLocked returns the reason why a fence can never complete: a rank that ended before it
+// fenceFailureLocked returns the reason why a fence can never complete: a rank that ended before it
 // entered, or values that could not be stored. It returns an empty string if the fence can still
 // complete.
-func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
-	if h.full != nil {
-		return h.full.Error()
+func (h *Head) fenceFailureLocked(id fenceID, g *pendingFence) string {
+	if h.storeErr != nil {
+		return h.storeErr.Error()
 	}
-	for _, rank := range slices.Sorted(maps.Keys(h.ended)) {
-		end, place := h.ended[rank], h.world.of(rank)
-		if _, here := g.arrived[place.Node]; !here && g.of.has(rank) && end.entered[id.name] < id.gen {
-			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.words)
+	for _, rank := range slices.Sorted(maps.Keys(h.endedRanks)) {
+		end, place := h.endedRanks[rank], h.layout.nodeOfRank(rank)
+		if _, here := g.arrivals[place.Node]; !here && g.members.hasRank(rank) && end.fenceCounts[id.name] < id.round {
+			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.description)
 		}
 	}
 	return ""
 }
 
-// overflowLocked handles a committed value that does not fit into the store. It fails everything
+// failStoreLocked handles a committed value that does not fit into the store. It fails everything
 // that waits, because no more values will be stored.
-func (h *Head) overflowLocked(e *entry) {
-	if h.full != nil {
+func (h *Head) failStoreLocked(e *entry) {
+	if h.storeErr != nil {
 		return
 	}
-	h.full = fmt.Errorf("cannot keep %s of %s: there are %s keys already, the most that is accepted",
-		e.Key, h.world.words(e.Owner), prose.Grouped(client.MostKeys))
-	h.log.Warn(h.full.Error())
-	h.despairLocked()
+	h.storeErr = fmt.Errorf("cannot keep %s of %s: there are %s keys already, the most that is accepted",
+		e.Key, h.layout.describeOwner(e.Owner), prose.GroupThousands(client.MaxKeys))
+	h.log.Warn(h.storeErr.Error())
+	h.failHopelessLocked()
 }
 
-// keepLocked stores committed values and answers the gets that wait for them.
-func (h *Head) keepLocked(entries []entry) {
+// storeEntriesLocked stores committed values and answers the gets that wait for them.
+func (h *Head) storeEntriesLocked(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
-		if _, known := h.store[e.slot]; known {
+		if _, known := h.store[e.valueKey]; known {
 			continue
 		}
-		if len(h.store) >= client.MostKeys {
-			h.overflowLocked(e)
+		if len(h.store) >= client.MaxKeys {
+			h.failStoreLocked(e)
 			return
 		}
-		h.store[e.slot] = e.value
-		h.owners[e.Key] = append(h.owners[e.Key], e.Owner)
-		for _, at := range []slot{e.slot, {Key: e.Key}} {
-			for _, from := range h.gets[at] {
-				h.foundLocked(from, at)
+		h.store[e.valueKey] = e.value
+		h.keyOwners[e.Key] = append(h.keyOwners[e.Key], e.Owner)
+		for _, at := range []valueKey{e.valueKey, {Key: e.Key}} {
+			for _, from := range h.pendingGets[at] {
+				h.answerStoredLocked(from, at)
 			}
-			delete(h.gets, at)
+			delete(h.pendingGets, at)
 		}
 	}
 }
 
-// foundLocked answers a get for a key that is in the store.
-func (h *Head) foundLocked(to asked, at slot) {
-	owners := h.owners[at.Key]
+// answerStoredLocked answers a get for a key that is in the store.
+func (h *Head) answerStoredLocked(to requestID, at valueKey) {
+	owners := h.keyOwners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {
-		h.answerLocked(to, &message{Wrong: true, Error: fmt.Sprintf("cannot tell whose %s is meant: both %s and %s have put it; name the owner",
-			at.Key, h.world.words(owners[0]), h.world.words(owners[1]))})
+		h.answerLocked(to, &message{Invalid: true, Error: fmt.Sprintf("cannot tell whose %s is meant: both %s and %s have put it; name the owner",
+			at.Key, h.layout.describeOwner(owners[0]), h.layout.describeOwner(owners[1]))})
 		return
 	}
 	if at.Owner == "" {
 		at.Owner = owners[0]
 	}
-	h.answerLocked(to, &message{Entries: []entry{entryOf(at, h.store[at])}})
+	h.answerLocked(to, &message{Entries: []entry{newEntry(at, h.store[at])}})
 }
 
-// getLocked answers a get at once if the value is known or will never be put. Otherwise it requests
-// the value from the nodes that may have it and answers later.
-func (h *Head) getLocked(from asked, at slot) {
+// handleGetLocked answers a get at once if the value is known or will never be put. Otherwise it
+// requests the value from the nodes that may have it and answers later.
+func (h *Head) handleGetLocked(from requestID, at valueKey) {
 	_, stored := h.store[at]
 	switch {
-	case stored, at.Owner == "" && len(h.owners[at.Key]) > 0:
-		h.foundLocked(from, at)
+	case stored, at.Owner == "" && len(h.keyOwners[at.Key]) > 0:
+		h.answerStoredLocked(from, at)
 		return
-	case h.neverLocked(at) != "":
-		h.answerLocked(from, &message{Error: h.neverLocked(at)})
-		return
-	}
-	h.gets[at] = append(h.gets[at], from)
-	if len(h.gets[at]) > 1 { // the nodes were already asked
+	case h.getFailureLocked(at) != "":
+		h.answerLocked(from, &message{Error: h.getFailureLocked(at)})
 		return
 	}
-	if home := h.world.home(at.Owner); home != nil {
-		h.wantLocked(home.Node, at)
+	h.pendingGets[at] = append(h.pendingGets[at], from)
+	if len(h.pendingGets[at]) > 1 { // the nodes were already asked
 		return
 	}
-	for _, place := range h.world.places {
-		h.wantLocked(place.Node, at)
+	if home := h.layout.nodeOfOwner(at.Owner); home != nil {
+		h.requestPushLocked(home.Node, at)
+		return
+	}
+	for _, place := range h.layout.nodes {
+		h.requestPushLocked(place.Node, at)
 	}
 }
 
-// wantLocked requests a node to push a value as soon as it is committed there.
-func (h *Head) wantLocked(node int, at slot) { h.sendLocked(node, &message{Kind: kindWant, Slot: at}) }
+// requestPushLocked requests a node to push a value as soon as it is committed there.
+func (h *Head) requestPushLocked(node int, at valueKey) {
+	h.sendLocked(node, &message{Kind: kindRequestPush, Slot: at})
+}
 
-// neverLocked returns the reason why a value will never be put; an empty string if it still may be.
-func (h *Head) neverLocked(at slot) string {
-	if h.full != nil {
-		return h.full.Error()
+// getFailureLocked returns the reason why a value will never be put; an empty string if it still
+// may be.
+func (h *Head) getFailureLocked(at valueKey) string {
+	if h.storeErr != nil {
+		return h.storeErr.Error()
 	}
-	place := h.world.home(at.Owner)
+	place := h.layout.nodeOfOwner(at.Owner)
 	if place == nil {
 		return ""
 	}
 	why := "its node is lost"
-	if !h.lost[place.Node] {
-		end, over := h.ended[rankOf(at.Owner)]
+	if !h.lostNodes[place.Node] {
+		end, over := h.endedRanks[ownerRank(at.Owner)]
 		if !over {
 			return ""
 		}
-		why = end.words
+		why = end.description
 	}
-	return fmt.Sprintf("%s has not put it and never will: %s", h.world.words(at.Owner), why)
+	return fmt.Sprintf("%s has not put it and never will: %s", h.layout.describeOwner(at.Owner), why)
 }
 
-// NodeLost records that a node and its ranks are lost, and fails what waits for them.
-func (h *Head) NodeLost(node int, words string) {
+// MarkNodeLost records that a node and its ranks are lost, and fails what waits for them.
+func (h *Head) MarkNodeLost(node int, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place := h.world.at(node)
-	if place == nil || h.lost[node] {
+	place := h.layout.nodeAt(node)
+	if place == nil || h.lostNodes[node] {
 		return
 	}
-	h.lost[node] = true
-	h.abandonLocked(node)
-	h.tellLocked(client.Event{Kind: "lost", Who: place.Host, What: words})
+	h.lostNodes[node] = true
+	h.failOrdersLocked(node)
+	h.publishEventLocked(client.Event{Kind: "lost", Subject: place.Host, Detail: words})
 	for _, rank := range place.Ranks {
-		if _, over := h.ended[rank]; !over {
-			h.ended[rank] = gone{words: place.Host + " is lost: " + words}
+		if _, over := h.endedRanks[rank]; !over {
+			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words}
 		}
 	}
-	h.despairLocked()
+	h.failHopelessLocked()
 }
 
-// endLocked records the end of a rank, and fails what waits for it.
-func (h *Head) endLocked(rank int, end gone) {
-	place := h.world.of(rank)
-	if _, over := h.ended[rank]; over || place == nil {
+// recordRankEndLocked records the end of a rank, and fails what waits for it.
+func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
+	place := h.layout.nodeOfRank(rank)
+	if _, over := h.endedRanks[rank]; over || place == nil {
 		return
 	}
-	h.ended[rank] = end
-	h.tellLocked(client.Event{Kind: "ended", Who: fmt.Sprintf("rank %d on %s", rank, place.Host), What: end.words})
-	h.despairLocked()
+	h.endedRanks[rank] = end
+	h.publishEventLocked(client.Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host), Detail: end.description})
+	h.failHopelessLocked()
 }
 
-// despairLocked fails the fences and gets that can never complete.
-func (h *Head) despairLocked() {
+// failHopelessLocked fails the fences and gets that can never complete.
+func (h *Head) failHopelessLocked() {
 	for id, g := range h.fences {
-		if g.failed == "" {
-			h.settleLocked(id, g, asked{})
+		if g.failure == "" {
+			h.settleFenceLocked(id, g, requestID{})
 		}
 	}
-	for at, waiting := range h.gets {
-		if why := h.neverLocked(at); why != "" {
+	for at, waiting := range h.pendingGets {
+		if why := h.getFailureLocked(at); why != "" {
 			for _, from := range waiting {
 				h.answerLocked(from, &message{Error: why})
 			}
-			delete(h.gets, at)
+			delete(h.pendingGets, at)
 		}
 	}
 }
 
-// tellLocked appends an event and sends it to all subscribed nodes.
-func (h *Head) tellLocked(event client.Event) {
+// publishEventLocked appends an event and sends it to all subscribed nodes.
+func (h *Head) publishEventLocked(event client.Event) {
 	h.events = append(h.events, event)
 	for node, p := range h.peers {
-		if p.listens {
+		if p.subscribed {
 			h.sendLocked(node, &message{Kind: kindEvent, Events: len(h.events), Event: &event})
 		}
 	}

@@ -2,16 +2,16 @@ package meeting
 
 import "sync"
 
-// Load limits how many items of programs a node holds, and how many bytes they have. Its methods
+// Quota limits how many items of programs a node holds, and how many bytes they have. Its methods
 // are safe for concurrent use.
-type Load struct {
+type Quota struct {
 	mu           sync.Mutex
 	items, bytes int
 }
 
-// Take reserves one item of some bytes. It returns false, and reserves nothing, if one of the
+// Reserve reserves one item of some bytes. It returns false, and reserves nothing, if one of the
 // limits would be exceeded.
-func (l *Load) Take(bytes, mostItems, mostBytes int) bool {
+func (l *Quota) Reserve(bytes, mostItems, mostBytes int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.items >= mostItems || bytes > mostBytes-l.bytes {
@@ -22,8 +22,8 @@ func (l *Load) Take(bytes, mostItems, mostBytes int) bool {
 	return true
 }
 
-// Give releases reserved items.
-func (l *Load) Give(items, bytes int) {
+// Release releases reserved items.
+func (l *Quota) Release(items, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.items -= items

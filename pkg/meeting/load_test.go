@@ -14,26 +14,26 @@ func TestProgramsAreBounded(t *testing.T) {
 	s := raise(t, 1, 1, false)
 	n, program := s.nodes[0], s.rank(0)
 	ctx := t.Context()
-	if !n.puts.Take(mostData-3, 1, mostData) || !n.open.Take(0, 1, 0) {
+	if !n.putQuota.Reserve(maxDataSize-3, 1, maxDataSize) || !n.waitQuota.Reserve(0, 1, 0) {
 		t.Fatal("a load that is empty takes nothing")
 	}
-	must(t, program.Put(ctx, "a", []byte("abc")))
-	want(t, program.Put(ctx, "b", []byte("d")), "cannot put b: ", "or 1 GiB without commit, the most that is accepted")
-	must(t, program.Put(ctx, "a", []byte("xyz")))
-	must(t, program.Commit(ctx))
-	must(t, program.Put(ctx, "b", []byte("d")))
+	must(t, program.PutValue(ctx, "a", []byte("abc")))
+	want(t, program.PutValue(ctx, "b", []byte("d")), "cannot put b: ", "or 1 GiB without commit, the most that is accepted")
+	must(t, program.PutValue(ctx, "a", []byte("xyz")))
+	must(t, program.CommitValues(ctx))
+	must(t, program.PutValue(ctx, "b", []byte("d")))
 
-	n.open.items = mostWaits
-	_, _, err := program.Get(ctx, "never", "", ceiling)
+	n.waitQuota.items = maxWaits
+	_, _, err := program.GetValue(ctx, "never", "", ceiling)
 	want(t, err, "cannot wait for more: the programs of a node wait for 65,536 things")
-	n.open.Give(1, 0)
-	if _, _, err := program.Get(ctx, "a", "", ceiling); err != nil {
+	n.waitQuota.Release(1, 0)
+	if _, _, err := program.GetValue(ctx, "a", "", ceiling); err != nil {
 		t.Error(err)
 	}
 	until(t, "what was waited for is counted no longer", func() (bool, any) {
-		n.open.mu.Lock()
-		defer n.open.mu.Unlock()
-		return n.open.items == mostWaits-1, n.open.items
+		n.waitQuota.mu.Lock()
+		defer n.waitQuota.mu.Unlock()
+		return n.waitQuota.items == maxWaits-1, n.waitQuota.items
 	})
 }
 
@@ -41,15 +41,15 @@ func TestProgramsAreBounded(t *testing.T) {
 func TestLoadIsGivenBack(t *testing.T) {
 	s := raise(t, 1, 1, false)
 	n := s.nodes[0]
-	c, err := client.DialAs(t.Context(), s.paths[0], nil)
+	c, err := client.DialAsRank(t.Context(), s.paths[0], nil)
 	must(t, err)
 	for i := range 10 {
-		must(t, c.Put(t.Context(), fmt.Sprint("k", i), []byte(strings.Repeat("v", 100))))
+		must(t, c.PutValue(t.Context(), fmt.Sprint("k", i), []byte(strings.Repeat("v", 100))))
 	}
 	c.Close()
 	until(t, "nothing is kept", func() (bool, any) {
-		n.puts.mu.Lock()
-		defer n.puts.mu.Unlock()
-		return n.puts.items == 0 && n.puts.bytes == 0, n.puts.items
+		n.putQuota.mu.Lock()
+		defer n.putQuota.mu.Unlock()
+		return n.putQuota.items == 0 && n.putQuota.bytes == 0, n.putQuota.items
 	})
 }

@@ -24,13 +24,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // ceiling is for waits that end much sooner, on whatever machine.
 const ceiling = time.Minute
 
-// stage is a world whose nodes meet by connections in memory or through the lifelines' port, and programs by real sockets.
+// stage is a world whose nodes meet by connections in memory or through the lifelines' port, and
+// programs by real sockets.
 type stage struct {
 	t     testing.TB
 	head  *Head
 	nodes []*Node
 	paths []string
-	world World
+	world Layout
 
 	mu      sync.Mutex
 	aborted []string
@@ -41,22 +42,22 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stage{t: t}
-	var places []Place
+	var places []NodeRanks
 	for node := range nodes {
-		place := Place{Node: node, Host: fmt.Sprintf("n%d", node)}
+		place := NodeRanks{Node: node, Host: fmt.Sprintf("n%d", node)}
 		for local := range each {
 			place.Ranks = append(place.Ranks, node*each+local)
 		}
 		places = append(places, place)
 	}
-	s.world = NewWorld(places)
+	s.world = NewLayout(places)
 	s.head = NewHead(s.world, zap.NewNop())
 	var tasks sync.WaitGroup
-	s.head.Offer(echo("head"), func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
-	hall := new(Hall)
-	hall.Open(s.head)
+	s.head.SetCallHandler(echo("head"), func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
+	hall := new(LazyHead)
+	hall.SetHead(s.head)
 	dial := func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return hall.Dial(node, func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
+		return hall.LocalDialer(node, func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
 	}
 	if lifelines {
 		dial = callers(ctx, t, nodes, hall, &tasks)
@@ -66,15 +67,15 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener, err := Listen(dir, "meet")
+		listener, err := ListenLocal(dir, "meet")
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := NewNode(Config{
-			Place: places[node], World: func() World { return s.world }, Log: zap.NewNop(),
-			Dial: dial(node), Do: echo(fmt.Sprint("n", node)),
+			Self: places[node], Layout: func() Layout { return s.world }, Log: zap.NewNop(),
+			Dial: dial(node), HandleOrder: echo(fmt.Sprint("n", node)),
 			Background: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) },
-			Abort: func(rank, code int, message string) {
+			AbortJob: func(rank, code int, message string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.aborted = append(s.aborted, fmt.Sprintf("%d %d %s", rank, code, message))
@@ -92,7 +93,7 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 }
 
 // echo answers with who it is and what was asked; what is asked to wait waits for ever.
-func echo(who string) Operation {
+func echo(who string) Handler {
 	return func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 		switch name {
 		case "wait":
@@ -105,8 +106,9 @@ func echo(who string) Operation {
 	}
 }
 
-// callers returns how nodes connect through the lifelines' port on this machine, where the hall serves them until ctx ends.
-func callers(ctx context.Context, t testing.TB, nodes int, hall *Hall, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+// callers returns how nodes connect through the lifelines' port on this machine, where the hall
+// serves them until ctx ends.
+func callers(ctx context.Context, t testing.TB, nodes int, hall *LazyHead, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
 	t.Helper()
 	listener, err := lifeline.TCP{}.Listen()
 	if err != nil {
@@ -114,23 +116,23 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *Hall, tasks *sy
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	key := make([]byte, lifeline.KeySize)
-	head := lifeline.NewHead(lifeline.Config{Key: key, Size: nodes, Beat: time.Second}, listener, nil)
-	head.Meet(lifeline.ForMeeting, hall.Serve)
+	head := lifeline.NewHead(lifeline.Config{Key: key, Nodes: nodes, HeartbeatInterval: time.Second}, listener, nil)
+	head.HandleStreams(lifeline.RendezvousStream, hall.ServeNode)
 	tasks.Go(func() { head.Run(ctx) })
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return lifeline.Caller(lifeline.ForMeeting, key, node, lifeline.TCP{}, []string{"127.0.0.1:" + port})
+		return lifeline.StreamDialer(lifeline.RendezvousStream, key, node, lifeline.TCP{}, []string{"127.0.0.1:" + port})
 	}
 }
 
 // rank connects as a rank.
 func (s *stage) rank(rank int) *client.Client {
 	s.t.Helper()
-	return s.dial(s.world.of(rank).Node, &rank)
+	return s.dial(s.world.nodeOfRank(rank).Node, &rank)
 }
 
 func (s *stage) dial(node int, rank *int) *client.Client {
 	s.t.Helper()
-	c, err := client.DialAs(s.t.Context(), s.paths[node], rank)
+	c, err := client.DialAsRank(s.t.Context(), s.paths[node], rank)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -147,7 +149,7 @@ func (s *stage) heard() int {
 
 // all connects as all ranks.
 func (s *stage) all() (all []*client.Client) {
-	for rank := range len(s.world.byRank) {
+	for rank := range len(s.world.nodeByRank) {
 		all = append(all, s.rank(rank))
 	}
 	return all

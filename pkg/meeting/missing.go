@@ -8,119 +8,120 @@ import (
 	"time"
 )
 
-// censusTime is how long the head waits for the nodes' answers about missing ranks. After that it
-// assumes that all ranks of a silent node are missing.
-const censusTime = 300 * time.Millisecond
+// missingTimeout is how long the head waits for the nodes' answers about missing ranks. After that
+// it assumes that all ranks of a silent node are missing.
+const missingTimeout = 300 * time.Millisecond
 
-// census is a query for the ranks that are missing in a fence round.
-type census struct {
+// missingQuery is a query for the ranks that are missing in a fence round.
+type missingQuery struct {
 	fenceID
-	to      asked
-	left    map[int]bool  // nodes that have not answered
-	missing map[int][]int // missing ranks of each node
-	timer   *time.Timer
+	requester  requestID
+	unanswered map[int]bool  // nodes that have not answered
+	missing    map[int][]int // missing ranks of each node
+	timer      *time.Timer
 }
 
-// whoLocked answers a query for missing ranks. For a get, the answer describes the ranks that may
-// put the value; for a fence, the ranks that the nodes report as missing. It requires h.mu.
-func (h *Head) whoLocked(from asked, m *message) {
+// answerMissingLocked answers a query for missing ranks. For a get, the answer describes the ranks
+// that may put the value; for a fence, the ranks that the nodes report as missing. It requires
+// h.mu.
+func (h *Head) answerMissingLocked(from requestID, m *message) {
 	if m.Name == "" {
-		h.answerLocked(from, &message{Words: h.absentLocked(m.Slot)})
+		h.answerLocked(from, &message{Text: h.describeAbsentLocked(m.Slot)})
 		return
 	}
 	// If several nodes are due to log the same warning, only the first one receives the ranks.
-	id := fenceID{m.Name, m.Gen, m.Of}
+	id := fenceID{m.Name, m.Number, m.Group}
 	if m.Warning > 0 {
-		if m.Warning <= h.warned[id] { // another node has logged this warning
+		if m.Warning <= h.warningCounts[id] { // another node has logged this warning
 			h.answerLocked(from, &message{})
 			return
 		}
-		h.warned[id] = m.Warning
+		h.warningCounts[id] = m.Warning
 	}
-	c := &census{fenceID: id, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
-	of, err := h.world.group(m.Of)
+	c := &missingQuery{fenceID: id, requester: from, unanswered: make(map[int]bool), missing: make(map[int][]int)}
+	of, err := h.layout.resolveGroup(m.Group)
 	if err != nil {
-		h.answerLocked(from, &message{Words: err.Error()})
+		h.answerLocked(from, &message{Text: err.Error()})
 		return
 	}
 	// Ask every node that has not entered. Until it answers, all of its members count as missing.
-	for _, place := range h.world.places {
-		ranks := of.of(place.Ranks)
-		if len(ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
+	for _, place := range h.layout.nodes {
+		ranks := of.filterRanks(place.Ranks)
+		if len(ranks) == 0 || h.hasArrivedLocked(c.fenceID, place.Node) {
 			continue
 		}
 		c.missing[place.Node] = ranks
-		if h.peerLocked(place.Node).bell != nil {
-			c.left[place.Node] = true
-			h.sendLocked(place.Node, &message{Kind: kindCensus, Name: m.Name, Gen: m.Gen, Of: m.Of, Ranks: ranks})
+		if h.ensurePeerLocked(place.Node).wake != nil {
+			c.unanswered[place.Node] = true
+			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name, Number: m.Number, Group: m.Group, Ranks: ranks})
 		}
 	}
-	h.counts = append(h.counts, c)
-	c.timer = time.AfterFunc(censusTime, func() {
+	h.missingQueries = append(h.missingQueries, c)
+	c.timer = time.AfterFunc(missingTimeout, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.countedLocked(c)
+		h.finishMissingQueryLocked(c)
 	})
-	if len(c.left) == 0 {
-		h.countedLocked(c)
+	if len(c.unanswered) == 0 {
+		h.finishMissingQueryLocked(c)
 	}
 }
 
-// arrivedLocked reports whether a node has entered a fence round. It requires h.mu.
-func (h *Head) arrivedLocked(id fenceID, node int) bool {
+// hasArrivedLocked reports whether a node has entered a fence round. It requires h.mu.
+func (h *Head) hasArrivedLocked(id fenceID, node int) bool {
 	g := h.fences[id]
 	if g == nil {
 		return false
 	}
-	_, here := g.arrived[node]
+	_, here := g.arrivals[node]
 	return here
 }
 
-// hereLocked records a node's answer about its missing ranks. It requires h.mu.
-func (h *Head) hereLocked(node int, m *message) {
-	for _, c := range slices.Clone(h.counts) {
-		if c.fenceID == (fenceID{m.Name, m.Gen, m.Of}) && c.left[node] {
-			delete(c.left, node)
+// recordMissingLocked records a node's answer about its missing ranks. It requires h.mu.
+func (h *Head) recordMissingLocked(node int, m *message) {
+	for _, c := range slices.Clone(h.missingQueries) {
+		if c.fenceID == (fenceID{m.Name, m.Number, m.Group}) && c.unanswered[node] {
+			delete(c.unanswered, node)
 			c.missing[node] = m.Ranks
-			if len(c.left) == 0 {
-				h.countedLocked(c)
+			if len(c.unanswered) == 0 {
+				h.finishMissingQueryLocked(c)
 			}
 		}
 	}
 }
 
-// countedLocked answers a query, unless it was answered before. It requires h.mu.
-func (h *Head) countedLocked(c *census) {
-	at := slices.Index(h.counts, c)
+// finishMissingQueryLocked answers a query, unless it was answered before. It requires h.mu.
+func (h *Head) finishMissingQueryLocked(c *missingQuery) {
+	at := slices.Index(h.missingQueries, c)
 	if at < 0 {
 		return
 	}
 	c.timer.Stop()
-	h.counts = slices.Delete(h.counts, at, at+1)
+	h.missingQueries = slices.Delete(h.missingQueries, at, at+1)
 	ranks := slices.Concat(slices.Collect(maps.Values(c.missing))...)
 	slices.Sort(ranks)
-	h.answerLocked(c.to, &message{Words: h.world.missing(c.missing), Ranks: ranks})
+	h.answerLocked(c.requester, &message{Text: h.layout.describeRanks(c.missing), Ranks: ranks})
 }
 
-// absentLocked describes the ranks that may still put a value. It requires h.mu.
-func (h *Head) absentLocked(at slot) string {
+// describeAbsentLocked describes the ranks that may still put a value. It requires h.mu.
+func (h *Head) describeAbsentLocked(at valueKey) string {
 	if at.Owner != "" {
-		return h.world.words(at.Owner) + " has not put it"
+		return h.layout.describeOwner(at.Owner) + " has not put it"
 	}
 	never := make(map[int][]int)
-	for _, place := range h.world.places {
-		if !h.met[place.Node] {
+	for _, place := range h.layout.nodes {
+		if !h.fencedNodes[place.Node] {
 			never[place.Node] = place.Ranks
 		}
 	}
-	if words := h.world.missing(never); words != "" {
+	if words := h.layout.describeRanks(never); words != "" {
 		return "nobody has put it; not in any fence yet: " + words
 	}
 	return "nobody has put it"
 }
 
-// rankOf returns the rank that an owner's name denotes; -1 if it is not a rank.
-func rankOf(owner string) int {
+// ownerRank returns the rank that an owner's name denotes; -1 if it is not a rank.
+func ownerRank(owner string) int {
 	rank := -1
 	if !strings.HasPrefix(owner, "n") {
 		_, _ = fmt.Sscan(owner, &rank)

@@ -27,8 +27,8 @@ var (
 	seedFlag      = flag.Uint64("seed", 0, "the only schedule that TestSchedules goes through")
 )
 
-// Whatever the order, and whatever breaks: nobody leaves a fence before all have entered it, what was put is got, and who
-// will never come is named to all who wait.
+// Whatever the order, and whatever breaks: nobody leaves a fence before all have entered it, what
+// was put is got, and who will never come is named to all who wait.
 func TestSchedules(t *testing.T) {
 	first, last := uint64(1), uint64(*schedulesFlag)
 	if *seedFlag > 0 {
@@ -51,7 +51,7 @@ type drama struct {
 	draw  func(n int) int
 	head  *Head
 	nodes []*Node
-	world World
+	world Layout
 
 	// Who ends, in which round, in place of entering its fence; with its node where lost. -1: nobody.
 	victim, round int
@@ -70,20 +70,20 @@ func play(t *testing.T, seed uint64) {
 		defer mu.Unlock()
 		return source.IntN(n)
 	}}
-	var places []Place
+	var places []NodeRanks
 	ranks := 0
 	for node := range 2 + d.draw(3) {
-		place := Place{Node: node, Host: fmt.Sprintf("n%d", node)}
+		place := NodeRanks{Node: node, Host: fmt.Sprintf("n%d", node)}
 		for range d.draw(4) { // also none
 			place.Ranks = append(place.Ranks, ranks)
 			ranks++
 		}
 		places = append(places, place)
 	}
-	d.world = NewWorld(places)
+	d.world = NewLayout(places)
 	if ranks > 1 && d.draw(3) == 0 {
 		d.victim, d.round = d.draw(ranks), d.draw(rounds)
-		d.lost = d.draw(2) == 0 && d.world.of(d.victim).Node > 0
+		d.lost = d.draw(2) == 0 && d.world.nodeOfRank(d.victim).Node > 0
 	}
 	d.head = NewHead(d.world, zap.NewNop())
 
@@ -92,7 +92,7 @@ func play(t *testing.T, seed uint64) {
 	var doors []door
 	dials := d.byConnections(ctx, &daemons)
 	for node, place := range places {
-		n := NewNode(Config{Place: place, World: func() World { return d.world }, Log: zap.NewNop(), Dial: dials(node), Abort: func(int, int, string) {}})
+		n := NewNode(Config{Self: place, Layout: func() Layout { return d.world }, Log: zap.NewNop(), Dial: dials(node), AbortJob: func(int, int, string) {}})
 		d.nodes = append(d.nodes, n)
 		door := door{guests: make(chan net.Conn), closed: make(chan struct{})}
 		living, stop := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func play(t *testing.T, seed uint64) {
 		daemons.Go(func() { n.Run(living, door); stop() })
 		doors = append(doors, door)
 	}
-	for rank, place := range d.world.byRank {
+	for rank, place := range d.world.nodeByRank {
 		programs.Go(func() { d.rank(ctx, rank, doors[place.Node]) })
 	}
 	programs.Wait()
@@ -122,7 +122,7 @@ func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func
 				return nil, syscall.ECONNREFUSED
 			}
 			ours, theirs := net.Pipe()
-			daemons.Go(func() { d.head.Serve(ctx, node, theirs) })
+			daemons.Go(func() { d.head.ServeNode(ctx, node, theirs) })
 			if breaks {
 				time.AfterFunc(time.Duration(d.draw(500))*time.Millisecond, func() { _ = ours.Close() })
 			}
@@ -135,20 +135,20 @@ func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func
 func (d *drama) rank(ctx context.Context, rank int, door door) {
 	ours, theirs := net.Pipe()
 	door.guests <- theirs
-	c, err := client.Over(ctx, ours, &rank)
+	c, err := client.NewClient(ctx, ours, &rank)
 	if err != nil {
 		d.t.Errorf("rank %d: %v", rank, err)
 		return
 	}
 	defer c.Close()
 	for round := range rounds {
-		pause.For(ctx, time.Duration(d.draw(200))*time.Millisecond)
+		pause.SleepContext(ctx, time.Duration(d.draw(200))*time.Millisecond)
 		if rank == d.victim && round == d.round {
 			d.end(rank)
 			return
 		}
 		key := fmt.Sprint("key-", round)
-		if err := errors.Join(c.Put(ctx, key, []byte(fmt.Sprint(rank))), c.Commit(ctx)); err != nil && !d.doomed(rank, round, err) {
+		if err := errors.Join(c.PutValue(ctx, key, []byte(fmt.Sprint(rank))), c.CommitValues(ctx)); err != nil && !d.doomed(rank, round, err) {
 			d.t.Errorf("rank %d puts: %v", rank, err)
 		}
 		if d.draw(3) == 0 {
@@ -163,18 +163,18 @@ func (d *drama) rank(ctx context.Context, rank int, door door) {
 
 // end ends the victim, or its node.
 func (d *drama) end(rank int) {
-	node := d.world.of(rank).Node
+	node := d.world.nodeOfRank(rank).Node
 	if !d.lost {
-		d.nodes[node].RankEnded(rank, "it is over")
+		d.nodes[node].ReportRankEnd(rank, "it is over")
 		return
 	}
 	d.stopNode()
-	d.head.NodeLost(node, "it is over")
+	d.head.MarkNodeLost(node, "it is over")
 }
 
 // doomed tells whether an error is what must come of the victim.
 func (d *drama) doomed(rank, round int, err error) bool {
-	mate := d.lost && d.world.of(rank) == d.world.of(d.victim) // its own node is gone
+	mate := d.lost && d.world.nodeOfRank(rank) == d.world.nodeOfRank(d.victim) // its own node is gone
 	return d.victim >= 0 && (round >= d.round || d.lost) && (mate || strings.Contains(err.Error(), "it is over") || d.lost && strings.Contains(err.Error(), "its node is lost"))
 }
 
@@ -188,8 +188,8 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 		if d.draw(4) == 0 {
 			patience = time.Duration(1+d.draw(100)) * time.Millisecond
 		}
-		err = c.Fence(ctx, "", d.draw(2) == 0, patience)
-		if patience == late || !errors.Is(err, client.ErrLate) {
+		err = c.AwaitFence(ctx, "", d.draw(2) == 0, patience)
+		if patience == late || !errors.Is(err, client.ErrTimeout) {
 			break
 		}
 	}
@@ -198,7 +198,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 	switch {
 	case err != nil && !d.doomed(rank, round, err):
 		d.t.Errorf("rank %d cannot pass fence %d: %v", rank, round, err)
-	case err == nil && d.entered[round] != len(d.world.byRank):
+	case err == nil && d.entered[round] != len(d.world.nodeByRank):
 		d.t.Errorf("rank %d has left fence %d, which %d have entered", rank, round, d.entered[round])
 	}
 	return err == nil
@@ -206,8 +206,8 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 
 // get gets what another has put in a round.
 func (d *drama) get(ctx context.Context, c *client.Client, rank, round int) {
-	owner := d.draw(len(d.world.byRank))
-	value, from, err := c.Get(ctx, fmt.Sprint("key-", round), fmt.Sprint(owner), late)
+	owner := d.draw(len(d.world.nodeByRank))
+	value, from, err := c.GetValue(ctx, fmt.Sprint("key-", round), fmt.Sprint(owner), late)
 	switch {
 	case err != nil && !d.doomed(rank, round, err):
 		d.t.Errorf("rank %d cannot get of %d what it puts in %d: %v", rank, owner, round, err)

@@ -30,7 +30,7 @@ func TestStrangerAtTheSocket(t *testing.T) {
 			conns = append(conns, conn)
 		}
 	})
-	must(t, s.rank(0).Put(t.Context(), "key", []byte("value")))
+	must(t, s.rank(0).PutValue(t.Context(), "key", []byte("value")))
 	for _, conn := range conns {
 		_ = conn.SetDeadline(time.Now().Add(ceiling))
 		said, err := io.ReadAll(conn)

@@ -14,27 +14,27 @@ import (
 // Kinds of messages. Requests of a node are numbered, and are sent again on each new connection
 // until they are answered.
 const (
-	kindHello  = "hello"  // node: opens a connection; Seqs are the unanswered requests
-	kindEnter  = "enter"  // node: all local ranks have entered; answered by the release
-	kindGet    = "get"    // node: answered when the value is available or never will be
-	kindPush   = "push"   // node: values that the head requested
-	kindEnded  = "ended"  // node: a rank ended; with all values that it committed
-	kindAbort  = "abort"  // node: a rank aborted the job
-	kindListen = "listen" // node: subscribes to the events after the first Events ones
-	kindWho    = "who"    // node: query for the missing ranks of a fence or a get
-	kindHere   = "here"   // node: the local missing ranks
-	kindCall   = "call"   // node: request to execute the operation Name
-	kindDone   = "done"   // node: the result of an order
-	kindAnswer = "answer" // head: the answer to the request Seq
-	kindWant   = "want"   // head: push this value as soon as it is committed
-	kindCensus = "census" // head: query for the missing ranks of this node
-	kindOrder  = "order"  // head: request to execute the operation Name
-	kindEvent  = "event"  // head: an event
+	kindHello             = "hello"  // node: opens a connection; Seqs are the unanswered requests
+	kindEnter             = "enter"  // node: all local ranks have entered; answered by the release
+	kindGet               = "get"    // node: answered when the value is available or never will be
+	kindPush              = "push"   // node: values that the head requested
+	kindRankEnded         = "ended"  // node: a rank ended; with all values that it committed
+	kindAbort             = "abort"  // node: a rank aborted the job
+	kindSubscribe         = "listen" // node: subscribes to the events after the first Events ones
+	kindQueryMissing      = "who"    // node: query for the missing ranks of a fence or a get
+	kindLocalMissing      = "here"   // node: the local missing ranks
+	kindCall              = "call"   // node: request to execute the operation Name
+	kindOrderDone         = "done"   // node: the result of an order
+	kindAnswer            = "answer" // head: the answer to the request Seq
+	kindRequestPush       = "want"   // head: push this value as soon as it is committed
+	kindQueryLocalMissing = "census" // head: query for the missing ranks of this node
+	kindOrder             = "order"  // head: request to execute the operation Name
+	kindEvent             = "event"  // head: an event
 )
 
-// slot identifies a value by its key and owner. The owner is a rank's number, or "n" and a node's
-// number, or empty for any owner.
-type slot struct {
+// valueKey identifies a value by its key and owner. The owner is a rank's number, or "n" and a
+// node's number, or empty for any owner.
+type valueKey struct {
 	Key   string `json:"k"`
 	Owner string `json:"o,omitempty"`
 }
@@ -42,7 +42,7 @@ type slot struct {
 // entry is a value with its key. In a message, the bytes of all values follow the header in the
 // order of the entries.
 type entry struct {
-	slot
+	valueKey
 	Size  int    `json:"n"`
 	value []byte // in a received message a part of its data
 }
@@ -50,24 +50,28 @@ type entry struct {
 // message is a message between a node and the head, in either direction. Fields that are not
 // commented have the meaning that its kind gives them.
 type message struct {
-	Kind    string         `json:"kind"`
-	Seq     uint64         `json:"seq,omitempty"`
-	Seqs    []uint64       `json:"seqs,omitempty"` // kindHello: unanswered requests; else: answers received
-	Events  int            `json:"events,omitempty"`
-	Name    string         `json:"name,omitempty"`
-	Gen     int            `json:"gen,omitempty"` // round of a fence, or number of an order
-	Of      string         `json:"of,omitempty"`  // fence's group, from Group.Ranks
-	Collect bool           `json:"collect,omitempty"`
-	Warning int            `json:"warning,omitempty"` // query: log the Nth warning of this fence; 0: none
-	Listen  bool           `json:"listen,omitempty"`  // kindHello and kindListen: the node subscribes to events
-	Slot    slot           `json:"slot,omitzero"`
-	Entries []entry        `json:"entries,omitempty"`
-	Rank    int            `json:"rank,omitempty"`
-	Ranks   []int          `json:"ranks,omitempty"`
-	Entered map[string]int `json:"entered,omitempty"` // number of entries of the ended rank into each fence
-	Words   string         `json:"words,omitempty"`
+	Kind string `json:"kind"`
+	Seq  uint64 `json:"seq,omitempty"`
+	// kindHello: unanswered requests; else: answers received
+	Seqs    []uint64 `json:"seqs,omitempty"`
+	Events  int      `json:"events,omitempty"`
+	Name    string   `json:"name,omitempty"`
+	Number  int      `json:"gen,omitempty"` // round of a fence, or number of an order
+	Group   string   `json:"of,omitempty"`  // fence's group, from Group.Ranks
+	Collect bool     `json:"collect,omitempty"`
+	// query: log the Nth warning of this fence; 0: none
+	Warning int `json:"warning,omitempty"`
+	// kindHello and kindSubscribe: the node subscribes to events
+	Listen  bool     `json:"listen,omitempty"`
+	Slot    valueKey `json:"slot,omitzero"`
+	Entries []entry  `json:"entries,omitempty"`
+	Rank    int      `json:"rank,omitempty"`
+	Ranks   []int    `json:"ranks,omitempty"`
+	// number of entries of the ended rank into each fence
+	Entered map[string]int `json:"entered,omitempty"`
+	Text    string         `json:"words,omitempty"`
 	Error   string         `json:"error,omitempty"`
-	Wrong   bool           `json:"wrong,omitempty"` // the error is an invalid request
+	Invalid bool           `json:"wrong,omitempty"` // the error is an invalid request
 	Event   *client.Event  `json:"event,omitempty"`
 	Size    int            `json:"size,omitempty"` // size of data, which follows the values of Entries
 	data    []byte
@@ -76,19 +80,19 @@ type message struct {
 // Limits of received messages, in bytes. They guard against defects only, because messages of the
 // nodes are authenticated with the head's key.
 const (
-	mostHeader = 64 << 20
-	mostData   = 1 << 30
-	// mostCollected limits the values that the release of a fence delivers to each node, in bytes.
-	mostCollected = 64 << 20
-	// mostSpread limits the data of a fence that is sent to the nodes although none of them needs all
-	// of it, in bytes for all nodes together: 8 MB to each of 1,024 nodes would keep the head busy for
-	// seconds.
-	mostSpread = 256 << 20
+	maxHeaderSize = 64 << 20
+	maxDataSize   = 1 << 30
+	// maxCollectedSize limits the values that the release of a fence delivers to each node, in bytes.
+	maxCollectedSize = 64 << 20
+	// maxBroadcastSize limits the data of a fence that is sent to the nodes although none of them
+	// needs all of it, in bytes for all nodes together: 8 MB to each of 1,024 nodes would keep the
+	// head busy for seconds.
+	maxBroadcastSize = 256 << 20
 )
 
-// write writes a message: the lengths of header and data, four bytes each in big-endian order, then
-// the header as JSON, then the data.
-func (m *message) write(to io.Writer) error {
+// writeTo writes a message: the lengths of header and data, four bytes each in big-endian order,
+// then the header as JSON, then the data.
+func (m *message) writeTo(to io.Writer) error {
 	m.Size = len(m.data)
 	size := m.Size
 	for i := range m.Entries {
@@ -110,14 +114,14 @@ func (m *message) write(to io.Writer) error {
 	return err
 }
 
-// read reads the next message.
-func read(from io.Reader) (*message, error) {
+// readMessage reads the next message.
+func readMessage(from io.Reader) (*message, error) {
 	var lengths [8]byte
 	if _, err := io.ReadFull(from, lengths[:]); err != nil {
 		return nil, err
 	}
 	header, size := binary.BigEndian.Uint32(lengths[:]), binary.BigEndian.Uint32(lengths[4:])
-	if header > mostHeader || size > mostData {
+	if header > maxHeaderSize || size > maxDataSize {
 		return nil, fmt.Errorf("cannot read a message of %d and %d bytes", header, size)
 	}
 	frame := make([]byte, int(header)+int(size))
@@ -144,13 +148,15 @@ func read(from io.Reader) (*message, error) {
 	return m, nil
 }
 
-// entryOf returns the entry of a value.
-func entryOf(at slot, value []byte) entry { return entry{slot: at, Size: len(value), value: value} }
+// newEntry returns the entry of a value.
+func newEntry(at valueKey, value []byte) entry {
+	return entry{valueKey: at, Size: len(value), value: value}
+}
 
-// checkKey returns an error if a key is not valid.
-func checkKey(key string) error {
-	if len(key) == 0 || len(key) > client.LongestKey {
-		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), client.LongestKey)
+// validateKey returns an error if a key is not valid.
+func validateKey(key string) error {
+	if len(key) == 0 || len(key) > client.MaxKeyLength {
+		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), client.MaxKeyLength)
 	}
 	if at := strings.IndexFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }); at >= 0 {
 		return fmt.Errorf("cannot use the key %q: byte %d is not printable ASCII without spaces", key, at)
@@ -158,9 +164,9 @@ func checkKey(key string) error {
 	return nil
 }
 
-// rung waits until a value can be received from bell, or until ctx ends. It reports whether it
-// received one.
-func rung(ctx context.Context, bell <-chan struct{}) bool {
+// awaitSignal waits until a value can be received from bell, or until ctx ends. It reports whether
+// it received one.
+func awaitSignal(ctx context.Context, bell <-chan struct{}) bool {
 	select {
 	case <-bell:
 		return true

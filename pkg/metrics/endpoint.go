@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// requestTime is the timeout of reading a request, and of writing its response.
-const requestTime = 5 * time.Second
+// requestTimeout is the timeout of reading a request, and of writing its response.
+const requestTimeout = 5 * time.Second
 
 // maxConnections is the maximum number of open connections. It is more than is ever needed, but
 // small enough to leave file descriptors for the daemon.
 const maxConnections = 64
 
-// connections has the open connections of an endpoint, oldest first.
-type connections struct {
+// connTracker has the open connections of an endpoint, oldest first.
+type connTracker struct {
 	mu   sync.Mutex
 	open []net.Conn // guarded by mu
 }
 
-// track records the new state of a connection. If there are too many connections, it closes the
+// trackConn records the new state of a connection. If there are too many connections, it closes the
 // oldest, because any user of this machine can connect. It is an http.Server's ConnState function.
-func (c *connections) track(conn net.Conn, state http.ConnState) {
+func (c *connTracker) trackConn(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
@@ -41,9 +41,9 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Loopback returns an error if address is invalid or could be reached from other machines. With
-// port 0, the kernel picks a port.
-func Loopback(address string) error {
+// CheckLoopback returns an error if address is invalid or could be reached from other machines.
+// With port 0, the kernel picks a port.
+func CheckLoopback(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() {
 		return fmt.Errorf("give a loopback address and a port, as in 127.0.0.1:0 or [::1]:9464")
@@ -58,9 +58,9 @@ type Endpoint struct {
 	ended    chan struct{} // closed when the server has ended
 }
 
-// Listen starts an Endpoint at a loopback address. The caller must close it.
-func Listen(address string, source Source) (*Endpoint, error) {
-	if err := Loopback(address); err != nil {
+// StartEndpoint starts an Endpoint at a loopback address. The caller must close it.
+func StartEndpoint(address string, source Source) (*Endpoint, error) {
+	if err := CheckLoopback(address); err != nil {
 		return nil, fmt.Errorf("cannot serve metrics at %s: %v", address, err)
 	}
 	listener, err := net.Listen("tcp", address)
@@ -75,8 +75,8 @@ func Listen(address string, source Source) (*Endpoint, error) {
 	e := &Endpoint{
 		listener: listener,
 		server: &http.Server{
-			Handler: routes, ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: time.Minute,
-			MaxHeaderBytes: 1 << 14, ErrorLog: log.New(io.Discard, "", 0), ConnState: new(connections).track,
+			Handler: routes, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
+			MaxHeaderBytes: 1 << 14, ErrorLog: log.New(io.Discard, "", 0), ConnState: new(connTracker).trackConn,
 		},
 		ended: make(chan struct{}),
 	}

@@ -36,15 +36,15 @@ func tells(text string) *told {
 
 func TestText(t *testing.T) {
 	text := NewText("run", "17.0-r1", "rank", "0")
-	text.Family("bringupd_info", "gauge", "What this daemon is; always 1.")
-	text.Sample(1, "version", "a\"b\\c\nd\xff", "role", "head")
-	text.Family("bringupd_empty", "gauge", "It has no sample.")
-	text.Family("bringupd_up", "gauge", "It is up.")
-	text.Sample(0)
-	text.Family("bringupd_seconds_total", "counter", "How long they took.")
-	text.Sample(1.5, "op", "open")
-	text.Sample(2e-05, "op", "list")
-	text.Sample(12345678, "op", "read")
+	text.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	text.AddSample(1, "version", "a\"b\\c\nd\xff", "role", "head")
+	text.StartFamily("bringupd_empty", "gauge", "It has no sample.")
+	text.StartFamily("bringupd_up", "gauge", "It is up.")
+	text.AddSample(0)
+	text.StartFamily("bringupd_seconds_total", "counter", "How long they took.")
+	text.AddSample(1.5, "op", "open")
+	text.AddSample(2e-05, "op", "list")
+	text.AddSample(12345678, "op", "read")
 	want := `# HELP bringupd_info What this daemon is; always 1.
 # TYPE bringupd_info gauge
 bringupd_info{run="17.0-r1",rank="0",version="a\"b\\c\nd` + "\uFFFD" + `",role="head"} 1
@@ -86,14 +86,14 @@ func TestFileLivesWithItsDaemon(t *testing.T) {
 	dir := t.TempDir()
 	source := tells("down\n")
 	path := filepath.Join(dir, "bringupd-17.0-3.prom")
-	f := Keep(path, source.source, func(err error) { t.Error(err) })
+	f := StartFile(path, source.source, func(err error) { t.Error(err) })
 	until(t, path, shows(path, "down\n"))
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 || f.Path() != path {
 		t.Errorf("%s: %v, %v", f.Path(), info, err)
 	}
 	up := "up\n"
 	source.now.Store(&up)
-	f.Nudge()
+	f.RequestWrite()
 	until(t, "the change", shows(path, up))
 	if err := f.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -108,14 +108,14 @@ func TestFileIsSeenWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.prom")
 	texts := [2]string{strings.Repeat("a\n", 1<<15), strings.Repeat("b\n", 1<<16)}
-	if err := files.Replace(path, []byte(texts[0]), 0o644); err != nil {
+	if err := files.ReplaceFile(path, []byte(texts[0]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	written := make(chan error, 1)
 	go func() {
 		var err error
 		for i := range 50 {
-			err = errors.Join(err, files.Replace(path, []byte(texts[i%2]), 0o644))
+			err = errors.Join(err, files.ReplaceFile(path, []byte(texts[i%2]), 0o644))
 		}
 		written <- err
 	}()
@@ -140,17 +140,17 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	source := tells("up\n")
 	said := make(chan error, 10)
-	f := Keep(filepath.Join(dir, "a.prom"), source.source, func(err error) { said <- err })
+	f := StartFile(filepath.Join(dir, "a.prom"), source.source, func(err error) { said <- err })
 	first := <-said
 	if !strings.HasPrefix(first.Error(), "cannot write the metrics: ") || !strings.Contains(first.Error(), dir) {
 		t.Error(first)
 	}
-	f.Nudge()
-	until(t, "the nudge taken", func() bool { return len(f.nudge) == 0 })
+	f.RequestWrite()
+	until(t, "the nudge taken", func() bool { return len(f.writeRequested) == 0 })
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f.Nudge()
+	f.RequestWrite()
 	until(t, "the file", shows(f.Path(), "up\n"))
 	if err := f.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -170,7 +170,7 @@ func (s *hanging) source() []byte {
 
 func TestFileThatHangsIsLeftBehind(t *testing.T) {
 	source := &hanging{end: make(chan struct{})}
-	f := Keep(filepath.Join(t.TempDir(), "a.prom"), source.source, func(error) {})
+	f := StartFile(filepath.Join(t.TempDir(), "a.prom"), source.source, func(error) {})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no more time"))
 	if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "no more time") {
@@ -186,13 +186,13 @@ func TestLoopback(t *testing.T) {
 		"": false, "127.0.0.1": false, ":9464": false, "0.0.0.0:0": false, "[::]:0": false, "10.0.0.1:80": false,
 		"localhost:0": false, "127.0.0.1:99999": false, "127.0.0.1:x": false, "[fe80::1%lo]:0": false,
 	} {
-		if err := Loopback(address); (err == nil) != good {
+		if err := CheckLoopback(address); (err == nil) != good {
 			t.Errorf("%q: %v", address, err)
 		}
 		if good {
 			continue
 		}
-		if e, err := Listen(address, tells("").source); err == nil {
+		if e, err := StartEndpoint(address, tells("").source); err == nil {
 			t.Errorf("it listens at %q", address)
 			e.Close()
 		}
@@ -201,7 +201,7 @@ func TestLoopback(t *testing.T) {
 
 func TestEndpoint(t *testing.T) {
 	source := tells("up\n")
-	e, err := Listen("127.0.0.1:0", source.source)
+	e, err := StartEndpoint("127.0.0.1:0", source.source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("got %s", body)
 		}
 	}
-	if _, err := Listen(e.listener.Addr().String(), source.source); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := StartEndpoint(e.listener.Addr().String(), source.source); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second one: %v", err)
 	}
 	client.CloseIdleConnections()
@@ -241,7 +241,7 @@ func TestEndpoint(t *testing.T) {
 
 // Idle connections, in any number, are bounded, and keep nobody from the metrics.
 func TestEndpointWithIdleConnections(t *testing.T) {
-	e, err := Listen("127.0.0.1:0", tells("up\n").source)
+	e, err := StartEndpoint("127.0.0.1:0", tells("up\n").source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestEndpointWithIdleConnections(t *testing.T) {
 		t.Errorf("read %q: %v", text, err)
 	}
 	until(t, "the oldest dropped", func() bool { return dropped.Load() >= idle-maxConnections })
-	if took := time.Since(began); took >= requestTime/2 {
+	if took := time.Since(began); took >= requestTimeout/2 {
 		t.Errorf("they were dropped after %s, when their time was over", took)
 	}
 }

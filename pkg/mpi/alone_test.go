@@ -34,36 +34,36 @@ func TestAlone(t *testing.T) {
 	one := []string{"/lib/libmpi.so.40"}
 	for _, tc := range []struct {
 		name   string
-		facts  Facts
+		facts  RankMPI
 		reason string // a part of it
 		mend   string // a part of it
 	}{
-		{"nothing is wrong", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: all()}}, "nothing that bringupd knows of", "MPI_Init"},
-		{"two libraries under mpi4py", Facts{MPI: open5, Loaded: Loaded{MPIs: []string{"/a/libmpi.so.40", "/b/libmpi.so.12"}, Extension: "/p/mpi4py/MPI.mpich.so", Environ: all()}},
+		{"nothing is wrong", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "nothing that bringupd knows of", "MPI_Init"},
+		{"two libraries under mpi4py", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: []string{"/a/libmpi.so.40", "/b/libmpi.so.12"}, Extension: "/p/mpi4py/MPI.mpich.so", Environ: all()}},
 			"/a/libmpi.so.40 and /b/libmpi.so.12; mpi4py (MPI.mpich.so) was built for one", "mpi4py was built for"},
-		{"two libraries under a program", Facts{MPI: open5, Loaded: Loaded{MPIs: []string{"/a/libmpi.so.40", "/b/libmpi.so.12"}, Environ: all()}}, "several MPIs", "build the program"},
-		{"sudo before MPICH", Facts{MPI: mpich5, Loaded: Loaded{MPIs: one, Environ: without("PMI_FD")}}, "PMI_FD", "have that keep PMI_*"},
-		{"sudo before Open MPI", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: without("PMIX_RANK")}}, "PMIX_RANK", "PMIX_*"},
-		{"what Open MPI does not go by", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: without("PMI_FD")}}, "nothing that", ""},
-		{"a closed descriptor", Facts{MPI: intel, Loaded: Loaded{MPIs: one, Environ: all(), Deaf: true}}, "closed the descriptor", "keep it"},
-		{"a closed descriptor that Open MPI does not go by", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: all(), Deaf: true}}, "nothing that", ""},
-		{"Intel's PMI is another", Facts{MPI: intel, Loaded: Loaded{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "I_MPI_PMI=pmi2", "unset I_MPI_PMI"},
-		{"Intel's PMI does not matter to MPICH", Facts{MPI: mpich5, Loaded: Loaded{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "nothing that", ""},
-		{"PMIx's security is another", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: append(without("PMIX_MCA_psec"), "PMIX_MCA_psec=munge")}}, "PMIX_MCA_psec=munge", "unset"},
-		{"Open MPI is told that it is alone", Facts{MPI: open4, Loaded: Loaded{MPIs: one, Environ: all("OMPI_MCA_ess=singleton")}}, "OMPI_MCA_ess=singleton", "unset"},
-		{"Open MPI is told what not to use", Facts{MPI: open4, Loaded: Loaded{MPIs: one, Environ: all("OMPI_MCA_pmix=^s1,s2")}}, "nothing that", ""},
-		{"a container without the directory", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: all(), Apart: true, Hidden: true}}, "/tmp/bu-1/pmix, is not there", "--bind"},
-		{"a container with a network of its own", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: all(), Apart: true}}, "127.0.0.1", "--network=host"},
-		{"a container does not keep a descriptor", Facts{MPI: intel, Loaded: Loaded{MPIs: one, Environ: all(), Apart: true, Hidden: true}}, "nothing that", ""},
-		{"no libpmix", Facts{MPI: open5, NoPMIx: "cannot find a libpmix.so.2", Loaded: Loaded{MPIs: one, Environ: all()}}, "cannot find a libpmix.so.2", "--pmix"},
-		{"PMIx is off", Facts{MPI: open5, NoPMIx: Off, Loaded: Loaded{MPIs: one, Environ: all()}}, "--pmix=off was given", "leave --pmix=off out"},
-		{"no libpmix is nothing to MPICH", Facts{MPI: mpich5, NoPMIx: "cannot find a libpmix.so.2", Loaded: Loaded{MPIs: one, Environ: all()}}, "nothing that", ""},
-		{"Open MPI 4 without a hint", Facts{MPI: open4, Loaded: Loaded{MPIs: one, Environ: without("JSM_JSRUN_PORT")}}, "no sign of a launcher", "JSM_JSRUN_PORT"},
-		{"a launcher's own library", Facts{MPI: Library{Kind: Cray, PMI: []string{PMI1}}, Loaded: Loaded{MPIs: one, PMIs: []string{"/opt/cray/libpmi2.so.0"}, Environ: all()}}, "/opt/cray/libpmi2.so.0", "PMI-1 within"},
+		{"two libraries under a program", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: []string{"/a/libmpi.so.40", "/b/libmpi.so.12"}, Environ: all()}}, "several MPIs", "build the program"},
+		{"sudo before MPICH", RankMPI{MPI: mpich5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMI_FD")}}, "PMI_FD", "have that keep PMI_*"},
+		{"sudo before Open MPI", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMIX_RANK")}}, "PMIX_RANK", "PMIX_*"},
+		{"what Open MPI does not go by", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMI_FD")}}, "nothing that", ""},
+		{"a closed descriptor", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), PMIDescriptorClosed: true}}, "closed the descriptor", "keep it"},
+		{"a closed descriptor that Open MPI does not go by", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), PMIDescriptorClosed: true}}, "nothing that", ""},
+		{"Intel's PMI is another", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "I_MPI_PMI=pmi2", "unset I_MPI_PMI"},
+		{"Intel's PMI does not matter to MPICH", RankMPI{MPI: mpich5, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "nothing that", ""},
+		{"PMIx's security is another", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("PMIX_MCA_psec"), "PMIX_MCA_psec=munge")}}, "PMIX_MCA_psec=munge", "unset"},
+		{"Open MPI is told that it is alone", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: all("OMPI_MCA_ess=singleton")}}, "OMPI_MCA_ess=singleton", "unset"},
+		{"Open MPI is told what not to use", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: all("OMPI_MCA_pmix=^s1,s2")}}, "nothing that", ""},
+		{"a container without the directory", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true, PMIxDirHidden: true}}, "/tmp/bu-1/pmix, is not there", "--bind"},
+		{"a container with a network of its own", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true}}, "127.0.0.1", "--network=host"},
+		{"a container does not keep a descriptor", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true, PMIxDirHidden: true}}, "nothing that", ""},
+		{"no libpmix", RankMPI{MPI: open5, NoPMIxReason: "cannot find a libpmix.so.2", LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "cannot find a libpmix.so.2", "--pmix"},
+		{"PMIx is off", RankMPI{MPI: open5, NoPMIxReason: PMIxDisabled, LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "--pmix=off was given", "leave --pmix=off out"},
+		{"no libpmix is nothing to MPICH", RankMPI{MPI: mpich5, NoPMIxReason: "cannot find a libpmix.so.2", LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "nothing that", ""},
+		{"Open MPI 4 without a hint", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("JSM_JSRUN_PORT")}}, "no sign of a launcher", "JSM_JSRUN_PORT"},
+		{"a launcher's own library", RankMPI{MPI: Library{Kind: Cray, PMI: []string{PMI1}}, LoadedMPI: LoadedMPI{MPIs: one, PMIs: []string{"/opt/cray/libpmi2.so.0"}, Environ: all()}}, "/opt/cray/libpmi2.so.0", "PMI-1 within"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.facts.Given = given
-			reason, mend := Alone(tc.facts)
+			tc.facts.GivenEnv = given
+			reason, mend := ExplainSingleton(tc.facts)
 			if !strings.Contains(reason, tc.reason) || !strings.Contains(mend, tc.mend) {
 				t.Errorf("%q, %q", reason, mend)
 			}
@@ -99,18 +99,18 @@ func TestLook(t *testing.T) {
 `)
 	write(t, at("7/environ"), "PMI_FD=3\x00PMIX_SERVER_TMPDIR=/tmp/x\x00")
 	link("/dev/null", at("7/fd/3"))
-	want := &Loaded{
+	want := &LoadedMPI{
 		PID: 7, MPIs: []string{"/opt/a b/libmpi.so.40.30.4"}, PMIs: []string{"/usr/lib/libpmix.so.2.6.2"},
 		Extension: "/v/site-packages/mpi4py/MPI.openmpi.cpython-311.so", Environ: []string{"PMI_FD=3", "PMIX_SERVER_TMPDIR=/tmp/x"},
-		Apart: true, Hidden: true, Deaf: true,
+		InOtherNamespace: true, PMIxDirHidden: true, PMIDescriptorClosed: true,
 	}
-	if diff := cmp.Diff(want, procfs(root).look(5)); diff != "" {
+	if diff := cmp.Diff(want, procfs(root).findLoaded(5)); diff != "" {
 		t.Error(diff)
 	}
-	if found := procfs(root).look(6); found != nil {
+	if found := procfs(root).findLoaded(6); found != nil {
 		t.Errorf("a process with the bindings for C++ alone: %+v", found)
 	}
-	if found := procfs(root).look(99); found != nil {
+	if found := procfs(root).findLoaded(99); found != nil {
 		t.Errorf("a process that has ended: %+v", found)
 	}
 }
@@ -140,11 +140,11 @@ func TestLookAtProcess(t *testing.T) {
 	if _, err := fmt.Fscan(out, &said); err != nil {
 		t.Fatal(err)
 	}
-	found := Look(rank.Process.Pid)
-	if found == nil || found.Apart || found.Hidden || len(found.MPIs) != 1 {
+	found := DetectLoaded(rank.Process.Pid)
+	if found == nil || found.InOtherNamespace || found.PMIxDirHidden || len(found.MPIs) != 1 {
 		t.Fatalf("%+v", found)
 	}
-	if library, err := found.Library(); err != nil || library.Kind != OpenMPI || library.Version != "5.0.11" || library.Path != lib {
+	if library, err := found.IdentifyLibrary(); err != nil || library.Kind != OpenMPI || library.Version != "5.0.11" || library.Path != lib {
 		t.Errorf("%+v, %v", library, err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// object is a program or library, with the information that the dynamic linker uses.
-type object struct {
+// elfObject is a program or library, with the information that the dynamic linker uses.
+type elfObject struct {
 	path   string
 	soname string
 	needed []string
@@ -23,23 +23,23 @@ type object struct {
 }
 
 // openObject reads an ELF file.
-func openObject(path string) (*object, error) {
+func openObject(path string) (*elfObject, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	o := &object{path: path}
+	o := &elfObject{path: path}
 	o.needed, _ = f.ImportedLibraries() // none if it is linked statically
 	if names, _ := f.DynString(elf.DT_SONAME); len(names) > 0 {
 		o.soname = names[0]
 	}
-	o.rpath, o.runpath = o.dirs(f, elf.DT_RPATH), o.dirs(f, elf.DT_RUNPATH)
+	o.rpath, o.runpath = o.searchDirs(f, elf.DT_RPATH), o.searchDirs(f, elf.DT_RUNPATH)
 	return o, nil
 }
 
-// dirs returns the directories in a tag of the dynamic section, with $ORIGIN replaced.
-func (o *object) dirs(f *elf.File, tag elf.DynTag) (dirs []string) {
+// searchDirs returns the directories in a tag of the dynamic section, with $ORIGIN replaced.
+func (o *elfObject) searchDirs(f *elf.File, tag elf.DynTag) (dirs []string) {
 	real, err := filepath.EvalSymlinks(o.path)
 	if err != nil {
 		real = o.path
@@ -55,22 +55,22 @@ func (o *object) dirs(f *elf.File, tag elf.DynTag) (dirs []string) {
 
 // linker searches libraries in the same way as ld.so.
 type linker struct {
-	own   *object           // library that was loaded by its path before; nil if none
-	path  []string          // LD_LIBRARY_PATH
-	cache map[string]string // paths of ld.so.cache, by soname
-	dirs  []string          // default directories
+	preloaded   *elfObject        // library that was loaded by its path before; nil if none
+	libraryPath []string          // LD_LIBRARY_PATH
+	cache       map[string]string // paths of ld.so.cache, by soname
+	defaultDirs []string          // default directories
 }
 
 // newLinker returns a linker for programs with the given environment. root is the root directory of
 // the system.
 func newLinker(root string, environ []string) *linker {
 	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
-	l := &linker{path: strings.FieldsFunc(libraryPath, func(r rune) bool { return r == ':' || r == ';' })}
+	l := &linker{libraryPath: strings.FieldsFunc(libraryPath, func(r rune) bool { return r == ':' || r == ';' })}
 	// If the cache cannot be read, the default directories remain.
 	text, _ := os.ReadFile(filepath.Join(root, "etc/ld.so.cache"))
 	l.cache = parseCache(text)
 	for _, dir := range []string{"lib64", "usr/lib64", "lib", "usr/lib"} {
-		l.dirs = append(l.dirs, filepath.Join(root, dir))
+		l.defaultDirs = append(l.defaultDirs, filepath.Join(root, dir))
 	}
 	return l
 }
@@ -115,72 +115,72 @@ func stringAt(text []byte, at uint32) string {
 	return string(s)
 }
 
-// find returns the path of a library that the object by needs; an empty string if it is not found.
-// above are the objects through which by was loaded, the nearest last.
-func (l *linker) find(name string, by *object, above []*object) string {
-	if l.own != nil && l.own.soname == name {
-		return l.own.path
+// findLibrary returns the path of a library that the object by needs; an empty string if it is not
+// found. above are the objects through which by was loaded, the nearest last.
+func (l *linker) findLibrary(name string, by *elfObject, above []*elfObject) string {
+	if l.preloaded != nil && l.preloaded.soname == name {
+		return l.preloaded.path
 	}
 	if strings.Contains(name, "/") {
-		return isThere(name)
+		return existingFile(name)
 	}
 	// The order of ld.so: rpath (unless there is a runpath), LD_LIBRARY_PATH, runpath, cache, default
 	// directories.
 	var dirs []string
 	if by != nil && len(by.runpath) == 0 {
-		for _, o := range append([]*object{by}, above...) {
+		for _, o := range append([]*elfObject{by}, above...) {
 			dirs = append(dirs, o.rpath...)
 		}
 	}
-	dirs = append(dirs, l.path...)
+	dirs = append(dirs, l.libraryPath...)
 	if by != nil {
 		dirs = append(dirs, by.runpath...)
 	}
-	if file := inDirs(dirs, name); file != "" {
+	if file := findInDirs(dirs, name); file != "" {
 		return file
 	}
-	if file := isThere(l.cache[name]); file != "" {
+	if file := existingFile(l.cache[name]); file != "" {
 		return file
 	}
-	return inDirs(l.dirs, name)
+	return findInDirs(l.defaultDirs, name)
 }
 
-// inDirs returns the path of the first file with this name in the directories; an empty string if
-// there is none.
-func inDirs(dirs []string, name string) string {
+// findInDirs returns the path of the first file with this name in the directories; an empty string
+// if there is none.
+func findInDirs(dirs []string, name string) string {
 	for _, dir := range dirs {
-		if file := isThere(filepath.Join(dir, name)); file != "" {
+		if file := existingFile(filepath.Join(dir, name)); file != "" {
 			return file
 		}
 	}
 	return ""
 }
 
-// isThere returns path if it is a regular file, and an empty string otherwise.
-func isThere(path string) string {
+// existingFile returns path if it is a regular file, and an empty string otherwise.
+func existingFile(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
 	return path
 }
 
-// mostObjects limits the number of libraries; no program has that many.
-const mostObjects = 1000
+// maxObjects limits the number of libraries; no program has that many.
+const maxObjects = 1000
 
-// load calls see for all libraries that a file needs, directly or indirectly, in the linker's load
-// order, until see returns false. file is empty if the library is not found. Libraries that cannot
-// be read are not followed.
-func (l *linker) load(path string, see func(name, file string) bool) error {
+// walkLibraries calls see for all libraries that a file needs, directly or indirectly, in the
+// linker's load order, until see returns false. file is empty if the library is not found.
+// Libraries that cannot be read are not followed.
+func (l *linker) walkLibraries(path string, see func(name, file string) bool) error {
 	first, err := openObject(path)
 	if err != nil {
 		return err
 	}
 	type step struct {
-		*object
-		above []*object
+		*elfObject
+		above []*elfObject
 	}
 	queue, seen := []step{{first, nil}}, make(map[string]bool)
-	for len(queue) > 0 && len(seen) < mostObjects {
+	for len(queue) > 0 && len(seen) < maxObjects {
 		at := queue[0]
 		queue = queue[1:]
 		for _, name := range at.needed {
@@ -188,12 +188,12 @@ func (l *linker) load(path string, see func(name, file string) bool) error {
 				continue
 			}
 			seen[name] = true
-			file := l.find(name, at.object, at.above)
+			file := l.findLibrary(name, at.elfObject, at.above)
 			if !see(name, file) {
 				return nil
 			}
 			if next, err := openObject(file); err == nil {
-				queue = append(queue, step{next, append(slices.Clone(at.above), at.object)})
+				queue = append(queue, step{next, append(slices.Clone(at.above), at.elfObject)})
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 // launchers are programs of MPI libraries that start ranks.
 var launchers = []string{"mpirun", "mpiexec", "orterun", "prterun"}
 
-// Launches reports whether a command is an MPI's launcher. It also recognises names such as
+// IsLauncher reports whether a command is an MPI's launcher. It also recognises names such as
 // Debian's mpirun.openmpi and Intel's mpiexec.hydra.
-func Launches(argv []string) bool {
+func IsLauncher(argv []string) bool {
 	if len(argv) == 0 {
 		return false
 	}
@@ -20,10 +20,10 @@ func Launches(argv []string) bool {
 	return slices.Contains(launchers, name)
 }
 
-// Ranked returns an error if a command is not suitable to be run by each rank of a world. The error
-// suggests a correction. ranks is the number of ranks, 0 if unknown.
-func Ranked(argv []string, ranks int) error {
-	if Launches(argv) {
+// CheckRankCommand returns an error if a command is not suitable to be run by each rank of a world.
+// The error suggests a correction. ranks is the number of ranks, 0 if unknown.
+func CheckRankCommand(argv []string, ranks int) error {
+	if IsLauncher(argv) {
 		return fmt.Errorf("cannot run %s as each of the ranks: each would start a world of its own; leave it out, as ranks are served MPI without it, "+
 			"or leave --ranks and --ranks-per-node out, and it is the driver, which runs once", filepath.Base(argv[0]))
 	}

@@ -22,12 +22,12 @@ func TestRanked(t *testing.T) {
 		"a pool of one's script": {[]string{"python", "pool.py"}, 1, ""},
 		"an argument of its own": {[]string{"python", "pool.py", "mpi4py.futures"}, 1, ""},
 	} {
-		err := Ranked(tc.argv, tc.ranks)
+		err := CheckRankCommand(tc.argv, tc.ranks)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.says)
 		}
 	}
-	if Launches(nil) {
+	if IsLauncher(nil) {
 		t.Error("nothing launches")
 	}
 }

@@ -49,30 +49,30 @@ const (
 // String returns the name and version of the library.
 func (l Library) String() string { return strings.TrimSpace(string(l.Kind) + " " + l.Version) }
 
-// Major returns the first component of the version.
-func (l Library) Major() string {
+// MajorVersion returns the first component of the version.
+func (l Library) MajorVersion() string {
 	major, _, _ := strings.Cut(l.Version, ".")
 	return major
 }
 
-// names matches the names of MPI libraries. The libraries for C++ and Fortran are excluded because
-// they need one of these. Cray's names contain the compiler.
-var names = pattern.New(`^lib(mpi|mpich|mpi_abi|mpi_ilp64|mpi_(cray|gnu|intel|amd|aocc|nvidia)[0-9_]*)\.so(\.[0-9.]+)?$`)
+// libraryNames matches the names of MPI libraries. The libraries for C++ and Fortran are excluded
+// because they need one of these. Cray's names contain the compiler.
+var libraryNames = pattern.CompileLazily(`^lib(mpi|mpich|mpi_abi|mpi_ilp64|mpi_(cray|gnu|intel|amd|aocc|nvidia)[0-9_]*)\.so(\.[0-9.]+)?$`)
 
-// isMPI reports whether a library with this name is an MPI library.
-func isMPI(name string) bool { return names().MatchString(filepath.Base(name)) }
+// isMPILibrary reports whether a library with this name is an MPI library.
+func isMPILibrary(name string) bool { return libraryNames().MatchString(filepath.Base(name)) }
 
 var (
 	// Versions 0.x belong to hwloc, which some MPI libraries contain.
-	versionText = pattern.New(`^[1-9]\d*\.\d+(\.\d+)*((a|b|rc|p)\d+)?$`)
-	intelText   = pattern.New(`^20\d\d\.\d+(\.\d+)*$`)
-	pmixText    = pattern.New(`OpenPMIx (\d[\w.]*)`)
-	crayText    = pattern.New(`CRAY MPICH version (\d[\d.]*)`)
+	versionText = pattern.CompileLazily(`^[1-9]\d*\.\d+(\.\d+)*((a|b|rc|p)\d+)?$`)
+	intelText   = pattern.CompileLazily(`^20\d\d\.\d+(\.\d+)*$`)
+	pmixText    = pattern.CompileLazily(`OpenPMIx (\d[\w.]*)`)
+	crayText    = pattern.CompileLazily(`CRAY MPICH version (\d[\d.]*)`)
 )
 
-// identify determines which MPI a file contains, from symbols and texts that are unique to each
-// implementation.
-func (l *linker) identify(path string) (Library, error) {
+// identifyLibrary determines which MPI a file contains, from symbols and texts that are unique to
+// each implementation.
+func (l *linker) identifyLibrary(path string) (Library, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return Library{}, fmt.Errorf("cannot tell which MPI %s is: %v", path, err)
@@ -80,24 +80,24 @@ func (l *linker) identify(path string) (Library, error) {
 	defer f.Close()
 	lib := Library{Kind: Other, Path: path}
 	symbols, _ := f.DynamicSymbols()
-	text := section(f, ".rodata")
-	lib.Kind, lib.Version = judge(
+	text := sectionData(f, ".rodata")
+	lib.Kind, lib.Version = classifyMPI(
 		func(name string) bool {
 			return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == name && s.Section != elf.SHN_UNDEF })
 		},
-		func(name string) string { return valueOf(f, symbols, name) }, text)
-	l.speaks(&lib, text)
+		func(name string) string { return symbolText(f, symbols, name) }, text)
+	l.addProtocols(&lib, text)
 	return lib, nil
 }
 
-// judge determines the implementation and version, from the symbols of a library, the string values
-// of some of them, and the texts in its data.
-func judge(has func(symbol string) bool, value func(symbol string) string, text []byte) (Kind, string) {
+// classifyMPI determines the implementation and version, from the symbols of a library, the string
+// values of some of them, and the texts in its data.
+func classifyMPI(has func(symbol string) bool, value func(symbol string) string, text []byte) (Kind, string) {
 	switch {
 	case has("ompi_mpi_comm_self"):
 		return OpenMPI, value("ompi_version_string")
 	case has("I_MPI_Check_image_status"):
-		return Intel, first(text, intelText())
+		return Intel, firstMatch(text, intelText())
 	case bytes.Contains(text, []byte("CRAY MPICH")):
 		if m := crayText().FindSubmatch(text); m != nil {
 			return Cray, string(m[1])
@@ -109,28 +109,28 @@ func judge(has func(symbol string) bool, value func(symbol string) string, text 
 		if version := value("MPII_Version_string"); version != "" {
 			return MPICH, version
 		}
-		return MPICH, first(text, versionText())
+		return MPICH, firstMatch(text, versionText())
 	}
 	return Other, ""
 }
 
-// mostVersion is the maximum length of a version.
-const mostVersion = 24
+// maxVersionLength is the maximum length of a version.
+const maxVersionLength = 24
 
-// first returns the first of the zero-terminated texts that matches form; an empty string if none
-// does.
-func first(texts []byte, form *regexp.Regexp) string {
+// firstMatch returns the first of the zero-terminated texts that matches form; an empty string if
+// none does.
+func firstMatch(texts []byte, form *regexp.Regexp) string {
 	for text := range bytes.SplitSeq(texts, []byte{0}) {
-		if len(text) > 0 && len(text) <= mostVersion && form.Match(text) {
+		if len(text) > 0 && len(text) <= maxVersionLength && form.Match(text) {
 			return string(text)
 		}
 	}
 	return ""
 }
 
-// speaks sets the protocols and libraries with which an MPI communicates with its launcher, and its
-// network libraries.
-func (l *linker) speaks(lib *Library, text []byte) {
+// addProtocols sets the protocols and libraries with which an MPI communicates with its launcher,
+// and its network libraries.
+func (l *linker) addProtocols(lib *Library, text []byte) {
 	lib.PMI = []string{PMI1}
 	switch {
 	case lib.Kind == OpenMPI:
@@ -153,7 +153,8 @@ func (l *linker) speaks(lib *Library, text []byte) {
 	}
 	// Examine the libraries that they need.
 	for _, file := range files {
-		_ = l.load(file, func(name, at string) bool { // the file was read before; unreadable plugins are ignored
+		// the file was read before; unreadable plugins are ignored
+		_ = l.walkLibraries(file, func(name, at string) bool {
 			switch base, _, _ := strings.Cut(name, ".so"); {
 			case slices.Contains([]string{"libpmix", "libpmi", "libpmi2"}, base) && lib.PMILibrary == "" && at != "":
 				lib.PMILibrary = at
@@ -174,14 +175,14 @@ func PMIxVersion(path string) string {
 		return ""
 	}
 	defer f.Close()
-	if m := pmixText().FindSubmatch(section(f, ".rodata")); m != nil {
+	if m := pmixText().FindSubmatch(sectionData(f, ".rodata")); m != nil {
 		return string(m[1])
 	}
 	return ""
 }
 
-// section returns the content of a section; nil if it does not exist.
-func section(f *elf.File, name string) []byte {
+// sectionData returns the content of a section; nil if it does not exist.
+func sectionData(f *elf.File, name string) []byte {
 	s := f.Section(name)
 	if s == nil {
 		return nil
@@ -190,8 +191,8 @@ func section(f *elf.File, name string) []byte {
 	return text
 }
 
-// valueOf returns the zero-terminated text at a symbol; an empty string if there is none.
-func valueOf(f *elf.File, symbols []elf.Symbol, name string) string {
+// symbolText returns the zero-terminated text at a symbol; an empty string if there is none.
+func symbolText(f *elf.File, symbols []elf.Symbol, name string) string {
 	for _, s := range symbols {
 		if s.Name != name || int(s.Section) >= len(f.Sections) {
 			continue

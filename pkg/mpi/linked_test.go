@@ -36,20 +36,20 @@ func TestPrograms(t *testing.T) {
 	for _, tc := range []struct {
 		name, program string
 		libraryPath   string
-		want          Linked
+		want          LinkedMPI
 	}{
-		{"without", "nothing", "", Linked{}},
-		{"by RUNPATH", "runpath", "", Linked{MPI: open5}},
-		{"LD_LIBRARY_PATH goes before RUNPATH", "runpath", at("other"), Linked{MPI: open5}},
-		{"by RPATH, which holds for what the MPI needs, too", "rpath", "", Linked{MPI: &withUCX}},
-		{"RPATH goes before LD_LIBRARY_PATH", "rpath", at("intel"), Linked{MPI: &withUCX}},
-		{"nowhere", "bare", "", Linked{Missing: "libmpi.so.12"}},
-		{"by LD_LIBRARY_PATH", "bare", at("none") + ":" + at("intel"), Linked{MPI: intel2021}},
-		{"by a library of its own", "indirect", "", Linked{MPI: intel2021}},
+		{"without", "nothing", "", LinkedMPI{}},
+		{"by RUNPATH", "runpath", "", LinkedMPI{MPI: open5}},
+		{"LD_LIBRARY_PATH goes before RUNPATH", "runpath", at("other"), LinkedMPI{MPI: open5}},
+		{"by RPATH, which holds for what the MPI needs, too", "rpath", "", LinkedMPI{MPI: &withUCX}},
+		{"RPATH goes before LD_LIBRARY_PATH", "rpath", at("intel"), LinkedMPI{MPI: &withUCX}},
+		{"nowhere", "bare", "", LinkedMPI{Missing: "libmpi.so.12"}},
+		{"by LD_LIBRARY_PATH", "bare", at("none") + ":" + at("intel"), LinkedMPI{MPI: intel2021}},
+		{"by a library of its own", "indirect", "", LinkedMPI{MPI: intel2021}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.want.Program = at("bin/" + tc.program)
-			got, err := Of(t.Context(), []string{tc.program}, []string{"PATH=" + at("bin"), "LD_LIBRARY_PATH=" + tc.libraryPath})
+			got, err := DetectLinked(t.Context(), []string{tc.program}, []string{"PATH=" + at("bin"), "LD_LIBRARY_PATH=" + tc.libraryPath})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,14 +65,15 @@ func TestUnknownPrograms(t *testing.T) {
 	write(t, filepath.Join(dir, "script"), "#!/bin/sh\nmpirun x\n")
 	write(t, filepath.Join(dir, "broken"), "\x7fELF and no more")
 	for name, want := range map[string]string{"script": "it is a script, which may start anything", "broken": "linked with: ", "absent": "not found"} {
-		_, err := Of(t.Context(), []string{name}, []string{"PATH=" + dir})
+		_, err := DetectLinked(t.Context(), []string{name}, []string{"PATH=" + dir})
 		if err == nil || !strings.HasPrefix(err.Error(), "cannot tell which MPI ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// venv makes a virtual environment whose mpi4py has these extensions, each with the libmpi that it needs, and returns its Python.
+// venv makes a virtual environment whose mpi4py has these extensions, each with the libmpi that it
+// needs, and returns its Python.
 func venv(t *testing.T, dir string, libmpi string, extensions map[string]string) string {
 	t.Helper()
 	python := compiled(t, filepath.Join(dir, "base/bin/python3.11"), empty)
@@ -107,7 +108,8 @@ func TestPythons(t *testing.T) {
 	wheel := map[string]string{forOpenMPI: "libmpi.so.40", forMPICH: "libmpi.so.12"}
 	others := t.TempDir()
 	compiled(t, filepath.Join(others, "libmpi.so.12"), intel)
-	if err := os.Symlink("libmpi.so.12", filepath.Join(others, "libmpi.so")); err != nil { // or one of this machine's is found before
+	// or one of this machine's is found before
+	if err := os.Symlink("libmpi.so.12", filepath.Join(others, "libmpi.so")); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -130,7 +132,7 @@ func TestPythons(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			python := venv(t, t.TempDir(), tc.libmpi, tc.extensions)
-			got, err := Of(t.Context(), []string{python, "ring.py"}, append(strings.Split(tc.environ, "\x00"), "HOME=/nonexistent"))
+			got, err := DetectLinked(t.Context(), []string{python, "ring.py"}, append(strings.Split(tc.environ, "\x00"), "HOME=/nonexistent"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +140,7 @@ func TestPythons(t *testing.T) {
 			if got.MPI != nil {
 				kind = got.MPI.Kind
 			}
-			if filepath.Base(got.Program) != tc.extension || kind != tc.kind || got.Missing != tc.missing || got.By != "mpi4py 4.1.2" || got.Python != python {
+			if filepath.Base(got.Program) != tc.extension || kind != tc.kind || got.Missing != tc.missing || got.Module != "mpi4py 4.1.2" || got.Python != python {
 				t.Errorf("%+v: %v", got, got)
 			}
 		})
@@ -148,21 +150,21 @@ func TestPythons(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib")); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Of(t.Context(), []string{python}, nil); err != nil || got.String() != python+" has no mpi4py" {
+		if got, err := DetectLinked(t.Context(), []string{python}, nil); err != nil || got.String() != python+" has no mpi4py" {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
 	t.Run("behind a script, as pyenv has it", func(t *testing.T) {
 		python := venv(t, t.TempDir(), "libmpi.so.12", wheel)
 		shim := write(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\necho "+python+"\n")
-		if got, err := Of(t.Context(), []string{shim}, []string{"PATH=/usr/bin:/bin"}); err != nil || got.MPI == nil || got.MPI.Kind != MPICH {
+		if got, err := DetectLinked(t.Context(), []string{shim}, []string{"PATH=/usr/bin:/bin"}); err != nil || got.MPI == nil || got.MPI.Kind != MPICH {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
 	t.Run("a script of a Python", func(t *testing.T) {
 		python := venv(t, t.TempDir(), "libmpi.so.12", wheel)
 		script := write(t, filepath.Join(t.TempDir(), "ring"), "#!"+python+"\nimport mpi4py\n")
-		if got, err := Of(t.Context(), []string{script}, nil); err != nil || got.MPI == nil || got.MPI.Kind != MPICH {
+		if got, err := DetectLinked(t.Context(), []string{script}, nil); err != nil || got.MPI == nil || got.MPI.Kind != MPICH {
 			t.Errorf("%v, %v", got, err)
 		}
 	})

@@ -19,7 +19,8 @@ const (
 	intel   = `void I_MPI_Check_image_status(void) {} const char *const text[] = {"MPICH Version", "2021.18.1"}; int use(int i) { return text[i][0]; }`
 )
 
-// compiled makes a library, or a program where the name has no .so, of C; args are more for the compiler.
+// compiled makes a library, or a program where the name has no .so, of C; args are more for the
+// compiler.
 func compiled(t *testing.T, file, source string, args ...string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

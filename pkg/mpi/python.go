@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// python describes a Python installation, as its files do.
-type python struct {
+// pythonInstall describes a Python installation, as its files do.
+type pythonInstall struct {
 	file     string // path of the executable, in its environment if it has one
 	prefix   string // prefix of that environment, or base
 	base     string // installation prefix of the Python itself
@@ -24,41 +24,41 @@ type python struct {
 	environ  []string
 }
 
-// pythonTime is the timeout for a Python to report its executable.
-const pythonTime = 5 * time.Second
+// pythonTimeout is the timeout for a Python to report its executable.
+const pythonTimeout = 5 * time.Second
 
-// ofPython determines the MPI that mpi4py of a Python would load.
-func (l *linker) ofPython(ctx context.Context, file string, environ []string) (Linked, error) {
+// detectPython determines the MPI that mpi4py of a Python would load.
+func (l *linker) detectPython(ctx context.Context, file string, environ []string) (LinkedMPI, error) {
 	if !isELF(file) { // for example a script of pyenv
-		told, err := tells(ctx, file, environ)
+		told, err := queryExecutable(ctx, file, environ)
 		if err != nil {
-			return Linked{}, fmt.Errorf("cannot tell which MPI %s would load: it is a script, which has not told its Python: %v", file, err)
+			return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s would load: it is a script, which has not told its Python: %v", file, err)
 		}
 		file = told
 	}
 	// Find mpi4py and the MPI library that it loads.
-	p := pythonAt(file, environ)
-	dir := p.find("mpi4py")
+	p := inspectPython(file, environ)
+	dir := p.findPackage("mpi4py")
 	if dir == "" {
-		return Linked{Program: file, Python: file}, nil
+		return LinkedMPI{Program: file, Python: file}, nil
 	}
-	extension, libmpi := l.extension(p, dir)
+	extension, libmpi := l.mpi4pyExtension(p, dir)
 	if extension == "" {
-		return Linked{}, fmt.Errorf("cannot tell which MPI %s would load: %s has no extension MPI.*.so", file, dir)
+		return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s would load: %s has no extension MPI.*.so", file, dir)
 	}
 	if libmpi != "" {
-		l.own, _ = openObject(libmpi) // loaded by its path; ignored if it cannot be read
+		l.preloaded, _ = openObject(libmpi) // loaded by its path; ignored if it cannot be read
 	}
-	linked, err := l.of(extension)
-	linked.Python, linked.By = file, strings.TrimSpace("mpi4py "+versionIn(dir))
+	linked, err := l.detectLinked(extension)
+	linked.Python, linked.Module = file, strings.TrimSpace("mpi4py "+packageVersion(dir))
 	return linked, err
 }
 
-// tells runs a Python to determine its executable.
-func tells(ctx context.Context, file string, environ []string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pythonTime, fmt.Errorf("there was no answer within %s", pythonTime))
+// queryExecutable runs a Python to determine its executable.
+func queryExecutable(ctx context.Context, file string, environ []string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, pythonTimeout, fmt.Errorf("there was no answer within %s", pythonTimeout))
 	defer cancel()
-	said := &process.Beginning{Most: 4096}
+	said := &process.HeadBuffer{MaxBytes: 4096}
 	err := process.Command{Argv: []string{file, "-I", "-S", "-c", "import sys; print(sys.executable)"}, Env: environ, Stdout: said, Stderr: said}.Run(ctx)
 	told := strings.TrimSpace(said.String())
 	switch {
@@ -70,9 +70,9 @@ func tells(ctx context.Context, file string, environ []string) (string, error) {
 	return told, nil
 }
 
-// pythonAt reads the configuration of a Python, from which its package directories follow.
-func pythonAt(file string, environ []string) python {
-	p := python{file: file, prefix: filepath.Dir(filepath.Dir(file)), environ: environ}
+// inspectPython reads the configuration of a Python, from which its package directories follow.
+func inspectPython(file string, environ []string) pythonInstall {
+	p := pythonInstall{file: file, prefix: filepath.Dir(filepath.Dir(file)), environ: environ}
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
 		real = file
@@ -88,18 +88,18 @@ func pythonAt(file string, environ []string) python {
 		case "include-system-site-packages":
 			p.isolated = value == "false"
 		case "version", "version_info":
-			p.version = twoParts(value)
+			p.version = majorMinor(value)
 		}
 	}
 	if p.version == "" {
-		p.version = twoParts(strings.TrimPrefix(filepath.Base(real), "python"))
+		p.version = majorMinor(strings.TrimPrefix(filepath.Base(real), "python"))
 	}
 	return p
 }
 
-// twoParts returns the first two components of a version: 3.11 for 3.11.7. It returns an empty
+// majorMinor returns the first two components of a version: 3.11 for 3.11.7. It returns an empty
 // string if there are fewer.
-func twoParts(version string) string {
+func majorMinor(version string) string {
 	parts := strings.Split(version, ".")
 	if len(parts) < 2 {
 		return ""
@@ -107,10 +107,10 @@ func twoParts(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// find returns the directory of a package, searched in Python's order; an empty string if it is not
-// found.
-func (p python) find(name string) string {
-	for _, place := range p.places() {
+// findPackage returns the directory of a package, searched in Python's order; an empty string if it
+// is not found.
+func (p pythonInstall) findPackage(name string) string {
+	for _, place := range p.packageDirs() {
 		found, _ := filepath.Glob(filepath.Join(place, name, "__init__.py"))
 		if len(found) > 0 {
 			return filepath.Dir(found[0])
@@ -119,8 +119,8 @@ func (p python) find(name string) string {
 	return ""
 }
 
-// places returns patterns of the directories that may contain packages, in Python's order.
-func (p python) places() []string {
+// packageDirs returns patterns of the directories that may contain packages, in Python's order.
+func (p pythonInstall) packageDirs() []string {
 	var dirs []string
 	paths, _ := process.LookupEnv(p.environ, "PYTHONPATH")
 	dirs = append(dirs, filepath.SplitList(paths)...)
@@ -129,7 +129,7 @@ func (p python) places() []string {
 	if p.isolated {
 		return dirs
 	}
-	if user := p.user(); user != "" {
+	if user := p.userPrefix(); user != "" {
 		dirs = slices.Insert(dirs, len(dirs)-1, filepath.Join(user, "lib", lib, "site-packages"))
 	}
 	for _, base := range slices.Compact([]string{p.base, "/usr/local"}) {
@@ -144,8 +144,8 @@ func (p python) places() []string {
 	return dirs
 }
 
-// user returns the prefix of the user's own packages.
-func (p python) user() string {
+// userPrefix returns the prefix of the user's own packages.
+func (p pythonInstall) userPrefix() string {
 	if base, set := process.LookupEnv(p.environ, "PYTHONUSERBASE"); set {
 		return base
 	}
@@ -155,28 +155,29 @@ func (p python) user() string {
 	return ""
 }
 
-var dunderVersion = pattern.New(`(?m)^__version__ = ['"]([^'"]+)['"]`)
+var versionPattern = pattern.CompileLazily(`(?m)^__version__ = ['"]([^'"]+)['"]`)
 
-// versionIn returns the version of the package in a directory; an empty string if it is unknown.
-func versionIn(dir string) string {
+// packageVersion returns the version of the package in a directory; an empty string if it is
+// unknown.
+func packageVersion(dir string) string {
 	text, _ := os.ReadFile(filepath.Join(dir, "__init__.py"))
-	if m := dunderVersion().FindSubmatch(text); m != nil {
+	if m := versionPattern().FindSubmatch(text); m != nil {
 		return string(m[1])
 	}
 	return ""
 }
 
-// extension returns the extension module of mpi4py that would be loaded, and the libmpi that is
-// loaded before it; empty strings if there is none. The wheels of mpi4py since 4.1 contain one
+// mpi4pyExtension returns the extension module of mpi4py that would be loaded, and the libmpi that
+// is loaded before it; empty strings if there is none. The wheels of mpi4py since 4.1 contain one
 // module for each ABI, and choose by the first libmpi that they find.
-func (l *linker) extension(p python, dir string) (extension, libmpi string) {
+func (l *linker) mpi4pyExtension(p pythonInstall, dir string) (extension, libmpi string) {
 	found, _ := filepath.Glob(filepath.Join(dir, "MPI.*.so"))
 	if len(found) == 0 {
 		return "", ""
 	}
 	abi, set := process.LookupEnv(p.environ, "MPI4PY_MPIABI")
 	if libmpi = l.firstLibmpi(p); !set {
-		abi = l.abiOf(libmpi)
+		abi = l.abiName(libmpi)
 	}
 	abi = strings.NewReplacer("impi", "mpich", " ", "", "-", "", "_", "").Replace(strings.ToLower(abi))
 	for _, file := range found {
@@ -197,12 +198,12 @@ func isForABI(file string) bool {
 	return slices.Contains([]string{"mpich", "openmpi", "mpiabi", "impi", "msmpi"}, abi)
 }
 
-// abiOf returns mpi4py's name for the ABI of a libmpi.
-func (l *linker) abiOf(libmpi string) string {
+// abiName returns mpi4py's name for the ABI of a libmpi.
+func (l *linker) abiName(libmpi string) string {
 	if libmpi == "" {
 		return ""
 	}
-	lib, err := l.identify(libmpi)
+	lib, err := l.identifyLibrary(libmpi)
 	switch {
 	case err != nil:
 		return ""
@@ -213,30 +214,31 @@ func (l *linker) abiOf(libmpi string) string {
 }
 
 // firstLibmpi returns the first libmpi that mpi4py would find; an empty string if it finds none.
-func (l *linker) firstLibmpi(p python) string {
-	names := []string{"libmpi.so", "libmpi.so.12", "libmpi.so.40"} // the first may be a text file for compilers
+func (l *linker) firstLibmpi(p pythonInstall) string {
+	// the first may be a text file for compilers
+	names := []string{"libmpi.so", "libmpi.so.12", "libmpi.so.40"}
 	var dirs []string
 	if own, set := process.LookupEnv(p.environ, "MPI4PY_LIBMPI"); set {
 		dirs = filepath.SplitList(own)
 	} else {
-		for _, prefix := range []string{p.prefix, p.user(), p.base} {
+		for _, prefix := range []string{p.prefix, p.userPrefix(), p.base} {
 			if prefix != "/usr" && prefix != "" {
 				dirs = append(dirs, filepath.Join(prefix, "lib"))
 			}
 		}
 	}
 	for _, dir := range dirs {
-		if file := isThere(dir); file != "" {
+		if file := existingFile(dir); file != "" {
 			return file
 		}
 		for _, name := range names {
-			if file := isThere(filepath.Join(dir, name)); file != "" && isELF(file) {
+			if file := existingFile(filepath.Join(dir, name)); file != "" && isELF(file) {
 				return file
 			}
 		}
 	}
 	for _, name := range names {
-		if file := l.find(name, nil, nil); file != "" && isELF(file) {
+		if file := l.findLibrary(name, nil, nil); file != "" && isELF(file) {
 			return file
 		}
 	}

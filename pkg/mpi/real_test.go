@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestRealMPIs tells the five MPIs apart that this machine must have, by the mpi4py of each, and by a program.
+// TestRealMPIs tells the five MPIs apart that this machine must have, by the mpi4py of each, and by
+// a program.
 func TestRealMPIs(t *testing.T) {
 	for _, tc := range []struct {
 		name, variable string // of the environment: a Python
@@ -28,12 +29,12 @@ func TestRealMPIs(t *testing.T) {
 			if python == "" {
 				t.Fatalf("cannot test %s: %s must be a python that has mpi4py for it", tc.name, tc.variable)
 			}
-			got, err := Of(t.Context(), []string{python, "-m", "mpi4py"}, os.Environ())
+			got, err := DetectLinked(t.Context(), []string{python, "-m", "mpi4py"}, os.Environ())
 			if err != nil || got.MPI == nil {
 				t.Fatalf("%v, %v", got, err)
 			}
 			m := got.MPI
-			if m.Kind != tc.kind || m.Major() != tc.major || m.PMI[0] != tc.pmi || (m.PMILibrary != "") != tc.pmix {
+			if m.Kind != tc.kind || m.MajorVersion() != tc.major || m.PMI[0] != tc.pmi || (m.PMILibrary != "") != tc.pmix {
 				t.Errorf("%v: %+v", got, *m)
 			}
 			if tc.pmix && PMIxVersion(m.PMILibrary)[:1] != tc.major {
@@ -47,8 +48,8 @@ func TestRealMPIs(t *testing.T) {
 			t.Fatal("cannot test MPICH of Debian: there is no libmpich.so.12")
 		}
 		program := compiled(t, filepath.Join(t.TempDir(), "ring"), empty, files[0])
-		got, err := Of(t.Context(), []string{program}, os.Environ())
-		if err != nil || got.MPI == nil || got.MPI.Kind != MPICH || got.MPI.Major() != "4" || !slices.Contains(got.MPI.Fabrics, "UCX") {
+		got, err := DetectLinked(t.Context(), []string{program}, os.Environ())
+		if err != nil || got.MPI == nil || got.MPI.Kind != MPICH || got.MPI.MajorVersion() != "4" || !slices.Contains(got.MPI.Fabrics, "UCX") {
 			t.Errorf("%v, %v, %+v", got, err, got.MPI)
 		}
 	})

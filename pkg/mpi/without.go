@@ -9,13 +9,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Unneeded is the prefix of the reason why a program is not served PMIx because it is known not to
-// use it.
-const Unneeded = "the program is taken for one that uses no PMIx: "
+// UnneededPrefix is the prefix of the reason why a program is not served PMIx because it is known
+// not to use it.
+const UnneededPrefix = "the program is taken for one that uses no PMIx: "
 
-// starters are functions with which a program loads libraries or starts programs that its file does
-// not name.
-var starters = []string{
+// loaderFunctions are functions with which a program loads libraries or starts programs that its
+// file does not name.
+var loaderFunctions = []string{
 	"dlopen", "dlmopen", "execl", "execle", "execlp", "execv", "execve", "execveat", "execvp",
 	"execvpe", "fexecve", "popen", "posix_spawn", "posix_spawnp", "system",
 }
@@ -35,51 +35,51 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 			return ""
 		}
 	}
-	linked, err := Of(ctx, argv, environ)
+	linked, err := DetectLinked(ctx, argv, environ)
 	if err != nil || linked.MPI != nil || linked.Missing != "" {
 		return ""
 	}
 	l := newLinker("/", environ)
-	if linked.Python != "" && l.findsMPI(pythonAt(linked.Python, environ)) || linked.Python == "" && l.mayStart(linked.Program) {
+	if linked.Python != "" && l.canLoadMPI(inspectPython(linked.Python, environ)) || linked.Python == "" && l.mayLoadMore(linked.Program) {
 		return ""
 	}
-	return Unneeded + linked.String()
+	return UnneededPrefix + linked.String()
 }
 
-// findsMPI reports whether a Python could load an MPI without mpi4py.
-func (l *linker) findsMPI(p python) bool {
-	if l.firstLibmpi(p) != "" || slices.ContainsFunc(mpiPackages, func(name string) bool { return p.find(name) != "" }) {
+// canLoadMPI reports whether a Python could load an MPI without mpi4py.
+func (l *linker) canLoadMPI(p pythonInstall) bool {
+	if l.firstLibmpi(p) != "" || slices.ContainsFunc(mpiPackages, func(name string) bool { return p.findPackage(name) != "" }) {
 		return true
 	}
-	dir := p.find("torch")
+	dir := p.findPackage("torch")
 	for _, name := range []string{"libtorch_cpu.so", "libtorch_python.so"} {
 		file := filepath.Join(dir, "lib", name)
-		if dir == "" || isThere(file) == "" {
+		if dir == "" || existingFile(file) == "" {
 			continue
 		}
 		// PyTorch may have been built with its backend "mpi".
-		if linked, err := l.of(file); err != nil || linked.MPI != nil || linked.Missing != "" {
+		if linked, err := l.detectLinked(file); err != nil || linked.MPI != nil || linked.Missing != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// mayStart reports whether a program, or a library that it needs, may load libraries or start
+// mayLoadMore reports whether a program, or a library that it needs, may load libraries or start
 // programs that their files do not name.
-func (l *linker) mayStart(file string) bool {
-	may := imports(file)
-	err := l.load(file, func(_, at string) bool {
-		may = may || at == "" || imports(at)
+func (l *linker) mayLoadMore(file string) bool {
+	may := usesLoader(file)
+	err := l.walkLibraries(file, func(_, at string) bool {
+		may = may || at == "" || usesLoader(at)
 		return !may
 	})
 	return err != nil || may
 }
 
-// imports reports whether a file may use one of the [starters]. It returns true if the file does
-// not show this: for programs in Go, which do so without the C library, and for programs that are
-// linked statically and stripped.
-func imports(file string) bool {
+// usesLoader reports whether a file may use one of the [loaderFunctions]. It returns true if the
+// file does not show this: for programs in Go, which do so without the C library, and for programs
+// that are linked statically and stripped.
+func usesLoader(file string) bool {
 	f, err := elf.Open(file)
 	if err != nil {
 		return true
@@ -90,8 +90,8 @@ func imports(file string) bool {
 	}
 	if f.Section(".dynamic") == nil || f.Type == elf.ET_EXEC && f.Section(".interp") == nil {
 		symbols, err := f.Symbols()
-		return err != nil || slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return slices.Contains(starters, s.Name) })
+		return err != nil || slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return slices.Contains(loaderFunctions, s.Name) })
 	}
 	symbols, err := f.ImportedSymbols()
-	return err != nil || slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return slices.Contains(starters, s.Name) })
+	return err != nil || slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return slices.Contains(loaderFunctions, s.Name) })
 }

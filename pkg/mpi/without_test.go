@@ -32,8 +32,9 @@ func TestWithoutPMIx(t *testing.T) {
 		environ []string
 		without bool
 	}{
-		"a program without an MPI":               {[]string{"plain"}, nil, true},
-		"linked statically":                      {[]string{"static"}, nil, false}, // its C library has dlopen in it
+		"a program without an MPI": {[]string{"plain"}, nil, true},
+		// its C library has dlopen in it
+		"linked statically":                      {[]string{"static"}, nil, false},
 		"stripped":                               {[]string{"stripped"}, nil, false},
 		"it may start others, as env does":       {[]string{"execs"}, nil, false},
 		"it may load plugins":                    {[]string{"loads"}, nil, false},
@@ -50,15 +51,15 @@ func TestWithoutPMIx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			environ := append([]string{"PATH=" + at("bin") + ":/usr/bin:/bin"}, tc.environ...)
 			got := WithoutPMIx(t.Context(), tc.argv, environ)
-			if (got != "") != tc.without || got != "" && !strings.HasPrefix(got, Unneeded) {
+			if (got != "") != tc.without || got != "" && !strings.HasPrefix(got, UnneededPrefix) {
 				t.Errorf("the reason is %q", got)
 			}
 		})
 	}
 }
 
-// A Python is judged by the MPIs that it could load. This machine may have one where the linker finds
-// it, so that the search begins in a root without any.
+// A Python is judged by the MPIs that it could load. This machine may have one where the linker
+// finds it, so that the search begins in a root without any.
 func TestPythonsWithoutPMIx(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string // in the environment, by what they are
@@ -89,7 +90,7 @@ func TestPythonsWithoutPMIx(t *testing.T) {
 				}
 			}
 			l := newLinker(t.TempDir(), nil)
-			if got := l.findsMPI(pythonAt(link, []string{"HOME=/nonexistent"})); got != tc.finds {
+			if got := l.canLoadMPI(inspectPython(link, []string{"HOME=/nonexistent"})); got != tc.finds {
 				t.Errorf("it finds one: %v", got)
 			}
 		})

@@ -17,75 +17,76 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// longestLine is the maximum length of a line in bytes. Longer lines are passed on in pieces, each
-// as a line.
-const longestLine = 16 << 20
+// maxLineLength is the maximum length of a line in bytes. Longer lines are passed on in pieces,
+// each as a line.
+const maxLineLength = 16 << 20
 
-// goesOn is appended to each piece of such a line except the last.
-const goesOn = " [bringupd: the line goes on]"
+// continuedMark is appended to each piece of such a line except the last.
+const continuedMark = " [bringupd: the line goes on]"
 
 // Mode selects the output that is passed on.
 type Mode string
 
-// Modes. Except with [None], the standard error of all ranks is passed on.
+// Modes. Except with [NoRanks], the standard error of all ranks is passed on.
 const (
-	Rank0 Mode = "rank0" // standard output of rank 0 only
-	All   Mode = "all"
-	None  Mode = "none"
+	RankZero Mode = "rank0" // standard output of rank 0 only
+	AllRanks Mode = "all"
+	NoRanks  Mode = "none"
 )
 
 // Modes lists the values that a user can choose.
-var Modes = []string{string(All), string(Rank0), string(None)}
+var Modes = []string{string(AllRanks), string(RankZero), string(NoRanks)}
 
 // Config selects the output that is passed on, and its format.
 type Config struct {
-	Out, Err io.Writer
-	Mode     Mode
-	Tag      bool   // begin each line with its rank and Host
-	Host     string // name of this host
-	Ranks    int    // number of ranks in the world
-	Nodes    bool   // the writers belong to nodes instead of ranks
-	// Merge combines identical lines of several ranks into one, which begins with the numbers of these
-	// ranks. For this purpose each line is delayed a little.
-	Merge bool
+	Out, Err  io.Writer
+	Mode      Mode
+	TagLines  bool   // begin each line with its rank and Host
+	Host      string // name of this host
+	Ranks     int    // number of ranks in the world
+	FromNodes bool   // the writers belong to nodes instead of ranks
+	// MergeLines combines identical lines of several ranks into one, which begins with the numbers of
+	// these ranks. For this purpose each line is delayed a little.
+	MergeLines bool
 }
 
-// Chorus passes on the output of the ranks of one node. It is safe for concurrent use.
-type Chorus struct {
+// Mux passes on the output of the ranks of one node. It is safe for concurrent use.
+type Mux struct {
 	cfg      Config
-	out, err *sink             // the same sink if both are the same file
-	merge    map[*sink]*merger // empty if lines are not merged
+	out, err *fileSink                 // the same sink if both are the same file
+	mergers  map[*fileSink]*lineMerger // empty if lines are not merged
 
-	mu     sync.Mutex
-	voices map[int][]*voice // open streams of each rank; guarded by mu
+	mu      sync.Mutex
+	streams map[int][]*rankStream // open streams of each rank; guarded by mu
 }
 
-// New returns a [Chorus]. The caller must close it.
-func New(cfg Config) *Chorus {
+// New returns a [Mux]. The caller must close it.
+func New(cfg Config) *Mux {
 	of := "rank"
-	if cfg.Nodes {
+	if cfg.FromNodes {
 		of = "node"
 	}
-	c := &Chorus{cfg: cfg, out: newSink(cfg.Out, of), voices: make(map[int][]*voice)}
+	c := &Mux{cfg: cfg, out: newFileSink(cfg.Out, of), streams: make(map[int][]*rankStream)}
 	c.err = c.out
-	if !same(cfg.Out, cfg.Err) {
-		c.err = newSink(cfg.Err, of)
+	if !isSameFile(cfg.Out, cfg.Err) {
+		c.err = newFileSink(cfg.Err, of)
 	}
-	c.merge = make(map[*sink]*merger)
-	if host := cfg.Host; cfg.Merge {
-		if !cfg.Tag {
+	c.mergers = make(map[*fileSink]*lineMerger)
+	if host := cfg.Host; cfg.MergeLines {
+		if !cfg.TagLines {
 			host = ""
 		}
-		c.merge[c.out] = newMerger(c.out, host)
+		c.mergers[c.out] = newLineMerger(c.out, host)
 		if c.err != c.out {
-			c.merge[c.err] = newMerger(c.err, host)
+			c.mergers[c.err] = newLineMerger(c.err, host)
 		}
 	}
 	return c
 }
 
-// same reports whether two writers write to the same file, in which their lines could be mixed.
-func same(a, b io.Writer) bool {
+// isSameFile reports whether two writers write to the same file, in which their lines could be
+// mixed.
+func isSameFile(a, b io.Writer) bool {
 	one, isOne := a.(*os.File)
 	other, isOther := b.(*os.File)
 	if !isOne || !isOther {
@@ -96,128 +97,129 @@ func same(a, b io.Writer) bool {
 	return err == nil && otherErr == nil && os.SameFile(first, second)
 }
 
-// Writer returns the writer for a rank's standard output or, if isErr is set, standard error. A
+// RankWriter returns the writer for a rank's standard output or, if isErr is set, standard error. A
 // Write waits for a slow reader for at most one second. It fails if the reader has gone; the error
 // wraps the cause, such as EPIPE.
-func (c *Chorus) Writer(rank int, isErr bool) io.Writer {
-	if c.cfg.Mode == None || c.cfg.Mode == Rank0 && rank != 0 && !isErr {
+func (c *Mux) RankWriter(rank int, isErr bool) io.Writer {
+	if c.cfg.Mode == NoRanks || c.cfg.Mode == RankZero && rank != 0 && !isErr {
 		return io.Discard
 	}
-	v := &voice{rank: rank, to: c.out, lines: process.Lines{Longest: longestLine}}
+	v := &rankStream{rank: rank, sink: c.out, lines: process.LineSplitter{MaxLength: maxLineLength}}
 	if isErr {
-		v.to = c.err
+		v.sink = c.err
 	}
-	v.merge = c.merge[v.to]
-	if c.cfg.Tag && v.merge == nil {
+	v.merger = c.mergers[v.sink]
+	if c.cfg.TagLines && v.merger == nil {
 		v.tag = fmt.Sprintf("[%d %s] ", rank, c.cfg.Host)
 	}
-	v.raw = !c.cfg.Tag && (c.cfg.Ranks == 1 || c.cfg.Mode == Rank0 && !isErr)
+	v.raw = !c.cfg.TagLines && (c.cfg.Ranks == 1 || c.cfg.Mode == RankZero && !isErr)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.voices[rank] = append(c.voices[rank], v)
+	c.streams[rank] = append(c.streams[rank], v)
 	return v
 }
 
-// End passes on the incomplete last lines of a rank. It must be called after all output of the rank
-// has been written.
-func (c *Chorus) End(rank int) {
+// EndRank passes on the incomplete last lines of a rank. It must be called after all output of the
+// rank has been written.
+func (c *Mux) EndRank(rank int) {
 	c.mu.Lock()
-	voices := c.voices[rank]
-	delete(c.voices, rank)
+	voices := c.streams[rank]
+	delete(c.streams, rank)
 	c.mu.Unlock()
 	for _, v := range voices {
-		v.end()
+		v.flushPartial()
 	}
 }
 
 // Close passes on the remaining output until ctx ends. Its error describes output that could not be
 // passed on.
-func (c *Chorus) Close(ctx context.Context) error {
+func (c *Mux) Close(ctx context.Context) error {
 	c.mu.Lock()
-	ranks := slices.Sorted(maps.Keys(c.voices))
+	ranks := slices.Sorted(maps.Keys(c.streams))
 	c.mu.Unlock()
 	for _, rank := range ranks {
-		c.End(rank)
+		c.EndRank(rank)
 	}
-	for _, m := range c.merge {
-		m.close()
+	for _, m := range c.mergers {
+		m.showAll()
 	}
-	c.out.stop()
-	c.err.stop()
-	err := c.out.await(ctx, "standard output")
+	c.out.requestStop()
+	c.err.requestStop()
+	err := c.out.awaitEnd(ctx, "standard output")
 	if c.err != c.out {
-		err = errors.Join(err, c.err.await(ctx, "standard error"))
+		err = errors.Join(err, c.err.awaitEnd(ctx, "standard error"))
 	}
 	return err
 }
 
-// voice is one of the two output streams of a rank.
-type voice struct {
-	rank  int
-	to    *sink
-	tag   string
-	merge *merger // nil if lines are not merged
-	raw   bool    // pass data on unchanged, because no other stream is mixed with it
+// rankStream is one of the two output streams of a rank.
+type rankStream struct {
+	rank   int
+	sink   *fileSink
+	tag    string
+	merger *lineMerger // nil if lines are not merged
+	raw    bool        // pass data on unchanged, because no other stream is mixed with it
 
-	mu    sync.Mutex
-	lines process.Lines // guarded by mu
-	whole []byte        // buffer for a complete line, reused; guarded by mu
+	mu     sync.Mutex
+	lines  process.LineSplitter // guarded by mu
+	buffer []byte               // buffer for a complete line, reused; guarded by mu
 }
 
 // Write passes on the lines that are completed by data.
-func (v *voice) Write(data []byte) (int, error) {
+func (v *rankStream) Write(data []byte) (int, error) {
 	if v.raw {
-		return len(data), v.to.add(v.rank, data)
+		return len(data), v.sink.addOutput(v.rank, data)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var err error
 	v.lines.Add(data, func(line []byte, more bool) {
 		if err == nil {
-			err = v.pass(line, more)
+			err = v.passLine(line, more)
 		}
 	})
 	return len(data), err
 }
 
-// end passes on an incomplete line.
-func (v *voice) end() {
+// flushPartial passes on an incomplete line.
+func (v *rankStream) flushPartial() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lines.End(func(line []byte, more bool) { _ = v.pass(line, more) }) // errors of the sink are reported when it is closed
+	// errors of the sink are reported when it is closed
+	v.lines.Flush(func(line []byte, more bool) { _ = v.passLine(line, more) })
 }
 
-// pass formats one line, or a piece of a line if more is set, and passes it on. The caller holds
-// mu.
-func (v *voice) pass(line []byte, more bool) error {
-	v.whole = append(append(v.whole[:0], v.tag...), line...)
-	if (v.tag != "" || v.merge != nil) && colored(line) {
-		v.whole = append(v.whole, "\x1b[0m"...)
+// passLine formats one line, or a piece of a line if more is set, and passes it on. The caller
+// holds mu.
+func (v *rankStream) passLine(line []byte, more bool) error {
+	v.buffer = append(append(v.buffer[:0], v.tag...), line...)
+	if (v.tag != "" || v.merger != nil) && leavesColors(line) {
+		v.buffer = append(v.buffer, "\x1b[0m"...)
 	}
 	if more {
-		v.whole = append(v.whole, goesOn...)
+		v.buffer = append(v.buffer, continuedMark...)
 	}
-	v.whole = append(v.whole, '\n')
-	err := v.give(v.whole)
-	if cap(v.whole) > keptRoom {
-		v.whole = nil // long lines are rare, and there are many ranks
+	v.buffer = append(v.buffer, '\n')
+	err := v.forwardLine(v.buffer)
+	if cap(v.buffer) > maxKeptBuffer {
+		v.buffer = nil // long lines are rare, and there are many ranks
 	}
 	return err
 }
 
-// give passes a formatted line on to the merger or the sink.
-func (v *voice) give(line []byte) error {
-	if v.merge != nil {
-		return v.merge.add(v.rank, line)
+// forwardLine passes a formatted line on to the merger or the sink.
+func (v *rankStream) forwardLine(line []byte) error {
+	if v.merger != nil {
+		return v.merger.addLine(v.rank, line)
 	}
-	return v.to.add(v.rank, line)
+	return v.sink.addOutput(v.rank, line)
 }
 
-// keptRoom is the size of the buffer that a stream keeps for its next line, in bytes.
-const keptRoom = 64 << 10
+// maxKeptBuffer is the size of the buffer that a stream keeps for its next line, in bytes.
+const maxKeptBuffer = 64 << 10
 
-// colored reports whether a line ends with terminal colours still active.
-func colored(line []byte) bool {
+// leavesColors reports whether a line ends with terminal colours still active.
+func leavesColors(line []byte) bool {
 	last := bytes.LastIndex(line, []byte("\x1b["))
 	if last < 0 {
 		return false
@@ -226,12 +228,12 @@ func colored(line []byte) bool {
 	return !bytes.HasPrefix(set, []byte("m")) && !bytes.HasPrefix(set, []byte("0m"))
 }
 
-// missing returns the line that reports omitted output of ranks or nodes.
-func missing(lost map[int]int, of string) string {
+// droppedMessage returns the line that reports omitted output of ranks or nodes.
+func droppedMessage(lost map[int]int, of string) string {
 	bytes := 0
 	for _, n := range lost {
 		bytes += n
 	}
 	return fmt.Sprintf("bringupd: who reads was too slow, so %s bytes of %s %s are missing here: all is in the ranks' logs\n",
-		prose.Grouped(bytes), prose.Noun(len(lost), of), prose.Ranges(slices.Sorted(maps.Keys(lost))))
+		prose.GroupThousands(bytes), prose.PluralForm(len(lost), of), prose.FormatRanges(slices.Sorted(maps.Keys(lost))))
 }

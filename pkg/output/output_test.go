@@ -23,29 +23,29 @@ func TestPassedOn(t *testing.T) {
 		ranks    int
 		out, err string
 	}{
-		"all":       {mode: All, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
-		"rank 0":    {mode: Rank0, ranks: 2, out: "zero\ntail0", err: "e1\n"},
-		"none":      {mode: None, ranks: 2},
-		"tags":      {mode: All, tag: true, ranks: 2, out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
-		"one alone": {mode: All, ranks: 1, out: "zero\ntail0one\x00\n", err: "e1\n"},
+		"all":       {mode: AllRanks, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
+		"rank 0":    {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
+		"none":      {mode: NoRanks, ranks: 2},
+		"tags":      {mode: AllRanks, tag: true, ranks: 2, out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
+		"one alone": {mode: AllRanks, ranks: 1, out: "zero\ntail0one\x00\n", err: "e1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, err bytes.Buffer
-			c := New(Config{Out: &out, Err: &err, Mode: test.mode, Tag: test.tag, Host: "n3", Ranks: test.ranks})
-			zero := c.Writer(0, false)
+			c := New(Config{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag, Host: "n3", Ranks: test.ranks})
+			zero := c.RankWriter(0, false)
 			one := zero // the world of one rank
 			if test.ranks > 1 {
-				one = c.Writer(1, false)
+				one = c.RankWriter(1, false)
 			}
 			fmt.Fprint(zero, "ze")
 			fmt.Fprint(zero, "ro\ntail0")
 			fmt.Fprint(one, "one\x00\n")
-			fmt.Fprint(c.Writer(1, true), "e1")
+			fmt.Fprint(c.RankWriter(1, true), "e1")
 			if test.ranks == 1 {
 				test.err = "e1"
 			}
-			c.End(0)
-			c.End(1)
+			c.EndRank(0)
+			c.EndRank(1)
 			if problem := c.Close(t.Context()); problem != nil {
 				t.Fatal(problem)
 			}
@@ -75,8 +75,8 @@ func TestMergesIdenticalLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
-				c := New(Config{Out: &out, Err: &out, Mode: All, Tag: test.tag, Host: "n3", Ranks: 4, Merge: true})
-				voices := []io.Writer{c.Writer(0, false), c.Writer(1, false), c.Writer(2, false), c.Writer(3, false)}
+				c := New(Config{Out: &out, Err: &out, Mode: AllRanks, TagLines: test.tag, Host: "n3", Ranks: 4, MergeLines: true})
+				voices := []io.Writer{c.RankWriter(0, false), c.RankWriter(1, false), c.RankWriter(2, false), c.RankWriter(3, false)}
 				for _, line := range test.lines {
 					if line == "+" {
 						time.Sleep(150 * time.Millisecond)
@@ -103,14 +103,15 @@ func TestMergesIdenticalLines(t *testing.T) {
 
 func TestColorsEndWithTheLine(t *testing.T) {
 	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true, "\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {
-		if colored([]byte(line)) != on {
+		if leavesColors([]byte(line)) != on {
 			t.Errorf("colored(%q) is %v", line, !on)
 		}
 	}
 }
 
-// TestNothingIsMixedOrLost has all ranks print at once, into a pipe that is read without a pause. The clock
-// of the bubble stands still meanwhile, so that a busy machine makes no slow reader of it.
+// TestNothingIsMixedOrLost has all ranks print at once, into a pipe that is read without a pause.
+// The clock of the bubble stands still meanwhile, so that a busy machine makes no slow reader of
+// it.
 func TestNothingIsMixedOrLost(t *testing.T) {
 	synctest.Test(t, testNothingIsMixedOrLost)
 }
@@ -122,11 +123,11 @@ func testNothingIsMixedOrLost(t *testing.T) {
 	}
 	got := make(chan []byte, 1)
 	go func() { all, _ := io.ReadAll(read); got <- all }()
-	c := New(Config{Out: write, Err: write, Mode: All, Ranks: 64}) // 2>&1
+	c := New(Config{Out: write, Err: write, Mode: AllRanks, Ranks: 64}) // 2>&1
 	var ranks sync.WaitGroup
 	for rank := range 64 {
 		for i, size := range []int{80, 4096} {
-			to := c.Writer(rank, i == 1)
+			to := c.RankWriter(rank, i == 1)
 			ranks.Go(func() {
 				line := append(bytes.Repeat([]byte{byte('0' + rank)}, size), '\n')
 				for range 40 << 10 / size {
@@ -137,7 +138,7 @@ func testNothingIsMixedOrLost(t *testing.T) {
 		}
 	}
 	long := bytes.Repeat([]byte{'~'}, 10_000_000)
-	_, _ = c.Writer(64, false).Write(long)
+	_, _ = c.RankWriter(64, false).Write(long)
 	ranks.Wait()
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -169,17 +170,17 @@ func (g *gated) Write(data []byte) (int, error) {
 func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &gated{open: make(chan struct{})}
-		c := New(Config{Out: to, Err: io.Discard, Mode: All, Ranks: 8})
+		c := New(Config{Out: to, Err: io.Discard, Mode: AllRanks, Ranks: 8})
 		line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
 		began := time.Now()
 		for rank := range 4 {
 			for range 4 {
-				if _, err := c.Writer(rank, false).Write(line); err != nil {
+				if _, err := c.RankWriter(rank, false).Write(line); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if held := time.Since(began); held > patience {
+		if held := time.Since(began); held > readerTimeout {
 			t.Errorf("ranks were held up for %v", held)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
@@ -207,7 +208,7 @@ func TestMissing(t *testing.T) {
 		{"nodes", "node", "3 bytes of nodes 0-1 are missing", map[int]int{0: 1, 1: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := missing(tc.lost, tc.of); !strings.Contains(got, tc.want) {
+			if got := droppedMessage(tc.lost, tc.of); !strings.Contains(got, tc.want) {
 				t.Errorf("told %q, want %q", got, tc.want)
 			}
 		})
@@ -221,8 +222,8 @@ func TestReaderGone(t *testing.T) {
 	}
 	read.Close()
 	defer write.Close()
-	c := New(Config{Out: write, Err: io.Discard, Mode: All, Ranks: 2})
-	to := c.Writer(1, false)
+	c := New(Config{Out: write, Err: io.Discard, Mode: AllRanks, Ranks: 2})
+	to := c.RankWriter(1, false)
 	fmt.Fprintln(to, "gone")
 	if err := c.Close(t.Context()); !errors.Is(err, unix.EPIPE) {
 		t.Errorf("closed with %v", err)
@@ -238,12 +239,12 @@ func BenchmarkShortLines(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer null.Close()
-	c := New(Config{Out: null, Err: null, Mode: All, Ranks: 8})
+	c := New(Config{Out: null, Err: null, Mode: AllRanks, Ranks: 8})
 	data := bytes.Repeat([]byte("a line of a rank, as programs print them, and its end\n"), 1000)
 	b.SetBytes(8 * int64(len(data)))
 	var writers []io.Writer
 	for rank := range 8 {
-		writers = append(writers, c.Writer(rank, false))
+		writers = append(writers, c.RankWriter(rank, false))
 	}
 	for b.Loop() {
 		var ranks sync.WaitGroup

@@ -12,161 +12,161 @@ import (
 )
 
 const (
-	// limit bounds the data that wait for the reader, in bytes. A single longer line is accepted if
-	// nothing else waits.
-	limit = 8 << 20
-	// piece is the size of one write in bytes: the capacity of a pipe.
-	piece = 64 << 10
-	// patience is how long a reader may take to read [limit] bytes before lines are dropped: a reader
-	// of 8 MiB/s misses nothing.
-	patience = time.Second
+	// maxPending bounds the data that wait for the reader, in bytes. A single longer line is accepted
+	// if nothing else waits.
+	maxPending = 8 << 20
+	// maxWrite is the size of one write in bytes: the capacity of a pipe.
+	maxWrite = 64 << 10
+	// readerTimeout is how long a reader may take to read [maxPending] bytes before lines are dropped:
+	// a reader of 8 MiB/s misses nothing.
+	readerTimeout = time.Second
 )
 
-// sink writes the output of many ranks to one file, from a goroutine of its own.
-type sink struct {
+// fileSink writes the output of many ranks to one file, from a goroutine of its own.
+type fileSink struct {
 	to   io.Writer
-	of   string        // the meaning of the numbers: "rank" or "node"
-	bell chan struct{} // signals that there is work
+	unit string        // the meaning of the numbers: "rank" or "node"
+	wake chan struct{} // signals that there is work
 	done chan struct{} // closed when the goroutine has ended
 
-	mu      sync.Mutex
-	pending []byte
-	size    int           // bytes that the reader has not taken
-	room    chan struct{} // closed when the reader takes some
-	until   time.Time     // deadline for the reader; zero while there is room
-	taken   int           // bytes taken in the current period of [patience]
-	lost    map[int]int   // bytes dropped since the last report, by rank
-	last    int           // the rank that has written last
-	open    bool          // the last line written has no end yet
-	stopped bool
-	err     error // non-nil if nothing can be written any more
+	mu             sync.Mutex
+	pending        []byte
+	size           int           // bytes that the reader has not taken
+	room           chan struct{} // closed when the reader takes some
+	readerDeadline time.Time     // deadline for the reader; zero while there is room
+	takenBytes     int           // bytes taken in the current period of [readerTimeout]
+	droppedBytes   map[int]int   // bytes dropped since the last report, by rank
+	lastRank       int           // the rank that has written last
+	inLine         bool          // the last line written has no end yet
+	stopped        bool
+	err            error // non-nil if nothing can be written any more
 }
 
-// newSink returns a sink and starts its goroutine.
-func newSink(to io.Writer, of string) *sink {
-	s := &sink{to: to, of: of, bell: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), lost: make(map[int]int)}
-	go s.run()
+// newFileSink returns a sink and starts its goroutine.
+func newFileSink(to io.Writer, of string) *fileSink {
+	s := &fileSink{to: to, unit: of, wake: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), droppedBytes: make(map[int]int)}
+	go s.writePending()
 	return s
 }
 
-// add accepts whole lines of a rank. If there is no room in time, it drops them and counts them in
-// [sink.lost].
-func (s *sink) add(rank int, data []byte) error {
+// addOutput accepts whole lines of a rank. If there is no room in time, it drops them and counts
+// them in [fileSink.droppedBytes].
+func (s *fileSink) addOutput(rank int, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.err == nil && s.size > 0 && s.size+len(data) > limit && s.wait() {
+	for s.err == nil && s.size > 0 && s.size+len(data) > maxPending && s.awaitRoom() {
 	}
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.size > 0 && s.size+len(data) > limit:
-		s.lost[rank] += len(data)
+	case s.size > 0 && s.size+len(data) > maxPending:
+		s.droppedBytes[rank] += len(data)
 		return nil
 	}
-	if s.open && s.last != rank {
-		s.put([]byte{'\n'})
+	if s.inLine && s.lastRank != rank {
+		s.appendPending([]byte{'\n'})
 	}
-	s.last = rank
-	s.put(data)
+	s.lastRank = rank
+	s.appendPending(data)
 	return nil
 }
 
-// wait waits for room, but not longer than [patience] allows. It reports whether [sink.add] should
-// check again. The caller holds mu. It is released during the wait.
-func (s *sink) wait() bool {
-	if s.until.IsZero() {
-		s.until, s.taken = time.Now().Add(patience), 0
+// awaitRoom waits for room, but not longer than [readerTimeout] allows. It reports whether
+// [fileSink.addOutput] should check again. The caller holds mu. It is released during the wait.
+func (s *fileSink) awaitRoom() bool {
+	if s.readerDeadline.IsZero() {
+		s.readerDeadline, s.takenBytes = time.Now().Add(readerTimeout), 0
 	}
-	left, room := time.Until(s.until), s.room
+	left, room := time.Until(s.readerDeadline), s.room
 	if left <= 0 || s.stopped {
 		return false
 	}
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	return pause.Until(room, left)
+	return pause.AwaitDoneFor(room, left)
 }
 
-// put appends data to the pending output. The caller holds mu.
-func (s *sink) put(data []byte) {
+// appendPending appends data to the pending output. The caller holds mu.
+func (s *fileSink) appendPending(data []byte) {
 	if len(data) == 0 {
 		return
 	}
 	s.pending = append(s.pending, data...)
 	s.size += len(data)
-	s.open = data[len(data)-1] != '\n'
-	pause.Ring(s.bell)
+	s.inLine = data[len(data)-1] != '\n'
+	pause.NotifyChannel(s.wake)
 }
 
-// run writes pending output until the sink is stopped or fails.
-func (s *sink) run() {
+// writePending writes pending output until the sink is stopped or fails.
+func (s *fileSink) writePending() {
 	defer close(s.done)
-	for range s.bell {
-		for batch := s.next(); len(batch) > 0; batch = s.next() {
-			for len(batch) > 0 && s.give(batch[:min(piece, len(batch))]) {
-				batch = batch[min(piece, len(batch)):]
+	for range s.wake {
+		for batch := s.nextBatch(); len(batch) > 0; batch = s.nextBatch() {
+			for len(batch) > 0 && s.writePiece(batch[:min(maxWrite, len(batch))]) {
+				batch = batch[min(maxWrite, len(batch)):]
 			}
 		}
-		if s.over() {
+		if s.isFinished() {
 			return
 		}
 	}
 }
 
-// next returns the pending output, followed by a report of the dropped output.
-func (s *sink) next() []byte {
+// nextBatch returns the pending output, followed by a report of the dropped output.
+func (s *fileSink) nextBatch() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.lost) > 0 && s.err == nil {
-		if s.open {
-			s.put([]byte{'\n'})
+	if len(s.droppedBytes) > 0 && s.err == nil {
+		if s.inLine {
+			s.appendPending([]byte{'\n'})
 		}
-		s.put([]byte(missing(s.lost, s.of)))
-		clear(s.lost)
+		s.appendPending([]byte(droppedMessage(s.droppedBytes, s.unit)))
+		clear(s.droppedBytes)
 	}
 	batch := s.pending
 	s.pending = nil
 	return batch
 }
 
-// give writes data and waits for the reader. It returns false if the reader has gone.
-func (s *sink) give(data []byte) bool {
-	err := process.PassOn(s.to, data)
+// writePiece writes data and waits for the reader. It returns false if the reader has gone.
+func (s *fileSink) writePiece(data []byte) bool {
+	err := process.WriteRetrying(s.to, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.err, s.pending = err, nil
 	}
 	s.size -= len(data)
-	s.taken += len(data)
+	s.takenBytes += len(data)
 	switch {
 	case s.size == 0:
-		s.until = time.Time{}
-	case s.taken >= limit:
-		s.until, s.taken = time.Now().Add(patience), 0
+		s.readerDeadline = time.Time{}
+	case s.takenBytes >= maxPending:
+		s.readerDeadline, s.takenBytes = time.Now().Add(readerTimeout), 0
 	}
 	close(s.room)
 	s.room = make(chan struct{})
 	return err == nil
 }
 
-// over reports whether the goroutine has nothing left to do.
-func (s *sink) over() bool {
+// isFinished reports whether the goroutine has nothing left to do.
+func (s *fileSink) isFinished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err != nil || s.stopped && len(s.pending) == 0 && len(s.lost) == 0
+	return s.err != nil || s.stopped && len(s.pending) == 0 && len(s.droppedBytes) == 0
 }
 
-// stop makes the goroutine end after it has written everything.
-func (s *sink) stop() {
+// requestStop makes the goroutine end after it has written everything.
+func (s *fileSink) requestStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
-	pause.Ring(s.bell)
+	pause.NotifyChannel(s.wake)
 }
 
-// await waits until the goroutine has ended or ctx ends.
-func (s *sink) await(ctx context.Context, name string) error {
-	ended := pause.Await(ctx, s.done)
+// awaitEnd waits until the goroutine has ended or ctx ends.
+func (s *fileSink) awaitEnd(ctx context.Context, name string) error {
+	ended := pause.AwaitDone(ctx, s.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

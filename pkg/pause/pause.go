@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ErrHangs is the error of Bounded for a call that was abandoned.
-var ErrHangs = errors.New("it hangs")
+// ErrAbandoned is the error of Bounded for a call that was abandoned.
+var ErrAbandoned = errors.New("it hangs")
 
-// For waits for the duration d, or until ctx ends. It returns false if ctx has ended.
-func For(ctx context.Context, d time.Duration) bool {
+// SleepContext waits for the duration d, or until ctx ends. It returns false if ctx has ended.
+func SleepContext(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -21,17 +21,17 @@ func For(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Await waits until done is closed, or ctx ends. It reports whether done is closed.
-func Await(ctx context.Context, done <-chan struct{}) bool {
+// AwaitDone waits until done is closed, or ctx ends. It reports whether done is closed.
+func AwaitDone(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
-	return Until(done, 0)
+	return AwaitDoneFor(done, 0)
 }
 
-// Until waits until done is closed, for at most d. It reports whether done is closed.
-func Until(done <-chan struct{}, d time.Duration) bool {
+// AwaitDoneFor waits until done is closed, for at most d. It reports whether done is closed.
+func AwaitDoneFor(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -47,19 +47,19 @@ func Until(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Ring sends a signal on a channel without blocking. The channel must have a buffer of one: several
-// signals before the receiver reads it count as one.
-func Ring(bell chan<- struct{}) {
+// NotifyChannel sends a signal on a channel without blocking. The channel must have a buffer of
+// one: several signals before the receiver reads it count as one.
+func NotifyChannel(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
 	}
 }
 
-// Bounded makes a call that may never return, such as one to a disk or a driver that hangs: the
+// CallBounded makes a call that may never return, such as one to a disk or a driver that hangs: the
 // kernel does not release the thread. If ctx ends, the call has the time lag to return; then it is
-// abandoned, with its goroutine and its thread, and Bounded returns ErrHangs.
-func Bounded[T any](ctx context.Context, lag time.Duration, call func() (T, error)) (T, error) {
+// abandoned, with its goroutine and its thread, and Bounded returns ErrAbandoned.
+func CallBounded[T any](ctx context.Context, lag time.Duration, call func() (T, error)) (T, error) {
 	var value T
 	var err error
 	done := make(chan struct{})
@@ -72,9 +72,9 @@ func Bounded[T any](ctx context.Context, lag time.Duration, call func() (T, erro
 		return value, err
 	case <-ctx.Done():
 	}
-	if Until(done, lag) {
+	if AwaitDoneFor(done, lag) {
 		return value, err
 	}
 	var none T
-	return none, ErrHangs
+	return none, ErrAbandoned
 }

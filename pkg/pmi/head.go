@@ -29,162 +29,163 @@ const (
 	opRemove    = "remove" // order: remove a job that has ended
 )
 
-// question and answer are the arguments and the result of an operation or order, as JSON.
-type question struct {
-	Entries []Entry  `json:"entries,omitempty"`
-	Keys    []string `json:"keys,omitempty"`
-	Wait    bool     `json:"wait,omitempty"`
-	Of      Proc     `json:"of,omitzero"`
-	Event   *Event   `json:"event,omitempty"`
-	Spawn   *Spawn   `json:"spawn,omitempty"`
-	Job     *Job     `json:"job,omitempty"`
+// request and answer are the arguments and the result of an operation or order, as JSON.
+type request struct {
+	Entries []Entry       `json:"entries,omitempty"`
+	Keys    []string      `json:"keys,omitempty"`
+	Wait    bool          `json:"wait,omitempty"`
+	Proc    ProcID        `json:"of,omitzero"`
+	Event   *Event        `json:"event,omitempty"`
+	Spawn   *SpawnRequest `json:"spawn,omitempty"`
+	Job     *Job          `json:"job,omitempty"`
 }
 
-type answer struct {
+type response struct {
 	Status  Status  `json:"status,omitempty"`
-	Words   string  `json:"words,omitempty"` // text of the error
+	Text    string  `json:"words,omitempty"` // text of the error
 	Entries []Entry `json:"entries,omitempty"`
 	Data    []byte  `json:"data,omitempty"`
 	Job     string  `json:"job,omitempty"`
 }
 
-// Nodes is the head's connection to the nodes. *meeting.Head implements it.
-type Nodes interface {
-	Order(ctx context.Context, node int, name string, data []byte) ([]byte, error)
-	Add(places []meeting.Place)
+// NodeCaller is the head's connection to the nodes. *meeting.Head implements it.
+type NodeCaller interface {
+	CallNode(ctx context.Context, node int, name string, data []byte) ([]byte, error)
+	AddRanks(places []meeting.NodeRanks)
 }
 
 // HeadConfig holds the parameters of the head's side.
 type HeadConfig struct {
-	Nodes Nodes
-	World *Job  // the job of the ranks that the run begins with
-	Slots []int // capacity of each node in ranks
+	Nodes      NodeCaller
+	InitialJob *Job  // the job of the ranks that the run begins with
+	Slots      []int // capacity of each node in ranks
 	// Oversubscribe allows a spawn to use more slots than are free.
 	Oversubscribe bool
-	// Spawned is called with each spawned job.
-	Spawned func(job *Job)
+	// OnSpawn is called with each spawned job.
+	OnSpawn func(job *Job)
 }
 
 // Head is the head's side: it stores published entries and manages the jobs.
 type Head struct {
 	cfg HeadConfig
 
-	mu        sync.Mutex
-	jobs      map[string]*Job
-	left      map[string]int // ranks of each spawned job that have not ended
-	used      []int          // slots used on each node
-	next      int            // run-wide number of the next rank
-	spawns    int            // number of spawned jobs
-	published map[string]Entry
-	size      int           // total size of the published entries, in bytes
-	changed   chan struct{} // closed at the next change
+	mu            sync.Mutex
+	jobs          map[string]*Job
+	liveRanks     map[string]int // ranks of each spawned job that have not ended
+	usedSlots     []int          // slots used on each node
+	nextRank      int            // run-wide number of the next rank
+	spawnCount    int            // number of spawned jobs
+	published     map[string]Entry
+	publishedSize int           // total size of the published entries, in bytes
+	changed       chan struct{} // closed at the next change
 }
 
 // NewHead returns the head's side for a world.
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
-		cfg: cfg, jobs: map[string]*Job{cfg.World.Name: cfg.World}, left: make(map[string]int), used: make([]int, len(cfg.World.Hosts)),
-		next: len(cfg.World.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
+		cfg: cfg, jobs: map[string]*Job{cfg.InitialJob.Name: cfg.InitialJob}, liveRanks: make(map[string]int), usedSlots: make([]int, len(cfg.InitialJob.Hosts)),
+		nextRank: len(cfg.InitialJob.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
 	}
-	for _, node := range cfg.World.Nodes {
-		h.used[node]++
+	for _, node := range cfg.InitialJob.Nodes {
+		h.usedSlots[node]++
 	}
 	return h
 }
 
-// Do executes an operation that a node requests. It is a meeting.Operation. A failed operation is
-// reported in the returned answer; the error is not nil only if the request cannot be decoded.
-func (h *Head) Do(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
-	var q question
+// HandleCall executes an operation that a node requests. It is a meeting.Handler. A failed
+// operation is reported in the returned answer; the error is not nil only if the request cannot be
+// decoded.
+func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+	var q request
 	if err := json.Unmarshal(data, &q); err != nil {
 		return nil, fmt.Errorf("cannot read what node %d asks: %w", node, err)
 	}
-	a, err := h.do(ctx, node, name, q)
+	a, err := h.executeCall(ctx, node, name, q)
 	if err != nil {
-		a = answer{Status: StatusOf(err), Words: err.Error()}
+		a = response{Status: StatusOf(err), Text: err.Error()}
 	}
 	return json.Marshal(a)
 }
 
-// do executes a decoded operation.
-func (h *Head) do(ctx context.Context, node int, name string, q question) (a answer, err error) {
+// executeCall executes a decoded operation.
+func (h *Head) executeCall(ctx context.Context, node int, name string, q request) (a response, err error) {
 	switch name {
 	case opPublish:
-		err = h.publish(q.Entries)
+		err = h.publishEntries(q.Entries)
 	case opLookup:
-		a.Entries, err = h.lookup(ctx, q.Keys, q.Wait)
+		a.Entries, err = h.lookupEntries(ctx, q.Keys, q.Wait)
 	case opUnpublish:
-		h.unpublish(q.Of, q.Keys)
+		h.unpublishEntries(q.Proc, q.Keys)
 	case opModex:
-		a.Data, err = h.modex(ctx, q)
+		a.Data, err = h.fetchModex(ctx, q)
 	case opNotify:
-		err = h.all(ctx, opNotify, q, func(other int) bool { return other != node })
+		err = h.callNodes(ctx, opNotify, q, func(other int) bool { return other != node })
 	case opSpawn:
-		a.Job, err = h.spawn(ctx, *q.Spawn)
+		a.Job, err = h.spawnJob(ctx, *q.Spawn)
 	case opEnded:
-		err = h.ended(ctx, q.Of.Job, node)
+		err = h.recordJobEnd(ctx, q.Proc.Job, node)
 	default:
 		err = fmt.Errorf("cannot do %q: %w", name, NotSupported)
 	}
 	return a, err
 }
 
-// Number returns the run-wide number of a process; -1 if it is unknown.
-func (h *Head) Number(of Proc) int {
+// RunNumber returns the run-wide number of a process; -1 if it is unknown.
+func (h *Head) RunNumber(of ProcID) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.jobs[of.Job].Number(of.Rank)
+	return h.jobs[of.Job].RunNumber(of.Rank)
 }
 
-// changedLocked wakes the waits for a change. It requires h.mu.
-func (h *Head) changedLocked() {
+// notifyChangeLocked wakes the waits for a change. It requires h.mu.
+func (h *Head) notifyChangeLocked() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
 // Limits of the published entries: their number and their total size in bytes.
 const (
-	mostPublished     = 1 << 16
-	mostPublishedSize = 64 << 20
+	maxPublished     = 1 << 16
+	maxPublishedSize = 64 << 20
 )
 
-func (e Entry) size() int { return len(e.Key) + len(e.Value) }
+func (e Entry) byteSize() int { return len(e.Key) + len(e.Value) }
 
-// publish publishes either all entries or, with an error, none. Keys that are already published
-// cause the error Duplicate.
-func (h *Head) publish(entries []Entry) error {
+// publishEntries publishes either all entries or, with an error, none. Keys that are already
+// published cause the error Duplicate.
+func (h *Head) publishEntries(entries []Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	size := h.size
+	size := h.publishedSize
 	for _, e := range entries {
 		if was, known := h.published[e.Key]; known {
-			return fmt.Errorf("cannot publish %s: %v has: %w", prose.Line(e.Key, 80), was.By, Duplicate)
+			return fmt.Errorf("cannot publish %s: %v has: %w", prose.SingleLine(e.Key, 80), was.Publisher, Duplicate)
 		}
-		size += e.size()
+		size += e.byteSize()
 	}
-	if len(h.published)+len(entries) > mostPublished || size > mostPublishedSize {
-		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", mostPublished, mostPublishedSize>>20, NoSpace)
+	if len(h.published)+len(entries) > maxPublished || size > maxPublishedSize {
+		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", maxPublished, maxPublishedSize>>20, NoSpace)
 	}
 	for _, e := range entries {
-		h.removeLocked(e.Key) // in case entries contains the key twice
+		h.removeEntryLocked(e.Key) // in case entries contains the key twice
 		h.published[e.Key] = e
-		h.size += e.size()
+		h.publishedSize += e.byteSize()
 	}
-	h.changedLocked()
+	h.notifyChangeLocked()
 	return nil
 }
 
-// removeLocked removes a published entry. It requires h.mu.
-func (h *Head) removeLocked(key string) {
+// removeEntryLocked removes a published entry. It requires h.mu.
+func (h *Head) removeEntryLocked(key string) {
 	if e, known := h.published[key]; known {
-		h.size -= e.size()
+		h.publishedSize -= e.byteSize()
 		delete(h.published, key)
 	}
 }
 
-// lookup returns the entries that are published under the given keys. If wait is set, it waits
-// until all of them are published. It removes entries with [Entry.Once].
-func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
+// lookupEntries returns the entries that are published under the given keys. If wait is set, it
+// waits until all of them are published. It removes entries with [Entry.RemoveOnLookup].
+func (h *Head) lookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
 	for {
 		h.mu.Lock()
 		var found []Entry
@@ -196,8 +197,8 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 		changed := h.changed
 		enough := len(found) == len(keys) || len(found) > 0 && !wait
 		for _, e := range found {
-			if enough && e.Once {
-				h.removeLocked(e.Key)
+			if enough && e.RemoveOnLookup {
+				h.removeEntryLocked(e.Key)
 			}
 		}
 		h.mu.Unlock()
@@ -205,7 +206,7 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 			return found, nil
 		}
 		if !wait {
-			return nil, fmt.Errorf("cannot look up %s: %w", prose.Line(prose.List(keys, 16, ", "), 1000), NotFound)
+			return nil, fmt.Errorf("cannot look up %s: %w", prose.SingleLine(prose.JoinLimited(keys, 16, ", "), 1000), NotFound)
 		}
 		select {
 		case <-changed:
@@ -215,46 +216,46 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 	}
 }
 
-// unpublish removes the entries with the given keys; without keys, all entries that by has
+// unpublishEntries removes the entries with the given keys; without keys, all entries that by has
 // published.
-func (h *Head) unpublish(by Proc, keys []string) {
+func (h *Head) unpublishEntries(by ProcID, keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(keys) == 0 {
 		for key, e := range h.published {
-			if e.By == by {
+			if e.Publisher == by {
 				keys = append(keys, key)
 			}
 		}
 	}
 	for _, key := range keys {
-		h.removeLocked(key)
+		h.removeEntryLocked(key)
 	}
 }
 
-// modex requests the data that a rank has committed from the rank's node.
-func (h *Head) modex(ctx context.Context, q question) ([]byte, error) {
+// fetchModex requests the data that a rank has committed from the rank's node.
+func (h *Head) fetchModex(ctx context.Context, q request) ([]byte, error) {
 	h.mu.Lock()
-	job := h.jobs[q.Of.Job]
+	job := h.jobs[q.Proc.Job]
 	h.mu.Unlock()
-	if job == nil || q.Of.Rank < 0 || q.Of.Rank >= len(job.Nodes) {
-		return nil, fmt.Errorf("cannot ask for what %v has: %w", q.Of, NotFound)
+	if job == nil || q.Proc.Rank < 0 || q.Proc.Rank >= len(job.Nodes) {
+		return nil, fmt.Errorf("cannot ask for what %v has: %w", q.Proc, NotFound)
 	}
-	a, err := h.order(ctx, job.Nodes[q.Of.Rank], opModex, q)
+	a, err := h.callNode(ctx, job.Nodes[q.Proc.Rank], opModex, q)
 	return a.Data, err
 }
 
-// order sends an order to a node and waits for the result.
-func (h *Head) order(ctx context.Context, node int, name string, q question) (answer, error) {
+// callNode sends an order to a node and waits for the result.
+func (h *Head) callNode(ctx context.Context, node int, name string, q request) (response, error) {
 	data, err := json.Marshal(q)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	return answered(h.cfg.Nodes.Order(ctx, node, name, data))
+	return decodeResponse(h.cfg.Nodes.CallNode(ctx, node, name, data))
 }
 
-// answered decodes an answer. It returns the error that the answer contains.
-func answered(data []byte, err error) (a answer, _ error) {
+// decodeResponse decodes an answer. It returns the error that the answer contains.
+func decodeResponse(data []byte, err error) (a response, _ error) {
 	if err != nil {
 		return a, err
 	}
@@ -262,19 +263,19 @@ func answered(data []byte, err error) (a answer, _ error) {
 		return a, fmt.Errorf("cannot read an answer: %w", err)
 	}
 	if a.Status != 0 {
-		return a, told{a.Words, a.Status}
+		return a, remoteError{a.Text, a.Status}
 	}
 	return a, nil
 }
 
-// told is an error that another node reported.
-type told struct {
-	words  string
+// remoteError is an error that another node reported.
+type remoteError struct {
+	text   string
 	status Status
 }
 
-func (t told) Error() string { return t.words }
-func (t told) Unwrap() error { return t.status }
+func (t remoteError) Error() string { return t.text }
+func (t remoteError) Unwrap() error { return t.status }
 
 // StatusOf returns the status that corresponds to an error; 0 if err is nil.
 func StatusOf(err error) Status {
@@ -290,14 +291,14 @@ func StatusOf(err error) Status {
 	return Failed
 }
 
-// all sends an order to all wanted nodes in parallel, and waits for the results. It returns the
-// first error.
-func (h *Head) all(ctx context.Context, name string, q question, wanted func(node int) bool) error {
+// callNodes sends an order to all wanted nodes in parallel, and waits for the results. It returns
+// the first error.
+func (h *Head) callNodes(ctx context.Context, name string, q request, wanted func(node int) bool) error {
 	orders, ctx := errgroup.WithContext(ctx)
-	for node := range h.used {
+	for node := range h.usedSlots {
 		if wanted(node) {
 			orders.Go(func() error {
-				_, err := h.order(ctx, node, name, q)
+				_, err := h.callNode(ctx, node, name, q)
 				return err
 			})
 		}
@@ -305,45 +306,45 @@ func (h *Head) all(ctx context.Context, name string, q question, wanted func(nod
 	return orders.Wait()
 }
 
-// spawn starts a new job and returns its name once its ranks have been started.
-func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
-	job, err := h.place(s)
+// spawnJob starts a new job and returns its name once its ranks have been started.
+func (h *Head) spawnJob(ctx context.Context, s SpawnRequest) (string, error) {
+	job, err := h.placeJob(s)
 	if err != nil {
 		return "", err
 	}
-	h.cfg.Nodes.Add(job.Places())
+	h.cfg.Nodes.AddRanks(job.NodeRanks())
 	anyNode := func(int) bool { return true }
 	own := func(node int) bool { return slices.Contains(job.Nodes, node) }
-	q := question{Job: job, Spawn: &s}
+	q := request{Job: job, Spawn: &s}
 	// All nodes must know the job before one of its ranks runs.
-	if err = h.all(ctx, opAdd, q, anyNode); err == nil {
-		err = h.all(ctx, opStart, q, own)
+	if err = h.callNodes(ctx, opAdd, q, anyNode); err == nil {
+		err = h.callNodes(ctx, opStart, q, own)
 	}
 	if err != nil {
-		h.drop(job)
-		return "", fmt.Errorf("cannot spawn %s: %w", prose.Line(strings.Join(s.Commands[0].Argv, " "), 200), err)
+		h.dropJob(job)
+		return "", fmt.Errorf("cannot spawn %s: %w", prose.SingleLine(strings.Join(s.Commands[0].Argv, " "), 200), err)
 	}
-	h.cfg.Spawned(job)
+	h.cfg.OnSpawn(job)
 	return job.Name, nil
 }
 
-// place creates a job for a spawn and reserves its slots. It changes nothing if it returns an
+// placeJob creates a job for a spawn and reserves its slots. It changes nothing if it returns an
 // error.
-func (h *Head) place(s Spawn) (*Job, error) {
+func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(s.Commands) > MostCommands {
-		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands), MostCommands, NoSpace)
+	if len(s.Commands) > MaxCommands {
+		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands), MaxCommands, NoSpace)
 	}
-	parent := s.By
+	parent := s.Requester
 	job := &Job{
-		Name: spawnedName(h.cfg.World.Name, h.spawns+1), First: h.next, Hosts: h.cfg.World.Hosts, Universe: h.cfg.World.Universe,
+		Name: spawnedJobName(h.cfg.InitialJob.Name, h.spawnCount+1), FirstNumber: h.nextRank, Hosts: h.cfg.InitialJob.Hosts, UniverseSize: h.cfg.InitialJob.UniverseSize,
 		Parent: &parent, Preput: s.Preput,
 	}
-	used := slices.Clone(h.used)
+	used := slices.Clone(h.usedSlots)
 	// Assign nodes to the ranks of each command. The reservation remains local until all fit.
 	for app, c := range s.Commands {
-		nodes, err := Place(c, h.cfg.World.Hosts, h.cfg.Slots, used, h.cfg.Oversubscribe)
+		nodes, err := PlaceRanks(c, h.cfg.InitialJob.Hosts, h.cfg.Slots, used, h.cfg.Oversubscribe)
 		if err != nil {
 			return nil, err
 		}
@@ -351,8 +352,8 @@ func (h *Head) place(s Spawn) (*Job, error) {
 		for _, n := range used {
 			alive += n
 		}
-		if alive > MostRanks {
-			return nil, fmt.Errorf("cannot spawn: with these the run has %d ranks, and at most %d are accepted: %w", alive, MostRanks, NoSpace)
+		if alive > MaxRanks {
+			return nil, fmt.Errorf("cannot spawn: with these the run has %d ranks, and at most %d are accepted: %w", alive, MaxRanks, NoSpace)
 		}
 		job.Nodes = append(job.Nodes, nodes...)
 		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)
@@ -360,55 +361,55 @@ func (h *Head) place(s Spawn) (*Job, error) {
 	if len(job.Nodes) == 0 {
 		return nil, fmt.Errorf("cannot spawn nothing: %w", BadParam)
 	}
-	h.used, h.next, h.spawns = used, h.next+len(job.Nodes), h.spawns+1
-	h.jobs[job.Name], h.left[job.Name] = job, len(job.Nodes)
-	job.Universe = max(job.Universe, len(job.Nodes))
+	h.usedSlots, h.nextRank, h.spawnCount = used, h.nextRank+len(job.Nodes), h.spawnCount+1
+	h.jobs[job.Name], h.liveRanks[job.Name] = job, len(job.Nodes)
+	job.UniverseSize = max(job.UniverseSize, len(job.Nodes))
 	return job, nil
 }
 
-// drop removes a job that could not be started and frees its slots.
-func (h *Head) drop(job *Job) {
+// dropJob removes a job that could not be started and frees its slots.
+func (h *Head) dropJob(job *Job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, node := range job.Nodes {
-		h.used[node]--
+		h.usedSlots[node]--
 	}
-	delete(h.left, job.Name)
+	delete(h.liveRanks, job.Name)
 	delete(h.jobs, job.Name)
-	h.changedLocked()
+	h.notifyChangeLocked()
 }
 
-// ended records that all ranks of a job on a node have ended. When the last ranks have ended, it
-// removes the job on all nodes.
-func (h *Head) ended(ctx context.Context, name string, node int) error {
+// recordJobEnd records that all ranks of a job on a node have ended. When the last ranks have
+// ended, it removes the job on all nodes.
+func (h *Head) recordJobEnd(ctx context.Context, name string, node int) error {
 	h.mu.Lock()
 	job := h.jobs[name]
-	if _, live := h.left[name]; !live {
+	if _, live := h.liveRanks[name]; !live {
 		h.mu.Unlock()
 		return nil
 	}
-	own := len(job.Local(node))
-	h.left[name] -= own
-	h.used[node] -= own
-	over := h.left[name] <= 0
+	own := len(job.LocalRanks(node))
+	h.liveRanks[name] -= own
+	h.usedSlots[node] -= own
+	over := h.liveRanks[name] <= 0
 	if over {
-		delete(h.left, name)
+		delete(h.liveRanks, name)
 		delete(h.jobs, name)
-		h.changedLocked()
+		h.notifyChangeLocked()
 	}
 	h.mu.Unlock()
 	if !over {
 		return nil
 	}
-	return h.all(ctx, opRemove, question{Of: Proc{name, All}}, func(int) bool { return true })
+	return h.callNodes(ctx, opRemove, request{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
 }
 
-// Await waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns
-// context.Cause(ctx).
-func (h *Head) Await(ctx context.Context) error {
+// AwaitSpawnedJobs waits until the ranks of all spawned jobs have ended. If ctx ends first, it
+// returns context.Cause(ctx).
+func (h *Head) AwaitSpawnedJobs(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		left, changed := len(h.left), h.changed
+		left, changed := len(h.liveRanks), h.changed
 		h.mu.Unlock()
 		if left == 0 {
 			return nil

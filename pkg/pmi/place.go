@@ -11,11 +11,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Place returns the node of each rank of a command. Each rank in turn is placed on the node with
-// the most free slots, among those that the "host" entry of the command's Info allows. It adds the
-// ranks to used. The error is NoSpace if there are too few slots, and BadParam if the number of
+// PlaceRanks returns the node of each rank of a command. Each rank in turn is placed on the node
+// with the most free slots, among those that the "host" entry of the command's Info allows. It adds
+// the ranks to used. The error is NoSpace if there are too few slots, and BadParam if the number of
 // ranks is negative or a host is not in hosts.
-func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]int, error) {
+func PlaceRanks(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]int, error) {
 	// Check the request.
 	allowed, err := allowedNodes(c.Info["host"], hosts)
 	if err != nil {
@@ -24,8 +24,8 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 	if c.Ranks < 0 {
 		return nil, fmt.Errorf("cannot place %d ranks: %w", c.Ranks, BadParam)
 	}
-	if c.Ranks > MostRanks {
-		return nil, fmt.Errorf("cannot place %d ranks: at most %d are accepted: %w", c.Ranks, MostRanks, NoSpace)
+	if c.Ranks > MaxRanks {
+		return nil, fmt.Errorf("cannot place %d ranks: at most %d are accepted: %w", c.Ranks, MaxRanks, NoSpace)
 	}
 	// Check that there are enough free slots.
 	free, sum := make([]int, len(allowed)), 0
@@ -35,20 +35,20 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 	}
 	if sum < c.Ranks && !oversubscribe {
 		return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give --slots-per-node=N with a higher number, or --oversubscribe: %w",
-			c.Ranks, prose.Noun(c.Ranks, "rank"), count(sum, "slot is", "slots are"), total(slots, allowed), len(allowed), prose.Noun(len(allowed), "node"), NoSpace)
+			c.Ranks, prose.PluralForm(c.Ranks, "rank"), countNoun(sum, "slot is", "slots are"), sumAt(slots, allowed), len(allowed), prose.PluralForm(len(allowed), "node"), NoSpace)
 	}
 	// Assign the ranks.
 	var nodes []int
-	for i, n := range share(c.Ranks, free) {
+	for i, n := range shareRanks(c.Ranks, free) {
 		used[allowed[i]] += n
 		nodes = append(nodes, slices.Repeat([]int{allowed[i]}, n)...)
 	}
 	return nodes, nil
 }
 
-// share returns how many of n ranks each node gets. The result is the same as if each rank in turn
-// were placed on the node with the most free slots then, the first of them on a tie.
-func share(n int, free []int) []int {
+// shareRanks returns how many of n ranks each node gets. The result is the same as if each rank in
+// turn were placed on the node with the most free slots then, the first of them on a tie.
+func shareRanks(n int, free []int) []int {
 	above := func(level int) (sum int) {
 		for _, f := range free {
 			sum += max(f-level, 0)
@@ -69,16 +69,16 @@ func share(n int, free []int) []int {
 	return given
 }
 
-// count returns a number with the singular or plural noun.
-func count(n int, one, many string) string {
+// countNoun returns a number with the singular or plural noun.
+func countNoun(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
 }
 
-// total returns the sum of the numbers at the given indexes.
-func total(numbers, at []int) (sum int) {
+// sumAt returns the sum of the numbers at the given indexes.
+func sumAt(numbers, at []int) (sum int) {
 	for _, i := range at {
 		sum += numbers[i]
 	}
@@ -90,9 +90,9 @@ func total(numbers, at []int) (sum int) {
 func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
 		host, _, _ := strings.Cut(word, ":")
-		node := slices.IndexFunc(hosts, func(known string) bool { return short(known) == short(host) })
+		node := slices.IndexFunc(hosts, func(known string) bool { return shortHost(known) == shortHost(host) })
 		if node < 0 {
-			return nil, fmt.Errorf("cannot spawn on %s: the nodes are %s: %w", host, prose.List(hosts, 16, ", "), BadParam)
+			return nil, fmt.Errorf("cannot spawn on %s: the nodes are %s: %w", host, prose.JoinLimited(hosts, 16, ", "), BadParam)
 		}
 		if !slices.Contains(allowed, node) {
 			allowed = append(allowed, node)
@@ -107,20 +107,20 @@ func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 	return allowed, nil
 }
 
-// short returns a host's name without its domain.
-func short(host string) string {
+// shortHost returns a host's name without its domain.
+func shortHost(host string) string {
 	name, _, _ := strings.Cut(host, ".")
 	return name
 }
 
-// Places returns the job's ranks by node, with their run-wide numbers, for the rendezvous.
-func (j *Job) Places() []meeting.Place {
-	places := make([]meeting.Place, len(j.Hosts))
+// NodeRanks returns the job's ranks by node, with their run-wide numbers, for the rendezvous.
+func (j *Job) NodeRanks() []meeting.NodeRanks {
+	places := make([]meeting.NodeRanks, len(j.Hosts))
 	for node, host := range j.Hosts {
-		places[node] = meeting.Place{Node: node, Host: host}
+		places[node] = meeting.NodeRanks{Node: node, Host: host}
 	}
 	for rank, node := range j.Nodes {
-		places[node].Ranks = append(places[node].Ranks, j.First+rank)
+		places[node].Ranks = append(places[node].Ranks, j.FirstNumber+rank)
 	}
 	return places
 }

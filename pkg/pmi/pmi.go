@@ -7,47 +7,52 @@ import "fmt"
 
 // Limits of requests. Requests that exceed them fail with NoSpace.
 const (
-	// MostRanks is the maximum number of ranks of a spawn, and of running ranks of a run.
-	MostRanks = 1 << 20
-	// MostCommands is the maximum number of commands of a spawn.
-	MostCommands = 4096
-	// LongestSpawn is the maximum size of a spawn request in bytes. The kernel limits the arguments of
+	// MaxRanks is the maximum number of ranks of a spawn, and of running ranks of a run.
+	MaxRanks = 1 << 20
+	// MaxCommands is the maximum number of commands of a spawn.
+	MaxCommands = 4096
+	// MaxSpawnSize is the maximum size of a spawn request in bytes. The kernel limits the arguments of
 	// one command to 6 MiB.
-	LongestSpawn = 8 << 20
+	MaxSpawnSize = 8 << 20
 )
 
-// All denotes all processes of a job.
-const All = -1
+// AllRanks denotes all processes of a job.
+const AllRanks = -1
 
-// Proc identifies a process of a job, or all of its processes.
-type Proc struct {
+// ProcID identifies a process of a job, or all of its processes.
+type ProcID struct {
 	Job  string `json:"job"`
-	Rank int    `json:"rank"` // rank in the job, from 0; or [All]
+	Rank int    `json:"rank"` // rank in the job, from 0; or [AllRanks]
 }
 
 // String returns the process for messages, without the secret part of its job's name.
-func (p Proc) String() string {
-	if p.Rank == All {
-		return Shown(p.Job)
+func (p ProcID) String() string {
+	if p.Rank == AllRanks {
+		return PublicName(p.Job)
 	}
-	return fmt.Sprintf("%s.%d", Shown(p.Job), p.Rank)
+	return fmt.Sprintf("%s.%d", PublicName(p.Job), p.Rank)
 }
 
 // Job is a set of ranks with a common name, which is their PMIx namespace: the ranks that the run
 // began with, or the ranks that one spawn started.
 type Job struct {
-	Name     string            `json:"name"`
-	First    int               `json:"first"`          // run-wide number of its rank 0; its other ranks follow
-	Hosts    []string          `json:"hosts"`          // hosts of all nodes of the team, by node index
-	Nodes    []int             `json:"nodes"`          // node index of each rank
-	Apps     []int             `json:"apps,omitempty"` // index of the spawned command of each rank; nil: all 0
-	Universe int               `json:"universe"`       // slots on all nodes for all jobs; at least the number of its ranks
-	Parent   *Proc             `json:"parent,omitempty"`
-	Preput   map[string]string `json:"preput,omitempty"` // initial content of the ranks' key-value space
+	Name string `json:"name"`
+	// run-wide number of its rank 0; its other ranks follow
+	FirstNumber int `json:"first"`
+	// hosts of all nodes of the team, by node index
+	Hosts []string `json:"hosts"`
+	Nodes []int    `json:"nodes"` // node index of each rank
+	// index of the spawned command of each rank; nil: all 0
+	Apps []int `json:"apps,omitempty"`
+	// slots on all nodes for all jobs; at least the number of its ranks
+	UniverseSize int     `json:"universe"`
+	Parent       *ProcID `json:"parent,omitempty"`
+	// initial content of the ranks' key-value space
+	Preput map[string]string `json:"preput,omitempty"`
 }
 
-// Local returns the job's ranks on a node in ascending order.
-func (j *Job) Local(node int) (ranks []int) {
+// LocalRanks returns the job's ranks on a node in ascending order.
+func (j *Job) LocalRanks(node int) (ranks []int) {
 	for rank, on := range j.Nodes {
 		if on == node {
 			ranks = append(ranks, rank)
@@ -56,8 +61,8 @@ func (j *Job) Local(node int) (ranks []int) {
 	return ranks
 }
 
-// Spread returns the number of nodes that have ranks of the job.
-func (j *Job) Spread() (nodes int) {
+// NodeCount returns the number of nodes that have ranks of the job.
+func (j *Job) NodeCount() (nodes int) {
 	seen := make(map[int]bool)
 	for _, node := range j.Nodes {
 		if !seen[node] {
@@ -68,61 +73,64 @@ func (j *Job) Spread() (nodes int) {
 	return nodes
 }
 
-// Number returns the run-wide number of a rank; -1 if there is no such rank or j is nil.
-func (j *Job) Number(rank int) int {
+// RunNumber returns the run-wide number of a rank; -1 if there is no such rank or j is nil.
+func (j *Job) RunNumber(rank int) int {
 	if j == nil || rank < 0 || rank >= len(j.Nodes) {
 		return -1
 	}
-	return j.First + rank
+	return j.FirstNumber + rank
 }
 
-// App returns the index of the command that a rank runs.
-func (j *Job) App(rank int) int {
+// CommandIndex returns the index of the command that a rank runs.
+func (j *Job) CommandIndex(rank int) int {
 	if j.Apps == nil {
 		return 0
 	}
 	return j.Apps[rank]
 }
 
-// Meet is the kind of a collective operation. Operations of different kinds are independent.
-type Meet string
+// CollectiveKind is the kind of a collective operation. Operations of different kinds are
+// independent.
+type CollectiveKind string
 
 // Kinds of collective operations.
 const (
-	Fence      Meet = "fence"   // large data may be omitted; it is available by [Node.Modex]
-	Barrier    Meet = "barrier" // every process needs the data of all
-	Connect    Meet = "connect"
-	Disconnect Meet = "disconnect"
+	// large data may be omitted; it is available by [Node.FetchModex]
+	Fence      CollectiveKind = "fence"
+	Barrier    CollectiveKind = "barrier" // every process needs the data of all
+	Connect    CollectiveKind = "connect"
+	Disconnect CollectiveKind = "disconnect"
 )
 
 // Entry is a published key with its value.
 type Entry struct {
-	Key   string `json:"key"`
-	By    Proc   `json:"by"`
-	Value []byte `json:"value"`          // opaque; the format depends on the protocol
-	Once  bool   `json:"once,omitempty"` // removed by the first lookup
+	Key            string `json:"key"`
+	Publisher      ProcID `json:"by"`
+	Value          []byte `json:"value"`          // opaque; the format depends on the protocol
+	RemoveOnLookup bool   `json:"once,omitempty"` // removed by the first lookup
 }
 
 // Command is a command that a spawn starts in some ranks.
 type Command struct {
-	Argv  []string          `json:"argv"`
-	Env   []string          `json:"env,omitempty"` // NAME=VALUE, added to the rank's environment
-	Dir   string            `json:"dir,omitempty"`
-	Ranks int               `json:"ranks"`
-	Info  map[string]string `json:"info,omitempty"` // MPI_Info keys: "host" lists hosts, "wdir" is a directory
+	Argv  []string `json:"argv"`
+	Env   []string `json:"env,omitempty"` // NAME=VALUE, added to the rank's environment
+	Dir   string   `json:"dir,omitempty"`
+	Ranks int      `json:"ranks"`
+	// MPI_Info keys: "host" lists hosts, "wdir" is a directory
+	Info map[string]string `json:"info,omitempty"`
 }
 
-// Spawn is a request to start a new job.
-type Spawn struct {
-	By       Proc              `json:"by"`
-	Commands []Command         `json:"commands"`
-	Preput   map[string]string `json:"preput,omitempty"`
+// SpawnRequest is a request to start a new job.
+type SpawnRequest struct {
+	Requester ProcID            `json:"by"`
+	Commands  []Command         `json:"commands"`
+	Preput    map[string]string `json:"preput,omitempty"`
 }
 
 // Event is an event that processes on this or other nodes are notified of.
 type Event struct {
 	Code   int    `json:"code"` // numbered as in PMIx
-	Source Proc   `json:"source"`
+	Source ProcID `json:"source"`
 	Range  int    `json:"range"` // PMIx data range: the processes to notify
 	Count  int    `json:"count"` // number of items in Info
 	Info   []byte `json:"info"`  // packed by libpmix

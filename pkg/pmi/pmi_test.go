@@ -30,19 +30,19 @@ type member struct {
 	node int
 }
 
-func (t *team) Order(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
-	return t.nodes[node].Do(ctx, node, name, data)
+func (t *team) CallNode(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+	return t.nodes[node].HandleOrder(ctx, node, name, data)
 }
-func (*team) Add([]meeting.Place) {}
+func (*team) AddRanks([]meeting.NodeRanks) {}
 
-func (m member) Call(ctx context.Context, name string, data []byte) ([]byte, error) {
-	return m.head.Do(ctx, m.node, name, data)
+func (m member) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	return m.head.HandleCall(ctx, m.node, name, data)
 }
 
-func (m member) Gather(_ context.Context, name string, of meeting.Group, _ []byte, _ bool) ([]byte, error) {
+func (m member) GatherGroup(_ context.Context, name string, of meeting.Group, _ []byte, _ bool) ([]byte, error) {
 	return fmt.Appendf(nil, "%s of %s here %v", name, of.Ranks, of.Local), nil
 }
-func (member) Arrive(string, meeting.Group, int) {}
+func (member) RecordArrival(string, meeting.Group, int) {}
 
 type server struct{ member }
 
@@ -56,19 +56,20 @@ func (s server) note(format string, args ...any) error {
 	}
 	return nil
 }
-func (s server) Add(_ context.Context, job *Job) error { return s.note("add %s", job.Name) }
-func (s server) Start(_ context.Context, job *Job, by Spawn) error {
-	return s.note("start %v by %v", job.Local(s.node), by.By)
+func (s server) AddJob(_ context.Context, job *Job) error { return s.note("add %s", job.Name) }
+func (s server) StartRanks(_ context.Context, job *Job, by SpawnRequest) error {
+	return s.note("start %v by %v", job.LocalRanks(s.node), by.Requester)
 }
-func (s server) Modex(_ context.Context, of Proc) ([]byte, error) {
+func (s server) FetchModex(_ context.Context, of ProcID) ([]byte, error) {
 	return []byte(of.String()), s.note("modex %v", of)
 }
-func (s server) Tell(_ context.Context, e Event) error    { return s.note("tell %d", e.Code) }
-func (s server) Remove(_ context.Context, j string) error { return s.note("remove %s", j) }
+func (s server) NotifyRanks(_ context.Context, e Event) error { return s.note("tell %d", e.Code) }
+func (s server) RemoveJob(_ context.Context, j string) error  { return s.note("remove %s", j) }
 
-// raise makes a team of some nodes, the first of which have a rank each, that has so many slots on each.
+// raise makes a team of some nodes, the first of which have a rank each, that has so many slots on
+// each.
 func raise(t *testing.T, nodes, ranks, slots int) *team {
-	world := &Job{Name: "w", Universe: nodes * slots}
+	world := &Job{Name: "w", UniverseSize: nodes * slots}
 	m := &team{t: t, told: make([][]string, nodes)}
 	for node := range nodes {
 		world.Hosts = append(world.Hosts, fmt.Sprint("n", node))
@@ -77,9 +78,9 @@ func raise(t *testing.T, nodes, ranks, slots int) *team {
 	for rank := range ranks {
 		world.Nodes = append(world.Nodes, rank)
 	}
-	m.head = NewHead(HeadConfig{Nodes: m, World: world, Slots: slices.Repeat([]int{slots}, nodes), Spawned: func(*Job) {}})
+	m.head = NewHead(HeadConfig{Nodes: m, InitialJob: world, Slots: slices.Repeat([]int{slots}, nodes), OnSpawn: func(*Job) {}})
 	for _, n := range m.nodes {
-		if err := n.Add(t.Context(), world); err != nil {
+		if err := n.AddJob(t.Context(), world); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,8 +102,8 @@ func fails(t *testing.T, err error, status Status, words string) {
 
 func TestSpawn(t *testing.T) {
 	m := raise(t, 3, 1, 2)
-	by := Proc{"w", 0}
-	name, err := m.nodes[0].Spawn(t.Context(), Spawn{By: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 3}, {Argv: []string{"b"}, Ranks: 1}}})
+	by := ProcID{"w", 0}
+	name, err := m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 3}, {Argv: []string{"b"}, Ranks: 1}}})
 	if name != "w-1" || err != nil {
 		t.Fatalf("spawned %q, %v", name, err)
 	}
@@ -111,26 +112,26 @@ func TestSpawn(t *testing.T) {
 			t.Errorf("node %d was asked %q, want %q", node, got, want)
 		}
 	}
-	if got := m.nodes[2].Number(Proc{"w-1", 3}); got != 4 {
+	if got := m.nodes[2].RunNumber(ProcID{"w-1", 3}); got != 4 {
 		t.Errorf("the number is %d", got)
 	}
-	got, err := m.nodes[1].Gather(t.Context(), Connect, []Proc{{"w-1", All}, by}, nil)
+	got, err := m.nodes[1].GatherProcs(t.Context(), Connect, []ProcID{{"w-1", AllRanks}, by}, nil)
 	if string(got) != "MPI connect of 0-4 here [2 4]" || err != nil {
 		t.Errorf("gathered %q, %v", got, err)
 	}
-	_, err = m.nodes[0].Spawn(t.Context(), Spawn{By: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
+	_, err = m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
 	fails(t, err, NoSpace, "cannot place 2 ranks: 1 slot is free of 6 on 3 nodes: give --slots-per-node")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("over"))
-	if err := m.head.Await(ctx); err == nil || err.Error() != "over" {
+	if err := m.head.AwaitSpawnedJobs(ctx); err == nil || err.Error() != "over" {
 		t.Errorf("waited for spawned ranks: %v", err)
 	}
 	for node := range m.nodes {
-		if err := m.nodes[node].Ended(t.Context(), "w-1"); err != nil {
+		if err := m.nodes[node].ReportJobEnd(t.Context(), "w-1"); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := m.head.Await(t.Context()); err != nil || !strings.HasSuffix(m.asked(0), "remove w-1") {
+	if err := m.head.AwaitSpawnedJobs(t.Context()); err != nil || !strings.HasSuffix(m.asked(0), "remove w-1") {
 		t.Errorf("%v; %s", err, m.asked(0))
 	}
 }
@@ -138,7 +139,7 @@ func TestSpawn(t *testing.T) {
 func TestSpawnFails(t *testing.T) {
 	m := raise(t, 2, 2, 3)
 	spawn := func(commands ...Command) error {
-		_, err := m.nodes[1].Spawn(t.Context(), Spawn{By: Proc{"w", 1}, Commands: commands})
+		_, err := m.nodes[1].SpawnJob(t.Context(), SpawnRequest{Requester: ProcID{"w", 1}, Commands: commands})
 		return err
 	}
 	fails(t, spawn(), BadParam, "cannot spawn nothing")
@@ -169,7 +170,7 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Command{Ranks: tc.ranks, Info: map[string]string{"host": tc.host}}
-			got, err := Place(c, []string{"n0", "n1", "n2"}, []int{2, 2, 2}, tc.used, tc.oversubscribe)
+			got, err := PlaceRanks(c, []string{"n0", "n1", "n2"}, []int{2, 2, 2}, tc.used, tc.oversubscribe)
 			if !slices.Equal(got, tc.want) || (err == nil) != (tc.want != nil) {
 				t.Errorf("%v, %v; want %v", got, err, tc.want)
 			}
@@ -180,41 +181,41 @@ func TestPlace(t *testing.T) {
 func TestPublish(t *testing.T) {
 	m := raise(t, 2, 2, 1)
 	a, b := m.nodes[0], m.nodes[1]
-	by := Proc{"w", 0}
-	_, err := b.Lookup(t.Context(), []string{"svc"}, false)
+	by := ProcID{"w", 0}
+	_, err := b.LookupEntries(t.Context(), []string{"svc"}, false)
 	fails(t, err, NotFound, "cannot look up svc")
 	found := make(chan string)
 	go func() {
-		entries, err := b.Lookup(t.Context(), []string{"svc"}, true)
+		entries, err := b.LookupEntries(t.Context(), []string{"svc"}, true)
 		found <- fmt.Sprint(entries, err)
 	}()
-	if err := a.Publish(t.Context(), []Entry{{Key: "svc", By: by, Value: []byte("port")}}); err != nil {
+	if err := a.PublishEntries(t.Context(), []Entry{{Key: "svc", Publisher: by, Value: []byte("port")}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-found; got != fmt.Sprint([]Entry{{Key: "svc", By: by, Value: []byte("port")}}, error(nil)) {
+	if got := <-found; got != fmt.Sprint([]Entry{{Key: "svc", Publisher: by, Value: []byte("port")}}, error(nil)) {
 		t.Errorf("found %s", got)
 	}
-	fails(t, b.Publish(t.Context(), []Entry{{Key: "svc", By: Proc{"w", 1}}}), Duplicate, "w.0 has")
-	if err := a.Unpublish(t.Context(), by, nil); err != nil {
+	fails(t, b.PublishEntries(t.Context(), []Entry{{Key: "svc", Publisher: ProcID{"w", 1}}}), Duplicate, "w.0 has")
+	if err := a.UnpublishEntries(t.Context(), by, nil); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.Lookup(t.Context(), []string{"svc"}, false)
+	_, err = b.LookupEntries(t.Context(), []string{"svc"}, false)
 	fails(t, err, NotFound, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	_, err = b.Lookup(ctx, []string{"svc"}, true)
+	_, err = b.LookupEntries(ctx, []string{"svc"}, true)
 	fails(t, err, TimedOut, "")
 }
 
 func TestModexAndNotify(t *testing.T) {
 	m := raise(t, 3, 2, 1)
-	got, err := m.nodes[0].Modex(t.Context(), Proc{"w", 1})
+	got, err := m.nodes[0].FetchModex(t.Context(), ProcID{"w", 1})
 	if string(got) != "w.1" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	_, err = m.nodes[0].Modex(t.Context(), Proc{"w", 2})
+	_, err = m.nodes[0].FetchModex(t.Context(), ProcID{"w", 2})
 	fails(t, err, NotFound, "w.2")
-	if err := m.nodes[1].Notify(t.Context(), Event{Code: -7}); err != nil {
+	if err := m.nodes[1].NotifyNodes(t.Context(), Event{Code: -7}); err != nil {
 		t.Fatal(err)
 	}
 	for node, want := range []string{"tell -7", "modex w.1", "tell -7"} {
@@ -222,14 +223,14 @@ func TestModexAndNotify(t *testing.T) {
 			t.Errorf("node %d was asked %q", node, got)
 		}
 	}
-	_, err = m.nodes[0].Gather(t.Context(), Fence, []Proc{{"who", All}}, nil)
+	_, err = m.nodes[0].GatherProcs(t.Context(), Fence, []ProcID{{"who", AllRanks}}, nil)
 	fails(t, err, NotFound, "cannot meet who")
 }
 
 // broken is a meeting that another's death ends.
 type broken struct{ member }
 
-func (broken) Gather(context.Context, string, meeting.Group, []byte, bool) ([]byte, error) {
+func (broken) GatherGroup(context.Context, string, meeting.Group, []byte, bool) ([]byte, error) {
 	return nil, errors.New("rank 1 will never come")
 }
 
@@ -237,14 +238,14 @@ func TestGatherHasPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := raise(t, 1, 1, 1)
 		n := NewNode(broken{member{m, 0}}, 0, server{member{m, 0}})
-		if err := n.Add(t.Context(), m.head.cfg.World); err != nil {
+		if err := n.AddJob(t.Context(), m.head.cfg.InitialJob); err != nil {
 			t.Fatal(err)
 		}
-		n.Patience = 5 * time.Second
+		n.FailureDelay = 5 * time.Second
 		began := time.Now()
-		_, err := n.Gather(t.Context(), Fence, []Proc{{"w", All}}, nil)
+		_, err := n.GatherProcs(t.Context(), Fence, []ProcID{{"w", AllRanks}}, nil)
 		fails(t, err, Failed, "rank 1 will never come")
-		if took := time.Since(began); took != n.Patience {
+		if took := time.Since(began); took != n.FailureDelay {
 			t.Errorf("it was told after %s", took)
 		}
 	})

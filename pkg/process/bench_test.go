@@ -68,9 +68,9 @@ func BenchmarkFirstChild(b *testing.B) {
 }
 
 func BenchmarkLook(b *testing.B) {
-	l := newLooks(bootTicks())
+	l := newProcScanner(bootTicks())
 	for b.Loop() {
-		if _, err := l.all(); err != nil {
+		if _, err := l.scanProcesses(); err != nil {
 			b.Fatal(err)
 		}
 	}

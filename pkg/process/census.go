@@ -9,38 +9,40 @@ import (
 )
 
 const (
-	// firstCensus and longestCensus are the shortest and the longest interval between two scans. The
-	// interval is short after the start of a child, because that is when the child starts others.
-	firstCensus   = time.Second
-	longestCensus = 10 * time.Second
-	// censusShare bounds the cost of the scans to one part in censusShare of one core.
-	censusShare = 100
+	// minScanInterval and maxScanInterval are the shortest and the longest interval between two scans.
+	// The interval is short after the start of a child, because that is when the child starts others.
+	minScanInterval = time.Second
+	maxScanInterval = 10 * time.Second
+	// scanCostDivisor bounds the cost of the scans to one part in scanCostDivisor of one core.
+	scanCostDivisor = 100
 )
 
-// census records, every few seconds until ctx ends, the sessions that the families have created.
-// There is no other way to find a worker that created a session, overwrote its environment with a
-// title (as setproctitle does) and lost its parent.
-func (s *Supervisor) census(ctx context.Context) { repeat(ctx, s.started, s.count) }
+// runSessionScans records, every few seconds until ctx ends, the sessions that the families have
+// created. There is no other way to find a worker that created a session, overwrote its environment
+// with a title (as setproctitle does) and lost its parent.
+func (s *Supervisor) runSessionScans(ctx context.Context) {
+	repeatAtIntervals(ctx, s.childStarted, s.scanSessions)
+}
 
-// repeat calls count again and again until ctx ends, at growing intervals. Each start of a child
-// resets the interval to firstCensus. A start can only bring the next call forward, so a continuous
-// sequence of starts does not delay it. count returns the processor time that it took.
-func repeat(ctx context.Context, started <-chan struct{}, count func() time.Duration) {
-	pause, next, rested := firstCensus, time.Now().Add(firstCensus), time.Now()
+// repeatAtIntervals calls count again and again until ctx ends, at growing intervals. Each start of
+// a child resets the interval to minScanInterval. A start can only bring the next call forward, so
+// a continuous sequence of starts does not delay it. count returns the processor time that it took.
+func repeatAtIntervals(ctx context.Context, started <-chan struct{}, count func() time.Duration) {
+	pause, next, rested := minScanInterval, time.Now().Add(minScanInterval), time.Now()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
-		// Scan, then wait longer: at least the interval, and long enough to respect censusShare.
+		// Scan, then wait longer: at least the interval, and long enough to respect scanCostDivisor.
 		case <-timer.C:
 			took := count()
-			rested = time.Now().Add(censusShare * took)
-			next = later(time.Now().Add(pause), rested)
-			pause = min(2*pause, longestCensus)
+			rested = time.Now().Add(scanCostDivisor * took)
+			next = laterTime(time.Now().Add(pause), rested)
+			pause = min(2*pause, maxScanInterval)
 		// A child was started: bring the next scan forward, if that makes it earlier.
 		case <-started:
-			pause = firstCensus
-			soon := later(time.Now().Add(pause), rested)
+			pause = minScanInterval
+			soon := laterTime(time.Now().Add(pause), rested)
 			if !soon.Before(next) {
 				continue
 			}
@@ -52,26 +54,26 @@ func repeat(ctx context.Context, started <-chan struct{}, count func() time.Dura
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// count performs one scan and returns the processor time that it took. The elapsed time does not
-// measure the cost: on a busy machine a scan may wait for a processor longer than it runs, and the
-// next scan would be minutes late.
-func (s *Supervisor) count() time.Duration {
+// scanSessions performs one scan and returns the processor time that it took. The elapsed time does
+// not measure the cost: on a busy machine a scan may wait for a processor longer than it runs, and
+// the next scan would be minutes late.
+func (s *Supervisor) scanSessions() time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := threadTime()
-	children := s.present()
+	children := s.activeChildren()
 	if len(children) > 0 {
-		s.note(children, true)
+		s.recordSessions(children, true)
 	}
-	if s.adopts.Load() {
-		s.noteOrphans(children)
+	if s.adoptsOrphans.Load() {
+		s.reportOrphanSessions(children)
 		s.reapOrphans()
 	}
 	return threadTime() - began
@@ -86,10 +88,10 @@ func threadTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// unawaited returns the zombie children of parent, and the PIDs of those that are in before too,
-// that is, were zombies at the previous scan. No goroutine waits for the latter: a part of the
+// findUnawaited returns the zombie children of parent, and the PIDs of those that are in before
+// too, that is, were zombies at the previous scan. No goroutine waits for the latter: a part of the
 // daemon that starts a child waits for it continuously, and scans are at least one second apart.
-func unawaited(all []procStat, parent int, before map[processID]bool) (ended map[processID]bool, nobodys []int) {
+func findUnawaited(all []procStat, parent int, before map[processID]bool) (ended map[processID]bool, nobodys []int) {
 	ended = make(map[processID]bool)
 	for _, p := range all {
 		if id := (processID{p.pid, p.start}); p.dead && p.ppid == parent {
@@ -102,43 +104,43 @@ func unawaited(all []procStat, parent int, before map[processID]bool) (ended map
 	return ended, nobodys
 }
 
-// note records the sessions of each child's family. If marks is set, environments are read as well.
-// If not all processes can be seen, the recorded sessions stay as they are.
-func (s *Supervisor) note(children []*Child, marks bool) {
+// recordSessions records the sessions of each child's family. If marks is set, environments are
+// read as well. If not all processes can be seen, the recorded sessions stay as they are.
+func (s *Supervisor) recordSessions(children []*Child, marks bool) {
 	at := bootTicks()
-	all, err := s.looks.all()
+	all, err := s.scanner.scanProcesses()
 	if err != nil {
 		return
 	}
 	for _, c := range children {
-		_, sessions := c.family(all, marks)
-		c.note(sessions, at)
+		_, sessions := c.findFamily(all, marks)
+		c.updateSessions(sessions, at)
 	}
 }
 
-// note replaces the recorded sessions of the family by sessions, in which it lived at the time at
-// (in boot ticks), and reports the changes to the guard.
-func (c *Child) note(sessions []root, at uint64) {
+// updateSessions replaces the recorded sessions of the family by sessions, in which it lived at the
+// time at (in boot ticks), and reports the changes to the guard.
+func (c *Child) updateSessions(sessions []familySession, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.swept.Err() != nil {
+	if c.familyGone.Err() != nil {
 		return
 	}
-	before := c.known
-	c.known = make(map[int]root)
+	before := c.knownSessions
+	c.knownSessions = make(map[int]familySession)
 	for _, r := range sessions {
-		r.gone = at
+		r.lastOwned = at
 		if r.sid != c.pid {
-			c.known[r.sid] = r
-			c.owner.guard.add(r)
-		} else if c.gone != 0 {
-			c.gone = at
-			c.owner.guard.add(r)
+			c.knownSessions[r.sid] = r
+			c.supervisor.guardLink.addSession(r)
+		} else if c.reapedAt != 0 {
+			c.reapedAt = at
+			c.supervisor.guardLink.addSession(r)
 		}
 	}
 	for sid := range before {
-		if _, still := c.known[sid]; !still {
-			c.owner.guard.remove(sid)
+		if _, still := c.knownSessions[sid]; !still {
+			c.supervisor.guardLink.removeSession(sid)
 		}
 	}
 }

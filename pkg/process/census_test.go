@@ -29,7 +29,7 @@ func TestUnawaited(t *testing.T) {
 		{"gone meanwhile", nil, before, 0, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ended, nobodys := unawaited(tc.all, 1, tc.before)
+			ended, nobodys := findUnawaited(tc.all, 1, tc.before)
 			if len(ended) != tc.ended || !slices.Equal(nobodys, tc.nobodys) {
 				t.Errorf("got %v and %v, want %d and %v", ended, nobodys, tc.ended, tc.nobodys)
 			}
@@ -37,9 +37,10 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
-// Censuses come soon after a start, then ever more slowly, and are neither put off nor made dear by many starts.
+// Censuses come soon after a start, then ever more slowly, and are neither put off nor made dear by
+// many starts.
 func TestRepeat(t *testing.T) {
-	const minute = time.Minute - firstCensus/2 // not when one is due
+	const minute = time.Minute - minScanInterval/2 // not when one is due
 	for _, tc := range []struct {
 		name   string
 		starts time.Duration // between two starts; 0: none
@@ -64,7 +65,7 @@ func TestRepeat(t *testing.T) {
 						}
 					})
 				}
-				repeat(ctx, started, func() time.Duration {
+				repeatAtIntervals(ctx, started, func() time.Duration {
 					counted++
 					time.Sleep(tc.took)
 					return tc.took
@@ -95,7 +96,7 @@ func TestReadSelf(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			self, err := readSelf(link, os.Getpid())
+			self, err := verifySelf(link, os.Getpid())
 			if tc.want == "" && (err != nil || self.pid != os.Getpid()) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, %v, want %q", self, err, tc.want)
 			}

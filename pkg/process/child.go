@@ -58,66 +58,71 @@ type Spec struct {
 // Child is one started child and everything known about it. Its methods may be called from any
 // goroutine.
 type Child struct {
-	spec    Spec
-	owner   *Supervisor
-	out     *output
-	process *os.Process
-	kills   []int         // OOM kills in the daemon's memory cgroup, counted before the start
-	ended   chan struct{} // closed by [Child.run] when the child has been reaped
-	done    chan struct{} // closed by [Child.run] when the output is finished too
-	swept   context.Context
-	sweep   context.CancelFunc // closes [Child.swept]: no process of the family is left
-	stops   atomic.Int32       // the number of Stop calls in progress
+	spec           Spec
+	supervisor     *Supervisor
+	out            *childOutput
+	process        *os.Process
+	oomKillsBefore []int         // OOM kills in the daemon's memory cgroup, counted before the start
+	reaped         chan struct{} // closed by [Child.superviseUntilGone] when the child has been reaped
+	// closed by [Child.superviseUntilGone] when the output is finished too
+	done           chan struct{}
+	familyGone     context.Context
+	markFamilyGone context.CancelFunc // closes [Child.familyGone]: no process of the family is left
+	activeStops    atomic.Int32       // the number of Stop calls in progress
 
 	mu sync.Mutex
-	kinship
-	demands
+	familyIdentity
+	stopRequests
 	exit Exit
 }
 
-// kinship holds the data by which a child's family is recognised. Fields that change after the
-// start are guarded by Child.mu.
-type kinship struct {
-	mark   string
-	pid    int
-	start  uint64
-	veiled bool         // /proc hides the child: start is the earliest possible start time
-	gone   uint64       // see [root.gone]; 0 until the child is reaped. From then on the kernel may reuse its PID and process group ID
-	known  map[int]root // sessions created by the family, by session ID, as of the last scan
+// familyIdentity holds the data by which a child's family is recognised. Fields that change after
+// the start are guarded by Child.mu.
+type familyIdentity struct {
+	mark  string
+	pid   int
+	start uint64
+	// /proc hides the child: start is the earliest possible start time
+	hidden bool
+	// see [familySession.lastOwned]; 0 until the child is reaped. From then on the kernel may reuse
+	// its PID and process group ID
+	reapedAt uint64
+	// sessions created by the family, by session ID, as of the last scan
+	knownSessions map[int]familySession
 }
 
-// demands holds the requests made to a child. It is guarded by Child.mu.
-type demands struct {
-	stopping bool // Stop was called while the child ran
-	sent     map[syscall.Signal]bool
-	asked    map[syscall.Signal]request
+// stopRequests holds the requests made to a child. It is guarded by Child.mu.
+type stopRequests struct {
+	stopping     bool // Stop was called while the child ran
+	sentSignals  map[syscall.Signal]bool
+	sentRequests map[syscall.Signal]signalRequest
 }
 
 func newChild(owner *Supervisor, spec Spec, mark string) *Child {
 	c := &Child{
-		spec:    spec,
-		owner:   owner,
-		out:     newOutput(spec),
-		ended:   make(chan struct{}),
-		done:    make(chan struct{}),
-		kinship: kinship{mark: mark},
-		demands: demands{sent: make(map[syscall.Signal]bool), asked: make(map[syscall.Signal]request)},
-		exit:    Exit{Code: -1},
+		spec:           spec,
+		supervisor:     owner,
+		out:            newChildOutput(spec),
+		reaped:         make(chan struct{}),
+		done:           make(chan struct{}),
+		familyIdentity: familyIdentity{mark: mark},
+		stopRequests:   stopRequests{sentSignals: make(map[syscall.Signal]bool), sentRequests: make(map[syscall.Signal]signalRequest)},
+		exit:           Exit{Code: -1},
 	}
-	c.swept, c.sweep = context.WithCancel(context.Background())
+	c.familyGone, c.markFamilyGone = context.WithCancel(context.Background())
 	return c
 }
 
-// launch finds the program, forks the child and reports it to the guard. It runs on a thread of
-// [forkers].
-func (c *Child) launch(ctx context.Context) error {
-	env := withMark(c.spec.Env, c.mark, c.owner.jobs)
-	prog, err := c.owner.find(c.spec.Argv[0], c.spec.Dir, env)
+// startProcess finds the program, forks the child and reports it to the guard. It runs on a thread
+// of [forkThreads].
+func (c *Child) startProcess(ctx context.Context) error {
+	env := withMark(c.spec.Env, c.mark, c.supervisor.jobVariables)
+	prog, err := c.supervisor.resolve(c.spec.Argv[0], c.spec.Dir, env)
 	if err != nil {
 		return err
 	}
 	// The pipes. The child's ends are closed here after the fork.
-	theirs, err := c.out.open()
+	theirs, err := c.out.openPipes()
 	defer theirs[0].Close()
 	defer theirs[1].Close()
 	if err != nil {
@@ -125,8 +130,8 @@ func (c *Child) launch(ctx context.Context) error {
 	}
 	// The state before the child exists: OOM kills so far, and a guard to end the child if the daemon
 	// dies.
-	c.kills = c.owner.memory().kills()
-	c.owner.guard.await(ctx)
+	c.oomKillsBefore = c.supervisor.findMemory().killCounts()
+	c.supervisor.guardLink.awaitFirst(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -139,100 +144,100 @@ func (c *Child) launch(ctx context.Context) error {
 		cmd.Stdin = c.spec.Stdin
 	}
 	c.start = bootTicks()
-	if err := c.fork(prog, cmd); err != nil {
+	if err := c.forkPrepared(prog, cmd); err != nil {
 		return err
 	}
 	c.process, c.pid = cmd.Process, cmd.Process.Pid
-	hasForked(c.pid)
-	return c.begin()
+	recordFork(c.pid)
+	return c.registerStarted()
 }
 
-// fork starts the child on the current thread, between Spec.Prepare and its undo function.
-func (c *Child) fork(prog program, cmd *exec.Cmd) error {
+// forkPrepared starts the child on the current thread, between Spec.Prepare and its undo function.
+func (c *Child) forkPrepared(prog program, cmd *exec.Cmd) error {
 	if c.spec.Prepare == nil {
-		return prog.start(cmd)
+		return prog.startCommand(cmd)
 	}
 	undo, err := c.spec.Prepare()
 	if err != nil {
 		return err
 	}
 	defer undo()
-	return prog.start(cmd)
+	return prog.startCommand(cmd)
 }
 
-// begin registers the child that was just forked and starts the goroutines that serve it.
-func (c *Child) begin() error {
+// registerStarted registers the child that was just forked and starts the goroutines that serve it.
+func (c *Child) registerStarted() error {
 	stat, err := readStat(c.pid)
 	// The process exists even if it has ended, because it has not been reaped. But hidepid hides
 	// processes that run set-uid programs.
-	c.veiled = errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)
-	if err != nil && !c.veiled {
+	c.hidden = errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)
+	if err != nil && !c.hidden {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
-		takeExit(c.process)
-		hasReaped(c.pid)
+		reapExit(c.process)
+		recordReap(c.pid)
 		return fmt.Errorf("cannot look at it: %v", err)
 	}
-	if !c.veiled {
+	if !c.hidden {
 		c.start = stat.start
 	}
-	c.owner.adopt(c)
-	c.out.start()
-	go c.run()
+	c.supervisor.registerChild(c)
+	c.out.startReaders()
+	go c.superviseUntilGone()
 	return nil
 }
 
-// run reaps the child, finishes its output and closes the channels.
-func (c *Child) run() {
-	defer c.owner.wg.Done()
-	c.reap()
-	close(c.ended)
-	c.out.hurry(false)
-	c.finish()
+// superviseUntilGone reaps the child, finishes its output and closes the channels.
+func (c *Child) superviseUntilGone() {
+	defer c.supervisor.wg.Done()
+	c.reapAndRecord()
+	close(c.reaped)
+	c.out.interruptReaders(false)
+	c.finishOutput()
 	close(c.done)
 	// Members of the family that are still alive may print. Their output is discarded, but the pipe
 	// stays open, because a closed pipe would kill them.
-	c.out.release(c.swept.Done())
+	c.out.closeWhenGone(c.familyGone.Done())
 }
 
-// finish waits for the end of the output. If other members of the family keep it open, it gives up
-// after a while, but not while a Stop is waiting for those members.
-func (c *Child) finish() {
-	limits := c.owner.limits
-	for !pause.Until(c.out.delivered.open, limits.drain) {
-		if c.stops.Load() == 0 {
+// finishOutput waits for the end of the output. If other members of the family keep it open, it
+// gives up after a while, but not while a Stop is waiting for those members.
+func (c *Child) finishOutput() {
+	limits := c.supervisor.timeouts
+	for !pause.AwaitDoneFor(c.out.delivered.open, limits.outputDrain) {
+		if c.activeStops.Load() == 0 {
 			break
 		}
 	}
-	err := c.out.finish(limits.pass)
+	err := c.out.finishReaders(limits.outputStall)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exit.Err = errors.Join(c.exit.Err, err)
 }
 
-// reap waits for the child's end and records its Exit.
-func (c *Child) reap() {
+// reapAndRecord waits for the child's end and records its Exit.
+func (c *Child) reapAndRecord() {
 	awaitExit(c.pid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = bootTicks()
-	c.exit = takeExit(c.process)
-	hasReaped(c.pid)
-	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
-	if c.exit.Status() != 0 && !c.exit.Asked {
-		c.exit.OOM = c.owner.memory().since(c.kills, c.exit.killed())
+	c.reapedAt = bootTicks()
+	c.exit = reapExit(c.process)
+	recordReap(c.pid)
+	c.exit.Requested = isRequestedExit(c.exit, c.stopping, c.sentSignals)
+	if c.exit.ShellStatus() != 0 && !c.exit.Requested {
+		c.exit.OOM = c.supervisor.findMemory().killsSince(c.oomKillsBefore, c.exit.wasKilled())
 	}
-	c.owner.guard.add(c.root())
+	c.supervisor.guardLink.addSession(c.ownSession())
 }
 
 // Name returns Spec.Name.
 func (c *Child) Name() string { return c.spec.Name }
 
-// Pid returns the child's process ID, which is also the ID of its process group and session.
-func (c *Child) Pid() int { return c.pid }
+// PID returns the child's process ID, which is also the ID of its process group and session.
+func (c *Child) PID() int { return c.pid }
 
 // Ended returns a channel that is closed when the child has ended, even if other processes keep its
 // output open. From then on Exit is final, except for Exit.Err.
-func (c *Child) Ended() <-chan struct{} { return c.ended }
+func (c *Child) Ended() <-chan struct{} { return c.reaped }
 
 // Done returns a channel that is closed when the child has ended and its output has been passed on
 // and logged, or the time limits for that are over: one second if another process keeps the pipe
@@ -253,19 +258,19 @@ func (c *Child) Exit() Exit {
 // printed before its end is included: LastLines waits for it, but at most one second if a writer
 // does not accept the output.
 func (c *Child) LastLines() []string {
-	if pause.Until(c.ended, 0) {
-		pause.Until(c.out.settled.open, c.owner.limits.drain)
+	if pause.AwaitDoneFor(c.reaped, 0) {
+		pause.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)
 	}
-	return c.out.lines()
+	return c.out.lastLines()
 }
 
-// Printed returns how many bytes the child has printed, and how long ago the last of them arrived.
-// Both are 0 if it has printed nothing.
-func (c *Child) Printed() (bytes int64, ago time.Duration) {
-	if latest := c.out.latest.Load(); latest != 0 {
-		ago = time.Since(epoch) - time.Duration(latest)
+// OutputStats returns how many bytes the child has printed, and how long ago the last of them
+// arrived. Both are 0 if it has printed nothing.
+func (c *Child) OutputStats() (bytes int64, ago time.Duration) {
+	if latest := c.out.lastPrinted.Load(); latest != 0 {
+		ago = time.Since(timeOrigin) - time.Duration(latest)
 	}
-	return c.out.printed.Load(), ago
+	return c.out.bytesPrinted.Load(), ago
 }
 
 // Signal sends sig to the child's process group, followed by SIGCONT if sig is a termination
@@ -285,7 +290,7 @@ func (c *Child) Signal(sig syscall.Signal) error {
 // hasEnded reports whether the child has ended, reaped or not. The caller holds c.mu. It prevents
 // an end that preceded the daemon's signal from being taken for a requested one.
 func (c *Child) hasEnded() bool {
-	if c.gone != 0 {
+	if c.reapedAt != 0 {
 		return true
 	}
 	var info unix.Siginfo
@@ -296,50 +301,54 @@ func (c *Child) hasEnded() bool {
 // signalGroup sends sig to the process group of a child that has not been reaped. The caller holds
 // c.mu.
 func (c *Child) signalGroup(sig syscall.Signal) error {
-	c.sent[sig] = true
+	c.sentSignals[sig] = true
 	err := unix.Kill(-c.pid, sig)
-	if err == nil && wakes(sig) {
+	if err == nil && isTermination(sig) {
 		err = unix.Kill(-c.pid, unix.SIGCONT)
 	}
 	return err
 }
 
-// Owns reports whether the process pid is alive and a member of the child's family (see the package
-// documentation).
-func (c *Child) Owns(pid int) bool {
-	all, _ := c.owner.looks.all() // processes that cannot be inspected are not members
+// OwnsProcess reports whether the process pid is alive and a member of the child's family (see the
+// package documentation).
+func (c *Child) OwnsProcess(pid int) bool {
+	// processes that cannot be inspected are not members
+	all, _ := c.supervisor.scanner.scanProcesses()
 	among := func(marks bool) bool {
-		alive, _ := c.family(all, marks)
+		alive, _ := c.findFamily(all, marks)
 		return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
 	}
 	return among(false) || among(true)
 }
 
-// family returns the processes in all that are alive and members of the child's family, and the
+// findFamily returns the processes in all that are alive and members of the child's family, and the
 // sessions that belong to the family because of them. If marks is set, environments are read as
 // well, which may take long.
-func (c *Child) family(all []procStat, marks bool) (alive []procStat, sessions []root) {
-	look := newSweep(c.claim(), c.owner.looks)
-	alive, sessions = look.claim.family(all)
-	if marks && look.readMarks(all, alive) {
-		alive, sessions = look.claim.family(all)
+func (c *Child) findFamily(all []procStat, marks bool) (alive []procStat, sessions []familySession) {
+	look := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
+	alive, sessions = look.criteria.findMembers(all)
+	if marks && look.readUnknownMarks(all, alive) {
+		alive, sessions = look.criteria.findMembers(all)
 	}
 	return alive, sessions
 }
 
-// claim returns the criteria by which the child's family is recognised at present.
-func (c *Child) claim() claim {
+// currentCriteria returns the criteria by which the child's family is recognised at present.
+func (c *Child) currentCriteria() familyCriteria {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := c.root()
-	if c.veiled && c.gone == 0 {
-		if stat, err := readStat(c.pid); err == nil { // the child has dropped its privileges and is visible now
+	own := c.ownSession()
+	if c.hidden && c.reapedAt == 0 {
+		// the child has dropped its privileges and is visible now
+		if stat, err := readStat(c.pid); err == nil {
 			own.start = stat.start
 		}
 	}
-	roots := slices.AppendSeq([]root{own}, maps.Values(c.known))
-	return claim{mark: c.mark, since: c.start, roots: roots, self: os.Getpid()}
+	roots := slices.AppendSeq([]familySession{own}, maps.Values(c.knownSessions))
+	return familyCriteria{mark: c.mark, notBefore: c.start, sessions: roots, ownPID: os.Getpid()}
 }
 
-// root returns the session that the child was started in.
-func (k *kinship) root() root { return root{sid: k.pid, start: k.start, gone: k.gone} }
+// ownSession returns the session that the child was started in.
+func (k *familyIdentity) ownSession() familySession {
+	return familySession{sid: k.pid, start: k.start, lastOwned: k.reapedAt}
+}

@@ -31,10 +31,10 @@ func TestExits(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := start(t, s, shell(tc.script))
 			exit := finished(t, c)
-			if exit.Status() != tc.status || exit.String() != tc.text || exit.Asked || exit.Err != nil {
-				t.Errorf("%v (%#v), status %d; want %s, status %d, not asked", exit, exit, exit.Status(), tc.text, tc.status)
+			if exit.ShellStatus() != tc.status || exit.String() != tc.text || exit.Requested || exit.Err != nil {
+				t.Errorf("%v (%#v), status %d; want %s, status %d, not asked", exit, exit, exit.ShellStatus(), tc.text, tc.status)
 			}
-			if again := c.Stop(t.Context(), time.Minute, unix.SIGTERM); again.Status() != tc.status || again.Asked || again.Err != nil {
+			if again := c.Stop(t.Context(), time.Minute, unix.SIGTERM); again.ShellStatus() != tc.status || again.Requested || again.Err != nil {
 				t.Errorf("after Stop: %+v", again)
 			}
 			if err := c.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
@@ -52,14 +52,14 @@ func TestExitString(t *testing.T) {
 	}{
 		{"not ended", Exit{Code: -1}, "not ended"},
 		{"core", Exit{Code: -1, Signal: unix.SIGSEGV, CoreDumped: true}, "killed by SIGSEGV (core dumped)"},
-		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Asked: true}, "killed by SIGKILL"},
-		{"a code of KILL that was asked for", Exit{Code: 137, Asked: true}, "exit code 137, as of a process killed by SIGKILL"},
+		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Requested: true}, "killed by SIGKILL"},
+		{"a code of KILL that was asked for", Exit{Code: 137, Requested: true}, "exit code 137, as of a process killed by SIGKILL"},
 		{
-			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL, OOM: OOM{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
+			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL, OOM: OOMInfo{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
 			"killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/job_17)",
 		},
 		{
-			"a code, after a loss", Exit{Code: 1, OOM: OOM{Kills: 2, Cgroup: "/sys/fs/cgroup/job_17"}},
+			"a code, after a loss", Exit{Code: 1, OOM: OOMInfo{Kills: 2, Cgroup: "/sys/fs/cgroup/job_17"}},
 			"exit code 1: the kernel has ended 2 processes of this cgroup because memory ran out (no limit; /sys/fs/cgroup/job_17)",
 		},
 	} {
@@ -95,7 +95,7 @@ func TestWasAsked(t *testing.T) {
 		{"KILL by somebody else", Exit{Signal: unix.SIGKILL}, false, signals(unix.SIGUSR1), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := wasAsked(tc.exit, tc.stopping, tc.sent); got != tc.want {
+			if got := isRequestedExit(tc.exit, tc.stopping, tc.sent); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
@@ -108,7 +108,7 @@ func TestTakeExitOfAStranger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exit := takeExit(stranger); exit.Code != -1 || exit.Err == nil {
+	if exit := reapExit(stranger); exit.Code != -1 || exit.Err == nil {
 		t.Errorf("%#v, want an error", exit)
 	}
 }
@@ -121,7 +121,7 @@ func TestSignalReachesTheGroup(t *testing.T) {
 	if err := c.Signal(unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	if exit := finished(t, c); exit.Code != 7 || exit.Asked {
+	if exit := finished(t, c); exit.Code != 7 || exit.Requested {
 		t.Errorf("%#v, want code 7, not asked", exit)
 	}
 	until(t, "both lines", func() (bool, any) {
@@ -136,10 +136,10 @@ func TestCrashBeforeStop(t *testing.T) {
 	for range 20 {
 		c := start(t, s, shell("exit 9"))
 		until(t, "zombie, or the end", func() (bool, any) {
-			p, err := readStat(c.Pid())
+			p, err := readStat(c.PID())
 			return err != nil || p.dead, p
 		})
-		if exit := c.Stop(t.Context(), time.Minute, unix.SIGTERM); exit.Code != 9 || exit.Asked {
+		if exit := c.Stop(t.Context(), time.Minute, unix.SIGTERM); exit.Code != 9 || exit.Requested {
 			t.Fatalf("%#v, want code 9, not asked", exit)
 		}
 	}
@@ -148,14 +148,15 @@ func TestCrashBeforeStop(t *testing.T) {
 func TestChildIsItsOwnSession(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell("sleep "+nap()))
-	p, err := readStat(c.Pid())
-	if err != nil || p.sid != c.Pid() || p.pgid != c.Pid() {
-		t.Errorf("%#v, %v; want session and group %d", p, err, c.Pid())
+	p, err := readStat(c.PID())
+	if err != nil || p.sid != c.PID() || p.pgid != c.PID() {
+		t.Errorf("%#v, %v; want session and group %d", p, err, c.PID())
 	}
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A child's signals are as ours were when we were started: what nohup ignores stays so, and nothing else is.
+// A child's signals are as ours were when we were started: what nohup ignores stays so, and nothing
+// else is.
 func TestSignalsAreDefaultInChildren(t *testing.T) {
 	ours, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -199,12 +200,12 @@ func TestOwns(t *testing.T) {
 			other := start(t, s, shell("sleep "+nap()))
 			sleepers(t, arg, tc.sleepers)
 			for _, p := range naps(t, arg) {
-				if !c.Owns(p.pid) || other.Owns(p.pid) {
-					t.Errorf("%v: owned %v, by another child %v; want true, false", p, c.Owns(p.pid), other.Owns(p.pid))
+				if !c.OwnsProcess(p.pid) || other.OwnsProcess(p.pid) {
+					t.Errorf("%v: owned %v, by another child %v; want true, false", p, c.OwnsProcess(p.pid), other.OwnsProcess(p.pid))
 				}
 			}
-			for _, pid := range []int{0, 1, os.Getpid(), os.Getppid(), other.Pid()} {
-				if c.Owns(pid) {
+			for _, pid := range []int{0, 1, os.Getpid(), os.Getppid(), other.PID()} {
+				if c.OwnsProcess(pid) {
 					t.Errorf("owns %d", pid)
 				}
 			}

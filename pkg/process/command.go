@@ -28,9 +28,9 @@ type Command struct {
 	// Stdout and Stderr receive the output, as those of an exec.Cmd. If the caller abandons a Run that
 	// hangs (see there), they may still be written to.
 	Stdout, Stderr io.Writer
-	// Linger is how long Run waits, after the command has ended, for output that other processes keep
-	// open; 0 means half a second.
-	Linger time.Duration
+	// WaitDelay is how long Run waits, after the command has ended, for output that other processes
+	// keep open; 0 means half a second.
+	WaitDelay time.Duration
 }
 
 // Run runs the command until it ends, and then kills its whole process group, so that nothing of it
@@ -40,7 +40,7 @@ type Command struct {
 //
 // A command that cannot be killed, for example because it hangs in a driver or on a mount, keeps
 // Run from returning, and so does a program on a file system that hangs. A caller that cannot wait
-// uses pause.Bounded.
+// uses pause.CallBounded.
 func (c Command) Run(ctx context.Context) error {
 	if len(c.Argv) == 0 {
 		return errors.New("the command is empty")
@@ -58,16 +58,16 @@ func (c Command) Run(ctx context.Context) error {
 	}
 	cmd := &exec.Cmd{
 		Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
-		WaitDelay:   cmp.Or(c.Linger, time.Second/2),
+		WaitDelay:   cmp.Or(c.WaitDelay, time.Second/2),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	// The kernel kills the child when the thread that forked it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := prog.start(cmd); err != nil {
+	if err := prog.startCommand(cmd); err != nil {
 		return err
 	}
-	killed := endGroup(ctx, cmd.Process.Pid)
+	killed := awaitGroupEnd(ctx, cmd.Process.Pid)
 	switch err = cmd.Wait(); {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it succeeded, even if other processes keep its output open
 		return nil
@@ -77,11 +77,11 @@ func (c Command) Run(ctx context.Context) error {
 	return err
 }
 
-// endGroup waits until the leader of a process group has ended. It kills the whole group if ctx
-// ends first, and in any case kills the processes that the leader left behind. It does so before
-// the leader is reaped: until then the kernel cannot reuse the group's ID. It reports whether ctx
-// ended first.
-func endGroup(ctx context.Context, leader int) (killed bool) {
+// awaitGroupEnd waits until the leader of a process group has ended. It kills the whole group if
+// ctx ends first, and in any case kills the processes that the leader left behind. It does so
+// before the leader is reaped: until then the kernel cannot reuse the group's ID. It reports
+// whether ctx ended first.
+func awaitGroupEnd(ctx context.Context, leader int) (killed bool) {
 	// Kill fails only if nothing but the leader's zombie is left.
 	kill := func() { _ = unix.Kill(-leader, unix.SIGKILL) }
 	done := make(chan struct{})
@@ -97,26 +97,26 @@ func endGroup(ctx context.Context, leader int) (killed bool) {
 	return killed
 }
 
-// Beginning is a writer that keeps the first [Beginning.Most] bytes written to it and discards the
-// rest. It may be written to and read concurrently.
-type Beginning struct {
-	Most int
+// HeadBuffer is a writer that keeps the first [HeadBuffer.MaxBytes] bytes written to it and
+// discards the rest. It may be written to and read concurrently.
+type HeadBuffer struct {
+	MaxBytes int
 
 	mu   sync.Mutex
-	kept []byte // guarded by mu
+	head []byte // guarded by mu
 }
 
 // Write implements io.Writer. It never fails.
-func (b *Beginning) Write(p []byte) (int, error) {
+func (b *HeadBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept = append(b.kept, p[:min(len(p), b.Most-len(b.kept))]...)
+	b.head = append(b.head, p[:min(len(p), b.MaxBytes-len(b.head))]...)
 	return len(p), nil
 }
 
 // String returns the bytes kept so far.
-func (b *Beginning) String() string {
+func (b *HeadBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return string(b.kept)
+	return string(b.head)
 }

@@ -38,7 +38,7 @@ func TestCommand(t *testing.T) {
 		{name: "no program", cmd: Command{Argv: []string{script}}, want: `has no "#!" line`, is: ErrNotExecutable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			said := &Beginning{Most: 100}
+			said := &HeadBuffer{MaxBytes: 100}
 			tc.cmd.Stdout, tc.cmd.Stderr = said, said
 			err := tc.cmd.Run(t.Context())
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -47,7 +47,7 @@ func TestCommand(t *testing.T) {
 			if tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("error %v is no %v", err, tc.is)
 			}
-			if exit, ok := errors.AsType[*exec.ExitError](err); ok != (tc.exit != 0) || ok && ExitOf(exit.ProcessState).Status() != tc.exit {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok != (tc.exit != 0) || ok && ExitFromState(exit.ProcessState).ShellStatus() != tc.exit {
 				t.Errorf("error %v, want exit %d", err, tc.exit)
 			}
 			if said.String() != tc.out {
@@ -57,8 +57,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A command that takes too long is ended with all its group, and so is what one leaves behind that has ended; a member
-// that holds the output without being in the group is not waited for.
+// A command that takes too long is ended with all its group, and so is what one leaves behind that
+// has ended; a member that holds the output without being in the group is not waited for.
 func TestCommandEndsItsGroup(t *testing.T) {
 	errLate := errors.New("too late")
 	for _, tc := range []struct {
@@ -75,7 +75,7 @@ func TestCommandEndsItsGroup(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), tc.limit, errLate)
 			defer cancel()
-			said := &Beginning{Most: 100}
+			said := &HeadBuffer{MaxBytes: 100}
 			began := time.Now()
 			if err := (Command{Argv: sh(tc.script), Stdout: said}).Run(ctx); err != tc.want {
 				t.Errorf("error %v, want %v", err, tc.want)
@@ -105,7 +105,7 @@ func isThere(pid int) bool {
 }
 
 func TestBeginning(t *testing.T) {
-	b := &Beginning{Most: 5}
+	b := &HeadBuffer{MaxBytes: 5}
 	for _, text := range []string{"abc", "def", "ghi"} {
 		if n, err := b.Write([]byte(text)); n != 3 || err != nil {
 			t.Errorf("%d, %v", n, err)

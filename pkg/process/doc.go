@@ -52,9 +52,9 @@
 //     or if the daemon is no longer its parent, then the daemon has died, and the guard kills all
 //     families as in 1, without a grace period. It needs neither the file system nor the network
 //     for that. No child is forked before the guard, and messages to the guard wait in the pipe
-//     until its code runs. The guard also reports the signals of [Relayed] that it receives: a
+//     until its code runs. The guard also reports the signals of [ForwardedSignals] that it receives: a
 //     signal that reaches both daemon and guard was sent to all processes of a step, including the
-//     children (see [Supervisor.Reached]).
+//     children (see [Supervisor.SignalReachedGuard]).
 //  4. If the guard dies, the daemon starts another one and sends it the whole list.
 //  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
 //     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no

@@ -18,18 +18,18 @@ type Exit struct {
 	Signal syscall.Signal
 	// CoreDumped is set if the kernel wrote a core file.
 	CoreDumped bool
-	// Asked is set if the daemon requested the end: Stop was called while the child ran, or the child
-	// was sent a termination signal or the very signal that ended it.
-	Asked bool
+	// Requested is set if the daemon requested the end: Stop was called while the child ran, or the
+	// child was sent a termination signal or the very signal that ended it.
+	Requested bool
 	// OOM describes processes that the kernel killed because memory ran out, while the child ran.
-	OOM OOM
+	OOM OOMInfo
 	// Err describes problems around the end: processes that cannot be ended, output that could not be
-	// passed on. It does not affect [Exit.Status].
+	// passed on. It does not affect [Exit.ShellStatus].
 	Err error
 }
 
-// Status returns the exit code as a shell reports it: 128+n if signal n ended the child.
-func (e Exit) Status() int {
+// ShellStatus returns the exit code as a shell reports it: 128+n if signal n ended the child.
+func (e Exit) ShellStatus() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
 	}
@@ -47,43 +47,43 @@ func (e Exit) String() string {
 		how = "killed by " + SignalName(e.Signal)
 	case e.Code < 0:
 		how = "not ended"
-	case e.killed():
+	case e.wasKilled():
 		how += ", as of a process killed by SIGKILL"
 	}
 	switch {
 	case e.OOM.Kills > 0:
 		how += ": " + e.OOM.String()
-	case e.killed() && !e.Asked:
+	case e.wasKilled() && !e.Requested:
 		how += " (perhaps out of memory: see dmesg)"
 	}
 	return how
 }
 
-// shellKilled is the exit code of a shell after SIGKILL has ended its command.
-const shellKilled = 128 + int(unix.SIGKILL)
+// shellKilledCode is the exit code of a shell after SIGKILL has ended its command.
+const shellKilledCode = 128 + int(unix.SIGKILL)
 
-// killed reports whether SIGKILL ended the child, or another process, of which the child returned
-// the exit code.
-func (e Exit) killed() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilled }
+// wasKilled reports whether SIGKILL ended the child, or another process, of which the child
+// returned the exit code.
+func (e Exit) wasKilled() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilledCode }
 
 // awaitExit waits until the child pid has ended, without reaping it: it stays a zombie and keeps
-// its PID until takeExit. This lets the caller reap it under the lock under which signals are sent.
+// its PID until reapExit. This lets the caller reap it under the lock under which signals are sent.
 func awaitExit(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// takeExit reaps a child that has ended.
-func takeExit(child *os.Process) Exit {
+// reapExit reaps a child that has ended.
+func reapExit(child *os.Process) Exit {
 	state, err := child.Wait()
 	if err != nil {
 		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", child.Pid, err)}
 	}
-	return ExitOf(state)
+	return ExitFromState(state)
 }
 
-// ExitOf returns the Exit of a command, from its process state.
-func ExitOf(state *os.ProcessState) Exit {
+// ExitFromState returns the Exit of a command, from its process state.
+func ExitFromState(state *os.ProcessState) Exit {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return Exit{Code: -1, Signal: status.Signal(), CoreDumped: status.CoreDump()}
@@ -91,10 +91,10 @@ func ExitOf(state *os.ProcessState) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// wasAsked computes Exit.Asked. stopping is set if Stop was called while the child ran; sent holds
-// the signals that the child was sent. Signals that merely notify, such as SIGUSR1, count only if
-// they ended the child.
-func wasAsked(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {
-	wanted := slices.ContainsFunc(slices.Collect(maps.Keys(sent)), wakes)
+// isRequestedExit computes Exit.Asked. stopping is set if Stop was called while the child ran; sent
+// holds the signals that the child was sent. Signals that merely notify, such as SIGUSR1, count
+// only if they ended the child.
+func isRequestedExit(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {
+	wanted := slices.ContainsFunc(slices.Collect(maps.Keys(sent)), isTermination)
 	return stopping || wanted || exit.Signal != 0 && sent[exit.Signal]
 }

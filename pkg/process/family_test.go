@@ -12,13 +12,13 @@ import (
 // The children of the table: number 100, which started at 1000, is of the daemon with the pid 50.
 func TestFamily(t *testing.T) {
 	const mark = "cafe.1"
-	ours := root{sid: 100, start: 1000}
-	gone := root{sid: 100, start: 1000, gone: 2000}
+	ours := familySession{sid: 100, start: 1000}
+	gone := familySession{sid: 100, start: 1000, lastOwned: 2000}
 	daemon := procStat{pid: 50, ppid: 1, sid: 40, start: 900}
 	child := procStat{pid: 100, ppid: 50, sid: 100, start: 1000}
 	for _, tc := range []struct {
 		name  string
-		root  root
+		root  familySession
 		mark  string
 		all   []procStat
 		alive []int
@@ -46,7 +46,7 @@ func TestFamily(t *testing.T) {
 			[]procStat{daemon, child, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.2"}}}, []int{100}, []int{100}},
 		{"a longer number is another child", ours, mark,
 			[]procStat{daemon, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.12"}}}, nil, nil},
-		{"a daemon's mark is that of all its children", root{}, "cafe.",
+		{"a daemon's mark is that of all its children", familySession{}, "cafe.",
 			[]procStat{{pid: 200, ppid: 1, sid: 200, start: 1100, marks: []string{"cafe.2"}}, {pid: 201, ppid: 1, sid: 201, start: 1100, marks: []string{"cafe.12"}}},
 			[]int{200, 201}, []int{200, 201}},
 		{"an inner daemon's child bears both marks", ours, mark,
@@ -67,13 +67,13 @@ func TestFamily(t *testing.T) {
 			[]procStat{{pid: 90, ppid: 1, sid: 100, start: 999}, {pid: 91, ppid: 1, sid: 91, start: 999, marks: []string{mark}}}, nil, nil},
 		{"a zombie is dead, and a link", ours, mark,
 			[]procStat{{pid: 100, ppid: 50, sid: 100, start: 1000, dead: true}, {pid: 101, ppid: 100, sid: 101, start: 1001}}, []int{101}, []int{101}},
-		{"later, its leader there", root{sid: 100, start: 1000, gone: 2000}, mark,
+		{"later, its leader there", familySession{sid: 100, start: 1000, lastOwned: 2000}, mark,
 			[]procStat{daemon, child, {pid: 101, ppid: 1, sid: 100, start: 3000}}, []int{100, 101}, []int{100}},
 		{"ourselves", ours, mark, []procStat{{pid: 60, ppid: 50, sid: 60, start: 1001, marks: []string{mark}}}, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := claim{mark: tc.mark, since: 1000, roots: []root{tc.root}, self: 60}
-			alive, sessions := c.family(tc.all)
+			c := familyCriteria{mark: tc.mark, notBefore: 1000, sessions: []familySession{tc.root}, ownPID: 60}
+			alive, sessions := c.findMembers(tc.all)
 			var pids, sids []int
 			for _, p := range alive {
 				pids = append(pids, p.pid)
@@ -99,14 +99,14 @@ func TestParseStat(t *testing.T) {
 		want procStat
 		bad  bool
 	}{
-		{"plain", "77 (sh) S" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'S', start: 123456, used: 17, waited: 21}, false},
+		{"plain", "77 (sh) S" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'S', start: 123456, cpuTicks: 17, reapedCPUTicks: 21}, false},
 		{"brackets and blanks in the name", "77 (a) R (b)) S" + rest,
-			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "a) R (b)", state: 'S', start: 123456, used: 17, waited: 21}, false},
-		{"a zombie whose threads live", "77 (sh) Z" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', start: 123456, used: 17, waited: 21}, false},
+			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "a) R (b)", state: 'S', start: 123456, cpuTicks: 17, reapedCPUTicks: 21}, false},
+		{"a zombie whose threads live", "77 (sh) Z" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', start: 123456, cpuTicks: 17, reapedCPUTicks: 21}, false},
 		{"a zombie", "77 (sh) Z 1 2 3 0 -1 4194560 4 5 6 7 8 9 10 11 20 0 1 0 5",
-			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', dead: true, start: 5, used: 17, waited: 21}, false},
+			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', dead: true, start: 5, cpuTicks: 17, reapedCPUTicks: 21}, false},
 		{"just being reaped", "77 (sh) X 0 -1 -1 0 -1 4194560 4 5 6 7 8 9 10 11 20 0 0 0 5",
-			procStat{pid: 77, ppid: 0, pgid: -1, sid: -1, name: "sh", state: 'X', dead: true, start: 5, used: 17, waited: 21}, false},
+			procStat{pid: 77, ppid: 0, pgid: -1, sid: -1, name: "sh", state: 'X', dead: true, start: 5, cpuTicks: 17, reapedCPUTicks: 21}, false},
 		{"a kernel thread", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 2",
 			procStat{pid: 2, name: "kthreadd", state: 'S', kernel: true, start: 2}, false},
 		{"empty", "", procStat{}, true},
@@ -164,7 +164,7 @@ func TestMarksIn(t *testing.T) {
 		{"only the outer one is of this job", "SLURM_JOB_ID=18\x00BRINGUPD_GUARD=beef.7@SLURM_JOB_ID=18,cafe.1@SLURM_JOB_ID=17\x00", []string{"beef.7"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, marksIn([]byte(tc.environ))); diff != "" {
+			if diff := cmp.Diff(tc.want, parseMarks([]byte(tc.environ))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -15,7 +15,7 @@ const raiseVariable = "PROCESS_TEST_RAISE"
 // tellFiles prints the limit of open files that a child of this process has.
 func tellFiles() int {
 	if os.Getenv(raiseVariable) != "" {
-		if err := RaiseFiles(); err != nil {
+		if err := RaiseFileLimit(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -13,11 +13,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// The kernel sends the parent-death signal when the thread that forked ends: here all end that the runtime may end.
+// The kernel sends the parent-death signal when the thread that forked ends: here all end that the
+// runtime may end.
 func TestForkersKeepTheirThreads(t *testing.T) {
-	f := newForkers()
+	f := newForkThreads()
 	defer f.wg.Wait()
-	defer f.close()
+	defer f.shutDown()
 	// Side by side, and within a call into the kernel, so that each has a thread to itself.
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
@@ -27,7 +28,7 @@ func TestForkersKeepTheirThreads(t *testing.T) {
 	var tids []int
 	ran := make(chan int)
 	for range 20 {
-		f.do(func() {
+		f.runJob(func() {
 			ran <- unix.Gettid()
 			unix.Read(pipe[0], make([]byte, 1))
 			ran <- 0
@@ -70,13 +71,13 @@ func threads(t *testing.T) int {
 
 // A job that hangs holds up no other.
 func TestForkersSideBySide(t *testing.T) {
-	f := newForkers()
+	f := newForkThreads()
 	defer f.wg.Wait()
-	defer f.close()
+	defer f.shutDown()
 	hang, done := make(chan struct{}), make(chan struct{})
-	f.do(func() { <-hang })
-	f.do(func() { close(done) })
-	if !pause.Until(done, time.Minute) {
+	f.runJob(func() { <-hang })
+	f.runJob(func() { close(done) })
+	if !pause.AwaitDoneFor(done, time.Minute) {
 		t.Error("the second job waits for the first")
 	}
 	close(hang)

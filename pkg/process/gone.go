@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitGone waits until the process pid, which need not be a child of this process, has ended, and
-// then returns nil. It notices the end within milliseconds. The caller must have seen the process
-// just before, for example by [Tree], because the PID may be reused. AwaitGone returns the cause of
-// ctx if ctx ends first, and another error if the kernel cannot report the end (before Linux 5.3).
-func AwaitGone(ctx context.Context, pid int) error {
+// AwaitProcessEnd waits until the process pid, which need not be a child of this process, has
+// ended, and then returns nil. It notices the end within milliseconds. The caller must have seen
+// the process just before, for example by [ProcessTree], because the PID may be reused.
+// AwaitProcessEnd returns the cause of ctx if ctx ends first, and another error if the kernel
+// cannot report the end (before Linux 5.3).
+func AwaitProcessEnd(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err == unix.EINVAL { // kernels before 5.10 do not know the flag
 		fd, err = unix.PidfdOpen(pid, 0)
@@ -36,7 +37,8 @@ func AwaitGone(ctx context.Context, pid int) error {
 	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(0, 1)) })
 	defer stop()
 	err = conn.Read(func(fd uintptr) bool {
-		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} // a pidfd is readable once its process has ended
+		// a pidfd is readable once its process has ended
+		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, _ := unix.Poll(state, 0)
 		return n > 0
 	})

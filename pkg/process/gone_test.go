@@ -38,11 +38,11 @@ func TestAwaitGone(t *testing.T) {
 	errNotYet := errors.New("not yet")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errNotYet)
 	defer cancel()
-	if err := AwaitGone(ctx, pid); !errors.Is(err, errNotYet) {
+	if err := AwaitProcessEnd(ctx, pid); !errors.Is(err, errNotYet) {
 		t.Errorf("while it runs: %v", err)
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- AwaitGone(t.Context(), pid) }()
+	go func() { gone <- AwaitProcessEnd(t.Context(), pid) }()
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestAwaitGone(t *testing.T) {
 	}
 	_ = in.Close()
 	_ = shell.Wait() // nobody has its number any more
-	if err := AwaitGone(t.Context(), 1<<22+1); err != nil {
+	if err := AwaitProcessEnd(t.Context(), 1<<22+1); err != nil {
 		t.Errorf("of a number that no process has: %v", err)
 	}
 }

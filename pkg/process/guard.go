@@ -24,14 +24,14 @@ const (
 	// guardSignal is the guard's parent-death signal. The kernel ignores it by default, so it does no
 	// harm before the guard handles it.
 	guardSignal = unix.SIGCHLD
-	// guardPatience is how long a guard tries to kill processes that do not end.
-	guardPatience = time.Minute
-	// unreadWait is how long the guard reads what a dead daemon left in the pipe.
-	unreadWait = 50 * time.Millisecond
-	// tidyFirst is how long the guard waits for the removal of directories, which usually takes 1 ms,
-	// before it kills processes.
-	tidyFirst = 20 * time.Millisecond
-	byeLine   = "bye"
+	// guardKillTimeout is how long a guard tries to kill processes that do not end.
+	guardKillTimeout = time.Minute
+	// unreadPipeTimeout is how long the guard reads what a dead daemon left in the pipe.
+	unreadPipeTimeout = 50 * time.Millisecond
+	// removalHeadStart is how long the guard waits for the removal of directories, which usually takes
+	// 1 ms, before it kills processes.
+	removalHeadStart = 20 * time.Millisecond
+	goodbyeLine      = "bye"
 )
 
 // OwnBinary is a path to the binary that is running. It works even if the file has been replaced or
@@ -45,29 +45,29 @@ func init() {
 	if len(os.Args) == 0 || os.Args[0] != guardName {
 		return
 	}
-	order, err := parseOrder(os.Args)
+	order, err := parseGuardArgs(os.Args)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
 		os.Exit(2)
 	}
-	os.Exit(guard(order))
+	os.Exit(guardMain(order))
 }
 
-// parseOrder parses the command line of the guard.
-func parseOrder(argv []string) (guardOrder, error) {
+// parseGuardArgs parses the command line of the guard.
+func parseGuardArgs(argv []string) (guardArgs, error) {
 	if len(argv) != 4 || !strings.HasSuffix(argv[1], ".") {
-		return guardOrder{}, fmt.Errorf("cannot be run by hand: it is started by a daemon")
+		return guardArgs{}, fmt.Errorf("cannot be run by hand: it is started by a daemon")
 	}
 	daemon, err := strconv.Atoi(argv[2])
 	since, sinceErr := strconv.ParseUint(argv[3], 10, 64)
 	if err := errors.Join(err, sinceErr); err != nil {
-		return guardOrder{}, fmt.Errorf("cannot read its command line: %v", err)
+		return guardArgs{}, fmt.Errorf("cannot read its command line: %v", err)
 	}
-	return guardOrder{mark: argv[1], daemon: daemon, since: since}, nil
+	return guardArgs{mark: argv[1], daemon: daemon, since: since}, nil
 }
 
-// guard is the main function of the guard process. It returns the exit code.
-func guard(order guardOrder) int {
+// guardMain is the main function of the guard process. It returns the exit code.
+func guardMain(order guardArgs) int {
 	// First become independent of the daemon: signals, name, notice of its death.
 	reportSignals()
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
@@ -76,17 +76,17 @@ func guard(order guardOrder) int {
 	// pipe until its execve. So the reads get a deadline when the daemon dies.
 	_ = unix.SetNonblock(0, true)
 	pipe := os.NewFile(0, "pipe from the daemon")
-	watchParent(order.daemon, func() { _ = pipe.SetReadDeadline(time.Now().Add(unreadWait)) })
+	watchParent(order.daemon, func() { _ = pipe.SetReadDeadline(time.Now().Add(unreadPipeTimeout)) })
 
 	// Follow the daemon's list until its goodbye message or its death.
-	state := guardState{roots: make(map[int]root)}
+	state := guardState{sessions: make(map[int]familySession)}
 	for lines := bufio.NewScanner(pipe); lines.Scan(); {
-		if state.apply(lines.Text()) {
+		if state.applyLine(lines.Text()) {
 			return 0
 		}
 	}
 	// The daemon has died: clean up for it.
-	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), guardKillTimeout)
 	defer cancel()
 	// Remove the directories first, because the process that started the daemon may end the guard too.
 	// The removal gets a head start: on a busy machine it would not even begin while this thread scans
@@ -94,20 +94,20 @@ func guard(order guardOrder) int {
 	tidied := make(chan struct{})
 	go func() {
 		defer close(tidied)
-		_ = state.tidy()
+		_ = state.removeDirs()
 	}()
-	pause.Until(tidied, tidyFirst)
-	s := newSweep(state.claim(order), newLooks(order.since))
-	_, _ = s.until(ctx, unix.SIGKILL) // nothing is left that errors could be reported to
-	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
+	pause.AwaitDoneFor(tidied, removalHeadStart)
+	s := newFamilySweep(state.allFamiliesCriteria(order), newProcScanner(order.since))
+	_, _ = s.signalUntilGone(ctx, unix.SIGKILL) // nothing is left that errors could be reported to
+	_, _ = pause.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeDirs() })
 	return 1
 }
 
-// reportSignals reports each signal of [Relayed] that the guard receives to the daemon, by writing
-// its number to standard output.
+// reportSignals reports each signal of [ForwardedSignals] that the guard receives to the daemon, by
+// writing its number to standard output.
 func reportSignals() {
 	signals := make(chan os.Signal, 16)
-	for _, sig := range Relayed {
+	for _, sig := range ForwardedSignals {
 		signal.Notify(signals, sig)
 	}
 	go func() {
@@ -143,12 +143,12 @@ func watchParent(daemon int, died func()) {
 
 // guardState is what the daemon has reported to the guard.
 type guardState struct {
-	roots map[int]root
-	dirs  []string
+	sessions map[int]familySession
+	dirs     []string
 }
 
-// tidy removes the directories that the daemon would have removed, as far as possible.
-func (g *guardState) tidy() error {
+// removeDirs removes the directories that the daemon would have removed, as far as possible.
+func (g *guardState) removeDirs() error {
 	var errs []error
 	for _, dir := range g.dirs {
 		errs = append(errs, os.RemoveAll(dir))
@@ -158,14 +158,14 @@ func (g *guardState) tidy() error {
 
 // The lines that the daemon writes to the guard. A session is added or changed by "+", removed by
 // "-".
-func addLine(r root) string     { return fmt.Sprintf("+ %d %d %d", r.sid, r.start, r.gone) }
-func removeLine(sid int) string { return fmt.Sprintf("- %d", sid) }
-func ownLine(dir string) string { return fmt.Sprintf("own %q", dir) }
+func addLine(r familySession) string { return fmt.Sprintf("+ %d %d %d", r.sid, r.start, r.lastOwned) }
+func removeLine(sid int) string      { return fmt.Sprintf("- %d", sid) }
+func ownPathLine(dir string) string  { return fmt.Sprintf("own %q", dir) }
 
-// apply processes one line. It returns true for the goodbye message. Lines that it cannot parse are
-// ignored.
-func (g *guardState) apply(line string) (bye bool) {
-	if line == byeLine {
+// applyLine processes one line. It returns true for the goodbye message. Lines that it cannot parse
+// are ignored.
+func (g *guardState) applyLine(line string) (bye bool) {
+	if line == goodbyeLine {
 		return true
 	}
 	if quoted, found := strings.CutPrefix(line, "own "); found {
@@ -174,21 +174,21 @@ func (g *guardState) apply(line string) (bye bool) {
 		}
 		return false
 	}
-	var r root
-	if n, _ := fmt.Sscanf(line, "+ %d %d %d", &r.sid, &r.start, &r.gone); n == 3 {
-		g.roots[r.sid] = r
+	var r familySession
+	if n, _ := fmt.Sscanf(line, "+ %d %d %d", &r.sid, &r.start, &r.lastOwned); n == 3 {
+		g.sessions[r.sid] = r
 	} else if n, _ := fmt.Sscanf(line, "- %d", &r.sid); n == 1 {
-		delete(g.roots, r.sid)
+		delete(g.sessions, r.sid)
 	}
 	return false
 }
 
-// claim returns the criteria by which the families of all children are recognised. A child that was
-// forked in the daemon's last moment may be recognised by the mark only.
-func (g *guardState) claim(order guardOrder) claim {
-	c := claim{mark: order.mark, since: order.since, self: os.Getpid()}
-	for _, r := range g.roots {
-		c.roots = append(c.roots, r)
+// allFamiliesCriteria returns the criteria by which the families of all children are recognised. A
+// child that was forked in the daemon's last moment may be recognised by the mark only.
+func (g *guardState) allFamiliesCriteria(order guardArgs) familyCriteria {
+	c := familyCriteria{mark: order.mark, notBefore: order.since, ownPID: os.Getpid()}
+	for _, r := range g.sessions {
+		c.sessions = append(c.sessions, r)
 	}
 	return c
 }

@@ -9,20 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReached has a real guard, and checks that a signal to it is told once to the daemon that got the same one (J12).
+// TestReached has a real guard, and checks that a signal to it is told once to the daemon that got
+// the same one (J12).
 func TestReached(t *testing.T) {
 	t.Parallel()
 	const alone = 20 * time.Millisecond // for what nobody sends
 	s := newSupervisor(t)
 	c := start(t, s, Spec{Name: "driver", Argv: []string{"/bin/sleep", "300"}})
 	t.Cleanup(func() { c.Stop(context.Background(), 0, unix.SIGKILL) })
-	guard := guardOf(t, s.mark)
+	guard := guardOf(t, s.markPrefix)
 	reached := func(sig unix.Signal, within time.Duration) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		return s.Reached(ctx, sig)
+		return s.SignalReachedGuard(ctx, sig)
 	}
-	for _, sig := range Relayed {
+	for _, sig := range ForwardedSignals {
 		if reached(sig, alone) {
 			t.Errorf("%s has reached the guard, which nobody has signalled", SignalName(sig))
 		}
@@ -30,11 +31,11 @@ func TestReached(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, "report of "+SignalName(sig), func() (bool, any) {
-			s.guard.heard.mu.Lock()
-			defer s.guard.heard.mu.Unlock()
-			return len(s.guard.heard.at[sig]) > 0, s.guard.heard.at
+			s.guardLink.signals.mu.Lock()
+			defer s.guardLink.signals.mu.Unlock()
+			return len(s.guardLink.signals.arrivals[sig]) > 0, s.guardLink.signals.arrivals
 		})
-		for _, other := range Relayed {
+		for _, other := range ForwardedSignals {
 			if got := reached(other, alone); got != (other == sig) {
 				t.Errorf("after %s it is %t that %s has reached the guard", SignalName(sig), got, SignalName(other))
 			}
@@ -43,12 +44,13 @@ func TestReached(t *testing.T) {
 			t.Errorf("%s, sent once, has reached the guard twice", SignalName(sig))
 		}
 	}
-	if now := guardOf(t, s.mark); now != guard {
+	if now := guardOf(t, s.markPrefix); now != guard {
 		t.Errorf("the guard is pid %d, and was %d", now, guard)
 	}
 }
 
-// TestGuardSignals checks which signals of the daemon are those that a guard got before, after, or long ago.
+// TestGuardSignals checks which signals of the daemon are those that a guard got before, after, or
+// long ago.
 func TestGuardSignals(t *testing.T) {
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
@@ -57,26 +59,26 @@ func TestGuardSignals(t *testing.T) {
 		want         []bool
 		waits        time.Duration // of the last ask
 	}{
-		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, signalSpread},
+		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, maxSignalSkew},
 		"the guard first":                 {[]time.Duration{0}, []time.Duration{300 * time.Millisecond}, []bool{true}, 0},
 		"the guard later":                 {[]time.Duration{400 * time.Millisecond}, []time.Duration{0}, []bool{true}, 400 * time.Millisecond},
-		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, signalSpread},
+		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, maxSignalSkew},
 		"twice":                           {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
 		"twice, and the guard got one":    {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
-		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, signalSpread},
+		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, maxSignalSkew},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &Supervisor{guard: new(guardLink)}
+				s := &Supervisor{guardLink: new(guardLink)}
 				began := time.Now()
 				for _, at := range tc.guardSignals {
-					time.AfterFunc(at, func() { s.guard.heard.add(unix.SIGUSR1, time.Now()) })
+					time.AfterFunc(at, func() { s.guardLink.signals.addSignal(unix.SIGUSR1, time.Now()) })
 				}
 				for i, at := range tc.asks {
 					time.Sleep(time.Until(began.Add(at)))
 					synctest.Wait()
 					asked := time.Now()
-					if got := s.Reached(t.Context(), unix.SIGUSR1); got != tc.want[i] {
+					if got := s.SignalReachedGuard(t.Context(), unix.SIGUSR1); got != tc.want[i] {
 						t.Errorf("signal %d of the daemon has reached the guard: %t, want %t", i, got, tc.want[i])
 					}
 					if waited := time.Since(asked); i == len(tc.asks)-1 && tc.waits != never && waited != tc.waits {

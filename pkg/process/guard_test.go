@@ -27,7 +27,8 @@ type stray struct {
 	sleepers int
 }
 
-// strays are scripts whose %s is a nap, and the number of sleepers each makes. All go on, and wait, once they are made.
+// strays are scripts whose %s is a nap, and the number of sleepers each makes. All go on, and wait,
+// once they are made.
 var strays = []stray{
 	{"the child alone", `exec sleep %[1]s`, 1},
 	{"in its group", `sleep %[1]s & sleep %[1]s & wait`, 2},
@@ -200,17 +201,17 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 // Who starts nothing needs no guard, whatever else there is to remove.
 func TestGuardComesWithTheFirstChild(t *testing.T) {
 	s := newSupervisor(t)
-	s.Own(t.TempDir())
-	if pause.Until(s.guard.first, 50*time.Millisecond) {
+	s.OwnPath(t.TempDir())
+	if pause.AwaitDoneFor(s.guardLink.firstForked, 50*time.Millisecond) {
 		t.Error("there is a guard, and nobody to guard against")
 	}
 	c := start(t, s, shell("exit 0"))
-	until(t, "guard", func() (bool, any) { now := guards(t, s.mark); return len(now) == 1, now })
+	until(t, "guard", func() (bool, any) { now := guards(t, s.markPrefix); return len(now) == 1, now })
 	finished(t, c)
 }
 
-// The guard runs when this package initialises. It must not pay for the many packages that need one of these: Go
-// initialises them later, as long as this one needs none.
+// The guard runs when this package initialises. It must not pay for the many packages that need one
+// of these: Go initialises them later, as long as this one needs none.
 func TestGuardStartsEarly(t *testing.T) {
 	needed, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -297,17 +298,19 @@ func TestGuardNoticesWithoutThePipe(t *testing.T) {
 	sleepers(t, stranger, 1)
 }
 
-// What a census has seen is found though nothing of it is known any more: no environment, no parent, no session's leader.
+// What a census has seen is found though nothing of it is known any more: no environment, no
+// parent, no session's leader.
 func TestCensus(t *testing.T) {
 	takesSeconds(t)
-	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :` // sh ends when it goes on, its sleep stays
+	// sh ends when it goes on, its sleep stays
+	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :`
 	t.Run("and Stop", func(t *testing.T) {
 		s := newSupervisor(t)
 		arg := nap()
 		killNaps(t, arg)
 		c := start(t, s, shell(fmt.Sprintf(script, arg)))
 		sleepers(t, arg, 1)
-		until(t, "session in the census", func() (bool, any) { known := c.claim().roots; return len(known) == 2, known })
+		until(t, "session in the census", func() (bool, any) { known := c.currentCriteria().sessions; return len(known) == 2, known })
 		orphan(t, arg)
 		finished(t, c)
 		if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Err != nil {
@@ -322,7 +325,7 @@ func TestCensus(t *testing.T) {
 		killNaps(t, arg)
 		d := newDaemon(t, fmt.Sprintf(script, arg)+"; exec sleep "+nap())
 		sleepers(t, arg, 1)
-		time.Sleep(2 * firstCensus)
+		time.Sleep(2 * minScanInterval)
 		orphan(t, arg)
 		d.cmd.Process.Kill()
 		noneLeft(t, arg)
@@ -363,22 +366,23 @@ func TestGuardThatDoesNotRead(t *testing.T) {
 	}
 	defer closeSupervisor(t, s)
 	c := start(t, s, shell("sleep "+nap()))
-	until(t, "guard", func() (bool, any) { now := guards(t, s.mark); return len(now) == 1, now })
-	first := guards(t, s.mark)[0]
+	until(t, "guard", func() (bool, any) { now := guards(t, s.markPrefix); return len(now) == 1, now })
+	first := guards(t, s.markPrefix)[0]
 	unix.Kill(first, unix.SIGSTOP)
 	until(t, "stop of the guard", func() (bool, any) { p, err := readStat(first); return err == nil && p.state == 'T', p })
 	for pid := range 50000 {
-		s.guard.add(root{sid: 1<<30 + pid})
-		s.guard.remove(1<<30 + pid)
+		s.guardLink.addSession(familySession{sid: 1<<30 + pid})
+		s.guardLink.removeSession(1<<30 + pid)
 	}
 	until(t, "another guard", func() (bool, any) {
-		now := guards(t, s.mark)
+		now := guards(t, s.markPrefix)
 		return len(now) == 1 && now[0] != first, now
 	})
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A daemon may be the child of another daemon: who ends the outer one's child ends the inner one's children.
+// A daemon may be the child of another daemon: who ends the outer one's child ends the inner one's
+// children.
 func TestDaemonWithinADaemon(t *testing.T) {
 	arg := nap()
 	killNaps(t, arg)
@@ -403,29 +407,29 @@ func TestGuardState(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		lines []string
-		want  map[int]root
+		want  map[int]familySession
 		bye   bool
 		dirs  []string
 	}{
-		{"a child", []string{"+ 12 100 0"}, map[int]root{12: {sid: 12, start: 100}}, false, nil},
-		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]root{12: {sid: 12, start: 100, gone: 200}}, false, nil},
-		{"a child whose family ended", []string{"+ 12 100 0", "+ 12 100 200", "- 12"}, map[int]root{}, false, nil},
-		{"the same number again", []string{"+ 12 100 0", "- 12", "+ 12 300 0"}, map[int]root{12: {sid: 12, start: 300}}, false, nil},
-		{"one of several", []string{"+ 12 100 0", "+ 13 101 0", "- 12"}, map[int]root{13: {sid: 13, start: 101}}, false, nil},
-		{"the end of an unknown", []string{"- 13"}, map[int]root{}, false, nil},
-		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]root{}, false, nil},
-		{"goodbye", []string{"bye"}, map[int]root{}, true, nil},
-		{"directories", []string{ownLine("/tmp/a b\n"), ownLine("/tmp/c")}, map[int]root{}, false,
+		{"a child", []string{"+ 12 100 0"}, map[int]familySession{12: {sid: 12, start: 100}}, false, nil},
+		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]familySession{12: {sid: 12, start: 100, lastOwned: 200}}, false, nil},
+		{"a child whose family ended", []string{"+ 12 100 0", "+ 12 100 200", "- 12"}, map[int]familySession{}, false, nil},
+		{"the same number again", []string{"+ 12 100 0", "- 12", "+ 12 300 0"}, map[int]familySession{12: {sid: 12, start: 300}}, false, nil},
+		{"one of several", []string{"+ 12 100 0", "+ 13 101 0", "- 12"}, map[int]familySession{13: {sid: 13, start: 101}}, false, nil},
+		{"the end of an unknown", []string{"- 13"}, map[int]familySession{}, false, nil},
+		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]familySession{}, false, nil},
+		{"goodbye", []string{"bye"}, map[int]familySession{}, true, nil},
+		{"directories", []string{ownPathLine("/tmp/a b\n"), ownPathLine("/tmp/c")}, map[int]familySession{}, false,
 			[]string{"/tmp/a b\n", "/tmp/c"}},
-		{"nonsense of directories", []string{"own", "own /tmp/d", `own "/tmp/e`}, map[int]root{}, false, nil},
+		{"nonsense of directories", []string{"own", "own /tmp/d", `own "/tmp/e`}, map[int]familySession{}, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			state := guardState{roots: make(map[int]root)}
+			state := guardState{sessions: make(map[int]familySession)}
 			bye := false
 			for _, line := range tc.lines {
-				bye = state.apply(line)
+				bye = state.applyLine(line)
 			}
-			if diff := cmp.Diff(tc.want, state.roots, cmp.AllowUnexported(root{})); diff != "" || bye != tc.bye {
+			if diff := cmp.Diff(tc.want, state.sessions, cmp.AllowUnexported(familySession{})); diff != "" || bye != tc.bye {
 				t.Errorf("bye %v, want %v; roots (-want +got):\n%s", bye, tc.bye, diff)
 			}
 			if !slices.Equal(state.dirs, tc.dirs) {
@@ -440,9 +444,9 @@ func TestGuardLearnsOfAnEnd(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell("exit 0"))
 	finished(t, c)
-	s.guard.mu.Lock()
-	defer s.guard.mu.Unlock()
-	if r, known := s.guard.told.roots[c.Pid()]; !known || r.gone == 0 {
+	s.guardLink.mu.Lock()
+	defer s.guardLink.mu.Unlock()
+	if r, known := s.guardLink.state.sessions[c.PID()]; !known || r.lastOwned == 0 {
 		t.Errorf("it knows %+v (%v), want when it was gone", r, known)
 	}
 }

@@ -10,30 +10,30 @@ import (
 // is implemented by *Child and by fakes in tests.
 type Handle interface {
 	Name() string
-	Pid() int
+	PID() int
 	Ended() <-chan struct{}
 	Done() <-chan struct{}
 	Exit() Exit
 	LastLines() []string
-	Printed() (bytes int64, ago time.Duration)
-	Owns(pid int) bool
+	OutputStats() (bytes int64, ago time.Duration)
+	OwnsProcess(pid int) bool
 	Signal(sig syscall.Signal) error
 	Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit
-	End(ctx context.Context, grace time.Duration, first syscall.Signal) error
+	StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error
 }
 
 // Starter is the interface of a Supervisor that starts and ends the children of a daemon. See the
 // methods of [Supervisor].
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
-	Own(dir string)
-	Reached(ctx context.Context, sig syscall.Signal) bool
+	OwnPath(dir string)
+	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error
 	Close(ctx context.Context) error
 }
 
-// Starter returns the Supervisor as a Starter.
-func (s *Supervisor) Starter() Starter { return starter{s} }
+// AsStarter returns the Supervisor as a Starter.
+func (s *Supervisor) AsStarter() Starter { return starter{s} }
 
 type starter struct{ *Supervisor }
 

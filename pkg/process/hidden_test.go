@@ -20,9 +20,9 @@ import (
 // nobody is a user that has no processes of its own.
 const nobody = 65534
 
-// hidePlace is what the first process of a name space of processes is run for: it mounts /proc anew, with its first
-// argument as the option, and runs the helper "hidden" with the rest as a user who is not to see everything. It stays
-// a stranger to that.
+// hidePlace is what the first process of a name space of processes is run for: it mounts /proc
+// anew, with its first argument as the option, and runs the helper "hidden" with the rest as a user
+// who is not to see everything. It stays a stranger to that.
 func hidePlace() int {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot keep mounts apart:", err)
@@ -88,9 +88,10 @@ func hiddenLife() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	s.end() // only we count
-	s.loops.Wait()
-	// The second is hidden itself, until it has given up its privileges; what knows its stray is that then.
+	s.cancelScans() // only we count
+	s.scanLoops.Wait()
+	// The second is hidden itself, until it has given up its privileges; what knows its stray is that
+	// then.
 	drops := Spec{Name: "set-uid", Env: childEnv(), Argv: []string{privileged, "sh", "-p", "-c",
 		fmt.Sprintf("sleep 0.2; exec env -i setpriv --reuid=%d sh -c 'setsid sleep 302 & exec sleep 303'", nobody)}}
 	err = errors.Join(endsAll(s, shell("setsid sleep 300 & sleep 301 & exit 0"), 0), endsAll(s, drops, 128+int(unix.SIGTERM)))
@@ -109,19 +110,19 @@ func endsAll(s *Supervisor, spec Spec, status int) error {
 	if err != nil {
 		return err
 	}
-	if c.veiled {
+	if c.hidden {
 		c.start -= 5 // the fork took its time
 	}
 	if status == 0 {
 		<-c.Ended()
 	}
 	deadline := time.Now().Add(ceiling)
-	for len(c.claim().roots) < 2 && time.Now().Before(deadline) {
-		s.count()
+	for len(c.currentCriteria().sessions) < 2 && time.Now().Before(deadline) {
+		s.scanSessions()
 	}
-	found := len(c.claim().roots)
+	found := len(c.currentCriteria().sessions)
 	exit := c.Stop(context.Background(), 3*time.Second, unix.SIGTERM)
-	if exit.Err != nil || exit.Status() != status || found != 2 {
+	if exit.Err != nil || exit.ShellStatus() != status || found != 2 {
 		return fmt.Errorf("%s: %#v, %d sessions; want status %d, 2 sessions", spec.Name, exit, found, status)
 	}
 	return nil

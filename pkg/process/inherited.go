@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-const descriptors = "/proc/self/fd"
+const fdDirectory = "/proc/self/fd"
 
-// CloseInherited closes the inherited open files with descriptors greater than above, such as pipes
-// of the launcher: a process that cannot be killed would keep them open until the node is rebooted.
-// It does not close files of the Go runtime.
-func CloseInherited(above int) {
-	entries, err := os.ReadDir(descriptors)
+// CloseInheritedFiles closes the inherited open files with descriptors greater than above, such as
+// pipes of the launcher: a process that cannot be killed would keep them open until the node is
+// rebooted. It does not close files of the Go runtime.
+func CloseInheritedFiles(above int) {
+	entries, err := os.ReadDir(fdDirectory)
 	if err != nil {
 		return
 	}
@@ -22,7 +22,7 @@ func CloseInherited(above int) {
 		if err != nil || fd <= above {
 			continue
 		}
-		target, err := os.Readlink(descriptors + "/" + entry.Name())
+		target, err := os.Readlink(fdDirectory + "/" + entry.Name())
 		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
 			continue
 		}

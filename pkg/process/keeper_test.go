@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A proxy that is killed leaves ranks in sessions of their own, whose environment and parent tell nothing.
+// A proxy that is killed leaves ranks in sessions of their own, whose environment and parent tell
+// nothing.
 func TestKeeperEndsWhatHides(t *testing.T) {
 	s := newSupervisor(t)
 	for name, tc := range map[string]struct {
@@ -25,13 +26,13 @@ func TestKeeperEndsWhatHides(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
-			child, err := s.Start(t.Context(), Spec{Name: name, Argv: Kept("/bin/sh", "-c", tc.script), Env: append(os.Environ(), "FILE="+file, "GORACE=atexit_sleep_ms=0")})
+			child, err := s.Start(t.Context(), Spec{Name: name, Argv: WithKeeper("/bin/sh", "-c", tc.script), Env: append(os.Environ(), "FILE="+file, "GORACE=atexit_sleep_ms=0")})
 			if err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
 			<-child.Ended()
-			if code := child.Exit().Status(); code != tc.code || time.Since(began) > tc.within+2*time.Second {
+			if code := child.Exit().ShellStatus(); code != tc.code || time.Since(began) > tc.within+2*time.Second {
 				t.Errorf("it has ended by %d after %s", code, time.Since(began))
 			}
 			text, err := os.ReadFile(file)
@@ -52,14 +53,14 @@ func TestTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []Relative
+	var found []TreeProcess
 	// The third is a shell, too, until it has executed sleep.
 	complete := func() bool { return len(found) == 3 && found[2].Name == "sleep" }
 	for end := time.Now().Add(30 * time.Second); !complete() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		found = Tree(child.Pid())
+		found = ProcessTree(child.PID())
 	}
-	if !complete() || found[0].PID != child.Pid() || found[1].Parent != child.Pid() || found[2].Parent != found[1].PID {
-		t.Errorf("of %d there are %+v", child.Pid(), found)
+	if !complete() || found[0].PID != child.PID() || found[1].Parent != child.PID() || found[2].Parent != found[1].PID {
+		t.Errorf("of %d there are %+v", child.PID(), found)
 	}
 	child.Stop(t.Context(), time.Second, syscall.SIGTERM)
 }

@@ -2,43 +2,43 @@ package process
 
 import "bytes"
 
-// Lines splits text that arrives in pieces into lines.
-type Lines struct {
-	Longest int    // maximum length in bytes: longer lines are delivered in pieces
-	begun   []byte // the incomplete line so far
+// LineSplitter splits text that arrives in pieces into lines.
+type LineSplitter struct {
+	MaxLength   int    // maximum length in bytes: longer lines are delivered in pieces
+	partialLine []byte // the incomplete line so far
 }
 
 // Add calls each with every line that is completed by data, without its newline, and with every
 // piece of a line that exceeds the maximum length, with goesOn set. The slice is valid only during
 // the call.
-func (l *Lines) Add(data []byte, each func(line []byte, goesOn bool)) {
+func (l *LineSplitter) Add(data []byte, each func(line []byte, goesOn bool)) {
 	for len(data) > 0 {
-		end, room := bytes.IndexByte(data, '\n'), l.Longest-len(l.begun)
+		end, room := bytes.IndexByte(data, '\n'), l.MaxLength-len(l.partialLine)
 		goesOn := end < 0 && len(data) > room || end > room
 		switch {
 		case goesOn:
 			end = room
 		case end < 0:
-			l.begun = append(l.begun, data...)
+			l.partialLine = append(l.partialLine, data...)
 			return
 		}
 		line := data[:end]
-		if len(l.begun) > 0 {
-			l.begun = append(l.begun, line...)
-			line = l.begun
+		if len(l.partialLine) > 0 {
+			l.partialLine = append(l.partialLine, line...)
+			line = l.partialLine
 		}
 		each(line, goesOn)
-		l.begun, data = l.begun[:0], data[end:]
+		l.partialLine, data = l.partialLine[:0], data[end:]
 		if !goesOn {
 			data = data[1:]
 		}
 	}
 }
 
-// End calls each with the incomplete line, if there is one, as if it were complete.
-func (l *Lines) End(each func(line []byte, goesOn bool)) {
-	if len(l.begun) > 0 {
-		each(l.begun, false)
-		l.begun = nil
+// Flush calls each with the incomplete line, if there is one, as if it were complete.
+func (l *LineSplitter) Flush(each func(line []byte, goesOn bool)) {
+	if len(l.partialLine) > 0 {
+		each(l.partialLine, false)
+		l.partialLine = nil
 	}
 }

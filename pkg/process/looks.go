@@ -14,35 +14,38 @@ import (
 )
 
 const (
-	// environWait bounds the read of one process's environment. The kernel takes a lock of that
+	// environTimeout bounds the read of one process's environment. The kernel takes a lock of that
 	// process for it, which may be held for as long as a file system hangs.
-	environWait = 250 * time.Millisecond
-	// mostHung is the maximum number of such reads that may hang at the same time. Each of them
+	environTimeout = 250 * time.Millisecond
+	// maxHungReads is the maximum number of such reads that may hang at the same time. Each of them
 	// occupies a thread.
-	mostHung = 64
+	maxHungReads = 64
 )
 
-// looks scans the processes of the node for one daemon. Its methods may be called from any
+// procScanner scans the processes of the node for one daemon. Its methods may be called from any
 // goroutine.
-type looks struct {
-	since uint64 // start time of the daemon, in boot ticks
-	most  int    // maximum number of reads of environments that hang
+type procScanner struct {
+	startTime uint64 // start time of the daemon, in boot ticks
+	maxHung   int    // maximum number of reads of environments that hang
 
-	looking sync.Mutex
-	elders  map[int]entry // processes that cannot be members of a family, by PID; guarded by [looks.looking]
+	scanning sync.Mutex
+	// processes that cannot be members of a family, by PID; guarded by [procScanner.scanning]
+	excluded map[int]dirIdentity
 
-	mu   sync.Mutex
-	next *look                     // the scan that has not begun yet; nil if none is requested; guarded by mu
-	hung map[processID]chan []byte // reads that hang, each with the channel that will receive the result; guarded by mu
+	mu sync.Mutex
+	// the scan that has not begun yet; nil if none is requested; guarded by mu
+	pendingScan *procScan
+	// reads that hang, each with the channel that will receive the result; guarded by mu
+	hungReads map[processID]chan []byte
 }
 
-// entry identifies a process by its directory in /proc, without reading a file there. Another
+// dirIdentity identifies a process by its directory in /proc, without reading a file there. Another
 // process with the same PID has another inode. The same process may also get a new inode if the
 // kernel reclaimed memory (pid_revalidate in Linux's fs/proc/base.c); then it is inspected once
 // more.
-type entry struct {
-	inode uint64
-	made  unix.Timespec
+type dirIdentity struct {
+	inode   uint64
+	changed unix.Timespec
 }
 
 // processID identifies a process uniquely, even if its PID is reused.
@@ -51,56 +54,58 @@ type processID struct {
 	start uint64
 }
 
-// newLooks returns the scanner of a daemon that started at since.
-func newLooks(since uint64) *looks {
-	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
+// newProcScanner returns the scanner of a daemon that started at since.
+func newProcScanner(since uint64) *procScanner {
+	return &procScanner{startTime: since, maxHung: maxHungReads, excluded: make(map[int]dirIdentity), hungReads: make(map[processID]chan []byte)}
 }
 
-// look is one scan of all processes. It is shared by all callers that request it before it begins.
-type look struct {
-	done chan struct{} // closed when the other fields are set
-	all  []procStat
-	err  error
+// procScan is one scan of all processes. It is shared by all callers that request it before it
+// begins.
+type procScan struct {
+	done      chan struct{} // closed when the other fields are set
+	processes []procStat
+	err       error
 }
 
-// all returns all processes that can be members of a family. Callers that arrive while a scan is in
-// progress share the next one, so a hundred children that end at once need few scans more than one
-// child.
-func (l *looks) all() ([]procStat, error) {
+// scanProcesses returns all processes that can be members of a family. Callers that arrive while a
+// scan is in progress share the next one, so a hundred children that end at once need few scans
+// more than one child.
+func (l *procScanner) scanProcesses() ([]procStat, error) {
 	l.mu.Lock()
-	first := l.next == nil
+	first := l.pendingScan == nil
 	if first {
-		l.next = &look{done: make(chan struct{})}
+		l.pendingScan = &procScan{done: make(chan struct{})}
 	}
-	next := l.next
+	next := l.pendingScan
 	l.mu.Unlock()
 	if first {
-		l.looking.Lock()
+		l.scanning.Lock()
 		l.mu.Lock()
-		l.next = nil
+		l.pendingScan = nil
 		l.mu.Unlock()
-		next.all, next.err = l.look()
-		l.looking.Unlock()
+		next.processes, next.err = l.scanLocked()
+		l.scanning.Unlock()
 		close(next.done)
 	}
 	<-next.done
-	return slices.Clone(next.all), next.err
+	return slices.Clone(next.processes), next.err
 }
 
-// look performs the scan for [looks.all]. The caller holds [looks.looking]. Kernel threads and
-// processes older than the daemon cannot be members: they are most of the processes of a node, and
-// once they are known they cost one system call each. If /proc is mounted with hidepid, other
-// users' processes are not visible. An error means that a process could not be inspected: the
-// others are returned, and an empty result does not mean that no process exists.
-func (l *looks) look() ([]procStat, error) {
+// scanLocked performs the scan for [procScanner.scanProcesses]. The caller holds
+// [procScanner.scanning]. Kernel threads and processes older than the daemon cannot be members:
+// they are most of the processes of a node, and once they are known they cost one system call each.
+// If /proc is mounted with hidepid, other users' processes are not visible. An error means that a
+// process could not be inspected: the others are returned, and an empty result does not mean that
+// no process exists.
+func (l *procScanner) scanLocked() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the processes: %v", err)
 	}
 	defer dir.Close()
 	names, listErr := dir.Readdirnames(-1)
-	before := l.elders
-	l.elders = make(map[int]entry, len(before))
+	before := l.excluded
+	l.excluded = make(map[int]dirIdentity, len(before))
 	var all []procStat
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -110,18 +115,18 @@ func (l *looks) look() ([]procStat, error) {
 		// Skip the known processes that cannot be members.
 		var stat unix.Stat_t
 		_ = unix.Fstatat(int(dir.Fd()), name, &stat, 0) // readStat below reports the error
-		at := entry{inode: stat.Ino, made: stat.Ctim}
+		at := dirIdentity{inode: stat.Ino, changed: stat.Ctim}
 		if was, known := before[pid]; known && was == at && at.inode != 0 {
-			l.elders[pid] = at
+			l.excluded[pid] = at
 			continue
 		}
 		// Processes that end during the scan, and hidden ones, are no errors.
 		p, err := readStat(pid)
 		switch {
-		case err == nil && (p.kernel || p.start < l.since):
-			l.elders[pid] = at
+		case err == nil && (p.kernel || p.start < l.startTime):
+			l.excluded[pid] = at
 		case err == nil:
-			p.read = sync.OnceValue(func() []string { return marksIn(l.environ(p)) })
+			p.readMarks = sync.OnceValue(func() []string { return parseMarks(l.readEnviron(p)) })
 			all = append(all, p)
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
 			listErr = fmt.Errorf("process %d: %v", pid, err)
@@ -133,12 +138,12 @@ func (l *looks) look() ([]procStat, error) {
 	return all, nil
 }
 
-// environ returns the environment of a process; nil if it has none, may not be read, or cannot be
-// read in time. In the last case the reading goroutine ends when the kernel answers; until then
+// readEnviron returns the environment of a process; nil if it has none, may not be read, or cannot
+// be read in time. In the last case the reading goroutine ends when the kernel answers; until then
 // that process is not read again.
-func (l *looks) environ(p procStat) []byte {
+func (l *procScanner) readEnviron(p procStat) []byte {
 	id := processID{p.pid, p.start}
-	if !l.may(id) {
+	if !l.mayReadEnviron(id) {
 		return nil
 	}
 	answer := make(chan []byte, 1)
@@ -149,7 +154,7 @@ func (l *looks) environ(p procStat) []byte {
 		}
 		answer <- text
 	}()
-	late := time.NewTimer(environWait)
+	late := time.NewTimer(environTimeout)
 	defer late.Stop()
 	select {
 	case text := <-answer:
@@ -158,15 +163,15 @@ func (l *looks) environ(p procStat) []byte {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hung[id] = answer
+	l.hungReads[id] = answer
 	return nil
 }
 
-// may reports whether the environment of a process may be read now.
-func (l *looks) may(id processID) bool {
+// mayReadEnviron reports whether the environment of a process may be read now.
+func (l *procScanner) mayReadEnviron(id processID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.hung, func(_ processID, answer chan []byte) bool { return len(answer) > 0 })
-	_, hangs := l.hung[id]
-	return !hangs && len(l.hung) < l.most
+	maps.DeleteFunc(l.hungReads, func(_ processID, answer chan []byte) bool { return len(answer) > 0 })
+	_, hangs := l.hungReads[id]
+	return !hangs && len(l.hungReads) < l.maxHung
 }

@@ -29,8 +29,9 @@ func serveMount() int {
 	return 0
 }
 
-// lockMemory is a process that, once it is told, waits for its first argument, a file that does not answer, in the two
-// ways that together keep everybody from its memory: one thread reads what is mapped, another wants to map more.
+// lockMemory is a process that, once it is told, waits for its first argument, a file that does not
+// answer, in the two ways that together keep everybody from its memory: one thread reads what is
+// mapped, another wants to map more.
 func lockMemory() int {
 	file, err := os.Open(os.Args[1])
 	if err != nil {
@@ -95,7 +96,8 @@ func accompany(t *testing.T, name string, args ...string) company {
 	return c
 }
 
-// mountOf mounts a folder with one executable file of that content, and returns who serves the mount, and its path.
+// mountOf mounts a folder with one executable file of that content, and returns who serves the
+// mount, and its path.
 func mountOf(t *testing.T, content []byte) (server company, at string) {
 	t.Helper()
 	folder, at := t.TempDir(), t.TempDir()
@@ -126,8 +128,8 @@ func looking() int {
 	return strings.Count(stacks.String(), "os.ReadFile(")
 }
 
-// An environment that does not answer costs one thread as long as that lasts, however often families are looked at, and
-// all that don't answer together no more than the bound.
+// An environment that does not answer costs one thread as long as that lasts, however often
+// families are looked at, and all that don't answer together no more than the bound.
 func TestLooksThatHang(t *testing.T) {
 	takesSeconds(t)
 	if err := hostile.Available(); err != nil {
@@ -135,9 +137,9 @@ func TestLooksThatHang(t *testing.T) {
 	}
 	s := newSupervisor(t)
 	mount, at := mountOf(t, make([]byte, 1<<20))
-	s.looks.most = 2
-	s.end() // only we look
-	s.loops.Wait()
+	s.scanner.maxHung = 2
+	s.cancelScans() // only we look
+	s.scanLoops.Wait()
 	arg := nap()
 	killNaps(t, arg)
 	c := start(t, s, shell("exec sleep "+arg)) // began before the others: they may belong to it
@@ -151,12 +153,12 @@ func TestLooksThatHang(t *testing.T) {
 		fmt.Fprintln(locked[i].in)
 		began := time.Now()
 		until(t, "look that hangs", func() (bool, any) {
-			s.count()
+			s.scanSessions()
 			return looking() == want && (i < 2 || time.Since(began) > time.Second), looking()
 		})
 		for range 3 {
-			s.count()
-			c.Owns(locked[i].pid)
+			s.scanSessions()
+			c.OwnsProcess(locked[i].pid)
 		}
 		if got := looking(); got != want {
 			t.Errorf("%d goroutines look at %d processes that do not answer, want %d", got, i+1, want)
@@ -169,7 +171,7 @@ func TestLooksThatHang(t *testing.T) {
 	if err := marked.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := newSweep(c.claim(), s.looks).pass(unix.SIGKILL); err != nil || len(left) != 2 {
+	if left, err := newFamilySweep(c.currentCriteria(), s.scanner).scanAndSignal(unix.SIGKILL); err != nil || len(left) != 2 {
 		t.Errorf("%v (%v), want the child and who bears its mark", left, err)
 	}
 	_ = marked.Process.Kill()
@@ -184,9 +186,9 @@ func TestElders(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	pid := cmd.Process.Pid
-	sees := func(l *looks, when string, want bool) {
+	sees := func(l *procScanner, when string, want bool) {
 		t.Helper()
-		all, err := l.all()
+		all, err := l.scanProcesses()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,23 +196,23 @@ func TestElders(t *testing.T) {
 			t.Fatalf("%s: seen: %v, want %v", when, got, want)
 		}
 	}
-	sees(newLooks(bootTicks()-1000), "started after the daemon", true)
+	sees(newProcScanner(bootTicks()-1000), "started after the daemon", true)
 	stat, err := readStat(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sees(newLooks(stat.start), "started within the tick of the daemon's start", true)
-	l := newLooks(bootTicks() + 1000)
+	sees(newProcScanner(stat.start), "started within the tick of the daemon's start", true)
+	l := newProcScanner(bootTicks() + 1000)
 	sees(l, "started before it", false)
-	known := l.elders[pid]
-	l.since = 0
+	known := l.excluded[pid]
+	l.startTime = 0
 	sees(l, "known to be too old", false)
-	for what, at := range map[string]entry{
-		"another inode":             {known.inode + 1, known.made},
-		"an inode of another time":  {known.inode, unix.Timespec{Sec: known.made.Sec - 1, Nsec: known.made.Nsec}},
+	for what, at := range map[string]dirIdentity{
+		"another inode":             {known.inode + 1, known.changed},
+		"an inode of another time":  {known.inode, unix.Timespec{Sec: known.changed.Sec - 1, Nsec: known.changed.Nsec}},
 		"what could not be told of": {},
 	} {
-		l.elders[pid] = at
+		l.excluded[pid] = at
 		sees(l, what, true)
 	}
 }

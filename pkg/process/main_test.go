@@ -70,12 +70,13 @@ func takesSeconds(t *testing.T) {
 // ownVariable has the stand-in daemon own its value, a directory.
 const ownVariable = "PROCESS_TEST_OWN"
 
-// holdVariable makes the stand-in daemon leave its end of the guard's pipe to a stranger, who sleeps for its value.
+// holdVariable makes the stand-in daemon leave its end of the guard's pipe to a stranger, who
+// sleeps for its value.
 const holdVariable = "PROCESS_TEST_HOLD"
 
 // holdPipe does what a fork does whose exec hangs.
 func holdPipe(s *Supervisor) error {
-	fd, err := unix.FcntlInt(uintptr(s.guard.pipe), unix.F_DUPFD_CLOEXEC, 3)
+	fd, err := unix.FcntlInt(uintptr(s.guardLink.pipeFD), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return err
 	}
@@ -84,8 +85,8 @@ func holdPipe(s *Supervisor) error {
 	return stranger.Start()
 }
 
-// standIn is a daemon: it starts one child that runs its argument as a shell script, says who it is, and waits for the
-// word that tells how to end.
+// standIn is a daemon: it starts one child that runs its argument as a shell script, says who it
+// is, and waits for the word that tells how to end.
 func standIn() int {
 	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
@@ -94,7 +95,7 @@ func standIn() int {
 	}
 	s.AdoptOrphans()
 	if dir := os.Getenv(ownVariable); dir != "" {
-		s.Own(dir)
+		s.OwnPath(dir)
 	}
 	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})
 	if err != nil {
@@ -107,7 +108,7 @@ func standIn() int {
 			return 1
 		}
 	}
-	fmt.Printf("%s %d\n", s.mark, c.Pid())
+	fmt.Printf("%s %d\n", s.markPrefix, c.PID())
 	word, _ := io.ReadAll(os.Stdin)
 	switch string(word) {
 	case "exit":
@@ -170,7 +171,8 @@ func writeLines() int {
 	return 0
 }
 
-// childEnv is an environment for children: what the tests run with, less what makes a helper of a test binary.
+// childEnv is an environment for children: what the tests run with, less what makes a helper of a
+// test binary.
 func childEnv(more ...string) []string {
 	env := os.Environ()
 	env = append(env, helperVariable+"=")
@@ -195,8 +197,8 @@ func newSupervisor(t testing.TB) *Supervisor {
 	}
 	t.Cleanup(func() {
 		closeSupervisor(t, s)
-		if s.guard.begun > 1 {
-			t.Errorf("%d guards were started: one was lost", s.guard.begun)
+		if s.guardLink.starts > 1 {
+			t.Errorf("%d guards were started: one was lost", s.guardLink.starts)
 		}
 	})
 	return s
@@ -223,8 +225,8 @@ func start(t testing.TB, s *Supervisor, spec Spec) *Child {
 // finished waits for the child's own end.
 func finished(t testing.TB, c *Child) Exit {
 	t.Helper()
-	if !pause.Until(c.Done(), ceiling) {
-		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.Pid(), ceiling, c.LastLines())
+	if !pause.AwaitDoneFor(c.Done(), ceiling) {
+		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.PID(), ceiling, c.LastLines())
 	}
 	return c.Exit()
 }
@@ -250,10 +252,11 @@ func nap() string {
 	return fmt.Sprintf("3600.%d%09d", os.Getpid(), rand.IntN(1e9))
 }
 
-// naps returns the processes that live and have arg in their command line as a whole argument or in a script.
+// naps returns the processes that live and have arg in their command line as a whole argument or in
+// a script.
 func naps(t testing.TB, arg string) []procStat {
 	t.Helper()
-	all, err := newLooks(0).all()
+	all, err := newProcScanner(0).scanProcesses()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +310,7 @@ func guards(t testing.TB, mark string) []int {
 func killNaps(t testing.TB, arg string) {
 	t.Cleanup(func() {
 		for _, p := range naps(t, arg) {
-			_ = signalExactly(p, unix.SIGKILL)
+			_ = signalProcess(p, unix.SIGKILL)
 		}
 	})
 }

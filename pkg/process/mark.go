@@ -16,12 +16,12 @@ func withMark(env []string, mark string, jobs []string) []string {
 	if outer, found := LookupEnv(env, markVariable); found {
 		mark = outer + "," + mark
 	}
-	return append(slices.Clip(env), markVariable+"="+mark+jobOf(env, jobs))
+	return append(slices.Clip(env), markVariable+"="+mark+jobSuffix(env, jobs))
 }
 
-// jobOf returns the suffix that binds a mark to the job named in env, such as "@SLURM_JOB_ID=17";
-// empty if none.
-func jobOf(env, jobs []string) string {
+// jobSuffix returns the suffix that binds a mark to the job named in env, such as
+// "@SLURM_JOB_ID=17"; empty if none.
+func jobSuffix(env, jobs []string) string {
 	for _, name := range jobs {
 		value, found := LookupEnv(env, name)
 		if found && value != "" && !strings.ContainsAny(value, ",@") {
@@ -42,9 +42,9 @@ func LookupEnv(env []string, name string) (value string, found bool) {
 	return "", false
 }
 
-// marksIn returns the marks in the content of /proc/PID/environ, except marks that are bound to
+// parseMarks returns the marks in the content of /proc/PID/environ, except marks that are bound to
 // another job than the one the environment names.
-func marksIn(environ []byte) []string {
+func parseMarks(environ []byte) []string {
 	env := strings.Split(string(environ), "\x00")
 	list, found := LookupEnv(env, markVariable)
 	if !found {

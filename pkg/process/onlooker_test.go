@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An onlooker finds those who have left their session and lost their parent, and tells two families apart.
+// An onlooker finds those who have left their session and lost their parent, and tells two families
+// apart.
 func TestOnlooker(t *testing.T) {
-	s, o := newSupervisor(t), NewOnlooker()
+	s, o := newSupervisor(t), NewFamilyScanner()
 	for _, tc := range strays {
 		if strings.Contains(tc.name, "child has gone") || strings.Contains(tc.name, "child gone") {
 			continue // its family is ended, not looked at
@@ -23,13 +24,13 @@ func TestOnlooker(t *testing.T) {
 			c := start(t, s, shell(strings.ReplaceAll(tc.script, "%[1]s", arg)))
 			other := start(t, s, shell("sleep "+nap()))
 			sleepers(t, arg, tc.sleepers)
-			families, err := o.Families([]int{c.Pid(), other.Pid()}, true)
+			families, err := o.ScanFamilies([]int{c.PID(), other.PID()}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range naps(t, arg) {
-				has := func(m Member) bool { return m.PID == p.pid && m.Start == p.start && m.Name == p.name }
-				if !slices.ContainsFunc(families[c.Pid()], has) || slices.ContainsFunc(families[other.Pid()], has) {
+				has := func(m FamilyMember) bool { return m.PID == p.pid && m.Start == p.start && m.Name == p.name }
+				if !slices.ContainsFunc(families[c.PID()], has) || slices.ContainsFunc(families[other.PID()], has) {
 					t.Errorf("%v is not in one family alone: %+v", p, families)
 				}
 			}
@@ -44,18 +45,18 @@ func TestOnlooker(t *testing.T) {
 
 // The time of what a child has waited for is told, and one that is gone has no family.
 func TestOnlookerUsed(t *testing.T) {
-	s, o := newSupervisor(t), NewOnlooker()
+	s, o := newSupervisor(t), NewFamilyScanner()
 	c := start(t, s, shell("sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'; sleep 3600"))
 	until(t, "time of a child that has ended", func() (bool, any) {
-		families, err := o.Families([]int{c.Pid()}, false)
-		leader := slices.IndexFunc(families[c.Pid()], func(m Member) bool { return m.PID == c.Pid() })
-		return err == nil && leader >= 0 && families[c.Pid()][leader].Waited >= 20*time.Millisecond, families
+		families, err := o.ScanFamilies([]int{c.PID()}, false)
+		leader := slices.IndexFunc(families[c.PID()], func(m FamilyMember) bool { return m.PID == c.PID() })
+		return err == nil && leader >= 0 && families[c.PID()][leader].ReapedCPUTime >= 20*time.Millisecond, families
 	})
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if families, err := o.Families([]int{gone.Process.Pid}, true); err != nil || len(families) != 0 {
+	if families, err := o.ScanFamilies([]int{gone.Process.Pid}, true); err != nil || len(families) != 0 {
 		t.Errorf("of one that is gone there is %+v, %v", families, err)
 	}
 }

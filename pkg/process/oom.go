@@ -12,9 +12,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// OOM describes the processes that the kernel killed in a memory cgroup while a child ran. The zero
-// value means that none was killed or that the kernel's counter cannot be read.
-type OOM struct {
+// OOMInfo describes the processes that the kernel killed in a memory cgroup while a child ran. The
+// zero value means that none was killed or that the kernel's counter cannot be read.
+type OOMInfo struct {
 	// Kills is the number of processes of the cgroup that the kernel has killed because memory ran
 	// out.
 	Kills int
@@ -26,7 +26,7 @@ type OOM struct {
 }
 
 // String describes the kills for an error message; it is empty if there were none.
-func (o OOM) String() string {
+func (o OOMInfo) String() string {
 	if o.Kills == 0 {
 		return ""
 	}
@@ -35,7 +35,7 @@ func (o OOM) String() string {
 		processes = "process"
 	}
 	if o.Limit > 0 {
-		limit = "limit " + prose.SetSize(uint64(o.Limit))
+		limit = "limit " + prose.FormatRoundSize(uint64(o.Limit))
 	}
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
 }
@@ -45,22 +45,22 @@ type memoryGroup = cgroup
 
 // cgroup is the cgroup of a process, including its ancestors.
 type cgroup struct {
-	levels []string // directories, innermost first
-	events string   // name of the file with the counter
-	limit  string   // name of the file with the limit
+	levels      []string // directories, innermost first
+	counterFile string   // name of the file with the counter
+	limitFile   string   // name of the file with the limit
 }
 
 // findMemoryGroup returns the memory cgroup, version 1 or 2, of this process. Files below root are
 // read. It has no levels if there is none, or if it is not visible from here.
 func findMemoryGroup(root string) memoryGroup {
-	return findGroup(root, "memory", cgroup{events: "memory.oom_control", limit: "memory.limit_in_bytes"},
-		cgroup{events: "memory.events", limit: "memory.max"})
+	return findCgroup(root, "memory", cgroup{counterFile: "memory.oom_control", limitFile: "memory.limit_in_bytes"},
+		cgroup{counterFile: "memory.events", limitFile: "memory.max"})
 }
 
-// findGroup returns the cgroup of this process: that of a version 1 controller, with the file names
-// of v1, or that of version 2, with those of v2. It has no levels if there is none, or if it is not
-// visible from here.
-func findGroup(root, controller string, v1, v2 cgroup) cgroup {
+// findCgroup returns the cgroup of this process: that of a version 1 controller, with the file
+// names of v1, or that of version 2, with those of v2. It has no levels if there is none, or if it
+// is not visible from here.
+func findCgroup(root, controller string, v1, v2 cgroup) cgroup {
 	// Read errors are ignored: empty text names no cgroup.
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
@@ -72,12 +72,12 @@ func findGroup(root, controller string, v1, v2 cgroup) cgroup {
 		{controller, "cgroup", v1},
 		{"", "cgroup2", v2},
 	} {
-		path, in := groupPath(string(groups), version.group)
+		path, in := cgroupPath(string(groups), version.group)
 		if !in {
 			continue
 		}
 		// Find the directory of the cgroup, which may be outside the mounted part.
-		mount, at, mounted := groupMount(string(mounts), version.kind, version.group)
+		mount, at, mounted := cgroupMount(string(mounts), version.kind, version.group)
 		below, shown := strings.CutPrefix(path, strings.TrimSuffix(mount, "/"))
 		if !mounted || !shown || strings.HasPrefix(path, "/..") {
 			continue
@@ -94,9 +94,9 @@ func findGroup(root, controller string, v1, v2 cgroup) cgroup {
 	return cgroup{}
 }
 
-// groupPath returns the path of the cgroup for a controller, from the text of /proc/self/cgroup. In
-// version 2 the list of controllers is empty.
-func groupPath(text, controller string) (path string, in bool) {
+// cgroupPath returns the path of the cgroup for a controller, from the text of /proc/self/cgroup.
+// In version 2 the list of controllers is empty.
+func cgroupPath(text, controller string) (path string, in bool) {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) == 3 && hasWord(fields[1], controller) {
@@ -106,9 +106,9 @@ func groupPath(text, controller string) (path string, in bool) {
 	return "", false
 }
 
-// groupMount returns the mount point of a controller's hierarchy, and the part of the hierarchy
+// cgroupMount returns the mount point of a controller's hierarchy, and the part of the hierarchy
 // that is mounted there, from the text of /proc/self/mountinfo.
-func groupMount(text, kind, controller string) (part, at string, mounted bool) {
+func cgroupMount(text, kind, controller string) (part, at string, mounted bool) {
 	for line := range strings.Lines(text) {
 		before, after, whole := strings.Cut(line, " - ")
 		mount, source := strings.Fields(before), strings.Fields(after)
@@ -125,12 +125,12 @@ func groupMount(text, kind, controller string) (part, at string, mounted bool) {
 // hasWord reports whether a comma-separated list contains word.
 func hasWord(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
-// kills returns the number of OOM kills at each level; -1 if it cannot be read.
-func (g memoryGroup) kills() []int {
+// killCounts returns the number of OOM kills at each level; -1 if it cannot be read.
+func (g memoryGroup) killCounts() []int {
 	counts := make([]int, len(g.levels))
 	for i, dir := range g.levels {
 		counts[i] = -1
-		data, _ := os.ReadFile(filepath.Join(dir, g.events))
+		data, _ := os.ReadFile(filepath.Join(dir, g.counterFile))
 		for line := range strings.Lines(string(data)) {
 			text, is := strings.CutPrefix(line, "oom_kill ")
 			if count, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31); is && err == nil {
@@ -141,12 +141,12 @@ func (g memoryGroup) kills() []int {
 	return counts
 }
 
-// least returns the lowest limit at level and outside it; 0 if there is none. Version 1 represents
-// "no limit" by the largest number of pages.
-func (g memoryGroup) least(level int) int64 {
+// lowestLimit returns the lowest limit at level and outside it; 0 if there is none. Version 1
+// represents "no limit" by the largest number of pages.
+func (g memoryGroup) lowestLimit(level int) int64 {
 	var least int64
 	for _, dir := range g.levels[level:] {
-		data, _ := os.ReadFile(filepath.Join(dir, g.limit))
+		data, _ := os.ReadFile(filepath.Join(dir, g.limitFile))
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		if err == nil && 0 < limit && limit <= math.MaxInt64/2 && (least == 0 || limit < least) {
 			least = limit
@@ -157,22 +157,22 @@ func (g memoryGroup) least(level int) int64 {
 
 // MemoryLimit returns the lowest memory limit in bytes of this process's cgroup and its ancestors;
 // 0 if there is none, or if it is not visible from here. Files below root are read.
-func MemoryLimit(root string) int64 { return findMemoryGroup(root).least(0) }
+func MemoryLimit(root string) int64 { return findMemoryGroup(root).lowestLimit(0) }
 
-// since compares the kill counters with their earlier values in before. Counters of outer levels
-// include kills of other steps and jobs: they are used only if the child was killed, and only up to
-// the outermost level that has a limit.
-func (g memoryGroup) since(before []int, killed bool) OOM {
+// killsSince compares the kill counters with their earlier values in before. Counters of outer
+// levels include kills of other steps and jobs: they are used only if the child was killed, and
+// only up to the outermost level that has a limit.
+func (g memoryGroup) killsSince(before []int, killed bool) OOMInfo {
 	if len(before) == 0 || len(before) != len(g.levels) {
-		return OOM{}
+		return OOMInfo{}
 	}
-	for i, count := range g.kills() {
-		if i > 0 && (!killed || g.least(i) == 0) {
+	for i, count := range g.killCounts() {
+		if i > 0 && (!killed || g.lowestLimit(i) == 0) {
 			break
 		}
 		if before[i] >= 0 && count > before[i] {
-			return OOM{Kills: count - before[i], Limit: g.least(i), Cgroup: g.levels[i]}
+			return OOMInfo{Kills: count - before[i], Limit: g.lowestLimit(i), Cgroup: g.levels[i]}
 		}
 	}
-	return OOM{}
+	return OOMInfo{}
 }

@@ -149,13 +149,13 @@ func TestOOMCounts(t *testing.T) {
 			if found := len(group.levels) > 0; found == tc.nowhere {
 				t.Fatalf("found: %v, %+v", found, group)
 			}
-			before := group.kills()
+			before := group.killCounts()
 			grow(t, root, tc.then)
-			want := OOM{Kills: tc.kills, Limit: tc.limit}
+			want := OOMInfo{Kills: tc.kills, Limit: tc.limit}
 			if tc.kills > 0 {
 				want.Cgroup = filepath.Join(root, tc.cgroup)
 			}
-			if got := group.since(before, tc.killed); got != want {
+			if got := group.killsSince(before, tc.killed); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
@@ -182,18 +182,18 @@ func TestOOMOfAChild(t *testing.T) {
 			}
 			root := tree(t, files)
 			s := newSupervisor(t)
-			s.memory = func() memoryGroup { return findMemoryGroup(root) }
+			s.findMemory = func() memoryGroup { return findMemoryGroup(root) }
 			events := filepath.Join(root, taskV2, "memory.events")
 			c := start(t, s, shell("until grep -qx 'oom_kill 5' "+events+"; do sleep 0.01; done; "+tc.script))
 			grow(t, root, map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5)})
 			if tc.stop {
 				until(t, "count that was seen", func() (bool, any) {
-					p, err := readStat(c.Pid())
+					p, err := readStat(c.PID())
 					return p.name == "sleep", []any{p, err}
 				})
 				c.Stop(t.Context(), 0, unix.SIGKILL)
 			}
-			if exit := finished(t, c); exit.OOM.Kills != tc.kills || exit.Asked != tc.stop {
+			if exit := finished(t, c); exit.OOM.Kills != tc.kills || exit.Requested != tc.stop {
 				t.Errorf("%#v, want %d kills, asked %v", exit, tc.kills, tc.stop)
 			}
 		})
@@ -210,8 +210,9 @@ func TestSignalName(t *testing.T) {
 	}
 }
 
-// TestRealOOM has the kernel end a child for want of memory, in a cgroup of this machine's own version that has a limit.
-// Who may not make one has the recorded trees alone; root may, and CI runs as root.
+// TestRealOOM has the kernel end a child for want of memory, in a cgroup of this machine's own
+// version that has a limit. Who may not make one has the recorded trees alone; root may, and CI
+// runs as root.
 func TestRealOOM(t *testing.T) {
 	group := findMemoryGroup("/")
 	if len(group.levels) == 0 {
@@ -237,12 +238,12 @@ func TestRealOOM(t *testing.T) {
 			}
 			var said struct {
 				Text string
-				OOM  OOM
+				OOM  OOMInfo
 			}
 			if err := json.Unmarshal(out, &said); err != nil {
 				t.Fatalf("%v: %q", err, out)
 			}
-			if want := (OOM{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
+			if want := (OOMInfo{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
 				t.Errorf("%s: %+v, want %s: %+v", said.Text, said.OOM, tc.says, want)
 			}
 		})
@@ -267,7 +268,7 @@ func boundedGroup(t *testing.T, group memoryGroup, limit int) string {
 			return err == nil, err
 		})
 	})
-	if err := os.WriteFile(filepath.Join(dir, group.limit), fmt.Appendln(nil, limit), 0o600); errors.Is(err, fs.ErrPermission) {
+	if err := os.WriteFile(filepath.Join(dir, group.limitFile), fmt.Appendln(nil, limit), 0o600); errors.Is(err, fs.ErrPermission) {
 		unprivileged(t, "cannot bound a memory cgroup, as %s does not hand the controller down: %v", top, err)
 	} else if err != nil {
 		t.Fatal(err)

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forked holds the PIDs that this process has forked and not reaped: children and guards of all its
-// Supervisors. Any other child of this process that is in another session is an orphan that the
-// kernel has assigned to it.
-var forked struct {
+// unreapedForks holds the PIDs that this process has forked and not reaped: children and guards of
+// all its Supervisors. Any other child of this process that is in another session is an orphan that
+// the kernel has assigned to it.
+var unreapedForks struct {
 	sync.Mutex
 	pids map[int]bool
 }
 
-// hasForked records that this process has forked pid.
-func hasForked(pid int) {
-	forked.Lock()
-	defer forked.Unlock()
-	if forked.pids == nil {
-		forked.pids = make(map[int]bool)
+// recordFork records that this process has forked pid.
+func recordFork(pid int) {
+	unreapedForks.Lock()
+	defer unreapedForks.Unlock()
+	if unreapedForks.pids == nil {
+		unreapedForks.pids = make(map[int]bool)
 	}
-	forked.pids[pid] = true
+	unreapedForks.pids[pid] = true
 }
 
-// hasReaped records that this process has reaped pid, so that the kernel may reuse it.
-func hasReaped(pid int) {
-	forked.Lock()
-	defer forked.Unlock()
-	delete(forked.pids, pid)
+// recordReap records that this process has reaped pid, so that the kernel may reuse it.
+func recordReap(pid int) {
+	unreapedForks.Lock()
+	defer unreapedForks.Unlock()
+	delete(unreapedForks.pids, pid)
 }
 
 // AdoptOrphans makes this process the parent of all processes that its children leave behind, so
@@ -44,18 +44,18 @@ func (s *Supervisor) AdoptOrphans() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil && os.Getpid() != 1 {
 		return // a kernel before 3.4
 	}
-	s.adopts.Store(true)
+	s.adoptsOrphans.Store(true)
 }
 
-// orphans returns the PIDs of this process's orphans, alive or zombies.
-func (s *Supervisor) orphans() (found []int) {
+// findOrphans returns the PIDs of this process's orphans, alive or zombies.
+func (s *Supervisor) findOrphans() (found []int) {
 	// The kernel assigns orphans to the main thread of a process. Reading its list of children takes
 	// microseconds.
 	self := strconv.Itoa(os.Getpid())
 	text, err := os.ReadFile("/proc/self/task/" + self + "/children")
 	if err != nil { // a kernel without CONFIG_PROC_CHILDREN
 		text = nil
-		all, _ := s.looks.all() // a process that cannot be inspected cannot be ended either
+		all, _ := s.scanner.scanProcesses() // a process that cannot be inspected cannot be ended either
 		for _, p := range all {
 			if p.ppid == os.Getpid() {
 				text = fmt.Appendf(text, "%d ", p.pid)
@@ -68,9 +68,9 @@ func (s *Supervisor) orphans() (found []int) {
 		if err != nil {
 			continue
 		}
-		forked.Lock()
-		ours := forked.pids[pid]
-		forked.Unlock()
+		unreapedForks.Lock()
+		ours := unreapedForks.pids[pid]
+		unreapedForks.Unlock()
 		if ours {
 			continue
 		}
@@ -82,23 +82,24 @@ func (s *Supervisor) orphans() (found []int) {
 	return found
 }
 
-// orphaned returns the criteria that cover these orphans, their descendants, and processes with
-// this daemon's mark.
-func (s *Supervisor) orphaned(pids []int) claim {
-	c := claim{mark: s.mark, since: s.looks.since, self: os.Getpid(), pids: make(map[int]bool)}
+// orphanCriteria returns the criteria that cover these orphans, their descendants, and processes
+// with this daemon's mark.
+func (s *Supervisor) orphanCriteria(pids []int) familyCriteria {
+	c := familyCriteria{mark: s.markPrefix, notBefore: s.scanner.startTime, ownPID: os.Getpid(), orphanPIDs: make(map[int]bool)}
 	for _, pid := range pids {
-		c.pids[pid] = true
+		c.orphanPIDs[pid] = true
 	}
 	return c
 }
 
-// noteOrphans reports to the guard the sessions in which orphans live and no child's family does.
-func (s *Supervisor) noteOrphans(children []*Child) {
-	found := make(map[int]root)
-	if pids := s.orphans(); len(pids) > 0 {
+// reportOrphanSessions reports to the guard the sessions in which orphans live and no child's
+// family does.
+func (s *Supervisor) reportOrphanSessions(children []*Child) {
+	found := make(map[int]familySession)
+	if pids := s.findOrphans(); len(pids) > 0 {
 		// Find the sessions of the orphans and their descendants.
 		at := bootTicks()
-		all, err := s.looks.all()
+		all, err := s.scanner.scanProcesses()
 		if err != nil {
 			return
 		}
@@ -106,48 +107,49 @@ func (s *Supervisor) noteOrphans(children []*Child) {
 		for _, p := range all {
 			started[p.pid] = p.start
 		}
-		alive, _ := s.orphaned(pids).family(all)
+		alive, _ := s.orphanCriteria(pids).findMembers(all)
 		for _, p := range alive {
 			r, known := found[p.sid]
 			if start, led := started[p.sid]; led {
-				found[p.sid] = root{sid: p.sid, start: start}
+				found[p.sid] = familySession{sid: p.sid, start: start}
 			} else if !known || p.start < r.start {
-				found[p.sid] = root{sid: p.sid, start: p.start, gone: at}
+				found[p.sid] = familySession{sid: p.sid, start: p.start, lastOwned: at}
 			}
 		}
 	}
 	// Sessions of the children's families are reported elsewhere.
 	theirs := make(map[int]bool)
 	for _, c := range children {
-		for _, r := range c.claim().roots {
+		for _, r := range c.currentCriteria().sessions {
 			theirs[r.sid] = true
 			delete(found, r.sid)
 		}
 	}
 	// Report the difference to the previous scan.
-	for sid := range s.strays {
+	for sid := range s.orphanSessions {
 		if _, still := found[sid]; !still && !theirs[sid] {
-			s.guard.remove(sid)
+			s.guardLink.removeSession(sid)
 		}
 	}
 	for _, r := range found {
-		s.guard.add(r)
+		s.guardLink.addSession(r)
 	}
-	s.strays = found
+	s.orphanSessions = found
 }
 
-// endOrphans kills all orphans. Its error names those that cannot be ended.
-func (s *Supervisor) endOrphans(ctx context.Context) error {
-	if !s.adopts.Load() {
+// killOrphans kills all orphans. Its error names those that cannot be ended.
+func (s *Supervisor) killOrphans(ctx context.Context) error {
+	if !s.adoptsOrphans.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.kill)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeouts.killWait)
 	defer cancel()
 	var errs []error
-	for pids := s.orphans(); len(pids) > 0; pids = s.orphans() { // the children of killed orphans become orphans too
-		sweep := newSweep(s.orphaned(pids), s.looks)
-		left, err := sweep.until(ctx, unix.SIGKILL)
-		if err := sweep.remains(left, err); err != nil {
+	// the children of killed orphans become orphans too
+	for pids := s.findOrphans(); len(pids) > 0; pids = s.findOrphans() {
+		sweep := newFamilySweep(s.orphanCriteria(pids), s.scanner)
+		left, err := sweep.signalUntilGone(ctx, unix.SIGKILL)
+		if err := sweep.remainingError(left, err); err != nil {
 			errs = append(errs, err)
 			break
 		}
@@ -163,13 +165,13 @@ func (s *Supervisor) endOrphans(ctx context.Context) error {
 // second earlier.
 func (s *Supervisor) reapOrphans() {
 	var all []procStat
-	for _, pid := range s.orphans() {
+	for _, pid := range s.findOrphans() {
 		if p, err := readStat(pid); err == nil {
 			all = append(all, p)
 		}
 	}
 	var gone []int
-	s.ended, gone = unawaited(all, os.Getpid(), s.ended)
+	s.orphanZombies, gone = findUnawaited(all, os.Getpid(), s.orphanZombies)
 	for _, pid := range gone {
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails if it has been reaped elsewhere
 	}

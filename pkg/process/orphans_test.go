@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A process that forks twice, begins a session and clears its environment, all before the first census, ends with its
-// daemon: at once if the daemon closes, and by the guard if the daemon is killed after a census.
+// A process that forks twice, begins a session and clears its environment, all before the first
+// census, ends with its daemon: at once if the daemon closes, and by the guard if the daemon is
+// killed after a census.
 func TestOrphansEnd(t *testing.T) {
 	takesSeconds(t)
 	for name, end := range map[string]func(d *daemon) error{
@@ -19,7 +20,7 @@ func TestOrphansEnd(t *testing.T) {
 			return err
 		},
 		"kill": func(d *daemon) error {
-			time.Sleep(3 * firstCensus) // a census is not seen from outside
+			time.Sleep(3 * minScanInterval) // a census is not seen from outside
 			return d.cmd.Process.Kill()
 		},
 	} {
@@ -49,13 +50,14 @@ func TestOrphansEnd(t *testing.T) {
 	}
 }
 
-// Orphans that end are reaped while their daemon lives, and the ends of its own children stay known.
+// Orphans that end are reaped while their daemon lives, and the ends of its own children stay
+// known.
 func TestOrphansAreReaped(t *testing.T) {
 	takesSeconds(t)
 	d := newDaemon(t, fmt.Sprintf(`for i in 1 2 3; do (env -i setsid sleep 0.1 &); done; exec sleep %s`, nap()))
 	seen := 0
 	until(t, "end of all orphans", func() (bool, any) {
-		all, err := newLooks(0).all()
+		all, err := newProcScanner(0).scanProcesses()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything until that is closed.
+// buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything
+// until that is closed.
 type buffer struct {
 	hold chan struct{}
 
@@ -48,7 +49,7 @@ func TestOutputPassesUnchanged(t *testing.T) {
 	stdout, stderr := &buffer{}, &buffer{}
 	spec := helper("blob", strconv.Itoa(size))
 	spec.Stdout, spec.Stderr = stdout, stderr
-	if exit := finished(t, start(t, s, spec)); exit.Status() != 0 || exit.Err != nil {
+	if exit := finished(t, start(t, s, spec)); exit.ShellStatus() != 0 || exit.Err != nil {
 		t.Fatalf("%#v", exit)
 	}
 	for i, got := range []*buffer{stdout, stderr} {
@@ -138,7 +139,7 @@ func TestOutputThatNobodyReads(t *testing.T) {
 
 func TestLastLines(t *testing.T) {
 	s := newSupervisor(t)
-	long := strings.Repeat("x", keptLine)
+	long := strings.Repeat("x", maxTailLine)
 	for _, tc := range []struct {
 		name   string
 		script string
@@ -169,8 +170,8 @@ func TestLastLines(t *testing.T) {
 }
 
 func TestAppendShownCutsBetweenCharacters(t *testing.T) {
-	line := strings.Repeat("x", keptLine-1) + "é"
-	if got := string(appendShown(nil, []byte(line))); got != strings.Repeat("x", keptLine-1)+"…" {
+	line := strings.Repeat("x", maxTailLine-1) + "é"
+	if got := string(appendVisible(nil, []byte(line))); got != strings.Repeat("x", maxTailLine-1)+"…" {
 		t.Errorf("ends in %q", got[len(got)-8:])
 	}
 }
@@ -181,7 +182,7 @@ func TestLogHasWholeLinesOfBothStreams(t *testing.T) {
 	log := &buffer{}
 	spec := helper("lines", strconv.Itoa(count))
 	spec.Log = log
-	if exit := finished(t, start(t, s, spec)); exit.Status() != 0 || exit.Err != nil {
+	if exit := finished(t, start(t, s, spec)); exit.ShellStatus() != 0 || exit.Err != nil {
 		t.Fatalf("%#v", exit)
 	}
 	if log.torn {
@@ -203,7 +204,7 @@ func TestLogHasWholeLinesOfBothStreams(t *testing.T) {
 
 func TestLogKeepsLongLines(t *testing.T) {
 	s := newSupervisor(t)
-	for _, size := range []int{longestLine, longestLine + 1, 2*longestLine + 7, 10 << 20} {
+	for _, size := range []int{maxLineLength, maxLineLength + 1, 2*maxLineLength + 7, 10 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			log := &buffer{}
 			spec := shell(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo end", size))
@@ -219,15 +220,15 @@ func TestLogKeepsLongLines(t *testing.T) {
 // The other stream's lines begin lines of their own, also within a long one.
 func TestLogMarksWhatCameBetween(t *testing.T) {
 	log := &buffer{}
-	o := newOutput(Spec{Log: log})
+	o := newChildOutput(Spec{Log: log})
 	out, err := o.streams[0], o.streams[1]
-	long := strings.Repeat("x", longestLine+1)
-	out.split([]byte(long))
-	err.split([]byte("between\n"))
-	out.split([]byte("yz\n"))
-	err.split([]byte("no end"))
-	err.flush()
-	if got, want := log.text(), long[1:]+cutMark+"\nbetween\nxyz\nno end\n"; got != want {
+	long := strings.Repeat("x", maxLineLength+1)
+	out.splitLines([]byte(long))
+	err.splitLines([]byte("between\n"))
+	out.splitLines([]byte("yz\n"))
+	err.splitLines([]byte("no end"))
+	err.flushPartial()
+	if got, want := log.text(), long[1:]+continuedMark+"\nbetween\nxyz\nno end\n"; got != want {
 		t.Errorf("the log ends in %q, want %q", got[max(0, len(got)-80):], want[len(want)-80:])
 	}
 }
@@ -245,7 +246,7 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 		t.Errorf("%#v, output %q", exit, stdout.text())
 	}
 	sleepers(t, arg, 1)
-	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Asked {
+	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Requested {
 		t.Errorf("%#v, want code 3, not asked", exit)
 	}
 	if left := naps(t, arg); len(left) > 0 {
@@ -253,10 +254,11 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 	}
 }
 
-// A child has ended when it has, whoever keeps its output open; and what comes of that later is passed on nonetheless.
+// A child has ended when it has, whoever keeps its output open; and what comes of that later is
+// passed on nonetheless.
 func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	s := newSupervisor(t)
-	s.limits.drain = 2 * ceiling
+	s.timeouts.outputDrain = 2 * ceiling
 	arg := nap()
 	killNaps(t, arg)
 	later := t.TempDir() + "/later"
@@ -264,32 +266,32 @@ func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep %s) & echo last words; exit 3", later, arg))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
-	if !pause.Until(c.Ended(), ceiling) {
+	if !pause.AwaitDoneFor(c.Ended(), ceiling) {
 		t.Fatalf("it has not ended after %v", ceiling)
 	}
-	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Asked || !slices.Equal(lines, []string{"last words"}) {
+	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Requested || !slices.Equal(lines, []string{"last words"}) {
 		t.Errorf("%#v, last lines %q; want code 3 and its last words", exit, lines)
 	}
-	if pause.Until(c.Done(), 0) {
+	if pause.AwaitDoneFor(c.Done(), 0) {
 		t.Error("it is done, though its output is open")
 	}
 	if err := os.WriteFile(later, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "what came later", func() (bool, any) { return stdout.text() == "last words\nlater\n", stdout.text() })
-	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Asked || exit.Err != nil {
+	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Requested || exit.Err != nil {
 		t.Errorf("%#v, want code 3, not asked", exit)
 	}
 }
 
-// What a child printed before its end is among its last lines, also where its output was being taken slowly; one that
-// nobody takes holds up nobody.
+// What a child printed before its end is among its last lines, also where its output was being
+// taken slowly; one that nobody takes holds up nobody.
 func TestLastLinesAfterTheEnd(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken %v", taken), func(t *testing.T) {
 			s := newSupervisor(t)
 			if !taken {
-				s.limits.drain = 10 * time.Millisecond
+				s.timeouts.outputDrain = 10 * time.Millisecond
 			}
 			stdout := &buffer{hold: make(chan struct{})}
 			release := sync.OnceFunc(func() { close(stdout.hold) })
@@ -307,7 +309,7 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 			c := start(t, s, spec)
 			until(t, "first line, that is not taken", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
 			fmt.Fprintln(word)
-			if !pause.Until(c.Ended(), ceiling) {
+			if !pause.AwaitDoneFor(c.Ended(), ceiling) {
 				t.Fatalf("it has not ended after %v", ceiling)
 			}
 			if taken {
@@ -326,7 +328,7 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 // What a child leaves behind does not die of a closed pipe, when nobody listens any more.
 func TestGrandchildMayPrintAfterDone(t *testing.T) {
 	s := newSupervisor(t)
-	s.limits.drain = 10 * time.Millisecond
+	s.timeouts.outputDrain = 10 * time.Millisecond
 	arg := nap()
 	killNaps(t, arg)
 	file := t.TempDir() + "/printed"
@@ -355,16 +357,17 @@ func TestGrandchildPrintsOn(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// All that a child printed before its end passes, though our own output was not being taken at that time.
+// All that a child printed before its end passes, though our own output was not being taken at that
+// time.
 func TestSlowTakerGetsAll(t *testing.T) {
 	s := newSupervisor(t)
-	s.limits.drain = 10 * time.Millisecond
+	s.timeouts.outputDrain = 10 * time.Millisecond
 	stdout := &buffer{hold: make(chan struct{})}
 	const size = 100 << 10 // more than one read takes, less than reader and pipe hold
 	spec := helper("blob", strconv.Itoa(size))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
-	<-c.ended
+	<-c.reaped
 	time.Sleep(200 * time.Millisecond)
 	close(stdout.hold)
 	if exit := finished(t, c); exit.Err != nil || !bytes.Equal(stdout.all.Bytes(), blob(0, size)) {
@@ -375,7 +378,7 @@ func TestSlowTakerGetsAll(t *testing.T) {
 func TestTakerThatHangsForEver(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
-	s.limits.pass = 50 * time.Millisecond
+	s.timeouts.outputStall = 50 * time.Millisecond
 	stdout := &buffer{hold: make(chan struct{})}
 	t.Cleanup(func() { close(stdout.hold) })
 	spec := shell("echo x; exit 4")

@@ -27,9 +27,10 @@ type procStat struct {
 	state                byte
 	dead                 bool // a zombie without running threads: nothing is left to kill
 	kernel               bool
-	used, waited         uint64          // ticks of processor time: its own, and that of children it has reaped
-	marks                []string        // marks in its environment, if it has been read
-	read                 func() []string // reads marks, once for all users of the same scan
+	// ticks of processor time: its own, and that of children it has reaped
+	cpuTicks, reapedCPUTicks uint64
+	marks                    []string        // marks in its environment, if it has been read
+	readMarks                func() []string // reads marks, once for all users of the same scan
 }
 
 func (p procStat) String() string {
@@ -80,10 +81,10 @@ func parseStat(text []byte) (procStat, error) {
 		name:  string(text[open+1 : shut]),
 		state: state,
 		// After the end of its main thread, a process is shown as a zombie while other threads run.
-		dead:   (state == 'Z' || state == 'X') && numbers[17] <= 1,
-		kernel: numbers[6]&kernelThread != 0,
-		used:   uint64(numbers[11] + numbers[12]),
-		waited: uint64(numbers[13] + numbers[14]),
+		dead:           (state == 'Z' || state == 'X') && numbers[17] <= 1,
+		kernel:         numbers[6]&kernelThread != 0,
+		cpuTicks:       uint64(numbers[11] + numbers[12]),
+		reapedCPUTicks: uint64(numbers[13] + numbers[14]),
 	}, nil
 }
 
@@ -93,20 +94,20 @@ func readStat(pid int) (procStat, error) {
 	// a node.
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return procStat{}, absent(err)
+		return procStat{}, normalizeAbsent(err)
 	}
 	defer unix.Close(fd)
 	var text [2048]byte
 	n, err := unix.Read(fd, text[:])
 	if err != nil {
-		return procStat{}, absent(err)
+		return procStat{}, normalizeAbsent(err)
 	}
 	return parseStat(text[:n])
 }
 
-// readSelf inspects this process, pid, and verifies /proc (link is /proc/self). If /proc belongs to
-// another PID namespace, it shows other processes under PIDs that cannot be used to signal them.
-func readSelf(link string, pid int) (procStat, error) {
+// verifySelf inspects this process, pid, and verifies /proc (link is /proc/self). If /proc belongs
+// to another PID namespace, it shows other processes under PIDs that cannot be used to signal them.
+func verifySelf(link string, pid int) (procStat, error) {
 	number, err := os.Readlink(link)
 	if err != nil {
 		return procStat{}, err
@@ -117,8 +118,9 @@ func readSelf(link string, pid int) (procStat, error) {
 	return readStat(pid)
 }
 
-// absent converts ESRCH to os.ErrNotExist: /proc reports a missing process by either error.
-func absent(err error) error {
+// normalizeAbsent converts ESRCH to os.ErrNotExist: /proc reports a missing process by either
+// error.
+func normalizeAbsent(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return os.ErrNotExist
 	}

@@ -20,8 +20,9 @@ import (
 
 // Errors of Start for a program that cannot be run. A shell has an exit code for each.
 var (
-	ErrNotFound      = errors.New("not found")      // 127: there is no such file
-	ErrNotExecutable = errors.New("not executable") // 126: the file exists, but the kernel refuses to run it
+	ErrNotFound = errors.New("not found") // 127: there is no such file
+	// 126: the file exists, but the kernel refuses to run it
+	ErrNotExecutable = errors.New("not executable")
 )
 
 // defaultPath is searched if the child's environment has no PATH.
@@ -29,9 +30,9 @@ const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
 // program is an executable file and what has been found out about it.
 type program struct {
-	path string // path for execve, after the change of directory
-	file string // the same file, relative to this process
-	head []byte // first bytes; empty if unreadable
+	execPath string // execPath for execve, after the change of directory
+	file     string // the same file, relative to this process
+	head     []byte // first bytes; empty if unreadable
 }
 
 // findProgram searches for argv0 as the child would, from the child's directory and in its PATH. It
@@ -42,7 +43,7 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 		return program{}, err
 	}
 	if strings.Contains(argv0, "/") {
-		return openProgram(argv0, dir)
+		return inspectProgram(argv0, dir)
 	}
 	// Try the directories of PATH in order.
 	path, found := LookupEnv(env, "PATH")
@@ -55,7 +56,7 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 		if candidate == argv0 {
 			candidate = "./" + argv0 // an empty entry means the current directory
 		}
-		p, err := openProgram(candidate, dir)
+		p, err := inspectProgram(candidate, dir)
 		if err == nil {
 			return p, nil
 		}
@@ -70,15 +71,16 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	return program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
-// Find reports whether a child with this program and environment could be started. Its errors are
-// those of Start.
-func Find(argv0 string, env []string) error {
-	_, err := Which(argv0, env)
+// CheckProgram reports whether a child with this program and environment could be started. Its
+// errors are those of Start.
+func CheckProgram(argv0 string, env []string) error {
+	_, err := ResolveProgram(argv0, env)
 	return err
 }
 
-// Which returns the file that would be executed for a child with this program and environment.
-func Which(argv0 string, env []string) (file string, err error) {
+// ResolveProgram returns the file that would be executed for a child with this program and
+// environment.
+func ResolveProgram(argv0 string, env []string) (file string, err error) {
 	p, err := findProgram(argv0, "", env)
 	return p.file, err
 }
@@ -98,49 +100,49 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// openProgram inspects the file that execve(path) would run in dir.
-func openProgram(path, dir string) (program, error) {
-	p := program{path: path, file: path}
+// inspectProgram inspects the file that execve(path) would run in dir.
+func inspectProgram(path, dir string) (program, error) {
+	p := program{execPath: path, file: path}
 	if !filepath.IsAbs(path) {
 		p.file = filepath.Join(dir, path)
 	}
 	info, err := os.Stat(p.file)
 	if err != nil {
-		return p, p.unseen(err)
+		return p, p.statError(err)
 	}
 	if info.IsDir() {
-		return p, p.refused("it is a directory")
+		return p, p.notExecutableError("it is a directory")
 	}
 	if unix.Faccessat(unix.AT_FDCWD, p.file, unix.X_OK, unix.AT_EACCESS) != nil {
-		return p, p.refused(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: chmod +x %s",
-			info.Mode(), os.Geteuid(), prose.ShellWord(p.file)))
+		return p, p.notExecutableError(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: chmod +x %s",
+			info.Mode(), os.Geteuid(), prose.QuoteShellWord(p.file)))
 	}
-	p.head = headOf(p.file)
-	if name := p.interpreter(); name != "" {
-		headOf(name)
+	p.head = readHead(p.file)
+	if name := p.interpreterPath(); name != "" {
+		readHead(name)
 	}
 	return p, nil
 }
 
-// unseen returns the error for a file that cannot be inspected.
-func (p program) unseen(err error) error {
+// statError returns the error for a file that cannot be inspected.
+func (p program) statError(err error) error {
 	if target, linkErr := os.Readlink(p.file); linkErr == nil && errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which is not there", p.file, ErrNotFound, target)
 	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%s: %w", p.file, ErrNotFound)
 	}
-	return p.refused(err.Error())
+	return p.notExecutableError(err.Error())
 }
 
-// refused returns an error that wraps ErrNotExecutable.
-func (p program) refused(why string) error {
+// notExecutableError returns an error that wraps ErrNotExecutable.
+func (p program) notExecutableError(why string) error {
 	return fmt.Errorf("%s: %w: %s", p.file, ErrNotExecutable, why)
 }
 
-// headOf returns the first bytes of a file; nil if it is not readable. execve does not need read
+// readHead returns the first bytes of a file; nil if it is not readable. execve does not need read
 // permission.
-func headOf(path string) []byte {
+func readHead(path string) []byte {
 	// Open without blocking: a FIFO, for example, must not block the caller.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -152,8 +154,8 @@ func headOf(path string) []byte {
 	return head[:n]
 }
 
-// interpreter returns the interpreter in the "#!" line; empty if there is none.
-func (p program) interpreter() string {
+// interpreterPath returns the interpreter in the "#!" line; empty if there is none.
+func (p program) interpreterPath() string {
 	rest, isScript := bytes.CutPrefix(p.head, []byte("#!"))
 	if !isScript {
 		return ""
@@ -163,29 +165,30 @@ func (p program) interpreter() string {
 	return name
 }
 
-// start starts cmd with the program as its executable. If execve fails, the error explains why.
-func (p program) start(cmd *exec.Cmd) error {
-	cmd.Path = p.path
+// startCommand starts cmd with the program as its executable. If execve fails, the error explains
+// why.
+func (p program) startCommand(cmd *exec.Cmd) error {
+	cmd.Path = p.execPath
 	err := cmd.Start()
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
-		return p.explain(no, cmd.Args, cmd.Env)
+		return p.explainError(no, cmd.Args, cmd.Env)
 	}
 	return err
 }
 
-// explain converts an error of execve or fork into an error message for users.
-func (p program) explain(err error, argv, env []string) error {
+// explainError converts an error of execve or fork into an error message for users.
+func (p program) explainError(err error, argv, env []string) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return p.refused(p.withoutInterpreter())
+		return p.notExecutableError(p.describeMissingFile())
 	case errors.Is(err, syscall.ENOEXEC):
-		return p.refused(p.withoutFormat())
+		return p.notExecutableError(p.describeUnknownFormat())
 	case errors.Is(err, syscall.EACCES):
-		return p.refused("permission denied: its file system may be mounted noexec, or its interpreter " +
+		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its interpreter " +
 			"or a directory on the way to it may not be executable for this user")
 	case errors.Is(err, syscall.E2BIG):
-		return p.refused(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) are more than the kernel takes",
-			size(argv), size(env)))
+		return p.notExecutableError(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) are more than the kernel takes",
+			totalSize(argv), totalSize(env)))
 	case errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("no more processes are allowed (ulimit -u, or pids.max of the cgroup)")
 	case errors.Is(err, syscall.EINVAL):
@@ -193,16 +196,16 @@ func (p program) explain(err error, argv, env []string) error {
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return err // caused by the fork, not by the program
 	}
-	return p.refused(err.Error())
+	return p.notExecutableError(err.Error())
 }
 
-// withoutInterpreter explains why execve reports ENOENT for an existing file.
-func (p program) withoutInterpreter() string {
-	name := p.interpreter()
+// describeMissingFile explains why execve reports ENOENT for an existing file.
+func (p program) describeMissingFile() string {
+	name := p.interpreterPath()
 	switch {
 	case strings.HasSuffix(name, "\r"):
 		return fmt.Sprintf("its first line ends in a carriage return, so that the interpreter is %q: "+
-			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, prose.ShellWord(p.file))
+			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, prose.QuoteShellWord(p.file))
 	case name != "":
 		return fmt.Sprintf("its interpreter %s (first line) is not there: name one that this node has", name)
 	case bytes.HasPrefix(p.head, []byte("\x7fELF")):
@@ -214,8 +217,8 @@ func (p program) withoutInterpreter() string {
 // elfMachines maps e_machine of an ELF header to the names of the architectures that jobs run on.
 var elfMachines = map[uint16]string{0x03: "386", 0x15: "ppc64le", 0x16: "s390x", 0x3e: "amd64", 0xb7: "arm64", 0xf3: "riscv64"}
 
-// withoutFormat describes a file that execve does not know how to run.
-func (p program) withoutFormat() string {
+// describeUnknownFormat describes a file that execve does not know how to run.
+func (p program) describeUnknownFormat() string {
 	if bytes.HasPrefix(p.head, []byte("\x7fELF")) && len(p.head) >= 20 {
 		machine := binary.LittleEndian.Uint16(p.head[18:])
 		name, known := elfMachines[machine]
@@ -231,9 +234,9 @@ func (p program) withoutFormat() string {
 		`or name its interpreter before it`
 }
 
-// size returns the number of bytes that strings occupy in a new process, including terminating
+// totalSize returns the number of bytes that strings occupy in a new process, including terminating
 // zeros.
-func size(entries []string) int {
+func totalSize(entries []string) int {
 	total := 0
 	for _, entry := range entries {
 		total += len(entry) + 1
@@ -241,12 +244,12 @@ func size(entries []string) int {
 	return total
 }
 
-// Exec replaces this process by the program. It returns only if that fails. Its errors are those of
-// Start.
-func Exec(argv, env []string) error {
+// ReplaceProcess replaces this process by the program. It returns only if that fails. Its errors
+// are those of Start.
+func ReplaceProcess(argv, env []string) error {
 	p, err := findProgram(argv[0], "", env)
 	if err != nil {
 		return err
 	}
-	return p.explain(syscall.Exec(p.path, argv, env), argv, env)
+	return p.explainError(syscall.Exec(p.execPath, argv, env), argv, env)
 }

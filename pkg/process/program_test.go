@@ -89,7 +89,7 @@ func TestStartErrors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if exit := finished(t, c); exit.Status() != 0 {
+				if exit := finished(t, c); exit.ShellStatus() != 0 {
 					t.Errorf("%+v", exit)
 				}
 				return
@@ -110,11 +110,12 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// A start that hangs ends with its context, holds up no other, and leaves no child behind when it comes through.
+// A start that hangs ends with its context, holds up no other, and leaves no child behind when it
+// comes through.
 func TestStartThatHangs(t *testing.T) {
 	s := newSupervisor(t)
 	release := make(chan struct{})
-	s.find = func(argv0, dir string, env []string) (program, error) {
+	s.resolve = func(argv0, dir string, env []string) (program, error) {
 		if strings.HasSuffix(argv0, "slow") {
 			<-release
 			argv0 = "/bin/sleep"
@@ -177,7 +178,8 @@ func giveUp() int {
 	return 0
 }
 
-// An interpreter on a file system that hangs is waited for before the fork, which would hold up the whole daemon.
+// An interpreter on a file system that hangs is waited for before the fork, which would hold up the
+// whole daemon.
 func TestInterpreterThatHangs(t *testing.T) {
 	if err := hostile.Available(); err != nil {
 		t.Skip(err)

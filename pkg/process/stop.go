@@ -23,26 +23,26 @@ import (
 // behind. It may be called several times: later calls do not send the same signal again, but may
 // have a shorter grace period.
 func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit {
-	if err := c.End(ctx, grace, first); err != nil {
+	if err := c.StopProcesses(ctx, grace, first); err != nil {
 		return c.exitWith(err)
 	}
-	if pause.Await(ctx, c.done) || pause.Until(c.done, 2*c.owner.limits.drain) {
+	if pause.AwaitDone(ctx, c.done) || pause.AwaitDoneFor(c.done, 2*c.supervisor.timeouts.outputDrain) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))
 }
 
-// End ends the child and its family as Stop does, but does not wait for the output, which may be
-// blocked. If it returns nil, the child's exit is known.
-func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
-	if c.swept.Err() != nil {
+// StopProcesses ends the child and its family as Stop does, but does not wait for the output, which
+// may be blocked. If it returns nil, the child's exit is known.
+func (c *Child) StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+	if c.familyGone.Err() != nil {
 		return nil
 	}
 	if err := c.endFamily(ctx, grace, first); err != nil {
 		return fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err)
 	}
-	c.sweep()
-	c.owner.forget(c)
+	c.markFamilyGone()
+	c.supervisor.unregisterChild(c)
 	return nil
 }
 
@@ -59,81 +59,81 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	defer cancel()
 	// While a Stop is in progress, the output pipes are read: a process that saves its work during the
 	// grace period, after the child has ended, must not die of a closed pipe.
-	c.stops.Add(1)
-	defer c.stops.Add(-1)
+	c.activeStops.Add(1)
+	defer c.activeStops.Add(-1)
 	// Record the sessions before each signal: a process that the signal ends may be the only
 	// connection to others.
-	note := func() { c.owner.note([]*Child{c}, false) }
-	if !pause.Until(c.ended, 0) { // if the child has ended, the sweep sees the same sessions
+	note := func() { c.supervisor.recordSessions([]*Child{c}, false) }
+	if !pause.AwaitDoneFor(c.reaped, 0) { // if the child has ended, the sweep sees the same sessions
 		note()
 	}
 	// Send the first signal to the process group and, when the child has ended, to the rest.
-	asked := c.ask(first)
-	if patience.Err() == nil && pause.Await(patience, c.ended) {
-		polite := newSweep(c.claim(), c.owner.looks)
+	asked := c.requestEnd(first)
+	if patience.Err() == nil && pause.AwaitDone(patience, c.reaped) {
+		polite := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
 		if first != unix.SIGKILL {
-			polite.asks = asked.reaches
+			polite.selects = asked.mustReceive
 		}
-		if left, err := polite.until(patience, first); err == nil && len(left) == 0 {
+		if left, err := polite.signalUntilGone(patience, first); err == nil && len(left) == 0 {
 			return nil
 		}
 	}
 	note()
 	// The grace period is over: kill everything that is left.
-	c.insist()
-	end, cancelEnd := context.WithTimeout(context.Background(), c.owner.limits.kill)
+	c.killGroup()
+	end, cancelEnd := context.WithTimeout(context.Background(), c.supervisor.timeouts.killWait)
 	defer cancelEnd()
 	// The sweep runs even if the child has not ended yet: its descendants are killed at the same time.
-	s := newSweep(c.claim(), c.owner.looks)
-	left, err := s.until(end, unix.SIGKILL)
-	if err := s.remains(left, err); err != nil {
+	s := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
+	left, err := s.signalUntilGone(end, unix.SIGKILL)
+	if err := s.remainingError(left, err); err != nil {
 		return err
 	}
-	if !pause.Await(end, c.ended) {
+	if !pause.AwaitDone(end, c.reaped) {
 		return fmt.Errorf("cannot reap pid %d", c.pid)
 	}
 	return nil
 }
 
-// request records how Stop's first signal was sent.
-type request struct {
-	at    uint64 // time of sending, in boot ticks
-	group int    // process group that received it then; 0: none, because the child had ended
+// signalRequest records how Stop's first signal was sent.
+type signalRequest struct {
+	sentAt uint64 // time of sending, in boot ticks
+	group  int    // process group that received it then; 0: none, because the child had ended
 }
 
-// reaches reports whether p must still get the signal. A process that started after the request
+// mustReceive reports whether p must still get the signal. A process that started after the request
 // does not get it: it is part of the reaction to it, such as the copy of the last checkpoint that a
 // trap handler makes. Nor does a process that got it with the group: many programs interpret a
 // second signal as impatience.
-func (r request) reaches(p procStat) bool {
-	return p.start <= r.at && p.pgid != r.group
+func (r signalRequest) mustReceive(p procStat) bool {
+	return p.start <= r.sentAt && p.pgid != r.group
 }
 
-// ask sends first to the process group, unless the child has ended or an earlier call has sent it.
-// It returns how it was sent.
-func (c *Child) ask(first syscall.Signal) request {
+// requestEnd sends first to the process group, unless the child has ended or an earlier call has
+// sent it. It returns how it was sent.
+func (c *Child) requestEnd(first syscall.Signal) signalRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ended := c.hasEnded()
 	c.stopping = c.stopping || !ended
-	if before, found := c.asked[first]; found {
+	if before, found := c.sentRequests[first]; found {
 		return before
 	}
-	r := request{at: bootTicks()}
+	r := signalRequest{sentAt: bootTicks()}
 	if !ended {
 		r.group = c.pid
 		_ = c.signalGroup(first) // the sweep reports errors
 	}
-	c.asked[first] = r
+	c.sentRequests[first] = r
 	return r
 }
 
-// insist sends SIGKILL to the whole process group at once, before a process can react to the end of
-// another.
-func (c *Child) insist() {
+// killGroup sends SIGKILL to the whole process group at once, before a process can react to the end
+// of another.
+func (c *Child) killGroup() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone == 0 {
+	if c.reapedAt == 0 {
 		_ = c.signalGroup(unix.SIGKILL) // the sweep reports errors
 	}
 }

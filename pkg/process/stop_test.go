@@ -32,7 +32,7 @@ func TestStopEndsAll(t *testing.T) {
 				if left := naps(t, arg); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				if !pause.Until(c.Done(), ceiling) {
+				if !pause.AwaitDoneFor(c.Done(), ceiling) {
 					t.Error("not done")
 				}
 			})
@@ -89,7 +89,7 @@ func TestStopLadder(t *testing.T) {
 			c := start(t, s, shell(tc.script))
 			ready(t, c)
 			exit := c.Stop(t.Context(), tc.grace, tc.first)
-			if exit.String() != tc.want || !exit.Asked || exit.Err != nil {
+			if exit.String() != tc.want || !exit.Requested || exit.Err != nil {
 				t.Errorf("%v (%#v), want %s, asked", exit, exit, tc.want)
 			}
 			if lines := words(c); lines != tc.lines {
@@ -103,7 +103,7 @@ func TestStopLadder(t *testing.T) {
 func TestStopListensThroughTheGrace(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
-	s.limits.drain = 10 * time.Millisecond
+	s.timeouts.outputDrain = 10 * time.Millisecond
 	c := start(t, s, shell(`sh -c 'trap "sleep 0.5; echo saving; sleep 0.5; echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`))
 	ready(t, c)
 	c.Stop(t.Context(), time.Hour, unix.SIGTERM)
@@ -136,7 +136,7 @@ func TestStopWithImpatience(t *testing.T) {
 		cancel(errors.New("enough"))
 	}()
 	for _, exit := range []Exit{c.Stop(ctx, time.Hour, unix.SIGTERM), <-patient, c.Stop(t.Context(), time.Hour, unix.SIGTERM)} {
-		if exit.Signal != unix.SIGKILL || !exit.Asked {
+		if exit.Signal != unix.SIGKILL || !exit.Requested {
 			t.Errorf("%#v, want SIGKILL, asked", exit)
 		}
 	}
@@ -154,7 +154,8 @@ func TestStopLeavesOtherChildren(t *testing.T) {
 	other.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A driver's last act may be to submit the next job, with its environment, which may start on this node at once.
+// A driver's last act may be to submit the next job, with its environment, which may start on this
+// node at once.
 func TestStopLeavesTheNextJob(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
@@ -186,7 +187,7 @@ func TestSignalExactly(t *testing.T) {
 	}
 	gone := p
 	gone.start--
-	if err := errors.Join(signalExactly(gone, unix.SIGKILL), signalExactly(p, unix.SIGTERM)); err != nil {
+	if err := errors.Join(signalProcess(gone, unix.SIGKILL), signalProcess(p, unix.SIGTERM)); err != nil {
 		t.Error(err)
 	}
 	_ = stranger.Wait()
@@ -194,7 +195,7 @@ func TestSignalExactly(t *testing.T) {
 	if status.Signal() != unix.SIGTERM {
 		t.Errorf("it ended by %v, want the signal for itself", status.Signal())
 	}
-	if err := signalExactly(p, unix.SIGKILL); err != nil {
+	if err := signalProcess(p, unix.SIGKILL); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -212,7 +213,7 @@ func TestCloseEndsWhatIsLeft(t *testing.T) {
 	if still := naps(t, arg); len(still) > 0 {
 		t.Errorf("left: %v", still)
 	}
-	if still := guards(t, s.mark); len(still) > 0 {
+	if still := guards(t, s.markPrefix); len(still) > 0 {
 		t.Errorf("guards left: %v", still)
 	}
 	if exit := running.Exit(); exit.Signal != unix.SIGKILL {

@@ -19,44 +19,47 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// bounds are the time limits for the end of a child.
-type bounds struct {
-	drain time.Duration // for other processes that hold its output pipes
-	pass  time.Duration // for the writer that takes its output, since the last progress
-	kill  time.Duration // from SIGKILL to the end of all processes
+// endTimeouts are the time limits for the end of a child.
+type endTimeouts struct {
+	outputDrain time.Duration // for other processes that hold its output pipes
+	outputStall time.Duration // for the writer that takes its output, since the last progress
+	killWait    time.Duration // from SIGKILL to the end of all processes
 }
 
 // Supervisor starts the children of one daemon, and runs the guard that ends them if the daemon
 // dies unexpectedly. Its methods may be called from any goroutine.
 type Supervisor struct {
-	mark   string // common prefix of its children's marks, including the final dot
-	forks  *forkers
-	guard  *guardLink
-	looks  *looks
-	limits bounds
-	memory func() memoryGroup // of the daemon and so of its children; has no levels if not readable
-	jobs   []string           // environment variables that identify a job
-	find   func(argv0, dir string, env []string) (program, error)
-	censuses
+	markPrefix string // common prefix of its children's marks, including the final dot
+	threads    *forkThreads
+	guardLink  *guardLink
+	scanner    *procScanner
+	timeouts   endTimeouts
+	// of the daemon and so of its children; has no levels if not readable
+	findMemory   func() memoryGroup
+	jobVariables []string // environment variables that identify a job
+	resolve      func(argv0, dir string, env []string) (program, error)
+	sessionScans
 
-	mu       sync.Mutex
-	closed   bool
-	numbers  int
-	children map[*Child]struct{} // children with a family that may be alive
-	wg       sync.WaitGroup      // abandoned starts, and one goroutine per child
+	mu         sync.Mutex
+	closed     bool
+	lastNumber int
+	children   map[*Child]struct{} // children with a family that may be alive
+	wg         sync.WaitGroup      // abandoned starts, and one goroutine per child
 
-	ending  sync.Once // protects endAll
-	unended error     // result of endAll
+	endOnce sync.Once // protects endAll
+	endErr  error     // result of endAll
 }
 
-// censuses is the state of the periodic scans and of the goroutine that performs them.
-type censuses struct {
-	started chan struct{}      // receives a token after the start of a child
-	adopts  atomic.Bool        // see AdoptOrphans
-	strays  map[int]root       // sessions of orphans that the guard knows; used by the goroutine only
-	ended   map[processID]bool // orphans that were zombies at the last scan; used by the goroutine only
-	end     context.CancelFunc
-	loops   sync.WaitGroup
+// sessionScans is the state of the periodic scans and of the goroutine that performs them.
+type sessionScans struct {
+	childStarted  chan struct{} // receives a token after the start of a child
+	adoptsOrphans atomic.Bool   // see AdoptOrphans
+	// sessions of orphans that the guard knows; used by the goroutine only
+	orphanSessions map[int]familySession
+	// orphans that were zombies at the last scan; used by the goroutine only
+	orphanZombies map[processID]bool
+	cancelScans   context.CancelFunc
+	scanLoops     sync.WaitGroup
 }
 
 // NewSupervisor returns a Supervisor without children. Its guard starts right before the first
@@ -65,38 +68,38 @@ type censuses struct {
 // (see the package documentation). NewSupervisor fails if /proc cannot be read, because then no
 // family can be found.
 func NewSupervisor(jobVariables []string) (*Supervisor, error) {
-	self, err := readSelf("/proc/self", os.Getpid())
+	self, err := verifySelf("/proc/self", os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the families of children without a /proc of this container's: %v", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{
-		mark:     fmt.Sprintf("%016x.", rand.Uint64()),
-		forks:    newForkers(),
-		looks:    newLooks(self.start),
-		limits:   bounds{drain: time.Second, pass: 10 * time.Second, kill: 3 * time.Second},
-		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
-		jobs:     jobVariables,
-		find:     findProgram,
-		censuses: censuses{started: make(chan struct{}, 1), end: end},
-		children: make(map[*Child]struct{}),
+		markPrefix:   fmt.Sprintf("%016x.", rand.Uint64()),
+		threads:      newForkThreads(),
+		scanner:      newProcScanner(self.start),
+		timeouts:     endTimeouts{outputDrain: time.Second, outputStall: 10 * time.Second, killWait: 3 * time.Second},
+		findMemory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
+		jobVariables: jobVariables,
+		resolve:      findProgram,
+		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
+		children:     make(map[*Child]struct{}),
 	}
-	s.guard = newGuardLink(s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
-	s.loops.Go(func() { s.census(ctx) })
+	s.guardLink = newGuardLink(s.threads, guardArgs{mark: s.markPrefix, daemon: self.pid, since: self.start})
+	s.scanLoops.Go(func() { s.runSessionScans(ctx) })
 	return s, nil
 }
 
-// Own makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly. The
-// guard exists from the first child on.
-func (s *Supervisor) Own(dir string) { s.guard.own(dir) }
+// OwnPath makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly.
+// The guard exists from the first child on.
+func (s *Supervisor) OwnPath(dir string) { s.guardLink.addOwnPath(dir) }
 
 // Start starts a child. The error wraps ErrNotFound or ErrNotExecutable if the program cannot be
 // run. ctx bounds the start only, which may hang if the program's file system does; the child does
 // not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
-	c, err := s.prepare(spec)
+	c, err := s.prepareChild(spec)
 	if err == nil {
-		err = s.launch(ctx, c)
+		err = s.launchChild(ctx, c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
@@ -104,8 +107,8 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
 	return c, nil
 }
 
-// prepare creates a child that is not running yet. From now on Close waits for it.
-func (s *Supervisor) prepare(spec Spec) (*Child, error) {
+// prepareChild creates a child that is not running yet. From now on Close waits for it.
+func (s *Supervisor) prepareChild(spec Spec) (*Child, error) {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, errors.New("its command is empty")
 	}
@@ -115,21 +118,21 @@ func (s *Supervisor) prepare(spec Spec) (*Child, error) {
 	if s.closed {
 		return nil, errors.New("the daemon is ending")
 	}
-	s.numbers++
+	s.lastNumber++
 	s.wg.Add(1)
-	return newChild(s, spec, s.mark+strconv.Itoa(s.numbers)), nil
+	return newChild(s, spec, s.markPrefix+strconv.Itoa(s.lastNumber)), nil
 }
 
-// launch starts the child. If ctx ends first, launch returns, and the child is ended if it starts
-// later.
-func (s *Supervisor) launch(ctx context.Context, c *Child) error {
+// launchChild starts the child. If ctx ends first, launch returns, and the child is ended if it
+// starts later.
+func (s *Supervisor) launchChild(ctx context.Context, c *Child) error {
 	began := time.Now()
-	s.guard.ensure()
+	s.guardLink.ensureStarted()
 	reply := make(chan error, 1)
-	s.forks.do(func() {
-		err := c.launch(ctx)
+	s.threads.runJob(func() {
+		err := c.startProcess(ctx)
 		if err != nil {
-			c.out.drop()
+			c.out.closePipes()
 			s.wg.Done()
 		}
 		reply <- err
@@ -141,37 +144,37 @@ func (s *Supervisor) launch(ctx context.Context, c *Child) error {
 	}
 	go func() {
 		if <-reply == nil {
-			c.Stop(ended(), 0, unix.SIGKILL)
+			c.Stop(endedContext(), 0, unix.SIGKILL)
 		}
 	}()
 	return fmt.Errorf("%s was not executed within %v (does its file system answer?): %v",
 		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 
-// adopt registers a running child with the guard, the periodic scans and Close.
-func (s *Supervisor) adopt(c *Child) {
-	s.guard.add(c.root())
+// registerChild registers a running child with the guard, the periodic scans and Close.
+func (s *Supervisor) registerChild(c *Child) {
+	s.guardLink.addSession(c.ownSession())
 	s.mu.Lock()
 	s.children[c] = struct{}{}
 	s.mu.Unlock()
 	select {
-	case s.started <- struct{}{}:
+	case s.childStarted <- struct{}{}:
 	default:
 	}
 }
 
-// forget removes a child when no process of its family is left.
-func (s *Supervisor) forget(c *Child) {
-	for _, r := range c.claim().roots {
-		s.guard.remove(r.sid)
+// unregisterChild removes a child when no process of its family is left.
+func (s *Supervisor) unregisterChild(c *Child) {
+	for _, r := range c.currentCriteria().sessions {
+		s.guardLink.removeSession(r.sid)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.children, c)
 }
 
-// present returns the children with a family that may be alive.
-func (s *Supervisor) present() []*Child {
+// activeChildren returns the children with a family that may be alive.
+func (s *Supervisor) activeChildren() []*Child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.children))
@@ -183,17 +186,17 @@ func (s *Supervisor) present() []*Child {
 // running: if the daemon dies before Close, the guard removes the daemon's directories. Only the
 // first call has an effect.
 func (s *Supervisor) EndAll(ctx context.Context) error {
-	s.ending.Do(func() { s.unended = s.endAll(ctx) })
-	return s.unended
+	s.endOnce.Do(func() { s.endErr = s.endAll(ctx) })
+	return s.endErr
 }
 
 // Close calls EndAll and then ends the guard.
 func (s *Supervisor) Close(ctx context.Context) error {
 	err := s.EndAll(ctx)
 	// If processes are left, the guard gets no goodbye message and continues to kill them.
-	err = errors.Join(err, s.guard.close(ctx, err == nil))
-	s.forks.close()
-	if !waitsBy(ctx, &s.forks.wg) {
+	err = errors.Join(err, s.guardLink.shutDown(ctx, err == nil))
+	s.threads.shutDown()
+	if !awaitGroup(ctx, &s.threads.wg) {
 		err = errors.Join(err, errors.New("cannot end a thread that forks: an exec hangs"))
 	}
 	return err
@@ -205,40 +208,40 @@ func (s *Supervisor) endAll(ctx context.Context) error {
 	s.closed = true
 	s.mu.Unlock()
 	// Kill all families at the same time.
-	left := s.present()
+	left := s.activeChildren()
 	results := make([]error, len(left))
 	var stops sync.WaitGroup
 	for i, c := range left {
 		stops.Go(func() {
-			c.Stop(ended(), 0, unix.SIGKILL)
-			if c.swept.Err() == nil {
-				results[i] = fmt.Errorf("cannot end all of %s (pid %d)", c.Name(), c.Pid())
+			c.Stop(endedContext(), 0, unix.SIGKILL)
+			if c.familyGone.Err() == nil {
+				results[i] = fmt.Errorf("cannot end all of %s (pid %d)", c.Name(), c.PID())
 			}
 		})
 	}
 	stops.Wait()
 	// Then the orphans. The periodic scans end last.
-	err := errors.Join(errors.Join(results...), s.endOrphans(ctx))
-	s.end()
-	s.loops.Wait()
-	if !waitsBy(ctx, &s.wg) {
+	err := errors.Join(errors.Join(results...), s.killOrphans(ctx))
+	s.cancelScans()
+	s.scanLoops.Wait()
+	if !awaitGroup(ctx, &s.wg) {
 		err = errors.Join(err, errors.New("cannot wait for all children: a start or an output hangs"))
 	}
 	return err
 }
 
-// waitsBy waits for wg until ctx ends. It reports whether wg is done.
-func waitsBy(ctx context.Context, wg *sync.WaitGroup) bool {
+// awaitGroup waits for wg until ctx ends. It reports whether wg is done.
+func awaitGroup(ctx context.Context, wg *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
 		wg.Wait()
 		close(done)
 	}()
-	return pause.Await(ctx, done)
+	return pause.AwaitDone(ctx, done)
 }
 
-// ended returns a context that has already ended.
-func ended() context.Context {
+// endedContext returns a context that has already ended.
+func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx

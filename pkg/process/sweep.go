@@ -16,119 +16,120 @@ import (
 
 const (
 	// Shortest and longest pause between two scans of a sweep.
-	firstPause = 4 * time.Millisecond
-	longPause  = 100 * time.Millisecond
-	// longRest bounds the pause after a slow scan. Such a scan was slow because it waited, for the
+	minSweepPause = 4 * time.Millisecond
+	maxSweepPause = 100 * time.Millisecond
+	// maxSlowPause bounds the pause after a slow scan. Such a scan was slow because it waited, for the
 	// machine or for a process's memory lock, not because it used a core.
-	longRest = 2 * longPause
+	maxSlowPause = 2 * maxSweepPause
 )
 
-// sweep sends a signal to a family until no member is left. It must be used by one goroutine only.
-type sweep struct {
-	claim claim
-	looks *looks
-	told  map[int]uint64        // processes that have received the signal: PID to start time
-	asks  func(p procStat) bool // selects the processes that get the signal; nil: all
-	deny  map[int]error         // processes that could not be signalled, by PID
+// familySweep sends a signal to a family until no member is left. It must be used by one goroutine
+// only.
+type familySweep struct {
+	criteria  familyCriteria
+	scanner   *procScanner
+	signalled map[int]uint64        // processes that have received the signal: PID to start time
+	selects   func(p procStat) bool // selects the processes that get the signal; nil: all
+	failures  map[int]error         // processes that could not be signalled, by PID
 }
 
-func newSweep(c claim, l *looks) *sweep {
-	return &sweep{
-		claim: c,
-		looks: l,
-		told:  make(map[int]uint64),
-		deny:  make(map[int]error),
+func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
+	return &familySweep{
+		criteria:  c,
+		scanner:   l,
+		signalled: make(map[int]uint64),
+		failures:  make(map[int]error),
 	}
 }
 
-// until scans and signals the family repeatedly, until two scans in a row find no member or ctx
-// ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
+// signalUntilGone scans and signals the family repeatedly, until two scans in a row find no member
+// or ctx ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
 // remaining members, and an error if processes could not be inspected.
-func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
-	gap, empty := firstPause, 0
+func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
+	gap, empty := minSweepPause, 0
 	for {
 		began := time.Now()
-		left, err := s.pass(sig)
+		left, err := s.scanAndSignal(sig)
 		if err != nil || len(left) > 0 {
 			empty = 0
 		} else if empty++; empty == 2 {
 			return nil, nil
 		}
-		if !pause.For(ctx, rest(gap, time.Since(began), empty)) {
-			return s.pass(sig) // signalled processes have had time to end
+		if !pause.SleepContext(ctx, pauseAfterScan(gap, time.Since(began), empty)) {
+			return s.scanAndSignal(sig) // signalled processes have had time to end
 		}
 		if empty == 0 {
-			gap = min(2*gap, longPause)
+			gap = min(2*gap, maxSweepPause)
 		}
 	}
 }
 
-// rest returns the pause before the next scan. took is the duration of the last scan, and empty the
-// number of consecutive scans that found no member. On a node with thousands of processes a scan
-// takes tens of milliseconds, so the pause grows with it and leaves most of a core to others. It
-// does not grow before the very last scan, for which the whole job may be waiting.
-func rest(pause, took time.Duration, empty int) time.Duration {
+// pauseAfterScan returns the pause before the next scan. took is the duration of the last scan, and
+// empty the number of consecutive scans that found no member. On a node with thousands of processes
+// a scan takes tens of milliseconds, so the pause grows with it and leaves most of a core to
+// others. It does not grow before the very last scan, for which the whole job may be waiting.
+func pauseAfterScan(pause, took time.Duration, empty int) time.Duration {
 	if empty > 0 {
 		return pause
 	}
-	return max(pause, min(4*took, longRest))
+	return max(pause, min(4*took, maxSlowPause))
 }
 
-// pass scans once and signals the members it finds. Reading environments may take long: that is
-// done only for the other processes, and after the known members have been signalled.
-func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
-	all, err := s.looks.all()
-	known, sessions := s.claim.family(all)
-	s.signal(known, sig)
-	if s.readMarks(all, known) {
-		known, sessions = s.claim.family(all)
-		s.signal(known, sig)
+// scanAndSignal scans once and signals the members it finds. Reading environments may take long:
+// that is done only for the other processes, and after the known members have been signalled.
+func (s *familySweep) scanAndSignal(sig syscall.Signal) ([]procStat, error) {
+	all, err := s.scanner.scanProcesses()
+	known, sessions := s.criteria.findMembers(all)
+	s.signalAll(known, sig)
+	if s.readUnknownMarks(all, known) {
+		known, sessions = s.criteria.findMembers(all)
+		s.signalAll(known, sig)
 	}
 	for _, r := range sessions {
 		// A process that is forked into one of these sessions before the next scan is a member, even if
 		// all present members have ended by then.
-		r.gone = 0
-		s.claim.roots = append(slices.DeleteFunc(s.claim.roots, func(have root) bool { return have.sid == r.sid }), r)
+		r.lastOwned = 0
+		s.criteria.sessions = append(slices.DeleteFunc(s.criteria.sessions, func(have familySession) bool { return have.sid == r.sid }), r)
 	}
 	return known, err
 }
 
-// readMarks reads the environments of all eligible processes that are not in known. It reports
-// whether one of them has the family's mark.
-func (s *sweep) readMarks(all, known []procStat) bool {
+// readUnknownMarks reads the environments of all eligible processes that are not in known. It
+// reports whether one of them has the family's mark.
+func (s *familySweep) readUnknownMarks(all, known []procStat) bool {
 	have := make(map[int]bool, len(known))
 	for _, p := range known {
 		have[p.pid] = true
 	}
 	found := false
 	for i, p := range all {
-		if have[p.pid] || p.dead || !s.claim.eligible(p) {
+		if have[p.pid] || p.dead || !s.criteria.isEligible(p) {
 			continue
 		}
-		all[i].marks = p.read()
-		found = found || s.claim.marked(all[i])
+		all[i].marks = p.readMarks()
+		found = found || s.criteria.hasMark(all[i])
 	}
 	return found
 }
 
-// signal sends sig to processes, except to those that have received it or are excluded by
-// [sweep.asks].
-func (s *sweep) signal(whom []procStat, sig syscall.Signal) {
+// signalAll sends sig to processes, except to those that have received it or are excluded by
+// [familySweep.selects].
+func (s *familySweep) signalAll(whom []procStat, sig syscall.Signal) {
 	for _, p := range whom {
-		if sig != unix.SIGKILL && s.told[p.pid] == p.start || s.asks != nil && !s.asks(p) {
+		if sig != unix.SIGKILL && s.signalled[p.pid] == p.start || s.selects != nil && !s.selects(p) {
 			continue
 		}
-		s.told[p.pid] = p.start
-		delete(s.deny, p.pid)
-		if err := signalExactly(p, sig); err != nil {
-			s.deny[p.pid] = err
+		s.signalled[p.pid] = p.start
+		delete(s.failures, p.pid)
+		if err := signalProcess(p, sig); err != nil {
+			s.failures[p.pid] = err
 		}
 	}
 }
 
-// signalExactly signals the process p, but not another process that has its PID by now. It returns
+// signalProcess signals the process p, but not another process that has its PID by now. It returns
 // nil if p has ended.
-func signalExactly(p procStat, sig syscall.Signal) error {
+func signalProcess(p procStat, sig syscall.Signal) error {
 	// os.FindProcess opens a pidfd first, so the start time read next is that of the pidfd's process.
 	// Without pidfds (an older kernel, a container's seccomp filter) a few microseconds remain in
 	// which the PID could be reused.
@@ -145,7 +146,7 @@ func signalExactly(p procStat, sig syscall.Signal) error {
 		return err
 	}
 	err = process.Signal(sig)
-	if err == nil && wakes(sig) {
+	if err == nil && isTermination(sig) {
 		err = process.Signal(unix.SIGCONT)
 	}
 	if errors.Is(err, os.ErrProcessDone) {
@@ -154,9 +155,9 @@ func signalExactly(p procStat, sig syscall.Signal) error {
 	return err
 }
 
-// wakes reports whether sig is a termination signal. A stopped process could not act on it, so
-// SIGCONT is sent with it.
-func wakes(sig syscall.Signal) bool {
+// isTermination reports whether sig is a termination signal. A stopped process could not act on it,
+// so SIGCONT is sent with it.
+func isTermination(sig syscall.Signal) bool {
 	switch sig {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL:
 		return true
@@ -164,14 +165,14 @@ func wakes(sig syscall.Signal) bool {
 	return false
 }
 
-// remains returns an error that names the remaining processes; nil if there are none.
-func (s *sweep) remains(left []procStat, lookErr error) error {
+// remainingError returns an error that names the remaining processes; nil if there are none.
+func (s *familySweep) remainingError(left []procStat, lookErr error) error {
 	if lookErr != nil {
 		return fmt.Errorf("cannot tell whether all have ended: %v", lookErr)
 	}
 	var errs []error
 	for _, p := range left {
-		if err := s.deny[p.pid]; err != nil {
+		if err := s.failures[p.pid]; err != nil {
 			errs = append(errs, fmt.Errorf("cannot signal %v: %v", p, err))
 			continue
 		}

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Relative is a process in the tree returned by [Tree].
-type Relative struct {
+// TreeProcess is a process in the tree returned by [ProcessTree].
+type TreeProcess struct {
 	PID, Parent int
 	Name        string // as shown by ps
 }
 
-// Tree returns the living processes of the tree below top, including top itself, parents first,
-// from one read of /proc. Processes that are not visible there are missing.
-func Tree(top int) (found []Relative) {
+// ProcessTree returns the living processes of the tree below top, including top itself, parents
+// first, from one read of /proc. Processes that are not visible there are missing.
+func ProcessTree(top int) (found []TreeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	children := make(map[int][]Relative)
+	children := make(map[int][]TreeProcess)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -31,7 +31,7 @@ func Tree(top int) (found []Relative) {
 		if err != nil || p.dead {
 			continue
 		}
-		one := Relative{PID: pid, Parent: p.ppid, Name: p.name}
+		one := TreeProcess{PID: pid, Parent: p.ppid, Name: p.name}
 		if pid == top {
 			found = append(found, one)
 		}

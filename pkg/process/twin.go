@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunsProgram reports whether pid is another process, visible to this user, that runs the same
+// RunsSameProgram reports whether pid is another process, visible to this user, that runs the same
 // executable as this process and has done so since before the given time of this host's clock.
-func RunsProgram(pid int, before time.Time) bool {
+func RunsSameProgram(pid int, before time.Time) bool {
 	stat, err := readStat(pid)
 	if err != nil || stat.dead || pid == unix.Getpid() {
 		return false

@@ -35,7 +35,7 @@ func TestRunsProgram(t *testing.T) {
 		{"one that has ended", ended.Process.Pid, now, false},
 		{"this process", os.Getpid(), now, false},
 	} {
-		if got := RunsProgram(tc.pid, tc.before); got != tc.want {
+		if got := RunsSameProgram(tc.pid, tc.before); got != tc.want {
 			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
 		}
 	}

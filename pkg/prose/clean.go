@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Cut limits a text to the given number of characters. If the text is longer, the last character of
-// the result is an ellipsis.
-func Cut(text string, most int) string {
+// TruncateText limits a text to the given number of characters. If the text is longer, the last
+// character of the result is an ellipsis.
+func TruncateText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -20,13 +20,13 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// Line makes a text fit on one line of a terminal, limited to the given number of characters. The
-// text may come from a device, a file or another node, and contain anything.
-func Line(text string, most int) string {
+// SingleLine makes a text fit on one line of a terminal, limited to the given number of characters.
+// The text may come from a device, a file or another node, and contain anything.
+func SingleLine(text string, most int) string {
 	if enough := most * utf8.UTFMax; len(text) > enough {
 		text = text[:enough] // the rest is not needed
 	}
-	return Cut(strings.Map(func(r rune) rune {
+	return TruncateText(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
@@ -38,34 +38,34 @@ func Line(text string, most int) string {
 	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), most)
 }
 
-// Plain returns a text that a program has written for a terminal, without what a terminal would
-// execute: escape sequences, control characters (including newlines), and characters that change
-// the direction of the text.
-func Plain(text string) string {
+// StripControls returns a text that a program has written for a terminal, without what a terminal
+// would execute: escape sequences, control characters (including newlines), and characters that
+// change the direction of the text.
+func StripControls(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':
 			return ' '
-		case unicode.IsControl(r) || turns(r):
+		case unicode.IsControl(r) || changesDirection(r):
 			return -1
 		}
 		return r
-	}, withoutEscapes(text))
+	}, stripEscapes(text))
 }
 
-// Said returns a line as it appeared on a terminal: for a progress bar, its last state.
-func Said(line string) string {
+// TerminalLine returns a line as it appeared on a terminal: for a progress bar, its last state.
+func TerminalLine(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	line = strings.ReplaceAll(line[strings.LastIndexByte(line, '\r')+1:], "\n", " ")
-	return Plain(strings.ToValidUTF8(line, "?"))
+	return StripControls(strings.ToValidUTF8(line, "?"))
 }
 
-// turns reports whether a rune changes the direction of the text, or ends a line.
-func turns(r rune) bool {
+// changesDirection reports whether a rune changes the direction of the text, or ends a line.
+func changesDirection(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
 }
 
-func withoutEscapes(text string) string {
+func stripEscapes(text string) string {
 	var b strings.Builder
 	for {
 		before, after, found := strings.Cut(text, "\x1b")
@@ -73,13 +73,13 @@ func withoutEscapes(text string) string {
 		if !found {
 			return b.String()
 		}
-		text = after[escape(after):]
+		text = after[escapeLength(after):]
 	}
 }
 
-// escape returns the length of the rest of a terminal's escape sequence, after the escape itself.
-// It returns 0 if there is none, or if it has no end.
-func escape(text string) int {
+// escapeLength returns the length of the rest of a terminal's escape sequence, after the escape
+// itself. It returns 0 if there is none, or if it has no end.
+func escapeLength(text string) int {
 	if text == "" {
 		return 0
 	}

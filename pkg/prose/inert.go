@@ -8,34 +8,34 @@ import (
 	"unicode/utf8"
 )
 
-// Inert forwards text so that a terminal shows all of it and executes none of it.
-type Inert struct {
-	To   io.Writer
-	held []byte // an incomplete character
+// EscapingWriter forwards text so that a terminal shows all of it and executes none of it.
+type EscapingWriter struct {
+	Writer     io.Writer
+	incomplete []byte // an incomplete character
 }
 
 // Write implements io.Writer.
-func (w *Inert) Write(data []byte) (int, error) {
-	text := append(w.held, data...)
-	w.held = nil
+func (w *EscapingWriter) Write(data []byte) (int, error) {
+	text := append(w.incomplete, data...)
+	w.incomplete = nil
 	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
 		if tail := text[len(text)-back:]; utf8.RuneStart(tail[0]) {
 			if !utf8.FullRune(tail) {
-				w.held = slices.Clone(tail)
+				w.incomplete = slices.Clone(tail)
 				text = text[:len(text)-back]
 			}
 			break
 		}
 	}
-	if _, err := w.To.Write(Escaped(text)); err != nil {
+	if _, err := w.Writer.Write(EscapeControls(text)); err != nil {
 		return 0, err
 	}
 	return len(data), nil
 }
 
-// Escaped escapes what a terminal might execute: control characters except newline and tab,
+// EscapeControls escapes what a terminal might execute: control characters except newline and tab,
 // characters that change the direction of the text, and bytes that are not text.
-func Escaped(text []byte) []byte {
+func EscapeControls(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)

@@ -19,7 +19,7 @@ func TestInert(t *testing.T) {
 	} {
 		for _, size := range []int{1, 2, 3, 1000} {
 			var to bytes.Buffer
-			w := &Inert{To: &to}
+			w := &EscapingWriter{Writer: &to}
 			for rest := []byte(tc.text); len(rest) > 0; {
 				n := min(size, len(rest))
 				if _, err := w.Write(rest[:n]); err != nil {

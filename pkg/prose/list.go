@@ -12,17 +12,17 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// List joins parts with a separator. If there are more parts than the given limit, it adds only the
-// number of the others: "a; b; and 3 more".
-func List(parts []string, most int, separator string) string {
+// JoinLimited joins parts with a separator. If there are more parts than the given limit, it adds
+// only the number of the others: "a; b; and 3 more".
+func JoinLimited(parts []string, most int, separator string) string {
 	if more := len(parts) - most; more > 0 {
 		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, separator)
 }
 
-// Ranges formats sorted numbers with consecutive numbers as ranges: 1-3,7.
-func Ranges(numbers []int) string {
+// FormatRanges formats sorted numbers with consecutive numbers as ranges: 1-3,7.
+func FormatRanges(numbers []int) string {
 	var parts []string
 	for start := 0; start < len(numbers); {
 		end := start
@@ -55,7 +55,7 @@ func ParseRanges(list string, most int) ([]int, error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
-			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", Cut(list, 80), part)
+			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", TruncateText(list, 80), part)
 		}
 		for n := from; n <= to; n++ {
 			numbers = append(numbers, n)
@@ -64,12 +64,14 @@ func ParseRanges(list string, most int) ([]int, error) {
 	return slices.Compact(slices.Sorted(slices.Values(numbers))), nil
 }
 
-// Ranks formats sorted ranks: "rank 3", "ranks 1-3,7".
-func Ranks(ranks []int) string { return Noun(len(ranks), "rank") + " " + Ranges(ranks) }
+// FormatRanks formats sorted ranks: "rank 3", "ranks 1-3,7".
+func FormatRanks(ranks []int) string {
+	return PluralForm(len(ranks), "rank") + " " + FormatRanges(ranks)
+}
 
-// Nearest returns the known word of which a word is most likely a typing error. It returns an empty
-// string if none differs by fewer than limit edits of a single byte.
-func Nearest(word string, known []string, limit int) (nearest string) {
+// NearestWord returns the known word of which a word is most likely a typing error. It returns an
+// empty string if none differs by fewer than limit edits of a single byte.
+func NearestWord(word string, known []string, limit int) (nearest string) {
 	for _, name := range known {
 		if edits := smetrics.WagnerFischer(word, name, 1, 1, 1); edits < limit {
 			nearest, limit = name, edits
@@ -78,20 +80,20 @@ func Nearest(word string, known []string, limit int) (nearest string) {
 	return nearest
 }
 
-// ShellWord quotes a word for a shell.
-func ShellWord(word string) string {
+// QuoteShellWord quotes a word for a shell.
+func QuoteShellWord(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@="
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
 		return word
 	}
 	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(word) {
-		return ansiWord(word)
+		return quoteANSI(word)
 	}
-	return "'" + QuoteShell(word) + "'"
+	return "'" + EscapeSingleQuotes(word) + "'"
 }
 
-// ansiWord quotes a word as $'…', without anything that a terminal would execute.
-func ansiWord(word string) string {
+// quoteANSI quotes a word as $'…', without anything that a terminal would execute.
+func quoteANSI(word string) string {
 	var b strings.Builder
 	b.WriteString("$'")
 	for _, c := range []byte(word) {
@@ -108,14 +110,14 @@ func ansiWord(word string) string {
 	return b.String() + "'"
 }
 
-// ShellLine formats a command that can be pasted into a shell.
-func ShellLine(argv ...string) string {
+// FormatCommand formats a command that can be pasted into a shell.
+func FormatCommand(argv ...string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
-		words[i] = ShellWord(word)
+		words[i] = QuoteShellWord(word)
 	}
 	return strings.Join(words, " ")
 }
 
-// QuoteShell escapes text for use between single quotes in a shell.
-func QuoteShell(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
+// EscapeSingleQuotes escapes text for use between single quotes in a shell.
+func EscapeSingleQuotes(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }

@@ -9,31 +9,31 @@ import (
 
 func TestTimes(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{Span(3240*time.Microsecond, time.Minute), "3.2ms"},
-		{Span(41*time.Millisecond+300*time.Microsecond, time.Minute), "41ms"},
-		{Span(41234*time.Millisecond, time.Minute), "41.2s"},
-		{Span(41234*time.Millisecond, 10*time.Second), "41s"},
-		{Span(61234*time.Millisecond, time.Minute), "1m1s"},
-		{Brief(-1250 * time.Millisecond), "−1.25 s"},
-		{Brief(0), "0"},
-		{Brief(1), "1 µs"},
-		{Brief(250 * time.Microsecond), "0.2 ms"},
-		{Brief(12 * time.Millisecond), "12 ms"},
-		{Brief(61234 * time.Millisecond), "61.2 s"},
-		{Brief(187 * time.Second), "3 min 07 s"},
-		{Brief(127 * time.Minute), "2 h 07 min"},
-		{Measured(0), "0.0 ms"},
-		{Measured(1250 * time.Microsecond), "1.2 ms"},
-		{Measured(10 * time.Millisecond), "10 ms"},
-		{Measured(999 * time.Millisecond), "999 ms"},
-		{Measured(1234 * time.Millisecond), "1.23 s"},
-		{Measured(99 * time.Second), "99.00 s"},
-		{Measured(100600 * time.Millisecond), "101 s"},
-		{FlagTime(10 * time.Minute), "10m"},
-		{FlagTime(90 * time.Second), "1m30s"},
-		{FlagTime(4 * time.Second), "4s"},
-		{FlagTime(2 * time.Hour), "2h"},
-		{FlagTime(150 * time.Minute), "2h30m"},
+		{RoundedDuration(3240*time.Microsecond, time.Minute), "3.2ms"},
+		{RoundedDuration(41*time.Millisecond+300*time.Microsecond, time.Minute), "41ms"},
+		{RoundedDuration(41234*time.Millisecond, time.Minute), "41.2s"},
+		{RoundedDuration(41234*time.Millisecond, 10*time.Second), "41s"},
+		{RoundedDuration(61234*time.Millisecond, time.Minute), "1m1s"},
+		{BriefDuration(-1250 * time.Millisecond), "−1.25 s"},
+		{BriefDuration(0), "0"},
+		{BriefDuration(1), "1 µs"},
+		{BriefDuration(250 * time.Microsecond), "0.2 ms"},
+		{BriefDuration(12 * time.Millisecond), "12 ms"},
+		{BriefDuration(61234 * time.Millisecond), "61.2 s"},
+		{BriefDuration(187 * time.Second), "3 min 07 s"},
+		{BriefDuration(127 * time.Minute), "2 h 07 min"},
+		{MeasuredDuration(0), "0.0 ms"},
+		{MeasuredDuration(1250 * time.Microsecond), "1.2 ms"},
+		{MeasuredDuration(10 * time.Millisecond), "10 ms"},
+		{MeasuredDuration(999 * time.Millisecond), "999 ms"},
+		{MeasuredDuration(1234 * time.Millisecond), "1.23 s"},
+		{MeasuredDuration(99 * time.Second), "99.00 s"},
+		{MeasuredDuration(100600 * time.Millisecond), "101 s"},
+		{FlagDuration(10 * time.Minute), "10m"},
+		{FlagDuration(90 * time.Second), "1m30s"},
+		{FlagDuration(4 * time.Second), "4s"},
+		{FlagDuration(2 * time.Hour), "2h"},
+		{FlagDuration(150 * time.Minute), "2h30m"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("got %q, want %q", tc.got, tc.want)
@@ -46,7 +46,7 @@ func TestSizes(t *testing.T) {
 		0: {"0 bytes", "0 bytes"}, 1023: {"1023 bytes", "1023 bytes"}, 1 << 10: {"1.0 KiB", "1 KiB"}, 64 << 20: {"64 MiB", "64 MiB"},
 		3 << 29: {"1.5 GiB", "1.5 GiB"}, 129 << 29: {"64 GiB", "64.5 GiB"}, 2 << 40: {"2.0 TiB", "2 TiB"}, 1 << 62: {"4.0 EiB", "4 EiB"},
 	} {
-		if got := [2]string{Size(size), SetSize(size)}; got != want {
+		if got := [2]string{FormatSize(size), FormatRoundSize(size)}; got != want {
 			t.Errorf("%d: got %q, want %q", size, got, want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestSizes(t *testing.T) {
 
 func TestGrouped(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100", 1234567: "1,234,567"} {
-		if got := Grouped(n); got != want {
+		if got := GroupThousands(n); got != want {
 			t.Errorf("%d: got %s, want %s", n, got, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestGrouped(t *testing.T) {
 func TestLists(t *testing.T) {
 	parts := []string{"a", "b", "c", "d"}
 	for most, want := range map[int]string{0: "and 4 more", 2: "a; b; and 2 more", 4: "a; b; c; d", 5: "a; b; c; d"} {
-		if got := List(parts, most, "; "); got != want {
+		if got := JoinLimited(parts, most, "; "); got != want {
 			t.Errorf("at most %d: got %q, want %q", most, got, want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestLists(t *testing.T) {
 	for want, ranks := range map[string][]int{
 		"rank 3": {3}, "ranks 1,3": {1, 3}, "ranks 1-3,7": {1, 2, 3, 7}, "ranks 0-1": {0, 1}, "ranks ": nil, "ranks 0,2-4,6,9-10": {0, 2, 3, 4, 6, 9, 10},
 	} {
-		if got := Ranks(ranks); got != want {
+		if got := FormatRanks(ranks); got != want {
 			t.Errorf("%v is %q, want %q", ranks, got, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestNearest(t *testing.T) {
 	}{
 		{"htpp", 3, "http"}, {"htps", 3, "https"}, {"ecec", 3, "exec"}, {"gopher", 3, ""}, {"htps", 1, ""}, {"tcp", 1, "tcp"}, {"", 3, ""}, {"tpc", 3, "tcp"}, {"tpc", 2, ""},
 	} {
-		if got := Nearest(tc.word, known, tc.limit); got != tc.want {
+		if got := NearestWord(tc.word, known, tc.limit); got != tc.want {
 			t.Errorf("%q, fewer than %d away: got %q, want %q", tc.word, tc.limit, got, tc.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestNearest(t *testing.T) {
 func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{"/a/b.c": "/a/b.c", "": "''", "a b": "'a b'", "/a b/'c'": `'/a b/'\''c'\'''`, "it's": `'it'\''s'`, "$x": "'$x'",
 		"$(id)": "'$(id)'", "\x1b]0;x\a'": `$'\x1b]0;x\x07\''`, "a\nb": `$'a\x0ab'`, "\xff": `$'\xff'`, "größe": "'größe'"} {
-		if got := ShellWord(word); got != want {
+		if got := QuoteShellWord(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestCut(t *testing.T) {
 	}{
 		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöü", 3, "äöü"}, {"äöüß", 3, "äö…"}, {"ab", 1, "…"}, {"abc", 0, "…"},
 	} {
-		if got := Cut(tc.text, tc.most); got != tc.want {
+		if got := TruncateText(tc.text, tc.most); got != tc.want {
 			t.Errorf("%q cut to %d is %q, want %q", tc.text, tc.most, got, tc.want)
 		}
 	}
@@ -128,11 +128,11 @@ func TestLine(t *testing.T) {
 		"a\u2028b":      "a b",
 		"bad \xff utf8": "bad \ufffd utf8",
 	} {
-		if got := Line(text, 400); got != want {
+		if got := SingleLine(text, 400); got != want {
 			t.Errorf("%q becomes %q, not %q", text, got, want)
 		}
 	}
-	if got := Line(strings.Repeat("ä", 1000), 400); utf8.RuneCountInString(got) != 400 || !strings.HasSuffix(got, "…") {
+	if got := SingleLine(strings.Repeat("ä", 1000), 400); utf8.RuneCountInString(got) != 400 || !strings.HasSuffix(got, "…") {
 		t.Errorf("a long text becomes one of %d characters", utf8.RuneCountInString(got))
 	}
 }
@@ -154,7 +154,7 @@ func TestPlain(t *testing.T) {
 		"\u202eforged\u2066 \u2028b": "forged b",
 		"a\xffb":                     "a\ufffdb",
 	} {
-		if got := Plain(text); got != want {
+		if got := StripControls(text); got != want {
 			t.Errorf("%q becomes %q, not %q", text, got, want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestSaid(t *testing.T) {
 		{"an escape that is cut off", "a\x1b[3", "a[3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Said(tc.line); got != tc.want {
+			if got := TerminalLine(tc.line); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Span formats a duration with a useful number of digits. It shows tenths of a second only if the
-// duration is less than tenths.
-func Span(d, tenths time.Duration) string {
+// RoundedDuration formats a duration with a useful number of digits. It shows tenths of a second
+// only if the duration is less than tenths.
+func RoundedDuration(d, tenths time.Duration) string {
 	unit := time.Second
 	switch {
 	case d < 10*time.Millisecond:
@@ -21,11 +21,11 @@ func Span(d, tenths time.Duration) string {
 	return d.Round(unit).String()
 }
 
-// Brief formats a duration with a space before the unit: "12 ms", "1.25 s", "3 min 07 s".
-func Brief(d time.Duration) string {
+// BriefDuration formats a duration with a space before the unit: "12 ms", "1.25 s", "3 min 07 s".
+func BriefDuration(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "−" + Brief(-d)
+		return "−" + BriefDuration(-d)
 	case d == 0:
 		return "0"
 	case d < 100*time.Microsecond:
@@ -33,7 +33,7 @@ func Brief(d time.Duration) string {
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
 	case d < time.Second:
-		return wholeMillis(d)
+		return formatMillis(d)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	case d < 2*time.Minute:
@@ -47,14 +47,14 @@ func Brief(d time.Duration) string {
 	}
 }
 
-// Measured formats a duration for comparison with others, in milliseconds or seconds: "1.2 ms", "12
-// ms", "12.34 s", "123 s".
-func Measured(d time.Duration) string {
+// MeasuredDuration formats a duration for comparison with others, in milliseconds or seconds: "1.2
+// ms", "12 ms", "12.34 s", "123 s".
+func MeasuredDuration(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
 		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
 	case d < time.Second:
-		return wholeMillis(d)
+		return formatMillis(d)
 	case d < 100*time.Second:
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	default:
@@ -62,12 +62,12 @@ func Measured(d time.Duration) string {
 	}
 }
 
-func wholeMillis(d time.Duration) string {
+func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 }
 
-// FlagTime formats a duration as a user would write it for a flag: 5m instead of 5m0s.
-func FlagTime(d time.Duration) string {
+// FlagDuration formats a duration as a user would write it for a flag: 5m instead of 5m0s.
+func FlagDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

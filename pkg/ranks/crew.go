@@ -23,48 +23,49 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// A Crew starts the ranks of one node and waits for them. The exported fields must be set before
-// [Crew.Run].
-type Crew struct {
+// LocalRanks starts the ranks of one node and waits for them. The exported fields must be set before
+// [LocalRanks.Run].
+type LocalRanks struct {
 	Ranks []Rank
 	Node  string // name of the node, for messages
-	// Fit returns the command, environment and binding of a rank. Run calls it concurrently.
-	Fit func(ctx context.Context, rank Rank) (Fit, error)
-	// Started is called once: with nil when all ranks have been started, otherwise with the error of a
-	// rank that could not be started. It may be nil.
-	Started func(error)
-	// GoOn lets the other ranks continue after a rank has failed.
-	GoOn bool
-	// Strict makes a rank with a wrong binding a failed check instead of a warning.
-	Strict   bool
-	Children *service.Children
+	// NewSpec returns the command, environment and binding of a rank. Run calls it concurrently.
+	NewSpec func(ctx context.Context, rank Rank) (RankSpec, error)
+	// OnStarted is called once: with nil when all ranks have been started, otherwise with the error of
+	// a rank that could not be started. It may be nil.
+	OnStarted func(error)
+	// ContinueOnFailure lets the other ranks continue after a rank has failed.
+	ContinueOnFailure bool
+	// StrictBinding makes a rank with a wrong binding a failed check instead of a warning.
+	StrictBinding bool
+	Children      *service.Children
 	// Background runs a task in a goroutine. The daemon waits for its end before it exits.
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
-	// Meet is notified of the end of each rank. It is nil if the ranks have no rendezvous.
-	Meet *meeting.Node
-	// Play replaces the ranks in simulations, which have no processes. If it is not nil, Run only
+	// Rendezvous is notified of the end of each rank. It is nil if the ranks have no rendezvous.
+	Rendezvous *meeting.Node
+	// Simulate replaces the ranks in simulations, which have no processes. If it is not nil, Run only
 	// calls it. It returns when ctx ends.
-	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
+	Simulate func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
 
 	mu      sync.Mutex
 	running map[int]process.Handle // ranks that have been started, by rank number; guarded by mu
 	exits   []signal.RankExit      // ranks that have ended, in the order of their ends; guarded by mu
-	said    []string               // messages that apply to all ranks and have been logged once; guarded by mu
+	// messages that apply to all ranks and have been logged once; guarded by mu
+	logged []string
 }
 
 // Run starts the ranks concurrently and waits until all have ended. It returns their exits sorted
 // by rank, also if it returns an error. The error is a *health.Failure for the first rank that
-// failed, unless GoOn is set, or the cause of the end of ctx. Ranks that are still running when Run
-// returns must be stopped with [service.Children.Stop].
+// failed, unless ContinueOnFailure is set, or the cause of the end of ctx. Ranks that are still
+// running when Run returns must be stopped with [service.Children.Stop].
 //
 // A start in progress when ctx ends continues until starting ends, because its process may already
 // run and must get its grace period.
-func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
+func (c *LocalRanks) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if c.Play != nil {
-		cancel(c.Play(own, c.Meet, c.Ranks))
+	if c.Simulate != nil {
+		cancel(c.Simulate(own, c.Rendezvous, c.Ranks))
 		return nil, context.Cause(own)
 	}
 	// Start the ranks, each with a goroutine that waits for its end.
@@ -76,13 +77,13 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 			if own.Err() != nil {
 				return context.Cause(own)
 			}
-			child, fit, err := c.start(starting, rank)
+			child, fit, err := c.startRank(starting, rank)
 			if err != nil {
 				cancel(err)
 				return err
 			}
 			ends.Go(func() {
-				if err := c.await(own, rank, child, fit); err != nil && !c.GoOn {
+				if err := c.awaitExit(own, rank, child, fit); err != nil && !c.ContinueOnFailure {
 					cancel(err)
 				}
 			})
@@ -90,25 +91,25 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 		})
 	}
 	err := starts.Wait() // the first error, which is also the cause of own's end
-	if c.Started != nil {
-		c.Started(err)
+	if c.OnStarted != nil {
+		c.OnStarted(err)
 	}
 	// Wait for the ends of all ranks that have been started, or for the first failure.
-	stop := c.tellStragglers(own)
+	stop := c.warnStragglers(own)
 	ends.Wait()
 	stop()
-	return c.ended(), context.Cause(own)
+	return c.sortedExits(), context.Cause(own)
 }
 
-// start starts one rank and verifies its binding. It runs fit.Done when all output of the rank has
-// been processed.
-func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error) {
-	fit, err := c.Fit(ctx, rank)
+// startRank starts one rank and verifies its binding. It runs fit.Done when all output of the rank
+// has been processed.
+func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, RankSpec, error) {
+	fit, err := c.NewSpec(ctx, rank)
 	var child process.Handle
 	if err == nil {
 		child, err = c.Children.Start(ctx, process.Spec{
-			Name: service.Rank(rank.Rank), Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err,
-			Prepare: c.prepare(fit.Place),
+			Name: service.RankName(rank.Rank), Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.Stdin, Stdout: fit.Stdout, Stderr: fit.Stderr,
+			Prepare: c.bindBeforeStart(fit.Affinity),
 		})
 	}
 	for _, file := range fit.Files {
@@ -118,8 +119,8 @@ func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error
 		return nil, fit, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fit, health.Failed(service.Unstarted(err), "cannot start %s on %s: %v",
-			service.Rank(rank.Rank), c.Node, strings.TrimPrefix(err.Error(), "cannot start "+service.Rank(rank.Rank)+": "))
+		return nil, fit, health.NewFailure(service.StartFailureKind(err), "cannot start %s on %s: %v",
+			service.RankName(rank.Rank), c.Node, strings.TrimPrefix(err.Error(), "cannot start "+service.RankName(rank.Rank)+": "))
 	}
 	// The rank runs: register it, and process the end of its output.
 	c.mu.Lock()
@@ -130,66 +131,67 @@ func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error
 	c.mu.Unlock()
 	c.Background(func(context.Context) {
 		<-child.Done() // follows the rank's end within a bounded time
-		fit.Done()
+		fit.OnOutputDone()
 	})
-	return child, fit, c.bound(rank, child, fit.Place)
+	return child, fit, c.verifyBinding(rank, child, fit.Affinity)
 }
 
-// await waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if the
-// rank failed, or the cause if ctx ends first.
-func (c *Crew) await(ctx context.Context, rank Rank, child process.Handle, fit Fit) error {
-	if !pause.Await(ctx, child.Ended()) {
+// awaitExit waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if
+// the rank failed, or the cause if ctx ends first.
+func (c *LocalRanks) awaitExit(ctx context.Context, rank Rank, child process.Handle, fit RankSpec) error {
+	if !pause.AwaitDone(ctx, child.Ended()) {
 		return context.Cause(ctx)
 	}
 	ended, exit := time.Now(), child.Exit()
-	c.note(rank, exit)
-	if exit.Status() == 0 {
-		return c.parted(rank, child, fit)
+	c.recordExit(rank, exit)
+	if exit.ShellStatus() == 0 {
+		return c.unfinalizedFailure(rank, child, fit)
 	}
-	if fit.Died != nil {
-		fit.Died(exit.Status())
+	if fit.OnFailed != nil {
+		fit.OnFailed(exit.ShellStatus())
 	}
 	// A signal to the whole step also reaches this daemon. Wait for it, so that the signal is recorded
 	// as the cause.
-	if !pause.For(ctx, service.Skew(exit)) {
+	if !pause.SleepContext(ctx, service.SignalDelay(exit)) {
 		return context.Cause(ctx)
 	}
-	f := c.failure(rank, child, fit)
-	f.Seen = ended
-	if !pause.For(ctx, health.Yield(f)) { // give another rank of this node time to be recorded as the cause
+	f := c.rankFailure(rank, child, fit)
+	f.SeenAt = ended
+	// give another rank of this node time to be recorded as the cause
+	if !pause.SleepContext(ctx, health.CauseGracePeriod(f)) {
 		return context.Cause(ctx)
 	}
 	return f
 }
 
-// parted returns a failure if a rank exited with code 0 but did not finalize MPI, so that its peers
-// wait for it. Otherwise it returns nil.
-func (c *Crew) parted(rank Rank, child process.Handle, fit Fit) error {
-	if fit.Parted == nil {
+// unfinalizedFailure returns a failure if a rank exited with code 0 but did not finalize MPI, so
+// that its peers wait for it. Otherwise it returns nil.
+func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit RankSpec) error {
+	if fit.DescribeUnfinalized == nil {
 		return nil
 	}
-	words := fit.Parted()
+	words := fit.DescribeUnfinalized()
 	if words == "" {
 		return nil
 	}
-	f := c.failure(rank, child, fit)
-	f.What += ", " + words
+	f := c.rankFailure(rank, child, fit)
+	f.Message += ", " + words
 	return f
 }
 
-// failure returns the failure of a rank, with its exit and its last lines of output.
-func (c *Crew) failure(rank Rank, child process.Handle, fit Fit) *health.Failure {
-	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Place.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
-	return c.Children.About(f, child)
+// rankFailure returns the failure of a rank, with its exit and its last lines of output.
+func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
+	f := health.NewRankExitFailure(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
+	return c.Children.AddChildInfo(f, child)
 }
 
-// Asked returns a function that ends the job on behalf of a rank on host that requests it, for
-// example with MPI_Abort. The function calls end immediately, or after a delay if the request looks
-// like a consequence of another rank's failure, so that this failure can be observed first.
-func Asked(host string, end func(error)) func(rank, code int, words string) {
+// AbortHandler returns a function that ends the job on behalf of a rank on host that requests it,
+// for example with MPI_Abort. The function calls end immediately, or after a delay if the request
+// looks like a consequence of another rank's failure, so that this failure can be observed first.
+func AbortHandler(host string, end func(error)) func(rank, code int, words string) {
 	return func(rank, code int, words string) {
-		f := health.RankAsked(signal.WorldRank{Number: rank}, host, code, words, nil)
-		if wait := health.Yield(f); wait > 0 {
+		f := health.NewRankAbortFailure(signal.WorldRank{Number: rank}, host, code, words, nil)
+		if wait := health.CauseGracePeriod(f); wait > 0 {
 			time.AfterFunc(wait, func() { end(f) })
 			return
 		}
@@ -197,32 +199,32 @@ func Asked(host string, end func(error)) func(rank, code int, words string) {
 	}
 }
 
-// note records how a rank has ended.
-func (c *Crew) note(rank Rank, exit process.Exit) {
-	end := signal.RankExit{Rank: rank.Rank, Code: exit.Status(), Exit: exit.String()}
-	if c.Meet != nil {
-		c.Meet.RankEnded(rank.Rank, end.Exit)
+// recordExit records how a rank has ended.
+func (c *LocalRanks) recordExit(rank Rank, exit process.Exit) {
+	end := signal.RankExit{Rank: rank.Rank, Code: exit.ShellStatus(), ExitText: exit.String()}
+	if c.Rendezvous != nil {
+		c.Rendezvous.ReportRankEnd(rank.Rank, end.ExitText)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exits = append(c.exits, end)
 }
 
-// Running returns the ranks that are running, for the hang diagnosis.
-func (c *Crew) Running() (running []why.Rank) {
+// RunningRanks returns the ranks that are running, for the hang diagnosis.
+func (c *LocalRanks) RunningRanks() (running []why.RankProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for rank, child := range c.running {
-		if !service.Ended(child) {
-			printed, _ := child.Printed()
-			running = append(running, why.Rank{Rank: rank, PID: child.Pid(), Printed: printed})
+		if !service.HasEnded(child) {
+			printed, _ := child.OutputStats()
+			running = append(running, why.RankProcess{Rank: rank, PID: child.PID(), Printed: printed})
 		}
 	}
 	return running
 }
 
-// ended returns the exits of the ranks that have ended so far, sorted by rank.
-func (c *Crew) ended() []signal.RankExit {
+// sortedExits returns the exits of the ranks that have ended so far, sorted by rank.
+func (c *LocalRanks) sortedExits() []signal.RankExit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	exits := slices.Clone(c.exits)
@@ -230,26 +232,26 @@ func (c *Crew) ended() []signal.RankExit {
 	return exits
 }
 
-// stragglerTime is the delay before the first warning about ranks that continue after others have
-// ended. The delay doubles after each warning.
-const stragglerTime = time.Minute
+// stragglerInterval is the delay before the first warning about ranks that continue after others
+// have ended. The delay doubles after each warning.
+const stragglerInterval = time.Minute
 
-// tellStragglers starts a goroutine that warns about ranks that continue long after others have
+// warnStragglers starts a goroutine that warns about ranks that continue long after others have
 // ended. The returned function stops the goroutine and waits for its end.
-func (c *Crew) tellStragglers(ctx context.Context) (stop func()) {
+func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		since, wait := time.Time{}, stragglerTime
-		for pause.For(ctx, time.Second) {
-			exits := c.ended()
+		since, wait := time.Time{}, stragglerInterval
+		for pause.SleepContext(ctx, time.Second) {
+			exits := c.sortedExits()
 			switch {
 			case len(exits) == 0:
 			case since.IsZero():
 				since = time.Now()
 			case time.Since(since) >= wait:
 				c.Log.Warn(fmt.Sprintf("of the ranks on %s the first ended %s ago, and still there: %s",
-					c.Node, prose.Brief(time.Since(since)), prose.Ranks(c.left(exits))))
+					c.Node, prose.BriefDuration(time.Since(since)), prose.FormatRanks(c.remainingRanks(exits))))
 				wait *= 2
 			}
 		}
@@ -260,8 +262,8 @@ func (c *Crew) tellStragglers(ctx context.Context) (stop func()) {
 	}
 }
 
-// left returns the ranks that are not in exits.
-func (c *Crew) left(exits []signal.RankExit) (left []int) {
+// remainingRanks returns the ranks that are not in exits.
+func (c *LocalRanks) remainingRanks(exits []signal.RankExit) (left []int) {
 	for _, rank := range c.Ranks {
 		if !slices.ContainsFunc(exits, func(e signal.RankExit) bool { return e.Rank == rank.Rank }) {
 			left = append(left, rank.Rank)
@@ -270,13 +272,13 @@ func (c *Crew) left(exits []signal.RankExit) (left []int) {
 	return left
 }
 
-// Conclude returns the exit code of a world after its ranks have ended, and a description of the
-// outcome. all is the number of ranks. failed contains the exits of ranks that failed without
+// WorldExitCode returns the exit code of a world after its ranks have ended, and a description of
+// the outcome. all is the number of ranks. failed contains the exits of ranks that failed without
 // ending the job; if it is not empty, the exit code is that of its first element.
-func Conclude(failed []signal.RankExit, all int) (code int, why string) {
+func WorldExitCode(failed []signal.RankExit, all int) (code int, why string) {
 	if len(failed) == 0 {
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
 	}
 	first := failed[0]
-	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.Exit)
+	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.ExitText)
 }

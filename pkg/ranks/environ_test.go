@@ -13,7 +13,7 @@ import (
 )
 
 func TestEnviron(t *testing.T) {
-	p, err := MakePlan(Wish{PerNode: "2"}, []int{2, 2, 2})
+	p, err := MakePlan(LayoutRequest{PerNode: "2"}, []int{2, 2, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,16 +30,16 @@ func TestEnviron(t *testing.T) {
 		"SLURM_STEP_NUM_TASKS=6", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_TASKS_PER_NODE=2(x3)",
 		"TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_RUN_ID=17.0", "WORLD_SIZE=6",
 	}
-	got := Environ(base, p, p.all()[5], Meeting{Address: "192.0.2.1", Port: 31234, Run: "17.0"})
+	got := RankEnviron(base, p, p.allRanks()[5], Master{Address: "192.0.2.1", Port: 31234, RunName: "17.0"})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestEnvironPrecedence(t *testing.T) {
-	p := planned(ByNode, []int{2})
+	p := newPlan(ByNode, []int{2})
 	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
-	env := roles.EnvironmentOf(Environ(base, p, p.all()[1], Meeting{Address: "2001:db8::1", Port: 4000},
+	env := roles.EnvironmentOf(RankEnviron(base, p, p.allRanks()[1], Master{Address: "2001:db8::1", Port: 4000},
 		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"}, map[string]string{"B": "user", "GROUP_RANK": "", "MASTER_ADDR": "n7"}))
 	for name, want := range map[string]string{
 		"A": "launch", "B": "user", "MASTER_PORT": "4000", "MASTER_ADDR": "n7", "CUDA_VISIBLE_DEVICES": "2,3", "JAX_LOCAL_DEVICE_IDS": "0,1",

@@ -50,7 +50,7 @@ type NodeLauncher struct {
 // FindNodeLauncher reports whether a command is a launcher that starts the processes of its own
 // node only. It returns false if the command has flags for several nodes.
 func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
-	argv = unwrapped(argv)
+	argv = stripWrapper(argv)
 	if len(argv) == 0 {
 		return NodeLauncher{}, false
 	}
@@ -85,8 +85,8 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 	return NodeLauncher{}, false
 }
 
-// unwrapped returns a command without a preceding env or uv run.
-func unwrapped(argv []string) []string {
+// stripWrapper returns a command without a preceding env or uv run.
+func stripWrapper(argv []string) []string {
 	switch {
 	case len(argv) > 0 && filepath.Base(argv[0]) == "env":
 		at := 1

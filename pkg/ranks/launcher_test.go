@@ -15,7 +15,8 @@ func TestFindNodeLauncher(t *testing.T) {
 		{"torchrun --nnodes=2 --node-rank=0 --master-addr=n0 train.py", "", "", ""},
 		{"torchrun --nnodes 2 train.py", "", "", ""},
 		{"torchrun --rdzv_endpoint=n0:1 train.py", "", "", ""},
-		{"torchrun train.py --nnodes=2", "torchrun", "", "python train.py --nnodes=2"}, // which is the script's
+		// which is the script's
+		{"torchrun train.py --nnodes=2", "torchrun", "", "python train.py --nnodes=2"},
 		{"python -m torch.distributed.run --nproc-per-node=2 train.py", "python -m torch.distributed.run", "2", "python train.py"},
 		{"python3.11 -u -X faulthandler -m torch.distributed.launch train.py", "python3.11 -m torch.distributed.launch", "", "python train.py"},
 		{"python -m torch.distributed.run --node_rank=1 train.py", "", "", ""},

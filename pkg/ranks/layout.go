@@ -18,39 +18,39 @@ type Layout struct {
 	Version int    `json:"version"`
 	Host    string `json:"host"`
 	binding.Node
-	NoGPUs  string          `json:"no_gpus,omitempty"` // why the GPUs could not be read
-	PerNode string          `json:"ranks_per_node"`
-	Bind    string          `json:"bind"`
-	Ranks   []binding.Place `json:"ranks"`
+	NoGPUs  string             `json:"no_gpus,omitempty"` // why the GPUs could not be read
+	PerNode string             `json:"ranks_per_node"`
+	Bind    string             `json:"bind"`
+	Ranks   []binding.Affinity `json:"ranks"`
 }
 
-// mostShown is the maximum number of ranks of a Layout: more than any node has CPUs.
-const mostShown = 8192
+// maxLayoutRanks is the maximum number of ranks of a Layout: more than any node has CPUs.
+const maxLayoutRanks = 8192
 
-// LayOut computes the bindings of the ranks of a node. If perNode is empty, it plans one rank per
-// GPU or, without GPUs, one per NUMA node. More ranks than GPUs or cores are not an error here.
-func LayOut(node binding.Node, perNode string, kinds binding.Kinds) (Layout, error) {
-	slots := Slots{GPUs: node.Slots(binding.PerGPU), NUMAs: node.Slots(binding.PerNUMA), Cores: node.Slots(binding.PerCore), Bound: kinds.GPU}
+// PlanLayout computes the bindings of the ranks of a node. If perNode is empty, it plans one rank
+// per GPU or, without GPUs, one per NUMA node. More ranks than GPUs or cores are not an error here.
+func PlanLayout(node binding.Node, perNode string, kinds binding.ResourceKinds) (Layout, error) {
+	slots := NodeSlots{GPUs: node.CountSlots(binding.PerGPU), NUMAs: node.CountSlots(binding.PerNUMA), Cores: node.CountSlots(binding.PerCore), OwnGPUs: kinds.GPU}
 	if perNode == "" {
 		perNode = PerNUMA
 		if slots.GPUs > 0 {
 			perNode = PerGPU
 		}
 	}
-	count, err := Wish{PerNode: perNode, Oversubscribe: true}.Here(slots)
+	count, err := LayoutRequest{PerNode: perNode, Oversubscribe: true}.NodeRanks(slots)
 	if err != nil {
 		return Layout{}, fmt.Errorf("cannot share out this node: %v", err)
 	}
-	if count > mostShown {
-		return Layout{}, fmt.Errorf("cannot share this node among %d ranks: give at most %d", count, mostShown)
+	if count > maxLayoutRanks {
+		return Layout{}, fmt.Errorf("cannot share this node among %d ranks: give at most %d", count, maxLayoutRanks)
 	}
-	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(), Ranks: node.Assign(count, kinds)}, nil
+	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(), Ranks: node.AssignRanks(count, kinds)}, nil
 }
 
-// Text returns the layout as text for users.
-func (l Layout) Text() string {
+// FormatText returns the layout as text for users.
+func (l Layout) FormatText() string {
 	var b strings.Builder
-	count := func(n int, what string) string { return fmt.Sprintf("%d %s", n, prose.Noun(n, what)) }
+	count := func(n int, what string) string { return fmt.Sprintf("%d %s", n, prose.PluralForm(n, what)) }
 	packages := map[int]bool{}
 	cpus := 0
 	for _, c := range l.Cores {
@@ -58,29 +58,29 @@ func (l Layout) Text() string {
 		cpus += len(c.CPUs)
 	}
 	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"), count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
-	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs, count(l.Slots(binding.PerCore), "core"), l.Mems)
-	l.tellMemory(&b)
-	l.tellDevices(&b)
+	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs, count(l.CountSlots(binding.PerCore), "core"), l.Mems)
+	l.writeMemory(&b)
+	l.writeDevices(&b)
 	fmt.Fprintf(&b, "%s (--ranks-per-node=%s --bind=%s):\n", count(len(l.Ranks), "rank"), l.PerNode, l.Bind)
 	for i, place := range l.Ranks {
 		fmt.Fprintf(&b, "  %-4d %v\n", i, place)
 	}
-	l.tellNotes(&b)
+	l.writeNotes(&b)
 	return b.String()
 }
 
-// tellMemory prints the NUMA nodes. It groups those without CPUs in one line: they are mostly the
+// writeMemory prints the NUMA nodes. It groups those without CPUs in one line: they are mostly the
 // memory of GPUs, and there may be many.
-func (l Layout) tellMemory(b *strings.Builder) {
-	var others binding.Set
+func (l Layout) writeMemory(b *strings.Builder) {
+	var others binding.IDSet
 	for _, node := range l.NUMA {
 		switch {
-		case len(node.CPUs) > 0 && node.Memory:
-			fmt.Fprintf(b, "  NUMA %d: CPUs %v\n", node.Node, node.CPUs)
+		case len(node.CPUs) > 0 && node.HasMemory:
+			fmt.Fprintf(b, "  NUMA %d: CPUs %v\n", node.Number, node.CPUs)
 		case len(node.CPUs) > 0:
-			fmt.Fprintf(b, "  NUMA %d: CPUs %v, no memory\n", node.Node, node.CPUs)
-		case node.Memory:
-			others = append(others, node.Node)
+			fmt.Fprintf(b, "  NUMA %d: CPUs %v, no memory\n", node.Number, node.CPUs)
+		case node.HasMemory:
+			others = append(others, node.Number)
 		}
 	}
 	if len(others) > 0 {
@@ -88,11 +88,11 @@ func (l Layout) tellMemory(b *strings.Builder) {
 	}
 }
 
-// tellDevices prints the GPUs and network cards.
-func (l Layout) tellDevices(b *strings.Builder) {
+// writeDevices prints the GPUs and network cards.
+func (l Layout) writeDevices(b *strings.Builder) {
 	for _, g := range l.GPUs {
 		at := fmt.Sprintf("NUMA %d, near CPUs %v", g.NUMA, g.CPUs)
-		if g.Far {
+		if g.IsFar {
 			at = "near none of the allowed CPUs, or nobody knows"
 		}
 		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID), strings.Join(append([]string{at}, g.NICs...), ", "))
@@ -101,7 +101,7 @@ func (l Layout) tellDevices(b *strings.Builder) {
 		fmt.Fprintf(b, "  no GPUs: %s\n", l.NoGPUs)
 	}
 	for _, card := range l.NICs {
-		state := "ports with a link: " + prose.Ranges(card.Ports)
+		state := "ports with a link: " + prose.FormatRanges(card.Ports)
 		if len(card.Ports) == 0 {
 			state = "no link"
 		}
@@ -109,8 +109,8 @@ func (l Layout) tellDevices(b *strings.Builder) {
 	}
 }
 
-// tellNotes prints what is not bound, each note once.
-func (l Layout) tellNotes(b *strings.Builder) {
+// writeNotes prints what is not bound, each note once.
+func (l Layout) writeNotes(b *strings.Builder) {
 	var notes []string
 	for _, place := range l.Ranks {
 		if place.Note != "" && !slices.Contains(notes, place.Note) {

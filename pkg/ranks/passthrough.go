@@ -12,33 +12,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// PassedOn returns the environment of a rank that another launcher has started. The variables of
-// this launcher stay as they are, because MPI libraries find their servers with them; the variables
-// of outer launchers are removed. own are the user's variables, NAME=VALUE, which take precedence.
-func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []string) []string {
+// PassThroughEnviron returns the environment of a rank that another launcher has started. The
+// variables of this launcher stay as they are, because MPI libraries find their servers with them;
+// the variables of outer launchers are removed. own are the user's variables, NAME=VALUE, which
+// take precedence.
+func PassThroughEnviron(base []string, r roles.StartedRank, place binding.Affinity, own []string) []string {
 	base = process.WithEnv(base, roles.OuterVariables(base, r))
 	has := roles.EnvironmentOf(base)
-	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.Ranks)
+	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.RankCount)
 	// Variables that identify the rank.
 	set := map[string]string{
 		"BRINGUPD_RANK": rank, "BRINGUPD_RANKS": size, "RANK": rank, "WORLD_SIZE": size,
 		"ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
 	}
-	if r.Local >= 0 {
-		set["BRINGUPD_LOCAL_RANK"], set["LOCAL_RANK"] = strconv.Itoa(r.Local), strconv.Itoa(r.Local)
+	if r.LocalRank >= 0 {
+		set["BRINGUPD_LOCAL_RANK"], set["LOCAL_RANK"] = strconv.Itoa(r.LocalRank), strconv.Itoa(r.LocalRank)
 	}
-	if r.Locals > 0 {
-		set["BRINGUPD_LOCAL_RANKS"], set["LOCAL_WORLD_SIZE"] = strconv.Itoa(r.Locals), strconv.Itoa(r.Locals)
+	if r.LocalCount > 0 {
+		set["BRINGUPD_LOCAL_RANKS"], set["LOCAL_WORLD_SIZE"] = strconv.Itoa(r.LocalCount), strconv.Itoa(r.LocalCount)
 	}
-	if r.Node >= 0 {
-		set["BRINGUPD_NODE_RANK"], set["GROUP_RANK"] = strconv.Itoa(r.Node), strconv.Itoa(r.Node)
+	if r.NodeIndex >= 0 {
+		set["BRINGUPD_NODE_RANK"], set["GROUP_RANK"] = strconv.Itoa(r.NodeIndex), strconv.Itoa(r.NodeIndex)
 	}
-	if r.Nodes > 0 {
-		set["BRINGUPD_NODE_COUNT"], set["GROUP_WORLD_SIZE"] = strconv.Itoa(r.Nodes), strconv.Itoa(r.Nodes)
+	if r.NodeCount > 0 {
+		set["BRINGUPD_NODE_COUNT"], set["GROUP_WORLD_SIZE"] = strconv.Itoa(r.NodeCount), strconv.Itoa(r.NodeCount)
 	}
 	// The rendezvous address, unless it is set already.
-	if value, _ := has("MASTER_ADDR"); value == "" && r.Master != "" {
-		set["MASTER_ADDR"] = r.Master
+	if value, _ := has("MASTER_ADDR"); value == "" && r.MasterHost != "" {
+		set["MASTER_ADDR"] = r.MasterHost
 	}
 	if value, _ := has("MASTER_PORT"); value == "" && r.MasterPort > 0 {
 		set["MASTER_PORT"] = strconv.Itoa(r.MasterPort)
@@ -47,26 +48,27 @@ func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []str
 	if _, served := has("PMIX_NAMESPACE"); served {
 		set["RRUN_RANK"], set["RRUN_NRANKS"] = rank, size
 	}
-	more := Told(own)
-	add(set, []map[string]string{placed(base, place, more), more})
+	more := ParseVariables(own)
+	mergeVariables(set, []map[string]string{affinityVariables(base, place, more), more})
 	return process.WithEnv(base, set)
 }
 
-// add adds variables to set. Later maps take precedence.
-func add(set map[string]string, more []map[string]string) {
+// mergeVariables adds variables to set. Later maps take precedence.
+func mergeVariables(set map[string]string, more []map[string]string) {
 	for _, m := range more {
 		maps.Copy(set, m)
 		for _, vendor := range []gpu.Vendor{"", gpu.AMD} {
-			if visible := m[vendor.Variable()]; visible != "" {
+			if visible := m[vendor.EnvVariable()]; visible != "" {
 				// Without this variable, JAX would use the local number of the task as device number.
-				set["JAX_LOCAL_DEVICE_IDS"] = prose.Ordinals(strings.Count(visible, ",") + 1)
+				set["JAX_LOCAL_DEVICE_IDS"] = prose.ListOrdinals(strings.Count(visible, ",") + 1)
 			}
 		}
 	}
 }
 
-// Told parses variables in the form NAME=VALUE. If a name occurs twice, the last value counts.
-func Told(entries []string) map[string]string {
+// ParseVariables parses variables in the form NAME=VALUE. If a name occurs twice, the last value
+// counts.
+func ParseVariables(entries []string) map[string]string {
 	told := make(map[string]string, len(entries))
 	for _, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")

@@ -11,29 +11,29 @@ import (
 func TestHere(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		wish  Wish
-		slots Slots
+		wish  LayoutRequest
+		slots NodeSlots
 		want  int
 		err   string
 	}{
-		{"a number", Wish{PerNode: "4"}, Slots{Cores: 8}, 4, ""},
-		{"as many as cores", Wish{PerNode: "8"}, Slots{Cores: 8}, 8, ""},
-		{"more than cores", Wish{PerNode: "9"}, Slots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9 is 9 ranks: give --oversubscribe"},
-		{"more than cores, allowed", Wish{PerNode: "9", Oversubscribe: true}, Slots{Cores: 8}, 9, ""},
-		{"more than GPUs", Wish{PerNode: "5"}, Slots{GPUs: 4, Cores: 8, Bound: true}, 0, "it has 4 GPUs"},
-		{"more than GPUs that are not bound", Wish{PerNode: "5"}, Slots{GPUs: 4, Cores: 8}, 5, ""},
-		{"one a GPU", Wish{PerNode: PerGPU}, Slots{GPUs: 4, Cores: 64, Bound: true}, 4, ""},
-		{"one a GPU, and there is none", Wish{PerNode: PerGPU}, Slots{Cores: 64, Bound: true}, 0, "it has no GPU"},
-		{"one a NUMA node", Wish{PerNode: PerNUMA}, Slots{NUMAs: 2, Cores: 64}, 2, ""},
-		{"one a NUMA node, and none is known", Wish{PerNode: PerNUMA}, Slots{Cores: 2}, 1, ""},
-		{"one a core", Wish{PerNode: PerCore}, Slots{NUMAs: 2, Cores: 64}, 64, ""},
-		{"one a core beside fewer GPUs", Wish{PerNode: PerCore}, Slots{GPUs: 4, Cores: 64, Bound: true}, 0, "--bind without gpu"},
-		{"cores that nobody knows", Wish{PerNode: "9"}, Slots{}, 9, ""},
-		{"so many in all", Wish{Total: 100}, Slots{GPUs: 4, Cores: 64, Bound: true}, 4, ""},
-		{"so many in all, without GPUs", Wish{Total: 100}, Slots{Cores: 64}, 64, ""},
+		{"a number", LayoutRequest{PerNode: "4"}, NodeSlots{Cores: 8}, 4, ""},
+		{"as many as cores", LayoutRequest{PerNode: "8"}, NodeSlots{Cores: 8}, 8, ""},
+		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9 is 9 ranks: give --oversubscribe"},
+		{"more than cores, allowed", LayoutRequest{PerNode: "9", Oversubscribe: true}, NodeSlots{Cores: 8}, 9, ""},
+		{"more than GPUs", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8, OwnGPUs: true}, 0, "it has 4 GPUs"},
+		{"more than GPUs that are not bound", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8}, 5, ""},
+		{"one a GPU", LayoutRequest{PerNode: PerGPU}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
+		{"one a GPU, and there is none", LayoutRequest{PerNode: PerGPU}, NodeSlots{Cores: 64, OwnGPUs: true}, 0, "it has no GPU"},
+		{"one a NUMA node", LayoutRequest{PerNode: PerNUMA}, NodeSlots{NUMAs: 2, Cores: 64}, 2, ""},
+		{"one a NUMA node, and none is known", LayoutRequest{PerNode: PerNUMA}, NodeSlots{Cores: 2}, 1, ""},
+		{"one a core", LayoutRequest{PerNode: PerCore}, NodeSlots{NUMAs: 2, Cores: 64}, 64, ""},
+		{"one a core beside fewer GPUs", LayoutRequest{PerNode: PerCore}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 0, "--bind without gpu"},
+		{"cores that nobody knows", LayoutRequest{PerNode: "9"}, NodeSlots{}, 9, ""},
+		{"so many in all", LayoutRequest{Total: 100}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
+		{"so many in all, without GPUs", LayoutRequest{Total: 100}, NodeSlots{Cores: 64}, 64, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := tc.wish.Here(tc.slots)
+			got, err := tc.wish.NodeRanks(tc.slots)
 			if got != tc.want || !says(err, tc.err) {
 				t.Errorf("%d, %v; want %d, %q", got, err, tc.want, tc.err)
 			}
@@ -43,23 +43,23 @@ func TestHere(t *testing.T) {
 
 func TestCounted(t *testing.T) {
 	for _, tc := range []struct {
-		wish            Wish
+		wish            LayoutRequest
 		wanted, counted bool
 	}{
-		{Wish{}, false, false},
-		{Wish{PerNode: "3"}, true, false},
-		{Wish{PerNode: PerGPU}, true, true},
-		{Wish{Total: 3}, true, true},
+		{LayoutRequest{}, false, false},
+		{LayoutRequest{PerNode: "3"}, true, false},
+		{LayoutRequest{PerNode: PerGPU}, true, true},
+		{LayoutRequest{Total: 3}, true, true},
 	} {
-		if tc.wish.Wanted() != tc.wanted || tc.wish.Counted() != tc.counted {
-			t.Errorf("%+v: wanted %v, counted %v", tc.wish, tc.wish.Wanted(), tc.wish.Counted())
+		if tc.wish.IsRequested() != tc.wanted || tc.wish.NeedsSlotCounts() != tc.counted {
+			t.Errorf("%+v: wanted %v, counted %v", tc.wish, tc.wish.IsRequested(), tc.wish.NeedsSlotCounts())
 		}
 	}
 }
 
 func TestParsePerNode(t *testing.T) {
 	for text, want := range map[string]string{"1": "", "128": "", "gpu": "", "numa": "", "core": "", "0": "give", "-1": "give", "gpus": "give", "": "give", "1.5": "give", "4294967296": "give"} {
-		if got, err := ParsePerNode(text); !says(err, want) || err == nil && got != text {
+		if got, err := ValidatePerNode(text); !says(err, want) || err == nil && got != text {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
@@ -68,22 +68,22 @@ func TestParsePerNode(t *testing.T) {
 func TestMakePlan(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		wish  Wish
+		wish  LayoutRequest
 		slots []int
 		want  string // node.local of each rank
 		err   string
 	}{
-		{"by node", Wish{PerNode: "2"}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
-		{"round-robin", Wish{PerNode: "2", Order: RoundRobin}, []int{2, 2}, "0.0 1.0 0.1 1.1", ""},
-		{"uneven, by node", Wish{PerNode: PerGPU}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
-		{"uneven, round-robin", Wish{PerNode: PerGPU, Order: RoundRobin}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
-		{"uneven, round-robin, the first has more", Wish{PerNode: PerGPU, Order: RoundRobin}, []int{3, 1}, "0.0 1.0 0.1 0.2", ""},
-		{"so many in all", Wish{Total: 3}, []int{2, 2, 2}, "0.0 0.1 1.0", ""},
-		{"more in all than there is room for", Wish{Total: 5}, []int{2, 2}, "", "have 4 cores or GPUs"},
-		{"more in all, shared", Wish{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
-		{"both, and they agree", Wish{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
-		{"both, and the last node has fewer", Wish{PerNode: "2", Total: 3}, []int{2, 2}, "0.0 0.1 1.0", ""},
-		{"both, and there is no room", Wish{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "makes 4 of them on 2 nodes"},
+		{"by node", LayoutRequest{PerNode: "2"}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
+		{"round-robin", LayoutRequest{PerNode: "2", Order: RoundRobin}, []int{2, 2}, "0.0 1.0 0.1 1.1", ""},
+		{"uneven, by node", LayoutRequest{PerNode: PerGPU}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
+		{"uneven, round-robin", LayoutRequest{PerNode: PerGPU, Order: RoundRobin}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
+		{"uneven, round-robin, the first has more", LayoutRequest{PerNode: PerGPU, Order: RoundRobin}, []int{3, 1}, "0.0 1.0 0.1 0.2", ""},
+		{"so many in all", LayoutRequest{Total: 3}, []int{2, 2, 2}, "0.0 0.1 1.0", ""},
+		{"more in all than there is room for", LayoutRequest{Total: 5}, []int{2, 2}, "", "have 4 cores or GPUs"},
+		{"more in all, shared", LayoutRequest{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
+		{"both, and they agree", LayoutRequest{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
+		{"both, and the last node has fewer", LayoutRequest{PerNode: "2", Total: 3}, []int{2, 2}, "0.0 0.1 1.0", ""},
+		{"both, and there is no room", LayoutRequest{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "makes 4 of them on 2 nodes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := MakePlan(tc.wish, tc.slots)
@@ -91,18 +91,18 @@ func TestMakePlan(t *testing.T) {
 				t.Fatalf("%v, not %q", err, tc.err)
 			}
 			var got []string
-			for rank := range p.Ranks() {
-				r := p.all()[rank]
+			for rank := range p.RankCount() {
+				r := p.allRanks()[rank]
 				got = append(got, fmt.Sprintf("%d.%d", r.Node, r.Local))
-				if r.Rank != rank || p.On(r.Node)[r.Local] != r {
-					t.Errorf("rank %d is %+v, and on its node %+v", rank, r, p.On(r.Node))
+				if r.Rank != rank || p.RanksOn(r.Node)[r.Local] != r {
+					t.Errorf("rank %d is %+v, and on its node %+v", rank, r, p.RanksOn(r.Node))
 				}
 			}
 			if strings.Join(got, " ") != tc.want {
 				t.Errorf("got %v, want %s", got, tc.want)
 			}
 			if err == nil {
-				if diff := cmp.Diff(p, PlanOf(p.Record()), cmp.AllowUnexported(Plan{})); diff != "" {
+				if diff := cmp.Diff(p, PlanFromRecord(p.Record()), cmp.AllowUnexported(Plan{})); diff != "" {
 					t.Errorf("its record says something else: %s", diff)
 				}
 			}
@@ -116,8 +116,8 @@ func TestUneven(t *testing.T) {
 		"": {2, 2, 2},
 		"the nodes have not as many ranks each: [0 2]: 4 ranks; [1]: 3 ranks": {4, 3, 4},
 	} {
-		p, err := MakePlan(Wish{PerNode: PerGPU}, slots)
-		if got := p.Uneven(hosts); got != want || err != nil {
+		p, err := MakePlan(LayoutRequest{PerNode: PerGPU}, slots)
+		if got := p.DescribeUneven(hosts); got != want || err != nil {
 			t.Errorf("%v: %q, %v", slots, got, err)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// torchPort is the default port of torch.distributed, which other jobs may use as well.
-const torchPort = 29500
+// defaultTorchPort is the default port of torch.distributed, which other jobs may use as well.
+const defaultTorchPort = 29500
 
 // HoldPort reserves a port of this node until release is called. It binds the port but does not
 // listen, so that a program which sets SO_REUSEADDR, such as torch's store and most servers, can
@@ -19,7 +19,7 @@ func HoldPort() (port int, release func(), err error) {
 			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
 		}
 		release := func() { _ = unix.Close(fd) }
-		if port, err = bindAny(fd); err == nil && port != torchPort {
+		if port, err = bindAnyPort(fd); err == nil && port != defaultTorchPort {
 			return port, release, nil
 		}
 		release()
@@ -27,11 +27,11 @@ func HoldPort() (port int, release func(), err error) {
 			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
 		}
 	}
-	return 0, nil, fmt.Errorf("cannot hold a port for the ranks: the kernel gives none but %d", torchPort)
+	return 0, nil, fmt.Errorf("cannot hold a port for the ranks: the kernel gives none but %d", defaultTorchPort)
 }
 
-// bindAny binds a socket to a port that the kernel selects, and returns the port.
-func bindAny(fd int) (port int, err error) {
+// bindAnyPort binds a socket to a port that the kernel selects, and returns the port.
+func bindAnyPort(fd int) (port int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, err
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Take binds the calling thread, which must be locked to its goroutine, for a rank that another
+// BindSelf binds the calling thread, which must be locked to its goroutine, for a rank that another
 // launcher has started. A binding by the launcher is kept. restore undoes the binding. differences
 // are sentences that describe what is wrong with it. The error is a *roles.LaunchError.
-func Take(rank roles.StartedRank, gpus gpu.Topology, kinds binding.Kinds) (place binding.Place, restore func() error, differences []string, err error) {
-	task := binding.Task{By: rank.By, Local: rank.Local, Locals: rank.Locals, CPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
-	found, err := binding.Find(gpus, os.LookupEnv)
+func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds binding.ResourceKinds) (place binding.Affinity, restore func() error, differences []string, err error) {
+	task := binding.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank, LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
+	found, err := binding.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
-		place, differences = task.Place(found, kinds)
-		restore, _, err = place.Prepare()
+		place, differences = task.TaskAffinity(found, kinds)
+		restore, _, err = place.BindThread()
 	}
 	if err != nil {
-		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Mend: "give --bind=none to start it nevertheless"}
+		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it nevertheless"}
 	}
-	read, err := place.Differences(os.Getpid())
+	read, err := place.CompareProcess(os.Getpid())
 	if err != nil && !errors.Is(err, binding.ErrUnavailable) {
 		read = append(read, err.Error())
 	}

@@ -30,58 +30,59 @@ const (
 // Units are the valid units of --ranks-per-node.
 var Units = []string{PerGPU, PerNUMA, PerCore}
 
-// Wish describes the requested world. The zero value requests none.
-type Wish struct {
+// LayoutRequest describes the requested world. The zero value requests none.
+type LayoutRequest struct {
 	PerNode string // a number, or one of Units; empty if not set
 	Total   int    // total number of ranks, limited by PerNode if that is set; 0 if not set
 	Order   Order  // empty means ByNode
 	// Oversubscribe permits more ranks on a node than it has GPUs or cores.
 	Oversubscribe bool
-	// Slots is the maximum number of ranks of a node, including spawned ranks. If it is 0, the maximum
-	// is the number that the node can have when the run begins.
-	Slots int
+	// MaxPerNode is the maximum number of ranks of a node, including spawned ranks. If it is 0, the
+	// maximum is the number that the node can have when the run begins.
+	MaxPerNode int
 }
 
-// most is the maximum number of ranks of a node and of a world: the largest 32-bit rank number.
-const most = 1<<31 - 1
+// maxRanks is the maximum number of ranks of a node and of a world: the largest 32-bit rank number.
+const maxRanks = 1<<31 - 1
 
-// ParsePerNode validates a value of --ranks-per-node and returns it. The error describes the valid
-// values.
-func ParsePerNode(text string) (string, error) {
+// ValidatePerNode validates a value of --ranks-per-node and returns it. The error describes the
+// valid values.
+func ValidatePerNode(text string) (string, error) {
 	if slices.Contains(Units, text) {
 		return text, nil
 	}
-	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > most {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > maxRanks {
 		return "", fmt.Errorf("give a number from 1 on, or one of %s, %s, %s", PerGPU, PerNUMA, PerCore)
 	}
 	return text, nil
 }
 
-// Wanted reports whether a world is requested.
-func (w Wish) Wanted() bool { return w.PerNode != "" || w.Total > 0 }
+// IsRequested reports whether a world is requested.
+func (w LayoutRequest) IsRequested() bool { return w.PerNode != "" || w.Total > 0 }
 
-// Counted reports whether the head must know how many ranks each node can have.
-func (w Wish) Counted() bool {
+// NeedsSlotCounts reports whether the head must know how many ranks each node can have.
+func (w LayoutRequest) NeedsSlotCounts() bool {
 	_, err := strconv.Atoi(w.PerNode)
-	return w.Wanted() && err != nil
+	return w.IsRequested() && err != nil
 }
 
-// Slots counts what a node has for ranks.
-type Slots struct {
+// NodeSlots counts what a node has for ranks.
+type NodeSlots struct {
 	GPUs  int // GPUs of the job on this node
 	NUMAs int // NUMA nodes with CPUs of the job
-	Cores int // physical cores of the job; more if the launcher granted more CPUs than are visible; 0 if unknown
-	// Bound is set if each rank must have its own GPUs, provided that there are GPUs.
-	Bound bool
+	// physical cores of the job; more if the launcher granted more CPUs than are visible; 0 if unknown
+	Cores int
+	// OwnGPUs is set if each rank must have its own GPUs, provided that there are GPUs.
+	OwnGPUs bool
 }
 
-// Here returns the number of ranks of a node with these slots or, if only a total is requested, the
-// maximum number. The error, which refers to the node as "it", describes what the node has, what
-// was requested, and how to permit it.
-func (w Wish) Here(s Slots) (int, error) {
+// NodeRanks returns the number of ranks of a node with these slots or, if only a total is
+// requested, the maximum number. The error, which refers to the node as "it", describes what the
+// node has, what was requested, and how to permit it.
+func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	// The limit is the number of GPUs if each rank gets its own, otherwise the number of cores.
 	most, what := s.Cores, "core"
-	if s.GPUs > 0 && s.Bound {
+	if s.GPUs > 0 && s.OwnGPUs {
 		most, what = s.GPUs, "GPU"
 	}
 	var asked int
@@ -98,7 +99,7 @@ func (w Wish) Here(s Slots) (int, error) {
 	case PerCore:
 		asked = max(s.Cores, 1)
 	default:
-		asked, _ = strconv.Atoi(w.PerNode) // validated by ParsePerNode
+		asked, _ = strconv.Atoi(w.PerNode) // validated by ValidatePerNode
 	}
 	if asked <= most || most == 0 || w.Oversubscribe { // 0 means unknown
 		return asked, nil
@@ -107,5 +108,5 @@ func (w Wish) Here(s Slots) (int, error) {
 	if what == "GPU" {
 		mend += ", or --bind without gpu where they need none"
 	}
-	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, prose.Noun(most, what), w.PerNode, asked, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, prose.PluralForm(most, what), w.PerNode, asked, mend)
 }

@@ -12,84 +12,87 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// part is a group of checks that run together.
-type part interface {
-	// Look runs the checks once. It stops early if ctx ends. A check that does not work yields a
+// nodeCheck is a group of checks that run together.
+type nodeCheck interface {
+	// Inspect runs the checks once. It stops early if ctx ends. A check that does not work yields a
 	// finding. If the checks take long, it may call soFar with findings that say what it waits for.
-	Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding
-	// Traits returns the attributes by which nodes are compared, as of the last call of [part.Look].
-	Traits() []check.Trait
+	Inspect(ctx context.Context, soFar func([]check.Finding)) []check.Finding
+	// Attributes returns the attributes by which nodes are compared, as of the last call of
+	// [nodeCheck.Look].
+	Attributes() []check.Attribute
 }
 
 // Checks holds all checks of a node and the policy for their findings.
 type Checks struct {
 	Config
-	parts []part
-	// active runs the active checks, which put the node to work; nil: there are none. It is called
-	// once, at the end. fit reports whether no other check has failed.
-	active func(ctx context.Context, fit bool) []check.Finding
-	past   *past         // nil: the device history is not checked
-	budget time.Duration // maximum duration of [Checks.Await]
-	gpus   *GPUs         // nil if GPUs are not checked
+	nodeChecks []nodeCheck
+	// activeChecks runs the active checks, which put the node to work; nil: there are none. It is
+	// called once, at the end. fit reports whether no other check has failed.
+	activeChecks func(ctx context.Context, fit bool) []check.Finding
+	historyCheck *historyCheck // nil: the device history is not checked
+	maxDuration  time.Duration // maximum duration of [Checks.Await]
+	gpus         *GPUs         // nil if GPUs are not checked
 }
 
-// Judge returns the findings with the verdicts that the policy assigns.
-func (c *Checks) Judge(findings []check.Finding) []check.Finding { return c.Policy.Judge(findings) }
+// ApplyPolicy returns the findings with the verdicts that the policy assigns.
+func (c *Checks) ApplyPolicy(findings []check.Finding) []check.Finding {
+	return c.Policy.Apply(findings)
+}
 
-// Longest returns the maximum duration of [Checks.Await].
-func (c *Checks) Longest() time.Duration { return c.budget }
+// MaxDuration returns the maximum duration of [Checks.Await].
+func (c *Checks) MaxDuration() time.Duration { return c.maxDuration }
 
 // GPUs returns the node's GPUs, or nil if GPUs are not checked.
 func (c *Checks) GPUs() *GPUs { return c.gpus }
 
-// The pauses between two rounds of checks, which double from firstPause to lastPause.
+// The pauses between two rounds of checks, which double from minPause to maxPause.
 const (
-	firstPause = 250 * time.Millisecond
-	lastPause  = 2 * time.Second
+	minPause = 250 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
-// Await repeats the checks until none of them returns a Wait, and returns the report of the last
-// results. It calls progress, unless that is nil, with an intermediate report each time that
+// AwaitReady repeats the checks until none of them returns a Wait, and returns the report of the
+// last results. It calls progress, unless that is nil, with an intermediate report each time that
 // something is not ready. If ctx ends first, the report still contains the Wait findings.
-func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
+func (c *Checks) AwaitReady(ctx context.Context, progress func(check.Report)) check.Report {
 	began := time.Now()
 	if progress == nil {
 		progress = func(check.Report) {}
 	}
-	seen := make([][]check.Finding, len(c.parts))
+	seen := make([][]check.Finding, len(c.nodeChecks))
 	// look runs the chosen parts and reports intermediate findings.
 	look := func(chosen func([]check.Finding) bool) {
-		c.look(ctx, seen, chosen, func() { progress(c.report(began, c.Policy.Judge(slices.Concat(seen...)))) })
+		c.runChecks(ctx, seen, chosen, func() { progress(c.newReport(began, c.Policy.Apply(slices.Concat(seen...)))) })
 	}
 	look(func([]check.Finding) bool { return true })
 	// The first round itself may take minutes. The timeout for Wait findings starts after it.
 	first := time.Now()
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+	for wait := minPause; ; wait = min(2*wait, maxPause) {
 		waited := time.Since(first)
-		report := c.report(began, c.Policy.Judge(overdue(slices.Concat(seen...), waited, c.Timeout)))
+		report := c.newReport(began, c.Policy.Apply(failOverdue(slices.Concat(seen...), waited, c.Timeout)))
 		if report.Verdict != check.Wait || ctx.Err() != nil {
-			return c.putToWork(ctx, began, report)
+			return c.runFinalChecks(ctx, began, report)
 		}
 		progress(report)
-		if !pause.For(ctx, min(wait, max(0, c.Timeout-waited))) {
+		if !pause.SleepContext(ctx, min(wait, max(0, c.Timeout-waited))) {
 			return report
 		}
-		look(waitedFor)
+		look(hasWaiting)
 	}
 }
 
-// look runs those parts concurrently for which chosen returns true on their last findings. It
+// runChecks runs those parts concurrently for which chosen returns true on their last findings. It
 // stores the new findings in seen, also the intermediate ones of a part that is still running;
 // after each of these it calls the callback. The calls are serialised.
-func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool, told func()) {
+func (c *Checks) runChecks(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool, told func()) {
 	var mu sync.Mutex // guards seen
 	var looks sync.WaitGroup
-	for i, part := range c.parts {
+	for i, part := range c.nodeChecks {
 		if !chosen(seen[i]) {
 			continue
 		}
 		looks.Go(func() {
-			found := part.Look(ctx, func(soFar []check.Finding) {
+			found := part.Inspect(ctx, func(soFar []check.Finding) {
 				mu.Lock()
 				defer mu.Unlock()
 				seen[i] = soFar
@@ -103,18 +106,18 @@ func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([
 	looks.Wait()
 }
 
-// waitedFor reports whether a finding is a Wait, so that running the check again may change it.
-func waitedFor(findings []check.Finding) bool {
+// hasWaiting reports whether a finding is a Wait, so that running the check again may change it.
+func hasWaiting(findings []check.Finding) bool {
 	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Verdict == check.Wait })
 }
 
-// overdue turns each Wait that has reached its time limit into a Fail. waited is the time since the
-// first round, and within is the overall limit. It modifies and returns findings.
-func overdue(findings []check.Finding, waited, within time.Duration) []check.Finding {
+// failOverdue turns each Wait that has reached its time limit into a Fail. waited is the time since
+// the first round, and within is the overall limit. It modifies and returns findings.
+func failOverdue(findings []check.Finding, waited, within time.Duration) []check.Finding {
 	for i, f := range findings {
 		patience := within
-		if f.Patience > 0 {
-			patience = min(f.Patience, within)
+		if f.MaxWait > 0 {
+			patience = min(f.MaxWait, within)
 		}
 		if f.Verdict == check.Wait && waited >= patience {
 			findings[i].Verdict = check.Fail
@@ -124,30 +127,30 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 	return findings
 }
 
-// putToWork adds the check of the device history and the active checks to a report. Active checks
-// run only on a node that has not failed another check.
-func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
+// runFinalChecks adds the check of the device history and the active checks to a report. Active
+// checks run only on a node that has not failed another check.
+func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report check.Report) check.Report {
 	add := func(found []check.Finding) {
-		report = c.report(began, append(report.Findings, c.Policy.Judge(found)...))
+		report = c.newReport(began, append(report.Findings, c.Policy.Apply(found)...))
 	}
-	if c.past != nil && ctx.Err() == nil {
-		add(c.past.look(ctx, report.Findings))
+	if c.historyCheck != nil && ctx.Err() == nil {
+		add(c.historyCheck.compareDevices(ctx, report.Findings))
 	}
-	if c.active != nil && ctx.Err() == nil {
-		add(c.active(ctx, report.Verdict != check.Fail))
+	if c.activeChecks != nil && ctx.Err() == nil {
+		add(c.activeChecks(ctx, report.Verdict != check.Fail))
 	}
 	return report
 }
 
-// report builds the report of the findings, with the attributes of all parts.
-func (c *Checks) report(began time.Time, findings []check.Finding) check.Report {
+// newReport builds the report of the findings, with the attributes of all parts.
+func (c *Checks) newReport(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
 		Version: check.ReportVersion, Host: c.Host, Rank: c.Rank, At: time.Now(), Took: time.Since(began),
-		Verdict: check.Worst(findings), Findings: findings, Traits: []check.Trait{{ID: check.Bringupd, Value: c.Program}},
+		Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: []check.Attribute{{ID: check.AttrBringupd, Value: c.Program}},
 	}
-	for _, part := range c.parts {
-		report.Traits = append(report.Traits, part.Traits()...)
+	for _, part := range c.nodeChecks {
+		report.Attributes = append(report.Attributes, part.Attributes()...)
 	}
-	slices.SortFunc(report.Traits, func(a, b check.Trait) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(report.Attributes, func(a, b check.Attribute) int { return strings.Compare(a.ID, b.ID) })
 	return report
 }

@@ -19,14 +19,14 @@ type script struct {
 	looks int
 }
 
-func (s *script) Look(context.Context, func([]check.Finding)) []check.Finding {
+func (s *script) Inspect(context.Context, func([]check.Finding)) []check.Finding {
 	shown := s.shows[min(s.looks, len(s.shows)-1)]
 	s.looks++
 	return slices.Clone(shown)
 }
 
-func (s *script) Traits() []check.Trait {
-	return []check.Trait{{ID: "x.kernel", Value: "6.1"}, {ID: "x.driver", Value: "570"}}
+func (s *script) Attributes() []check.Attribute {
+	return []check.Attribute{{ID: "x.kernel", Value: "6.1"}, {ID: "x.driver", Value: "570"}}
 }
 
 // within is a configuration of checks that wait for so long.
@@ -84,12 +84,12 @@ func TestAwait(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				node := &Checks{Config: within(10 * time.Second), parts: []part{tc.part}}
+				node := &Checks{Config: within(10 * time.Second), nodeChecks: []nodeCheck{tc.part}}
 				node.Policy = tc.policy
 				if tc.other != nil {
-					node.parts = append(node.parts, tc.other)
+					node.nodeChecks = append(node.nodeChecks, tc.other)
 				}
-				report := node.Await(t.Context(), nil)
+				report := node.AwaitReady(t.Context(), nil)
 				if diff := cmp.Diff(tc.want, verdicts(report)); diff != "" {
 					t.Errorf("the verdicts (-want +got):\n%s", diff)
 				}
@@ -108,9 +108,9 @@ func TestAwait(t *testing.T) {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := finding("gpu.busy", check.Wait)
-		busy.Patience = 3 * time.Second
+		busy.MaxWait = 3 * time.Second
 		began := time.Now()
-		report := (&Checks{Config: within(time.Minute), parts: []part{&script{shows: [][]check.Finding{{busy}}}}}).Await(t.Context(), nil)
+		report := (&Checks{Config: within(time.Minute), nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{busy}}}}}).AwaitReady(t.Context(), nil)
 		if report.Verdict != check.Fail {
 			t.Errorf("the verdict is %s, want FAIL", report.Verdict)
 		}
@@ -125,10 +125,10 @@ func TestAwaitIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		told := 0
 		node := &Checks{
-			Config: within(time.Hour), parts: []part{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}},
-			active: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
+			Config: within(time.Hour), nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}},
+			activeChecks: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
 		}
-		report := node.Await(ctx, func(check.Report) {
+		report := node.AwaitReady(ctx, func(check.Report) {
 			if told++; told == 3 {
 				cancel(errors.New("the run is over"))
 			}
@@ -152,13 +152,13 @@ func TestActive(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var told *bool
 			node := &Checks{
-				parts: []part{&script{shows: [][]check.Finding{{finding("gpu.clocks", tc.passive)}}}},
-				active: func(_ context.Context, fit bool) []check.Finding {
+				nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{finding("gpu.clocks", tc.passive)}}}},
+				activeChecks: func(_ context.Context, fit bool) []check.Finding {
 					told = &fit
 					return []check.Finding{finding("active.nccl", check.Fail)}
 				},
 			}
-			report := node.Await(t.Context(), nil)
+			report := node.AwaitReady(t.Context(), nil)
 			if report.Verdict != tc.want || told == nil || *told != tc.fit || len(report.Findings) != 2 {
 				t.Errorf("got %+v, told %v, want %s of 2 findings, told %v", report, told, tc.want, tc.fit)
 			}
@@ -167,9 +167,9 @@ func TestActive(t *testing.T) {
 }
 
 func TestTraitsAreInOrder(t *testing.T) {
-	node := &Checks{Config: Config{Program: "v1"}, parts: []part{&script{shows: [][]check.Finding{{}}}}}
-	want := []check.Trait{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
-	if diff := cmp.Diff(want, node.Await(t.Context(), nil).Traits); diff != "" {
+	node := &Checks{Config: Config{Program: "v1"}, nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{}}}}}
+	want := []check.Attribute{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
+	if diff := cmp.Diff(want, node.AwaitReady(t.Context(), nil).Attributes); diff != "" {
 		t.Errorf("the traits (-want +got):\n%s", diff)
 	}
 }

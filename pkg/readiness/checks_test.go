@@ -18,17 +18,17 @@ import (
 // Whoever waits for a node must outwait a look that began when the time was up
 // and finds that the driver hangs: else nobody says that it does.
 func TestLongest(t *testing.T) {
-	for mode, want := range map[check.Mode]time.Duration{
-		check.ModeAuto: time.Minute + gpu.ProbeDeadline,
+	for mode, want := range map[check.GPUMode]time.Duration{
+		check.ModeAuto: time.Minute + gpu.DefaultProbeTimeout,
 		check.ModeOff:  time.Minute,
 	} {
 		checks, err := readiness.New(readiness.Config{
-			Config: check.Config{Timeout: time.Minute, Policy: check.Policy{Mode: mode}}, Granted: -1, Root: t.TempDir(),
+			Config: check.Config{Timeout: time.Minute, Policy: check.Policy{Mode: mode}}, GrantedGPUs: -1, Root: t.TempDir(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := checks.Longest(); got <= want {
+		if got := checks.MaxDuration(); got <= want {
 			t.Errorf("with %s the checks may take %s, want more than %s", mode, got, want)
 		}
 	}
@@ -36,7 +36,7 @@ func TestLongest(t *testing.T) {
 
 // Nobody tells a daemon where /sys is: it must look at its own machine then, not nowhere.
 func TestRoot(t *testing.T) {
-	checks, err := readiness.New(readiness.Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, Granted: -1})
+	checks, err := readiness.New(readiness.Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,14 +45,15 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// What the kernel says is looked at where there is a GPU, or the driver of one, and judged by the table of Xids.
+// What the kernel says is looked at where there is a GPU, or the driver of one, and judged by the
+// table of Xids.
 func TestKernel(t *testing.T) {
 	const xids = "4,0,1,-;NVRM: Xid (PCI:0000:3b:00): 13, pid=1, name=a, Graphics Exception\n" +
 		"4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)\n" +
 		"4,2,3,-;NVRM: Xid (PCI:0000:5e:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001)\n"
 	for name, tc := range map[string]struct {
 		file, log string
-		mode      check.Mode
+		mode      check.GPUMode
 		want      []string
 	}{
 		"no GPU":             {"dev/null", xids, check.ModeAuto, nil},
@@ -69,7 +70,7 @@ func TestKernel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			checks, err := readiness.New(readiness.Config{Config: check.Config{Policy: check.Policy{Mode: tc.mode}}, Granted: -1, Root: root, TempDir: t.TempDir()})
+			checks, err := readiness.New(readiness.Config{Config: check.Config{Policy: check.Policy{Mode: tc.mode}}, GrantedGPUs: -1, Root: root, TempDir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +78,7 @@ func TestKernel(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			var said []string
-			for _, f := range checks.Await(ctx, nil).Findings {
+			for _, f := range checks.AwaitReady(ctx, nil).Findings {
 				if f.ID == "host.kernel" {
 					said = append(said, string(f.Verdict)+" "+f.Observed)
 				}
@@ -109,7 +110,7 @@ func TestEnvironIsHeeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range checks.Await(t.Context(), nil).Findings {
+		for _, f := range checks.AwaitReady(t.Context(), nil).Findings {
 			if f.ID == "net.ib" && f.Verdict != want {
 				t.Errorf("on %d nodes it is %s: %s", nodes, f.Verdict, f.Observed)
 			}

@@ -18,7 +18,7 @@ import (
 
 // having is the report of a node with so many GPUs.
 func having(gpus string, found ...check.Finding) check.Report {
-	return check.Report{Version: check.ReportVersion, Traits: []check.Trait{{ID: check.GPUCount, Value: gpus}}, Findings: found}
+	return check.Report{Version: check.ReportVersion, Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: gpus}}, Findings: found}
 }
 
 // TestComparison sets nodes side by side of which the head is one, and one of each
@@ -58,12 +58,12 @@ func TestComparison(t *testing.T) {
 			var mu sync.Mutex
 			read := 0
 			c := Comparison{
-				Own: tc.reports[0], Policy: tc.policy, HostsOf: prose.Ranks, Trail: trail.New(), Log: zap.New(core),
-				Read: func(_ context.Context, rank int, kind int64) (check.Report, error) {
+				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: prose.FormatRanks, Trail: trail.New(), Log: zap.New(core),
+				ReadReport: func(_ context.Context, rank int, kind int64) (check.Report, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					read++
-					if kind != tc.reports[rank].Kind() {
+					if kind != tc.reports[rank].KindHash() {
 						t.Errorf("rank %d is asked for as of another kind", rank)
 					}
 					if tc.unread != nil {
@@ -74,17 +74,17 @@ func TestComparison(t *testing.T) {
 			}
 			kinds := make(map[int64][]int)
 			for rank, report := range tc.reports {
-				kinds[report.Kind()] = append(kinds[report.Kind()], rank)
+				kinds[report.KindHash()] = append(kinds[report.KindHash()], rank)
 			}
-			differ, gpus, err := c.Compare(t.Context(), kinds)
+			differ, gpus, err := c.CompareNodes(t.Context(), kinds)
 			if err != nil || gpus != tc.gpus || read != tc.read {
 				t.Errorf("the error is %v, GPUs are found: %v, and %d ranks were read", err, gpus, read)
 			}
 			switch {
 			case (differ != nil) != (tc.lost != nil):
 				t.Errorf("the difference is %v", differ)
-			case differ != nil && !slices.Equal(differ.Lost, tc.lost):
-				t.Errorf("the odd ones are %v, not %v", differ.Lost, tc.lost)
+			case differ != nil && !slices.Equal(differ.LostNodes, tc.lost):
+				t.Errorf("the odd ones are %v, not %v", differ.LostNodes, tc.lost)
 			}
 			var lines []string
 			for _, entry := range said.All() {
@@ -102,13 +102,13 @@ func TestComparisonThatIsCutShort(t *testing.T) {
 	errOver := errors.New("the run is over")
 	ctx, end := context.WithCancelCause(t.Context())
 	c := Comparison{
-		Own: having("8"), HostsOf: prose.Ranks, Trail: trail.New(), Log: zap.NewNop(),
-		Read: func(context.Context, int, int64) (check.Report, error) {
+		OwnReport: having("8"), FormatHosts: prose.FormatRanks, Trail: trail.New(), Log: zap.NewNop(),
+		ReadReport: func(context.Context, int, int64) (check.Report, error) {
 			end(errOver)
 			return check.Report{}, context.Cause(ctx)
 		},
 	}
-	if _, _, err := c.Compare(ctx, map[int64][]int{having("8").Kind(): {0}, having("7").Kind(): {1}}); !errors.Is(err, errOver) {
+	if _, _, err := c.CompareNodes(ctx, map[int64][]int{having("8").KindHash(): {0}, having("7").KindHash(): {1}}); !errors.Is(err, errOver) {
 		t.Errorf("the error is %v", err)
 	}
 }

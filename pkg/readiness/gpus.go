@@ -14,39 +14,39 @@ import (
 	"github.com/bringupd/bringupd/pkg/recording"
 )
 
-// Driver gives access to the GPUs of a node. It keeps them attached from the first call of Probe or
-// Watch until Close.
-type Driver interface {
+// GPUProber gives access to the GPUs of a node. It keeps them attached from the first call of Probe
+// or Watch until Close.
+type GPUProber interface {
 	// Probe queries the GPUs once. It passes its progress to the callback. Values that are missing are
 	// marked in the facts. It returns an error only if there are no facts at all.
 	Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error)
 	// Watch calls event for each event of the GPUs until ctx ends. It calls ready once, when no
 	// further events can be missed, with the number of GPUs that it watches. It calls tally from time
 	// to time with the counters.
-	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event), tally func([]gpu.Tally)) error
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event), tally func([]gpu.WatchCounters)) error
 	// Close detaches the GPUs. It waits for a query that is still running, until ctx ends.
 	Close(ctx context.Context) error
 }
 
-var _ Driver = (*gpu.Session)(nil)
+var _ GPUProber = (*gpu.Session)(nil)
 
-// closeTime is how long Close waits for a driver that attaches GPUs. The last query must not be
+// closeTimeout is how long Close waits for a driver that attaches GPUs. The last query must not be
 // interrupted, but a launcher kills the rest of a step some 30 s after its request to end (Slurm's
 // KillWait).
-const closeTime = 20 * time.Second
+const closeTimeout = 20 * time.Second
 
-var errOver = errors.New("nobody needs the GPUs any more")
+var errGPUsReleased = errors.New("nobody needs the GPUs any more")
 
 // GPUs are the GPUs of the node. Before the gate opens, their state is part of the node's checks;
 // while the driver runs, their events are watched.
 type GPUs struct {
-	Driver Driver
+	Prober GPUProber
 	// CUDA queries the CUDA driver after NVML has found a GPU; nil: it is not queried.
 	CUDA   func(context.Context) (cuda.Facts, error)
-	Expect fitness.Expect
-	// Named says that the user has set the path of the NVML library. The library is then queried even
-	// if there is no sign of a GPU.
-	Named bool
+	Expect fitness.Expectation
+	// LibraryNamed says that the user has set the path of the NVML library. The library is then
+	// queried even if there is no sign of a GPU.
+	LibraryNamed bool
 	// Root is the directory that contains /dev, /proc and /sys.
 	Root string
 	// Table classifies the events of the GPUs.
@@ -54,36 +54,36 @@ type GPUs struct {
 
 	mu    sync.Mutex
 	facts gpu.Facts // from the last query; guarded by mu
-	// courses contains the counters of the GPUs since the start of Watch, and of the network cards
+	// counters contains the counters of the GPUs since the start of Watch, and of the network cards
 	// since the first call of Devices; guarded by mu.
-	courses history.Courses
-	silent  bool        // a network card has not returned its counters; guarded by mu
-	shown   *cuda.Facts // from the last query of the CUDA driver; guarded by mu
+	counters        history.CounterSet
+	nicUnresponsive bool        // a network card has not returned its counters; guarded by mu
+	cudaFacts       *cuda.Facts // from the last query of the CUDA driver; guarded by mu
 }
 
-// Look queries the GPUs in a child process, if there is any sign of GPUs or if the job expects
+// Inspect queries the GPUs in a child process, if there is any sign of GPUs or if the job expects
 // some. While attaching them takes long, it calls soFar with the progress.
-func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding {
+func (g *GPUs) Inspect(ctx context.Context, soFar func([]check.Finding)) []check.Finding {
 	expect := g.Expect
-	expect.Signs, expect.Named = gpu.Present(g.Root), g.Named
+	expect.Signs, expect.LibraryNamed = gpu.FindNVIDIASigns(g.Root), g.LibraryNamed
 	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
 	// shows queries the CUDA driver at most once, perhaps while NVML is still running.
-	shows := g.askCUDA(ctx)
+	shows := g.cudaQuery(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	// Without any sign of NVIDIA GPUs, look for GPUs of other vendors.
-	if len(expect.Signs) == 0 && !g.Named {
-		facts.Others = gpu.Others(g.Root)
+	if len(expect.Signs) == 0 && !g.LibraryNamed {
+		facts.OtherGPUs = gpu.FindOtherGPUs(g.Root)
 	}
 	// Query NVML. Its error is returned only if ctx has ended.
-	if len(facts.Others) == 0 && (g.Named || len(expect.Signs) > 0 || expect.Needed()) {
+	if len(facts.OtherGPUs) == 0 && (g.LibraryNamed || len(expect.Signs) > 0 || expect.NeedsGPUs()) {
 		began := time.Now()
-		asked, err := g.Driver.Probe(ctx, func(p gpu.Progress) {
-			if p.Came == p.Of {
+		asked, err := g.Prober.Probe(ctx, func(p gpu.Progress) {
+			if p.Initialised == p.Total {
 				asking.Go(func() { shows() }) // while NVML queries the rest
 			}
-			if time.Since(began) >= toldAfter {
-				soFar([]check.Finding{fitness.Attaching(p)})
+			if time.Since(began) >= progressDelay {
+				soFar([]check.Finding{fitness.AttachingFinding(p)})
 			}
 		})
 		if err != nil { // ctx has ended, and the findings are not used
@@ -96,26 +96,26 @@ func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Fi
 	g.mu.Lock()
 	g.facts = facts
 	g.mu.Unlock()
-	found := fitness.Evaluate(facts, expect)
-	if want, ask := fitness.CUDA(facts, expect); ask && g.CUDA != nil {
+	found := fitness.EvaluateFacts(facts, expect)
+	if want, ask := fitness.ExpectedCUDA(facts, expect); ask && g.CUDA != nil {
 		if shown := shows(); ctx.Err() == nil {
-			found = append(found, cuda.Judge(shown, want)...)
+			found = append(found, cuda.CheckFacts(shown, want)...)
 			g.mu.Lock()
-			g.shown = &shown
+			g.cudaFacts = &shown
 			g.mu.Unlock()
 		}
 	}
 	return found
 }
 
-// toldAfter is how long a query runs before its progress is reported.
-const toldAfter = time.Second
+// progressDelay is how long a query runs before its progress is reported.
+const progressDelay = time.Second
 
-// askCUDA returns a function that queries the CUDA driver on its first call. All calls return the
+// cudaQuery returns a function that queries the CUDA driver on its first call. All calls return the
 // same result. The function is safe for concurrent use.
-func (g *GPUs) askCUDA(ctx context.Context) func() cuda.Facts {
+func (g *GPUs) cudaQuery(ctx context.Context) func() cuda.Facts {
 	return sync.OnceValue(func() cuda.Facts {
-		if g.CUDA == nil || g.Expect.Forgone() {
+		if g.CUDA == nil || g.Expect.HasNoGPUs() {
 			return cuda.Facts{}
 		}
 		facts, _ := g.CUDA(ctx) // returns an error only if ctx has ended
@@ -123,21 +123,21 @@ func (g *GPUs) askCUDA(ctx context.Context) func() cuda.Facts {
 	})
 }
 
-// seen returns the facts of the last query.
-func (g *GPUs) seen() gpu.Facts {
+// lastFacts returns the facts of the last query.
+func (g *GPUs) lastFacts() gpu.Facts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.facts
 }
 
-// recorded returns the facts of the last query and the expectations, for a recording.
-func (g *GPUs) recorded() recording.GPUs {
+// recordingData returns the facts of the last query and the expectations, for a recording.
+func (g *GPUs) recordingData() recording.GPUState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	facts, want := g.facts, g.Expect
-	expected := &recording.Expected{
-		Count: want.Count, CountFrom: want.CountFrom, PCIOrder: want.PCIOrder, Mode: want.Mode,
-		Signs: gpu.Present(g.Root), Named: g.Named,
+	expected := &recording.ExpectedGPUs{
+		Count: want.Count, CountFrom: want.CountSource, PCIOrder: want.PCIBusOrder, Mode: want.Mode,
+		Signs: gpu.FindNVIDIASigns(g.Root), Named: g.LibraryNamed,
 	}
 	if want.Visible != nil {
 		expected.Visible = []string{}
@@ -145,47 +145,47 @@ func (g *GPUs) recorded() recording.GPUs {
 	for _, entry := range want.Visible {
 		expected.Visible = append(expected.Visible, entry.String())
 	}
-	return recording.GPUs{Facts: &facts, Expected: expected, CUDA: g.shown}
+	return recording.GPUState{Facts: &facts, Expected: expected, CUDA: g.cudaFacts}
 }
 
-// Traits returns the attributes of the GPUs as of the last query.
-func (g *GPUs) Traits() []check.Trait { return fitness.Traits(g.seen(), g.Expect) }
+// Attributes returns the attributes of the GPUs as of the last query.
+func (g *GPUs) Attributes() []check.Attribute { return fitness.Attributes(g.lastFacts(), g.Expect) }
 
 // Topology returns the positions of the GPUs in the machine as of the last query.
-func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
+func (g *GPUs) Topology() gpu.Topology { return gpu.BuildTopology(g.Root, g.lastFacts()) }
 
 // Watch calls event for each event of the GPUs, from NVML and from the kernel log, until ctx ends.
 // It classifies the events; those of GPUs that belong to other jobs have the effect EffectIgnore.
 // It calls ready once with the number of GPUs that it watches. It returns at once if the last query
 // has found no GPU. Before it returns, it detaches the GPUs.
-func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
-	facts := g.seen()
+func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.ClassifiedEvent)) error {
+	facts := g.lastFacts()
 	if len(facts.GPUs) == 0 {
 		ready(0)
 		return nil
 	}
 	defer g.Close()
 	// Classify each event and pass it on, unless the other source has reported it already.
-	heard := hearsay{told: make(map[matter]word), tell: event}
+	heard := eventMerger{lastReports: make(map[eventKey]eventReport), emit: event}
 	hear := func(e gpu.Event, kernel bool) {
-		judged := g.Table.Judge(e)
-		if !fitness.Concerns(facts, g.Expect, e) {
+		judged := g.Table.ClassifyEvent(e)
+		if !fitness.ConcernsJob(facts, g.Expect, e) {
 			judged.Effect = gpu.EffectIgnore
 		}
-		heard.hear(judged, kernel)
+		heard.passEvent(judged, kernel)
 	}
 	// Follow the kernel log until the driver's watch ends.
 	var follow sync.WaitGroup
 	defer follow.Wait()
 	life, end := context.WithCancelCause(ctx)
-	defer end(errOver)
-	follow.Go(func() { g.followKernel(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
-	return g.Driver.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, g.count)
+	defer end(errGPUsReleased)
+	follow.Go(func() { g.followKernelLog(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
+	return g.Prober.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, g.addCounters)
 }
 
-// Close detaches the GPUs. It waits at most closeTime.
+// Close detaches the GPUs. It waits at most closeTimeout.
 func (g *GPUs) Close() {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTime, errOver)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, errGPUsReleased)
 	defer cancel()
-	_ = g.Driver.Close(ctx) // never returns an error
+	_ = g.Prober.Close(ctx) // never returns an error
 }

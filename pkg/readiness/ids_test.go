@@ -25,7 +25,7 @@ func TestMeans(t *testing.T) {
 		{"active.other", false},
 		{"gpu", false},
 	} {
-		if got := (check.Rule{Pattern: tc.pattern}).Means(IDs([]string{"/opt/nccl-test --least=3"})...); got != tc.want {
+		if got := (check.Rule{Pattern: tc.pattern}).Matches(ListIDs([]string{"/opt/nccl-test --least=3"})...); got != tc.want {
 			t.Errorf("%s means something: %t, want %t", tc.pattern, got, tc.want)
 		}
 	}
@@ -43,7 +43,7 @@ func TestDocumented(t *testing.T) {
 	}
 	slices.Sort(documented)
 	documented = slices.Compact(documented)
-	ids := IDs(nil)
+	ids := ListIDs(nil)
 	for _, id := range ids {
 		if !slices.Contains(documented, id) {
 			t.Errorf("docs/checks.md does not tell of %s", id)

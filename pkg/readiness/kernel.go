@@ -10,10 +10,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/kmsg"
 )
 
-// kernelEvent converts an event of the kernel log to an event of one of the GPUs or of an NVSwitch.
-// The second result is false for all others: events of another job's GPU, and PCIe errors for which
-// the driver has no event.
-func kernelEvent(e kmsg.Event, gpus []gpu.GPU) (event gpu.Event, is bool) {
+// convertKernelEvent converts an event of the kernel log to an event of one of the GPUs or of an
+// NVSwitch. The second result is false for all others: events of another job's GPU, and PCIe errors
+// for which the driver has no event.
+func convertKernelEvent(e kmsg.Event, gpus []gpu.GPU) (event gpu.Event, is bool) {
 	event = gpu.Event{GPU: -1, Bus: e.Bus, Severity: e.Severity, Detail: e.Detail}
 	if e.Kind == kmsg.KindSXid {
 		event.Kind, event.Xid = gpu.KindSXid, e.Number
@@ -35,55 +35,56 @@ func kernelEvent(e kmsg.Event, gpus []gpu.GPU) (event gpu.Event, is bool) {
 	return event, true
 }
 
-// hearsay merges the events of two sources, the driver (through NVML) and the kernel log. It passes
-// each event on once, and again if the second source reports a worse effect. The kernel log
+// eventMerger merges the events of two sources, the driver (through NVML) and the kernel log. It
+// passes each event on once, and again if the second source reports a worse effect. The kernel log
 // includes the severity of an Xid, which NVML does not, but it is not always readable.
-type hearsay struct {
-	mu   sync.Mutex       // held while an event is passed on, so that calls are serialised
-	told map[matter]word  // last report of each event
-	tell func(gpu.Judged) // receives the events
+type eventMerger struct {
+	// held while an event is passed on, so that calls are serialised
+	mu          sync.Mutex
+	lastReports map[eventKey]eventReport  // last report of each event
+	emit        func(gpu.ClassifiedEvent) // receives the events
 }
 
-// matter identifies an event, independently of the source.
-type matter struct {
-	kind gpu.Kind
+// eventKey identifies an event, independently of the source.
+type eventKey struct {
+	kind gpu.EventKind
 	bus  string
 	xid  int
 }
 
-// word is the last report of an event.
-type word struct {
-	kernel bool // true if the kernel log has reported it
-	effect gpu.Effect
-	at     time.Time
+// eventReport is the last report of an event.
+type eventReport struct {
+	fromKernel bool // true if the kernel log has reported it
+	effect     gpu.Effect
+	at         time.Time
 }
 
-// sameWithin is the maximum time between two reports of the same event. The driver writes its log
-// line and notifies NVML at the same time.
-const sameWithin = 5 * time.Second
+// duplicateWindow is the maximum time between two reports of the same event. The driver writes its
+// log line and notifies NVML at the same time.
+const duplicateWindow = 5 * time.Second
 
-// hear passes an event on, unless the other source has just reported it with an effect that is not
-// less severe. kernel says that the event is from the kernel log.
-func (h *hearsay) hear(e gpu.Judged, kernel bool) {
+// passEvent passes an event on, unless the other source has just reported it with an effect that is
+// not less severe. kernel says that the event is from the kernel log.
+func (h *eventMerger) passEvent(e gpu.ClassifiedEvent, kernel bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := matter{e.Kind, e.Bus, e.Xid}
-	last, known := h.told[key]
-	if known && last.kernel != kernel && time.Since(last.at) < sameWithin && (e.Effect != gpu.EffectFatal || last.effect == gpu.EffectFatal) {
+	key := eventKey{e.Kind, e.Bus, e.Xid}
+	last, known := h.lastReports[key]
+	if known && last.fromKernel != kernel && time.Since(last.at) < duplicateWindow && (e.Effect != gpu.EffectFatal || last.effect == gpu.EffectFatal) {
 		return
 	}
-	h.told[key] = word{kernel, e.Effect, time.Now()}
-	h.tell(e)
+	h.lastReports[key] = eventReport{kernel, e.Effect, time.Now()}
+	h.emit(e)
 }
 
-// followKernel passes on each new event in the kernel log until ctx ends. It does nothing if the
+// followKernelLog passes on each new event in the kernel log until ctx ends. It does nothing if the
 // log is not readable; the check of the log reports that.
-func (g *GPUs) followKernel(ctx context.Context, gpus []gpu.GPU, tell func(gpu.Event)) {
-	var repeats gpu.Repeats
-	_ = kmsg.Follow(ctx, g.Root, func(said kmsg.Event) {
-		if e, is := kernelEvent(said, gpus); is {
+func (g *GPUs) followKernelLog(ctx context.Context, gpus []gpu.GPU, tell func(gpu.Event)) {
+	var repeats gpu.RepeatFilter
+	_ = kmsg.FollowEvents(ctx, g.Root, func(said kmsg.Event) {
+		if e, is := convertKernelEvent(said, gpus); is {
 			e.At = time.Now()
-			if e, new := repeats.Pass(e, e.At); new {
+			if e, new := repeats.FilterEvent(e, e.At); new {
 				tell(e)
 			}
 		}

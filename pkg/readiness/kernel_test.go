@@ -42,7 +42,7 @@ func TestKernelEvent(t *testing.T) {
 		"another job's GPU": {said: kmsg.Event{Kind: kmsg.KindXid, Number: 79, Bus: "0000:5e:00.0"}},
 		"an error of PCIe":  {said: kmsg.Event{Kind: kmsg.KindAER, Bus: "0000:3b:00.0", Severity: kmsg.Fatal}},
 	} {
-		got, is := kernelEvent(tc.said, gpus)
+		got, is := convertKernelEvent(tc.said, gpus)
 		if is != tc.is || is && cmp.Diff(tc.want, got) != "" {
 			t.Errorf("%s: %t, %s", name, is, cmp.Diff(tc.want, got))
 		}
@@ -69,16 +69,16 @@ func TestHearsay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := 0
-				h := hearsay{told: map[matter]word{}, tell: func(gpu.Judged) { told++ }}
+				h := eventMerger{lastReports: map[eventKey]eventReport{}, emit: func(gpu.ClassifiedEvent) { told++ }}
 				for i, s := range all {
 					time.Sleep(s.after)
 					before := told
-					h.hear(gpu.Judged{Event: gpu.Event{Kind: gpu.KindXid, Xid: 145, Bus: "0000:3b:00.0"}, XidVerdict: gpu.XidVerdict{Effect: s.effect}}, s.kernel)
+					h.passEvent(gpu.ClassifiedEvent{Event: gpu.Event{Kind: gpu.KindXid, Xid: 145, Bus: "0000:3b:00.0"}, EventVerdict: gpu.EventVerdict{Effect: s.effect}}, s.kernel)
 					if (told > before) != s.told {
 						t.Errorf("the word %d: told: %t", i, told > before)
 					}
 				}
-				h.hear(gpu.Judged{Event: gpu.Event{Kind: gpu.KindXid, Xid: 145, Bus: "0000:5e:00.0"}}, true)
+				h.passEvent(gpu.ClassifiedEvent{Event: gpu.Event{Kind: gpu.KindXid, Xid: 145, Bus: "0000:5e:00.0"}}, true)
 				if told == 0 {
 					t.Error("of another GPU nothing is told")
 				}
@@ -99,17 +99,17 @@ func TestWatchHearsTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kernel.Close()
-	g := &GPUs{Driver: &silentGPUs{}, Expect: fitness.Expect{Count: -1}, Named: true, Root: root, Table: gpu.Xids()}
-	g.Look(t.Context(), nil)
+	g := &GPUs{Prober: &silentGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: root, Table: gpu.BuiltinXidTable()}
+	g.Inspect(t.Context(), nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var got gpu.Judged
+	var got gpu.ClassifiedEvent
 	err = g.Watch(ctx, func(int) {
 		const line = "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)\n"
 		if _, err := kernel.WriteString(line); err != nil {
 			t.Error(err)
 		}
-	}, func(e gpu.Judged) {
+	}, func(e gpu.ClassifiedEvent) {
 		got = e
 		cancel()
 	})
@@ -127,7 +127,7 @@ func (*silentGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error)
 	}}, nil
 }
 
-func (*silentGPUs) Watch(ctx context.Context, ready func(int), _ func(gpu.Event), _ func([]gpu.Tally)) error {
+func (*silentGPUs) Watch(ctx context.Context, ready func(int), _ func(gpu.Event), _ func([]gpu.WatchCounters)) error {
 	ready(2)
 	<-ctx.Done()
 	return nil

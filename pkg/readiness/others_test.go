@@ -13,17 +13,17 @@ import (
 // asked, and its GPUs are told apart (N1).
 func TestOtherVendors(t *testing.T) {
 	for _, node := range zoo.All {
-		for _, mode := range []check.Mode{check.ModeAuto, check.ModeRequire, check.ModeStrict} {
+		for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire, check.ModeStrict} {
 			t.Run(node.Name+"/"+string(mode), func(t *testing.T) {
 				checks, err := New(Config{
 					Config: check.Config{Policy: check.Policy{Mode: mode, Rules: []check.Rule{{Pattern: "host.*", Effect: check.EffectOff}}}},
-					Root:   node.Tree(t), TempDir: t.TempDir(), Granted: node.Count, GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
+					Root:   node.Tree(t), TempDir: t.TempDir(), GrantedGPUs: node.Count, GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				checks.gpus.Driver = untouchable{t}
-				report := checks.Await(t.Context(), nil)
+				checks.gpus.Prober = untouchable{t}
+				report := checks.AwaitReady(t.Context(), nil)
 				if report.Verdict != check.Pass {
 					t.Errorf("it is %s: %+v", report.Verdict, report.Findings)
 				}

@@ -29,18 +29,18 @@ func (*countedGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error
 		GPUs: []gpu.GPU{
 			{
 				Index: 0, Handle: gpu.Success, UUID: some("GPU-a"), Bus: some("0000:1b:00.0"), Name: some("H100"),
-				Health: gpu.Health{Remapped: some(gpu.Remapped{Corrected: 1, Uncorrected: 2})},
+				Health: gpu.Health{Remapped: some(gpu.RemappedRows{Corrected: 1, Uncorrected: 2})},
 			},
 			{Index: 1, Handle: gpu.GPUIsLost, Bus: some("0000:9b:00.0")},
 		},
-		Slots: []gpu.Slot{{Bus: "0000:1b:00.0", ID: "10de:2330"}, {Bus: "0000:9b:00.0", ID: gpu.OffBus}},
+		Slots: []gpu.PCISlot{{Bus: "0000:1b:00.0", ID: "10de:2330"}, {Bus: "0000:9b:00.0", ID: gpu.OffBus}},
 	}, nil
 }
 
-func (*countedGPUs) Watch(_ context.Context, ready func(int), _ func(gpu.Event), tally func([]gpu.Tally)) error {
+func (*countedGPUs) Watch(_ context.Context, ready func(int), _ func(gpu.Event), tally func([]gpu.WatchCounters)) error {
 	ready(2)
 	for looks := range 9 {
-		tally([]gpu.Tally{{UUID: "GPU-a", Looks: looks + 1, Slowed: looks, Remapped: some(3 + looks)}})
+		tally([]gpu.WatchCounters{{UUID: "GPU-a", Polls: looks + 1, SlowedPolls: looks, Remapped: some(3 + looks)}})
 	}
 	return nil
 }
@@ -63,25 +63,25 @@ func seenGPUs(t *testing.T) *GPUs {
 			}
 		}
 	}
-	g := &GPUs{Driver: &countedGPUs{}, Expect: fitness.Expect{Count: -1}, Named: true, Root: root, Table: gpu.Xids()}
-	g.Look(t.Context(), func([]check.Finding) {})
+	g := &GPUs{Prober: &countedGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: root, Table: gpu.BuiltinXidTable()}
+	g.Inspect(t.Context(), func([]check.Finding) {})
 	return g
 }
 
 func TestDevices(t *testing.T) {
 	g := seenGPUs(t)
-	if err := g.Watch(t.Context(), func(int) {}, func(gpu.Judged) {}); err != nil {
+	if err := g.Watch(t.Context(), func(int) {}, func(gpu.ClassifiedEvent) {}); err != nil {
 		t.Fatal(err)
 	}
 	devices, slots := g.Devices()
 	if diff := cmp.Diff([]string{"0000:1b:00.0"}, slots); diff != "" {
 		t.Errorf("the bus has %s", diff)
 	}
-	if len(devices) != 2 || devices[0].Course == nil || devices[1].ID != "506b:4b03:00c0:ffee" || devices[1].Bus != "0000:18:00.0" {
+	if len(devices) != 2 || devices[0].Counters == nil || devices[1].ID != "506b:4b03:00c0:ffee" || devices[1].Bus != "0000:18:00.0" {
 		t.Fatalf("there are %+v", devices)
 	}
-	if is := devices[0]; is.ID != "GPU-a" || is.Model != "H100" || is.Rows.OrZero() != 11 || is.Course.Looks != 9 || is.Course.Slowed != 8 || *is.Course.Grown.Rows != 8 {
-		t.Errorf("it is %+v, with %+v", is, is.Course)
+	if is := devices[0]; is.ID != "GPU-a" || is.Model != "H100" || is.RemappedRows.OrZero() != 11 || is.Counters.Polls != 9 || is.Counters.SlowedPolls != 8 || *is.Counters.Increase.Rows != 8 {
+		t.Errorf("it is %+v, with %+v", is, is.Counters)
 	}
 	counters := filepath.Join(g.Root, "sys/class/infiniband/mlx5_0/ports/1/counters")
 	if err := os.MkdirAll(counters, 0o700); err != nil {
@@ -93,15 +93,16 @@ func TestDevices(t *testing.T) {
 		}
 		devices, _ = g.Devices()
 	}
-	if course := devices[1].Course; course == nil || course.Grown.LinkRecoveries != nil || course.Told() != "its link went down 2 times" {
-		t.Errorf("of the link it tells %+v: %s", course, course.Told())
+	if course := devices[1].Counters; course == nil || course.Increase.LinkRecoveries != nil || course.SummaryText() != "its link went down 2 times" {
+		t.Errorf("of the link it tells %+v: %s", course, course.SummaryText())
 	}
 	if devices, slots := (&GPUs{Root: g.Root}).Devices(); devices != nil || slots != nil {
 		t.Errorf("without GPUs there are %+v", devices)
 	}
 }
 
-// TestDeadCard: a card whose firmware does not answer is waited for once, and is still a device of the node.
+// TestDeadCard: a card whose firmware does not answer is waited for once, and is still a device of
+// the node.
 func TestDeadCard(t *testing.T) {
 	t.Parallel()
 	g := seenGPUs(t)
@@ -115,11 +116,11 @@ func TestDeadCard(t *testing.T) {
 	}
 	began := time.Now()
 	for range 20 {
-		if devices, _ := g.Devices(); len(devices) != 2 || devices[1].Course != nil {
+		if devices, _ := g.Devices(); len(devices) != 2 || devices[1].Counters != nil {
 			t.Errorf("there are %+v", devices)
 		}
 	}
-	if waited := time.Since(began); waited < linksAnswer || waited > 5*linksAnswer {
+	if waited := time.Since(began); waited < linkReadTimeout || waited > 5*linkReadTimeout {
 		t.Errorf("it waits for %v", waited)
 	}
 	file, err := os.OpenFile(silent, os.O_WRONLY, 0) // who asks is let go of
@@ -134,9 +135,9 @@ func TestDeadCard(t *testing.T) {
 // TestPastByHand: what jobs have left is compared with what there is, and nothing is left.
 func TestPastByHand(t *testing.T) {
 	g := seenGPUs(t)
-	warned := check.Finding{ID: "gpu.remap", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.Node, Observed: "600 rows"}
+	warned := check.Finding{ID: "gpu.remap", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.ClassNode, Observed: "600 rows"}
 	was := func(uuid string, found ...history.Suspicion) *history.Record {
-		r := history.Record{}.Next("7.0", time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC), []history.Device{{ID: uuid, Bus: "0000:1b:00.0", Rows: some(3)}}, nil, found)
+		r := history.Record{}.NextRecord("7.0", time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC), []history.Device{{ID: uuid, Bus: "0000:1b:00.0", RemappedRows: some(3)}}, nil, found)
 		return &r
 	}
 	for name, tc := range map[string]struct {
@@ -155,7 +156,7 @@ func TestPastByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			logs := t.TempDir()
-			host := filepath.Join(logs, signal.History, "n1")
+			host := filepath.Join(logs, signal.HistoryDir, "n1")
 			if tc.left != nil {
 				data, err := json.Marshal(tc.left)
 				if err == nil {
@@ -172,7 +173,7 @@ func TestPastByHand(t *testing.T) {
 				}
 			}
 			var got []string
-			for i, f := range (past{signal.Place{LogDir: logs, Host: "n1"}.Past(), g}).look(t.Context(), []check.Finding{warned}) {
+			for i, f := range (historyCheck{signal.Location{LogDir: logs, Host: "n1"}.HostHistory(), g}).compareDevices(t.Context(), []check.Finding{warned}) {
 				text := string(f.Verdict) + " " + f.Observed
 				got = append(got, text[:min(len(text), len(tc.want[i]))])
 			}

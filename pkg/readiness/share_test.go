@@ -27,7 +27,7 @@ func TestShare(t *testing.T) {
 		{"one that nobody can write to", "/proc/sys", map[string]check.Verdict{"host.share": check.Unknown}, "/proc/sys"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			found := newShare(tc.dir).Look(t.Context(), nil)
+			found := newShareCheck(tc.dir).Inspect(t.Context(), nil)
 			if got := verdicts(check.Report{Findings: found}); len(got) != len(tc.want) || got["host.clock"] != tc.want["host.clock"] {
 				t.Fatalf("got %+v", found)
 			}
@@ -47,8 +47,8 @@ func TestShare(t *testing.T) {
 func TestShareIsSilent(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)
-	ask := func(string) check.Share { <-silent; return check.Share{} }
-	found := share{dir: "/x", answer: time.Millisecond, ask: ask}.Look(t.Context(), nil)
+	ask := func(string) check.ShareFacts { <-silent; return check.ShareFacts{} }
+	found := shareCheck{dir: "/x", timeout: time.Millisecond, readFacts: ask}.Inspect(t.Context(), nil)
 	if len(found) != 1 || found[0].Verdict != check.Unknown || !strings.Contains(found[0].Observed, "it does not answer within 1ms") {
 		t.Errorf("got %+v", found)
 	}

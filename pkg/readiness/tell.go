@@ -12,12 +12,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// TellWaits returns a function that logs what the node's checks wait for. The caller passes each
-// report in turn; the function logs only changes.
-func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
+// NewWaitLogger returns a function that logs what the node's checks wait for. The caller passes
+// each report in turn; the function logs only changes.
+func NewWaitLogger(events *trail.EventLog, log *zap.Logger) func(check.Report) {
 	var told string
 	return func(report check.Report) {
-		waits := check.Summary(report.Findings, check.Wait)
+		waits := check.SummarizeFindings(report.Findings, check.Wait)
 		if waits == told {
 			return
 		}
@@ -27,37 +27,38 @@ func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
 		}
 		told = waits
 		log.Log(level, "waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
-		events.Event(trail.Waits, trail.Fields{Checks: waits})
+		events.WriteEvent(trail.ChecksWaiting, trail.Fields{Checks: waits})
 	}
 }
 
-// Note records an event for each finding that needs attention, and one with the verdict and the
-// number of findings that do not. The details of these are in the node's record.
-func Note(events *trail.Trail, report check.Report) {
+// RecordEvents records an event for each finding that needs attention, and one with the verdict and
+// the number of findings that do not. The details of these are in the node's record.
+func RecordEvents(events *trail.EventLog, report check.Report) {
 	passed := 0
 	for _, found := range report.Findings {
-		if found.Quiet() {
+		if found.IsQuiet() {
 			passed++
 			continue
 		}
-		events.Event(trail.Check, trail.Fields{Check: found.ID, Verdict: string(found.Verdict), What: found.Observed})
+		events.WriteEvent(trail.CheckNotPassed, trail.Fields{Check: found.ID, Verdict: string(found.Verdict), What: found.Observed})
 	}
-	events.Event(trail.Checked, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
+	events.WriteEvent(trail.ChecksDone, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
 }
 
-// Unfit returns the failure of a node that has not passed its checks. node is its name in messages.
-// The failure counts against the node if the class of a failed check is [check.Node].
-func Unfit(report check.Report, node string) *health.Failure {
-	kind, fails := health.CheckUser, check.Of(report.Findings, check.Fail)
+// UnfitFailure returns the failure of a node that has not passed its checks. node is its name in
+// messages. The failure counts against the node if the class of a failed check is
+// [check.ClassNode].
+func UnfitFailure(report check.Report, node string) *health.Failure {
+	kind, fails := health.CheckUser, check.FilterByVerdict(report.Findings, check.Fail)
 	for _, f := range fails {
 		switch {
-		case f.Class == check.Node:
-			kind = health.Check
-		case f.Class == check.Environment && kind == health.CheckUser:
+		case f.Class == check.ClassNode:
+			kind = health.CheckFailed
+		case f.Class == check.ClassEnvironment && kind == health.CheckUser:
 			kind = health.CheckEnvironment
 		}
 	}
-	failure := health.Failed(kind, "%s is not fit for the job: %s", node, check.Sentence(fails))
+	failure := health.NewFailure(kind, "%s is not fit for the job: %s", node, check.FormatSentence(fails))
 	if data, err := json.Marshal(report); err == nil {
 		failure.Report = data
 	}

@@ -31,10 +31,10 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := ask(conn, request{Host: host, Command: command}); err != nil {
+	if err := writeRequest(conn, request{Host: host, Command: command}); err != nil {
 		return NoCode, fmt.Errorf("cannot run a command on %s: %v", host, err)
 	}
-	ended, err := a.pass(conn)
+	ended, err := a.forwardOutput(conn)
 	switch {
 	case ctx.Err() != nil:
 		return NoCode, context.Cause(ctx)
@@ -46,17 +46,17 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 	return ended.Code, nil
 }
 
-// Outside returns the command that runs a command on a host of this job without bringupd, if the
-// agent runs in another job than the run that has set its environment. This happens if a driver
-// submits a job, which inherits the agent of the driver's mpirun. In the run's own job it returns
-// nil.
-func Outside(environ []string, host, command string) []string {
+// OtherJobCommand returns the command that runs a command on a host of this job without bringupd,
+// if the agent runs in another job than the run that has set its environment. This happens if a
+// driver submits a job, which inherits the agent of the driver's mpirun. In the run's own job it
+// returns nil.
+func OtherJobCommand(environ []string, host, command string) []string {
 	env := roles.EnvironmentOf(environ)
 	made, _ := env(jobVariable)
 	switch {
-	case made == "" || !roles.IsOther(env, made):
+	case made == "" || !roles.IsOtherJob(env, made):
 		return nil
-	case roles.Managed(env):
+	case roles.IsSlurmJob(env):
 		return []string{"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap", "--cpu-bind=none", "--mpi=none",
 			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
 	default:
@@ -64,17 +64,18 @@ func Outside(environ []string, host, command string) []string {
 	}
 }
 
-// pass forwards the command's output, and returns its exit from the last frame.
-func (a Agent) pass(conn io.Reader) (ended exit, err error) {
+// forwardOutput forwards the command's output, and returns its exit from the last frame.
+func (a Agent) forwardOutput(conn io.Reader) (ended commandExit, err error) {
 	for {
-		kind, data, err := next(conn)
+		kind, data, err := readFrame(conn)
 		switch {
 		case err != nil:
 			return ended, err
 		case kind == frameExit:
 			return ended, json.Unmarshal(data, &ended)
-		case kind == frameErr:
-			_, _ = a.Err.Write(data) // ignore the error: the exit code matters even if the output cannot be written
+		case kind == frameStderr:
+			// ignore the error: the exit code matters even if the output cannot be written
+			_, _ = a.Err.Write(data)
 		default:
 			_, _ = a.Out.Write(data)
 		}

@@ -15,7 +15,7 @@ import (
 // Environment variables of programs that a driver starts. An agent compares them with its own job:
 // a job that the driver submits inherits them.
 const (
-	jobVariable     = "BRINGUPD_RSH_JOB"     // result of roles.JobOf in the run
+	jobVariable     = "BRINGUPD_RSH_JOB"     // result of roles.JobIdentity in the run
 	programVariable = "BRINGUPD_RSH_PROGRAM" // path of the agent's program
 )
 
@@ -23,58 +23,59 @@ const (
 // nodes with their slots, in the format of Open MPI and many others.
 const HostfileVariable = "BRINGUPD_HOSTFILE"
 
-// Driver has the information by which an mpirun of the driver finds and reaches the nodes.
-type Driver struct {
-	Program string   // path of bringupd's own program
-	Hosts   []string // hosts of the driver's nodes, in order
-	Slots   int      // number of ranks that each node can have
-	Quiet   bool     // only list the hosts, without variables for an mpirun
-	Argv    []string // the driver's command
+// DriverInfo has the information by which an mpirun of the driver finds and reaches the nodes.
+type DriverInfo struct {
+	Program   string   // path of bringupd's own program
+	Hosts     []string // hosts of the driver's nodes, in order
+	Slots     int      // number of ranks that each node can have
+	HostsOnly bool     // only list the hosts, without variables for an mpirun
+	Argv      []string // the driver's command
 }
 
-// Equip writes host files and returns additional variables for a driver with the given environment.
-// Variables that a user has set are not changed. If the files cannot be written, it logs the reason
-// and returns nil, and the driver runs without them.
-func (n *Node) Equip(d Driver, environ []string) map[string]string {
-	dir, err := n.Private()
+// PrepareDriver writes host files and returns additional variables for a driver with the given
+// environment. Variables that a user has set are not changed. If the files cannot be written, it
+// logs the reason and returns nil, and the driver runs without them.
+func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
+	dir, err := n.PrivateDir()
 	own := roles.EnvironmentOf(environ)
-	inSlurm, inherited := roles.SlotVariables(own, d.Hosts, d.Slots), inheritedLaunchers(own)
+	inSlurm, inherited := roles.SlotVariables(own, d.Hosts, d.Slots), inheritedVariables(own)
 	// If an mpirun does not find the host file, its error contains this name, which shows the origin
 	// of the file.
 	ours, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
 	if err == nil {
-		err = os.WriteFile(ours, []byte(hostfile(d.Hosts, d.Slots, "%s slots=%d\n")), 0o600)
+		err = os.WriteFile(ours, []byte(formatHostfile(d.Hosts, d.Slots, "%s slots=%d\n")), 0o600)
 	}
 	// Hydra prefers its host file to the hosts of its job, even in another job that has inherited the
 	// variable. Within a Slurm job, and on one machine, Hydra needs no file.
-	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && roles.JobOf(own) == roles.NoJob
+	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && roles.JobIdentity(own) == roles.NoJob
 	if err == nil && inSlurm == nil && !oneMachine {
-		hydras = ours + hydraEnding
-		err = os.WriteFile(hydras, []byte(hostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
+		hydras = ours + hydraSuffix
+		err = os.WriteFile(hydras, []byte(formatHostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
 	}
 	if err != nil {
 		n.Log.Warn(fmt.Sprintf("the driver has no %s, and its mpirun is told no nodes: %v", HostfileVariable, err))
 		return nil
 	}
-	set := map[string]string{HostfileVariable: ours, SocketVariable: n.Socket()}
-	if d.Quiet || set[SocketVariable] == "" {
+	set := map[string]string{HostfileVariable: ours, SocketVariable: n.SocketPath()}
+	if d.HostsOnly || set[SocketVariable] == "" {
 		return set
 	}
-	maps.Copy(set, roles.PMIVariables(environ)) // Slurm's PMI variables belong to this daemon's task, not to the driver
+	// Slurm's PMI variables belong to this daemon's task, not to the driver
+	maps.Copy(set, roles.PMIVariables(environ))
 	maps.Copy(set, inSlurm)
-	set[jobVariable], set[programVariable] = roles.JobOf(own), d.Program
+	set[jobVariable], set[programVariable] = roles.JobIdentity(own), d.Program
 	for name := range inherited {
 		set[name] = "" // set by the run that has submitted this job, so no longer valid
 	}
 	// Log what an mpirun of the driver can use.
-	if mpi.Launches(d.Argv) {
+	if mpi.IsLauncher(d.Argv) {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
 	}
-	if idle := roles.Idle(own); idle != "" {
+	if idle := roles.IdleNodesHint(own); idle != "" {
 		n.Log.Warn(idle)
 	}
 	// Set the variables for the launchers, unless the user has set them.
-	for name, value := range launchers(d.Program, ours, hydras) {
+	for name, value := range launcherVariables(d.Program, ours, hydras) {
 		_, told := own(name)
 		if _, stale := inherited[name]; !told || stale {
 			set[name] = value
@@ -83,19 +84,19 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	return set
 }
 
-// hydraEnding is the suffix of the host file for Hydra.
-const hydraEnding = ".hydra"
+// hydraSuffix is the suffix of the host file for Hydra.
+const hydraSuffix = ".hydra"
 
-// inheritedLaunchers returns the variables for launchers that this job has inherited from the run
+// inheritedVariables returns the variables for launchers that this job has inherited from the run
 // that has submitted it, except those that were changed since. It returns nil if there is no such
 // run.
-func inheritedLaunchers(env roles.Environment) map[string]string {
+func inheritedVariables(env roles.Environment) map[string]string {
 	program, _ := env(programVariable)
 	if program == "" {
 		return nil
 	}
 	hosts, _ := env(HostfileVariable)
-	set := launchers(program, hosts, hosts+hydraEnding)
+	set := launcherVariables(program, hosts, hosts+hydraSuffix)
 	maps.DeleteFunc(set, func(name, value string) bool {
 		now, _ := env(name)
 		return now != value
@@ -103,9 +104,9 @@ func inheritedLaunchers(env roles.Environment) map[string]string {
 	return set
 }
 
-// hostfile returns the text of a host file, which lists each host once, with the slots of all its
-// nodes. form is the format of a line.
-func hostfile(hosts []string, slots int, form string) string {
+// formatHostfile returns the text of a host file, which lists each host once, with the slots of all
+// its nodes. form is the format of a line.
+func formatHostfile(hosts []string, slots int, form string) string {
 	count := make(map[string]int)
 	for _, host := range hosts {
 		count[host] += slots
@@ -120,11 +121,11 @@ func hostfile(hosts []string, slots int, form string) string {
 	return list.String()
 }
 
-// launchers returns the variables that make the launchers of the MPIs start their daemons by
-// bringupd rsh. By default, each uses the launcher of the job, but an srun would wait for the
+// launcherVariables returns the variables that make the launchers of the MPIs start their daemons
+// by bringupd rsh. By default, each uses the launcher of the job, but an srun would wait for the
 // resources of this run. The daemons of Open MPI stay in the foreground, so that they end with
 // their agent. Open MPI reads its default host file only if the job provides no hosts.
-func launchers(program, hosts, hydras string) map[string]string {
+func launcherVariables(program, hosts, hydras string) map[string]string {
 	agent := program + " rsh"
 	set := map[string]string{
 		"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": agent, "OMPI_MCA_orte_default_hostfile": hosts, "OMPI_MCA_orte_leave_session_attached": "1",

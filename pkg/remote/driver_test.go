@@ -20,7 +20,7 @@ func TestHostfile(t *testing.T) {
 		"several daemons on a host": {[]string{"n0", "vm", "n0"}, "n0:8\nvm:4\n"},
 		"none":                      {nil, ""},
 	} {
-		if got := hostfile(tc.hosts, 4, "%s:%d\n"); got != tc.want {
+		if got := formatHostfile(tc.hosts, 4, "%s:%d\n"); got != tc.want {
 			t.Errorf("%s: %q, not %q", name, got, tc.want)
 		}
 	}
@@ -28,11 +28,12 @@ func TestHostfile(t *testing.T) {
 
 func TestEquip(t *testing.T) {
 	s := raise(t)
-	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
-	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
+	d := DriverInfo{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
+	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
 	for name, want := range map[string]string{
 		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
-		"HYDRA_LAUNCHER": "", "OMPI_MCA_plm": "", jobVariable: "none", SocketVariable: s.nodes[0].Socket(), // what somebody has set stays
+		// what somebody has set stays
+		"HYDRA_LAUNCHER": "", "OMPI_MCA_plm": "", jobVariable: "none", SocketVariable: s.nodes[0].SocketPath(),
 	} {
 		if set[name] != want {
 			t.Errorf("%s is %q, not %q", name, set[name], want)
@@ -51,8 +52,8 @@ func TestEquip(t *testing.T) {
 			t.Errorf("%s has %q: %v", name, text, err)
 		}
 	}
-	d.Quiet = true
-	if set := s.nodes[0].Equip(d, nil); len(set) != 2 || set[HostfileVariable] == "" || set[SocketVariable] == "" {
+	d.HostsOnly = true
+	if set := s.nodes[0].PrepareDriver(d, nil); len(set) != 2 || set[HostfileVariable] == "" || set[SocketVariable] == "" {
 		t.Errorf("a driver whose mpirun is left alone is told %q", set)
 	}
 }
@@ -60,9 +61,9 @@ func TestEquip(t *testing.T) {
 // In a job of Slurm's an mpirun finds the nodes by what Slurm tells another job anew.
 func TestEquipInSlurm(t *testing.T) {
 	s := raise(t)
-	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1", "n4"}, Slots: 2}
+	d := DriverInfo{Program: "/bin/bringupd", Hosts: []string{"n0", "n1", "n4"}, Slots: 2}
 	job := []string{"SLURM_JOB_ID=17", "SLURM_JOBID=17", "SLURM_NODELIST=n[0-7]", "SLURM_TASKS_PER_NODE=1(x8)"}
-	set := s.nodes[0].Equip(d, job)
+	set := s.nodes[0].PrepareDriver(d, job)
 	for name, want := range map[string]string{
 		"SLURM_NODELIST": "n[0-1,4]", "SLURM_TASKS_PER_NODE": "2(x3)", "HYDRA_HOST_FILE": "", "I_MPI_HYDRA_HOST_FILE": "", "OMPI_MCA_ras": "",
 		"HYDRA_LAUNCHER_EXEC": "/bin/bringupd", jobVariable: "SLURM_JOB_ID=17",
@@ -75,7 +76,7 @@ func TestEquipInSlurm(t *testing.T) {
 	// A run in a job that this driver submits sets its own, but for what somebody has changed.
 	inherited := process.WithEnv(append(job, "BRINGUPD_RUN=17.0"), set)
 	inherited = process.WithEnv(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
-	set = s.nodes[0].Equip(Driver{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
+	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
 	for name, want := range map[string]string{
 		"SLURM_NODELIST": "n5", "SLURM_TASKS_PER_NODE": "4", "HYDRA_LAUNCHER_EXEC": "/opt/bringupd", "PRTE_MCA_plm_ssh_agent": "/opt/bringupd rsh",
 		"HYDRA_LAUNCHER": "", jobVariable: "SLURM_JOB_ID=18",
@@ -86,7 +87,7 @@ func TestEquipInSlurm(t *testing.T) {
 	}
 
 	// On one machine without a job Hydra needs no file, which a job would inherit.
-	set = s.nodes[0].Equip(Driver{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"}, Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
+	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"}, Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
 	if _, is := set["HYDRA_HOST_FILE"]; is || set["I_MPI_HYDRA_HOST_FILE"] != "" {
 		t.Errorf("on one machine Hydra is told %q", set)
 	}
@@ -101,7 +102,7 @@ func TestOutside(t *testing.T) {
 		{"where the job is not told", "BRINGUPD_RSH_JOB=SLURM_JOB_ID=17", ""},
 		{"without a run", "SLURM_JOB_ID=18", ""},
 	} {
-		argv := Outside(strings.Fields(tc.environ), "n1", "orted -x 1")
+		argv := OtherJobCommand(strings.Fields(tc.environ), "n1", "orted -x 1")
 		if tc.want == "" && argv != nil || tc.want != "" && (len(argv) == 0 || argv[0] != tc.want || argv[len(argv)-1] != "orted -x 1") {
 			t.Errorf("%s: %q", tc.name, argv)
 		}
@@ -112,9 +113,9 @@ func TestOutside(t *testing.T) {
 }
 
 func TestNoPrivateDirectory(t *testing.T) {
-	n := NewNode(Daemon{Private: func() (string, error) { return "/nowhere", os.ErrNotExist }, Log: zap.NewNop()})
-	if set := n.Equip(Driver{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.Socket() != "" {
-		t.Errorf("it is told %q, and of a socket %q", set, n.Socket())
+	n := NewNode(Daemon{PrivateDir: func() (string, error) { return "/nowhere", os.ErrNotExist }, Log: zap.NewNop()})
+	if set := n.PrepareDriver(DriverInfo{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.SocketPath() != "" {
+		t.Errorf("it is told %q, and of a socket %q", set, n.SocketPath())
 	}
 }
 
@@ -124,7 +125,7 @@ func TestFind(t *testing.T) {
 		"n0": 0, "N1.site": 1, "n1": 1, "n2.site": 2, "3": 3, "10.0.0.3": 2, "localhost": 2, "127.0.0.1": 2, "::1": 2,
 		"n1.other": -1, "10.0.0.9": -1, "4": -1, "": -1,
 	} {
-		rank, err := Find(word, 2, s)
+		rank, err := FindNode(word, 2, s)
 		if want == -1 && err == nil || want >= 0 && (err != nil || rank != want) {
 			t.Errorf("%q is %d (%v), not %d", word, rank, err, want)
 		}

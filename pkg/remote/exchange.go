@@ -16,98 +16,99 @@ import (
 type Team interface {
 	Hosts() (ranks []int, hosts []string) // the driver's nodes, in order
 	Address(rank int) string              // address that other nodes can use; empty if unknown
-	// Summon asks a node, by its peer link, for a connection. It returns an error if the node has no
-	// peer link.
-	Summon(rank int) error
+	// RequestConn asks a node, by its peer link, for a connection. It returns an error if the node has
+	// no peer link.
+	RequestConn(rank int) error
 }
 
-// Exchange is the head's side: it connects agents with the nodes that run their commands.
-type Exchange struct {
+// Broker is the head's side: it connects agents with the nodes that run their commands.
+type Broker struct {
 	team Team
 	node *Node
 
-	agents atomic.Int32 // number of agents being served
+	activeAgents atomic.Int32 // number of agents being served
 
-	mu      sync.Mutex
-	waiting map[int][]chan Conn // agents that wait for a connection, by node; guarded by mu
-	busy    map[int][]Conn      // connections of running commands, by node; guarded by mu
-	broken  []string            // hosts of commands that were killed or cut off; guarded by mu
+	mu          sync.Mutex
+	waiting     map[int][]chan Conn // agents that wait for a connection, by node; guarded by mu
+	running     map[int][]Conn      // connections of running commands, by node; guarded by mu
+	brokenHosts []string            // hosts of commands that were killed or cut off; guarded by mu
 }
 
-// NewExchange returns the exchange of a head. node is the head's own: the exchange also serves its
+// NewBroker returns the exchange of a head. node is the head's own: the exchange also serves its
 // agents.
-func NewExchange(team Team, node *Node) *Exchange {
-	x := &Exchange{team: team, node: node, waiting: make(map[int][]chan Conn), busy: make(map[int][]Conn)}
-	node.exchange = x
+func NewBroker(team Team, node *Node) *Broker {
+	x := &Broker{team: team, node: node, waiting: make(map[int][]chan Conn), running: make(map[int][]Conn)}
+	node.broker = x
 	return x
 }
 
-// Serve handles a connection from a node, which either carries the request of an agent there, or
-// was requested by the head.
-func (x *Exchange) Serve(ctx context.Context, rank int, conn Conn) {
+// ServeConn handles a connection from a node, which either carries the request of an agent there,
+// or was requested by the head.
+func (x *Broker) ServeConn(ctx context.Context, rank int, conn Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	r, err := asked(conn)
+	r, err := readRequest(conn)
 	switch stop(); {
 	case err != nil:
 		_ = conn.Close()
-	case r.Here:
-		x.arrived(rank, conn)
+	case r.AwaitsCommand:
+		x.deliverConn(rank, conn)
 	default:
-		x.serve(ctx, rank, conn, r)
+		x.serveAgent(ctx, rank, conn, r)
 		_ = conn.Close()
 	}
 }
 
-// serve runs the command of an agent on the node from, and returns after its end.
-func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
-	x.agents.Add(1)
-	defer x.agents.Add(-1)
-	rank, err := Find(r.Host, from, x.team)
+// serveAgent runs the command of an agent on the node from, and returns after its end.
+func (x *Broker) serveAgent(ctx context.Context, from int, agent Conn, r request) {
+	x.activeAgents.Add(1)
+	defer x.activeAgents.Add(-1)
+	rank, err := FindNode(r.Host, from, x.team)
 	if err != nil {
-		refuse(agent, err)
+		writeRefusal(agent, err)
 		return
 	}
 	// The head runs the command itself.
 	if rank == 0 {
-		x.node.run(ctx, agent, r)
+		x.node.runCommand(ctx, agent, r)
 		return
 	}
 	// Ask the other node for a connection, and forward the request.
-	conn, err := x.summon(ctx, rank)
+	conn, err := x.requestConn(ctx, rank)
 	if err == nil {
-		defer x.release(rank, conn)
-		err = ask(conn, r)
+		defer x.releaseConn(rank, conn)
+		err = writeRequest(conn, r)
 	}
 	if err != nil {
-		refuse(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
+		writeRefusal(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
 		return
 	}
 	// A code above 128 means that a signal ended the command, or (255) that its exit is unknown.
-	if ended := join(ctx, agent, conn); ended.Code > 128 {
+	if ended := forwardFrames(ctx, agent, conn); ended.Code > 128 {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.broken = append(x.broken, r.Host)
+		x.brokenHosts = append(x.brokenHosts, r.Host)
 	}
 }
 
 const (
-	// settleTime is how long the end of a driver waits for its agents. They have ended before the
+	// settleTimeout is how long the end of a driver waits for its agents. They have ended before the
 	// driver, but if an mpirun ends because its agent was killed, this daemon may notice the end of
-	// the agent later. settlePace is the polling interval.
-	settleTime = time.Second
-	settlePace = 2 * time.Millisecond
+	// the agent later. settlePollInterval is the polling interval.
+	settleTimeout      = time.Second
+	settlePollInterval = 2 * time.Millisecond
 )
 
-// Broken describes the hosts on which commands were killed, or cut off from their agents. It
-// returns an empty string if there are none. It should be called when the driver has ended, because
-// an mpirun may report success nevertheless: that of Open MPI 5 does. It waits at most a second for
-// agents that are still served, but not longer, because a driver may leave agents behind.
-func (x *Exchange) Broken(ctx context.Context) string {
-	for end := time.Now().Add(settleTime); x.agents.Load() > 0 && time.Now().Before(end) && pause.For(ctx, settlePace); {
+// DescribeBroken describes the hosts on which commands were killed, or cut off from their agents.
+// It returns an empty string if there are none. It should be called when the driver has ended,
+// because an mpirun may report success nevertheless: that of Open MPI 5 does. It waits at most a
+// second for agents that are still served, but not longer, because a driver may leave agents
+// behind.
+func (x *Broker) DescribeBroken(ctx context.Context) string {
+	for end := time.Now().Add(settleTimeout); x.activeAgents.Load() > 0 && time.Now().Before(end) && pause.SleepContext(ctx, settlePollInterval); {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch hosts := x.broken; len(hosts) {
+	switch hosts := x.brokenHosts; len(hosts) {
 	case 0:
 		return ""
 	case 1:
@@ -118,21 +119,21 @@ func (x *Exchange) Broken(ctx context.Context) string {
 }
 
 const (
-	// summonAgain is the time after which the head asks a node again for a connection, and summonTime
-	// the timeout for all tries.
-	summonAgain = time.Second
-	summonTime  = 10 * time.Second
-	// upTime is how long the head tolerates that a node has no peer link, because a driver may start
-	// faster than the first connection. upAgain is the retry interval.
-	upTime  = time.Second
-	upAgain = 10 * time.Millisecond
+	// connRetryInterval is the time after which the head asks a node again for a connection, and
+	// connTimeout the timeout for all tries.
+	connRetryInterval = time.Second
+	connTimeout       = 10 * time.Second
+	// linkTimeout is how long the head tolerates that a node has no peer link, because a driver may
+	// start faster than the first connection. linkRetryInterval is the retry interval.
+	linkTimeout       = time.Second
+	linkRetryInterval = 10 * time.Millisecond
 )
 
-var errSilent = errors.New("it does not answer its lifeline")
+var errNoAnswer = errors.New("it does not answer its lifeline")
 
-// summon asks a node for a connection until it arrives, and returns it.
-func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, summonTime, errSilent)
+// requestConn asks a node for a connection until it arrives, and returns it.
+func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, connTimeout, errNoAnswer)
 	defer cancel()
 	// Wait in line with the other agents for this node.
 	came := make(chan Conn, 1)
@@ -141,9 +142,9 @@ func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
 	x.mu.Unlock()
 	// Repeat the request, because it may get lost with a peer link.
 	for began := time.Now(); ; {
-		pace, err := summonAgain, x.team.Summon(rank)
+		pace, err := connRetryInterval, x.team.RequestConn(rank)
 		if err != nil {
-			pace = upAgain
+			pace = linkRetryInterval
 		}
 		select {
 		case conn := <-came:
@@ -151,58 +152,58 @@ func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-time.After(pace):
-			if time.Since(began) < upTime || err == nil {
+			if time.Since(began) < linkTimeout || err == nil {
 				continue
 			}
 		}
-		x.forget(rank, came)
+		x.cancelWait(rank, came)
 		return nil, err
 	}
 }
 
-// arrived passes a node's connection to the agent that has waited longest. It closes the connection
-// if no agent waits.
-func (x *Exchange) arrived(rank int, conn Conn) {
+// deliverConn passes a node's connection to the agent that has waited longest. It closes the
+// connection if no agent waits.
+func (x *Broker) deliverConn(rank int, conn Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.waiting[rank]) == 0 {
 		_ = conn.Close()
 		return
 	}
-	x.busy[rank] = append(x.busy[rank], conn)
+	x.running[rank] = append(x.running[rank], conn)
 	x.waiting[rank][0] <- conn
 	x.waiting[rank] = x.waiting[rank][1:]
 }
 
-// forget removes a waiting agent, and closes its connection if that has arrived meanwhile.
-func (x *Exchange) forget(rank int, came chan Conn) {
+// cancelWait removes a waiting agent, and closes its connection if that has arrived meanwhile.
+func (x *Broker) cancelWait(rank int, came chan Conn) {
 	x.mu.Lock()
 	x.waiting[rank] = slices.DeleteFunc(x.waiting[rank], func(other chan Conn) bool { return other == came })
 	x.mu.Unlock()
 	select {
 	case conn := <-came:
-		x.release(rank, conn)
+		x.releaseConn(rank, conn)
 	default:
 	}
 }
 
-// release closes a node's connection after the end of its command.
-func (x *Exchange) release(rank int, conn Conn) {
+// releaseConn closes a node's connection after the end of its command.
+func (x *Broker) releaseConn(rank int, conn Conn) {
 	_ = conn.Close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.busy[rank] = slices.DeleteFunc(x.busy[rank], func(other Conn) bool { return other == conn })
+	x.running[rank] = slices.DeleteFunc(x.running[rank], func(other Conn) bool { return other == conn })
 }
 
-// Lose closes the connections of commands on a lost node, so that their agents get an error instead
-// of waiting for an unresponsive host. It does nothing if x is nil.
-func (x *Exchange) Lose(rank int) {
+// CloseNodeConns closes the connections of commands on a lost node, so that their agents get an
+// error instead of waiting for an unresponsive host. It does nothing if x is nil.
+func (x *Broker) CloseNodeConns(rank int) {
 	if x == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, conn := range x.busy[rank] {
+	for _, conn := range x.running[rank] {
 		_ = conn.Close()
 	}
 }

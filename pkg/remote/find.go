@@ -10,17 +10,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Find returns the node that word names, as seen from the node from. word is a host with or without
-// its domain, an address, localhost, or a node index. If a host has several daemons, their first
-// node is returned. If no node matches, the error lists the nodes.
-func Find(word string, from int, team Team) (rank int, err error) {
+// FindNode returns the node that word names, as seen from the node from. word is a host with or
+// without its domain, an address, localhost, or a node index. If a host has several daemons, their
+// first node is returned. If no node matches, the error lists the nodes.
+func FindNode(word string, from int, team Team) (rank int, err error) {
 	if ip := net.ParseIP(word); word == "localhost" || ip != nil && ip.IsLoopback() {
 		return from, nil
 	}
 	ranks, hosts := team.Hosts()
 	for _, same := range []func(at int) bool{
 		func(at int) bool { return strings.EqualFold(hosts[at], word) },
-		func(at int) bool { return net.ParseIP(word) == nil && alike(hosts[at], word) },
+		func(at int) bool { return net.ParseIP(word) == nil && isSameHost(hosts[at], word) },
 		func(at int) bool { return strconv.Itoa(ranks[at]) == word },
 		func(at int) bool { return net.ParseIP(word) != nil && team.Address(ranks[at]) == word },
 	} {
@@ -33,8 +33,8 @@ func Find(word string, from int, team Team) (rank int, err error) {
 	return 0, fmt.Errorf("cannot run a command on %s: it is none of this run's nodes: %s", word, roles.HostList(slices.Compact(hosts)))
 }
 
-// alike reports whether two names are those of one host. One of them may lack the domain.
-func alike(a, b string) bool {
+// isSameHost reports whether two names are those of one host. One of them may lack the domain.
+func isSameHost(a, b string) bool {
 	shortA, domainA, _ := strings.Cut(a, ".")
 	shortB, domainB, _ := strings.Cut(b, ".")
 	return strings.EqualFold(shortA, shortB) && (domainA == "" || domainB == "")

@@ -25,10 +25,11 @@ func TestMain(m *testing.M) {
 // ceiling is for waits that end much sooner, on whatever machine.
 const ceiling = 20 * time.Second
 
-// stage is a run of three nodes, n0 to n2, whose nodes reach the head in memory; n3 holds no lifeline.
+// stage is a run of three nodes, n0 to n2, whose nodes reach the head in memory; n3 holds no
+// lifeline.
 type stage struct {
 	t        testing.TB
-	exchange *Exchange
+	exchange *Broker
 	nodes    []*Node
 	ctx      context.Context
 	deaf     bool // those who are summoned do not hear it
@@ -38,12 +39,12 @@ func (s *stage) Hosts() ([]int, []string) {
 	return []int{0, 1, 2, 3}, []string{"n0", "n1.site", "n2", "n3"}
 }
 func (s *stage) Address(rank int) string { return fmt.Sprintf("10.0.0.%d", rank+1) }
-func (s *stage) Summon(rank int) error {
+func (s *stage) RequestConn(rank int) error {
 	if rank == 3 {
 		return errors.New("n3 holds no lifeline")
 	}
 	if !s.deaf {
-		s.nodes[rank].Summoned()
+		s.nodes[rank].HandleConnRequest()
 	}
 	return nil
 }
@@ -67,22 +68,23 @@ func raise(t testing.TB) *stage {
 	background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
 	for rank := range 4 {
 		dir := t.TempDir()
-		daemon := Daemon{Private: func() (string, error) { return dir, nil }, Background: background, Log: zap.NewNop()}
+		daemon := Daemon{PrivateDir: func() (string, error) { return dir, nil }, Background: background, Log: zap.NewNop()}
 		daemon.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
-			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...) // of keepers
-			child, err := super.Starter().Start(ctx, spec)
+			// of keepers
+			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...)
+			child, err := super.AsStarter().Start(ctx, spec)
 			return child, func() { child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM) }, err
 		}
 		if rank == 1 || rank == 2 {
 			daemon.Dial = func(context.Context) (Conn, error) {
 				ours, theirs := pair(t)
-				background(func(ctx context.Context) { s.exchange.Serve(ctx, rank, theirs) })
+				background(func(ctx context.Context) { s.exchange.ServeConn(ctx, rank, theirs) })
 				return ours, nil
 			}
 		}
 		s.nodes = append(s.nodes, NewNode(daemon))
 	}
-	s.exchange = NewExchange(s, s.nodes[0])
+	s.exchange = NewBroker(s, s.nodes[0])
 	return s
 }
 
@@ -106,7 +108,7 @@ type said struct {
 // call has an agent on a node run a command.
 func (s *stage) call(ctx context.Context, from int, host, command string) (got said) {
 	var out, err bytes.Buffer
-	code, failed := Agent{Socket: s.nodes[from].Socket(), Out: &out, Err: &err}.Run(ctx, host, command)
+	code, failed := Agent{Socket: s.nodes[from].SocketPath(), Out: &out, Err: &err}.Run(ctx, host, command)
 	got = said{code: code, out: out.String(), err: err.String()}
 	if failed != nil {
 		got.why = failed.Error()

@@ -22,8 +22,8 @@ func TestManInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := bytes.Repeat([]byte{7}, lifeline.KeySize)
-	head := lifeline.NewHead(lifeline.Config{Key: key, Size: 4, Beat: time.Second}, listener, nil)
-	head.Meet(lifeline.ForRemote, s.exchange.Serve)
+	head := lifeline.NewHead(lifeline.Config{Key: key, Nodes: 4, HeartbeatInterval: time.Second}, listener, nil)
+	head.HandleStreams(lifeline.CommandStream, s.exchange.ServeConn)
 	ctx, cancel := context.WithCancel(s.ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { head.Run(ctx) })
@@ -31,7 +31,7 @@ func TestManInTheMiddle(t *testing.T) {
 	defer cancel()
 	middle := proxy.New(t, listener.Addr().String())
 	for _, rank := range []int{1, 2} {
-		s.nodes[rank].Dial = lifeline.Caller(lifeline.ForRemote, key, rank, lifeline.TCP{}, []string{middle.Address})
+		s.nodes[rank].Dial = lifeline.StreamDialer(lifeline.CommandStream, key, rank, lifeline.TCP{}, []string{middle.Address})
 	}
 	mark := filepath.Join(t.TempDir(), "mark")
 	made := func() bool {

@@ -27,10 +27,10 @@ func TestRuns(t *testing.T) {
 		{"by its address", 0, "10.0.0.2", "echo $NODE", said{out: "n1\n"}},
 		{"by a signal", 0, "n1", "kill -9 $$", said{code: 128 + 9}},
 		{"nothing in", 0, "n1", "cat", said{}},
-		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` + s.nodes[1].Socket() + `" ] && echo so`, said{out: "so\n"}},
+		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` + s.nodes[1].SocketPath() + `" ] && echo so`, said{out: "so\n"}},
 		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is none of this run's nodes: n0,n1.site,n2,n3"}},
 		{"no lifeline", 0, "n3", "true", said{code: NoCode, why: "cannot run a command on n3: n3 holds no lifeline"}},
-		{"from where there is none", 3, "n1", "true", said{code: NoCode, why: "cannot run a command on n1: " + errNoLine.Error()}},
+		{"from where there is none", 3, "n1", "true", said{code: NoCode, why: "cannot run a command on n1: " + errNoPeerLink.Error()}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := s.call(t.Context(), tc.from, tc.host, tc.command); got != tc.want {
@@ -94,10 +94,11 @@ func TestLostNode(t *testing.T) {
 		}
 	})
 	file(t, path)
-	s.exchange.Lose(1)
+	s.exchange.CloseNodeConns(1)
 	call.Wait()
 	const want = "what it ran on n1 by bringupd rsh was killed or cut off"
-	if told := s.exchange.Broken(t.Context()); told != want { // the caller may have heard of it first
+	// the caller may have heard of it first
+	if told := s.exchange.DescribeBroken(t.Context()); told != want {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }
@@ -107,11 +108,11 @@ func TestSilentNode(t *testing.T) {
 	s.deaf = true
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	conn, err := s.exchange.summon(ctx, 1)
+	conn, err := s.exchange.requestConn(ctx, 1)
 	if err == nil || conn != nil || len(s.exchange.waiting[1]) > 0 {
 		t.Errorf("%v, %v came of it, and %d wait", conn, err, len(s.exchange.waiting[1]))
 	}
-	s.nodes[1].Summoned() // nobody waits for it any more
+	s.nodes[1].HandleConnRequest() // nobody waits for it any more
 	s.deaf = false
 	if got := s.call(t.Context(), 0, "n1", "exit 3"); got.code != 3 {
 		t.Errorf("then it said %+v", got)

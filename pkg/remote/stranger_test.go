@@ -18,7 +18,7 @@ import (
 func TestStrangerAtTheSocket(t *testing.T) {
 	users.Need(t)
 	s := raise(t)
-	path := s.nodes[0].Socket()
+	path := s.nodes[0].SocketPath()
 	users.Open(t, filepath.Dir(filepath.Dir(path)), filepath.Dir(path), path)
 	mark := filepath.Join(t.TempDir(), "mark")
 	const many = 200
@@ -32,7 +32,7 @@ func TestStrangerAtTheSocket(t *testing.T) {
 			}
 			conns = append(conns, conn)
 			if i%2 == 0 {
-				_ = ask(conn, request{Host: "n1", Command: "touch " + mark})
+				_ = writeRequest(conn, request{Host: "n1", Command: "touch " + mark})
 			}
 		}
 	})

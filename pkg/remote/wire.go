@@ -24,13 +24,13 @@ const NoCode = 255
 
 // request is the first message on a connection. It is one line of JSON.
 type request struct {
-	Host    string `json:"host,omitempty"`    // the name that the agent gives
-	Command string `json:"command,omitempty"` // a command line for the shell
-	Here    bool   `json:"here,omitempty"`    // a node opens the connection to receive a command
+	Host          string `json:"host,omitempty"`    // the name that the agent gives
+	Command       string `json:"command,omitempty"` // a command line for the shell
+	AwaitsCommand bool   `json:"here,omitempty"`    // a node opens the connection to receive a command
 }
 
-// exit describes how a command has ended, or why it has no exit code.
-type exit struct {
+// commandExit describes how a command has ended, or why it has no exit code.
+type commandExit struct {
 	Code   int    `json:"code"`
 	Failed string `json:"failed,omitempty"`
 }
@@ -38,21 +38,21 @@ type exit struct {
 // The kinds of frames that a command sends back to its agent. A frame is its kind, the length of
 // its data as 32 bits, and the data. The last frame is the exit.
 const (
-	frameOut  byte = 'o'
-	frameErr  byte = 'e'
-	frameExit byte = 'x'
+	frameStdout byte = 'o'
+	frameStderr byte = 'e'
+	frameExit   byte = 'x'
 )
 
 const (
 	headerSize = 5
-	// longestFrame is the maximum size of a frame's data, and longestRequest that of a request. The
+	// maxFrameSize is the maximum size of a frame's data, and maxRequestSize that of a request. The
 	// kernel accepts at most 128 KiB for one argument.
-	longestFrame   = 64 << 10
-	longestRequest = 1 << 20
+	maxFrameSize   = 64 << 10
+	maxRequestSize = 1 << 20
 )
 
-// ask sends a request.
-func ask(conn io.Writer, r request) error {
+// writeRequest sends a request.
+func writeRequest(conn io.Writer, r request) error {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -61,24 +61,24 @@ func ask(conn io.Writer, r request) error {
 	return err
 }
 
-// asked reads a request. It may read further than the request, because the sender sends nothing
-// after it.
-func asked(conn io.Reader) (r request, err error) {
-	line, err := bufio.NewReader(io.LimitReader(conn, longestRequest)).ReadBytes('\n')
+// readRequest reads a request. It may read further than the request, because the sender sends
+// nothing after it.
+func readRequest(conn io.Reader) (r request, err error) {
+	line, err := bufio.NewReader(io.LimitReader(conn, maxRequestSize)).ReadBytes('\n')
 	if err != nil {
 		return r, fmt.Errorf("cannot read what to run: %v", err)
 	}
 	return r, json.Unmarshal(line, &r)
 }
 
-// back sends frames to the agent. It is safe for concurrent use.
-type back struct {
+// frameWriter sends frames to the agent. It is safe for concurrent use.
+type frameWriter struct {
 	mu   sync.Mutex
 	conn io.Writer
 }
 
-// send sends one frame.
-func (b *back) send(kind byte, data []byte) error {
+// writeFrame sends one frame.
+func (b *frameWriter) writeFrame(kind byte, data []byte) error {
 	frame := make([]byte, headerSize, headerSize+len(data))
 	frame[0] = kind
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(data)))
@@ -88,30 +88,30 @@ func (b *back) send(kind byte, data []byte) error {
 	return err
 }
 
-// end sends the last frame, with the exit of the command. Errors are ignored, because the agent may
-// have gone.
-func (b *back) end(e exit) {
+// writeExit sends the last frame, with the exit of the command. Errors are ignored, because the
+// agent may have gone.
+func (b *frameWriter) writeExit(e commandExit) {
 	data, _ := json.Marshal(e) // an exit can always be encoded
-	_ = b.send(frameExit, data)
+	_ = b.writeFrame(frameExit, data)
 }
 
-// refuse sends the reason why no command runs, as the last frame.
-func refuse(conn io.Writer, err error) {
-	(&back{conn: conn}).end(exit{Code: NoCode, Failed: err.Error()})
+// writeRefusal sends the reason why no command runs, as the last frame.
+func writeRefusal(conn io.Writer, err error) {
+	(&frameWriter{conn: conn}).writeExit(commandExit{Code: NoCode, Failed: err.Error()})
 }
 
-// stream writes standard output or standard error of a command as frames.
-type stream struct {
-	back *back
-	kind byte
+// outputStream writes standard output or standard error of a command as frames.
+type outputStream struct {
+	frames *frameWriter
+	kind   byte
 }
 
 // Write sends a command's output to the agent. It returns no error: if the agent has gone, the
 // daemon ends the command, and the command should not fail earlier because of a closed pipe.
-func (s stream) Write(data []byte) (int, error) {
+func (s outputStream) Write(data []byte) (int, error) {
 	for rest := data; len(rest) > 0; {
-		piece := rest[:min(len(rest), longestFrame)]
-		if s.back.send(s.kind, piece) != nil {
+		piece := rest[:min(len(rest), maxFrameSize)]
+		if s.frames.writeFrame(s.kind, piece) != nil {
 			break
 		}
 		rest = rest[len(piece):]
@@ -119,15 +119,15 @@ func (s stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// next reads one frame.
-func next(conn io.Reader) (kind byte, data []byte, err error) {
+// readFrame reads one frame.
+func readFrame(conn io.Reader) (kind byte, data []byte, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(conn, header[:]); err != nil {
 		return 0, nil, err
 	}
 	length := binary.BigEndian.Uint32(header[1:])
-	if length > longestFrame {
-		return 0, nil, fmt.Errorf("cannot read a frame of %d bytes: at most %d are accepted", length, longestFrame)
+	if length > maxFrameSize {
+		return 0, nil, fmt.Errorf("cannot read a frame of %d bytes: at most %d are accepted", length, maxFrameSize)
 	}
 	data = make([]byte, length)
 	_, err = io.ReadFull(conn, data)

@@ -17,15 +17,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Answer is the result of an order on one node.
-type Answer struct {
+// ExecResult is the result of an order on one node.
+type ExecResult struct {
 	Rank     int    `json:"rank"`
 	Host     string `json:"host"` // the prefix of its lines
 	Answered bool   `json:"-"`
 	Exit     Exit   `json:"-"` // valid if Answered
 }
 
-// Errors of [Caller.Do].
+// Errors of [Client.Execute].
 var (
 	// ErrRefused reports that the head has refused the request.
 	ErrRefused = errors.New("the run refuses")
@@ -33,83 +33,84 @@ var (
 	ErrNoAnswer = errors.New("the run's head does not answer")
 	// ErrRunOver reports that the run has ended before all nodes have answered.
 	ErrRunOver = errors.New("the run has ended meanwhile")
-	// ErrLate reports that not all nodes have answered in time after a cancellation.
-	ErrLate = errors.New("not all nodes have told that the command has ended there")
-	errDone = errors.New("all nodes have answered")
+	// ErrCancelTimeout reports that not all nodes have answered in time after a cancellation.
+	ErrCancelTimeout = errors.New("not all nodes have told that the command has ended there")
+	errAllAnswered   = errors.New("all nodes have answered")
 )
 
-// Times has the timeouts of a caller.
-type Times struct {
-	Taken time.Duration // until the head answers
-	Over  time.Duration // after the end of the run, until all nodes have answered
-	Stop  time.Duration // after a cancellation, until all nodes have answered
-	Beat  time.Duration // interval of the caller's heartbeats
+// Timeouts has the timeouts of a caller.
+type Timeouts struct {
+	Accept            time.Duration // until the head answers
+	AfterRun          time.Duration // after the end of the run, until all nodes have answered
+	AfterCancel       time.Duration // after a cancellation, until all nodes have answered
+	HeartbeatInterval time.Duration // interval of the caller's heartbeats
 }
 
-// UsualTimes are the timeouts of bringupd exec. They take into account that the grace periods of
-// child processes are ten seconds by default.
-var UsualTimes = Times{Taken: 30 * time.Second, Over: 10 * time.Second, Stop: 30 * time.Second, Beat: time.Second}
+// DefaultTimeouts are the timeouts of bringupd exec. They take into account that the grace periods
+// of child processes are ten seconds by default.
+var DefaultTimeouts = Timeouts{Accept: 30 * time.Second, AfterRun: 10 * time.Second, AfterCancel: 30 * time.Second, HeartbeatInterval: time.Second}
 
 const (
-	// publishTime is the timeout for writing a request.
-	publishTime = 30 * time.Second
-	// readsAtOnce is the maximum number of records that are read concurrently.
-	readsAtOnce = 16
+	// publishTimeout is the timeout for writing a request.
+	publishTimeout = 30 * time.Second
+	// maxConcurrentReads is the maximum number of records that are read concurrently.
+	maxConcurrentReads = 16
 )
 
-// Caller is the caller's side of one order.
-type Caller struct {
-	id      requestID
-	dir     *signal.Dir
-	job     signal.Job
-	order   Order
-	network lifeline.Network
-	times   Times
+// Client is the caller's side of one order.
+type Client struct {
+	id       requestID
+	dir      *signal.Dir
+	job      signal.JobRecord
+	request  ExecRequest
+	network  lifeline.Network
+	timeouts Timeouts
 
-	out, errs io.Writer
-	each      func(rank int) io.Writer // see [Caller.PerNode]; may be nil
-	guest     *lifeline.Guest          // set while the request runs
-	nodes     []*answering             // answers in the order of the nodes; nil until the head has answered
+	out, errs  io.Writer
+	nodeWriter func(rank int) io.Writer // see [Client.SetNodeWriter]; may be nil
+	headConn   *lifeline.Client         // set while the request runs
+	// answers in the order of the nodes; nil until the head has answered
+	nodes []*nodeAnswer
 }
 
-// answering is the state of one node's answer.
-type answering struct {
-	Answer
-	next      int // number of the next record of output
-	out, errs *marker
+// nodeAnswer is the state of one node's answer.
+type nodeAnswer struct {
+	ExecResult
+	nextPart  int // number of the next record of output
+	out, errs *linePrefixer
 }
 
 // New returns a caller that sends an order to a run. The commands' output is written to out and
 // errs.
-func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network, times Times, out, errs io.Writer) *Caller {
-	return &Caller{
-		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
+func New(dir *signal.Dir, job signal.JobRecord, order ExecRequest, network lifeline.Network, times Timeouts, out, errs io.Writer) *Client {
+	return &Client{
+		id: newRequestID(), dir: dir.WithoutHints(), job: job, request: order, network: network, timeouts: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)),
 	}
 }
 
-// PerNode makes the caller write the standard output of each node to its own writer, unchanged,
-// instead of out. It returns c.
-func (c *Caller) PerNode(each func(rank int) io.Writer) *Caller {
-	c.each = each
+// SetNodeWriter makes the caller write the standard output of each node to its own writer,
+// unchanged, instead of out. It returns c.
+func (c *Client) SetNodeWriter(each func(rank int) io.Writer) *Client {
+	c.nodeWriter = each
 	return c
 }
 
-// Do makes the request and forwards the nodes' output until all nodes have answered. When ctx ends,
-// it cancels the commands, and waits for the answers until again is closed. If there is an error,
-// answers may be missing. It is an error of this package, the cause of ctx, or an error of the file
-// system or of the output.
-func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error) {
+// Execute makes the request and forwards the nodes' output until all nodes have answered. When ctx
+// ends, it cancels the commands, and waits for the answers until again is closed. If there is an
+// error, answers may be missing. It is an error of this package, the cause of ctx, or an error of
+// the file system or of the output.
+func (c *Client) Execute(ctx context.Context, again <-chan struct{}) ([]ExecResult, error) {
 	// Keep working after the end of ctx: the commands must be cancelled then.
 	tasks, work := errgroup.WithContext(context.WithoutCancel(ctx))
-	self, _ := c.id.raw()
-	c.guest = lifeline.Visit(work, c.dir.Secret(lifeline.SecretName), self, c.network, c.job.Lifeline)
-	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
-	// The tasks run until one of them returns an error; errDone means success.
-	tasks.Go(func() error { return cmp.Or(c.ask(work, tasks), errDone) })
+	self, _ := c.id.decode()
+	c.headConn = lifeline.ConnectClient(work, c.dir.DeriveSecret(lifeline.SecretName), self, c.network, c.job.LinkAddresses)
+	control := c.dir.NewWatch(signal.ControlDir, signal.Pace{MinPause: time.Second / 2, MaxPause: time.Second, Divisor: 8})
+	// The tasks run until one of them returns an error; errAllAnswered means success.
+	tasks.Go(func() error { return cmp.Or(c.makeRequest(work, tasks), errAllAnswered) })
 	tasks.Go(func() error { control.Run(work); return nil })
-	tasks.Go(func() error { return c.outwaitRun(work, control) })
-	tasks.Go(func() error { return c.stayPresent(work) })
+	tasks.Go(func() error { return c.awaitRunEnd(work, control) })
+	tasks.Go(func() error { return c.sendHeartbeats(work) })
 	// When ctx ends, cancel the commands, and wait for the answers.
 	tasks.Go(func() error {
 		select {
@@ -117,98 +118,100 @@ func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error
 			return nil
 		case <-ctx.Done():
 		}
-		tasks.Go(func() error { return c.cancel(work) })
+		tasks.Go(func() error { return c.cancelCommands(work) })
 		select {
 		case <-work.Done():
 		case <-again:
-		case <-time.After(c.times.Stop):
+		case <-time.After(c.timeouts.AfterCancel):
 		}
-		return ErrLate
+		return ErrCancelTimeout
 	})
 	err := tasks.Wait()
 	switch {
 	case ctx.Err() != nil: // even if all nodes have answered, because the caller requested the end
 		err = context.Cause(ctx)
-	case errors.Is(err, errDone):
+	case errors.Is(err, errAllAnswered):
 		err = nil
 	}
-	var answers []Answer
+	var answers []ExecResult
 	for _, node := range c.nodes {
-		answers = append(answers, node.Answer)
+		answers = append(answers, node.ExecResult)
 	}
 	return answers, err
 }
 
-// ask makes the request and forwards the nodes' output until all nodes have answered.
-func (c *Caller) ask(ctx context.Context, tasks *errgroup.Group) (err error) {
-	defer func() { c.tidy(errors.Is(err, ErrRunOver)) }()
-	if err = c.publish(ctx); err != nil {
+// makeRequest makes the request and forwards the nodes' output until all nodes have answered.
+func (c *Client) makeRequest(ctx context.Context, tasks *errgroup.Group) (err error) {
+	defer func() { c.cleanUp(errors.Is(err, ErrRunOver)) }()
+	if err = c.publishRequest(ctx); err != nil {
 		return err
 	}
-	watch := c.dir.Watch(signal.Exec, signal.HeadPace)
+	watch := c.dir.NewWatch(signal.ExecDir, signal.HeadPace)
 	tasks.Go(func() error { watch.Run(ctx); return nil })
-	if err = c.awaitTaken(ctx, watch); err != nil {
+	if err = c.awaitHeadAnswer(ctx, watch); err != nil {
 		return err
 	}
-	return c.follow(ctx, watch)
+	return c.followOutput(ctx, watch)
 }
 
-// publish writes the request, and announces it in the control directory.
-func (c *Caller) publish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, publishTime, errors.New("the share does not answer"))
+// publishRequest writes the request, and announces it in the control directory.
+func (c *Client) publishRequest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the share does not answer"))
 	defer cancel()
-	err := c.dir.Make(ctx, signal.Exec)
+	err := c.dir.EnsureSubdir(ctx, signal.ExecDir)
 	if err == nil {
-		err = c.dir.Publish(ctx, signal.Exec, c.id.name(whatRequest), &requestRecord{Order: c.order}, false)
+		err = c.dir.PublishRecord(ctx, signal.ExecDir, c.id.fileName(requestSuffix), &requestRecord{ExecRequest: c.request}, false)
 	}
 	if err != nil {
 		return err
 	}
-	c.guest.Nudge()
-	return c.dir.Mark(ctx, signal.Control, kindCall+string(c.id))
+	c.headConn.RequestPoll()
+	return c.dir.WriteMark(ctx, signal.ControlDir, callPrefix+string(c.id))
 }
 
-// stayPresent sends heartbeats: over the connection to the head, or by files without a connection.
-func (c *Caller) stayPresent(ctx context.Context) error {
-	defer c.guest.Leave()
-	for pause.For(ctx, c.times.Beat) {
-		if !c.guest.Beat() {
-			_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // ignore the error: the next one may succeed
+// sendHeartbeats sends heartbeats: over the connection to the head, or by files without a
+// connection.
+func (c *Client) sendHeartbeats(ctx context.Context) error {
+	defer c.headConn.Disconnect()
+	for pause.SleepContext(ctx, c.timeouts.HeartbeatInterval) {
+		if !c.headConn.SendHeartbeat() {
+			// ignore the error: the next one may succeed
+			_ = c.dir.WriteNamedHeartbeat(ctx, signal.ExecDir, c.id.fileName(beatSuffix))
 		}
 	}
 	return nil
 }
 
-// cancel requests that the commands be ended.
-func (c *Caller) cancel(ctx context.Context) error {
-	_ = c.dir.Mark(ctx, signal.Exec, c.id.name(whatCancel))
-	c.guest.Nudge()
+// cancelCommands requests that the commands be ended.
+func (c *Client) cancelCommands(ctx context.Context) error {
+	_ = c.dir.WriteMark(ctx, signal.ExecDir, c.id.fileName(cancelSuffix))
+	c.headConn.RequestPoll()
 	return nil
 }
 
-// outwaitRun waits for the end of the run and then, for a limited time, for the nodes' last
+// awaitRunEnd waits for the end of the run and then, for a limited time, for the nodes' last
 // answers.
-func (c *Caller) outwaitRun(work context.Context, control *signal.Watch) error {
-	_, err := control.Follow(work, func(l signal.Listing) bool {
-		return l.Has(signal.NameDrain) || l.Has(signal.NameOver) || len(l.Aborts()) > 0
+func (c *Client) awaitRunEnd(work context.Context, control *signal.Watch) error {
+	_, err := control.FollowListings(work, func(l signal.Listing) bool {
+		return l.HasName(signal.NameOrderlyEnd) || l.HasName(signal.NameHeadFinished) || len(l.NodesWithAbort()) > 0
 	})
 	if err == nil {
-		pause.For(work, c.times.Over)
+		pause.SleepContext(work, c.timeouts.AfterRun)
 	}
 	return ErrRunOver
 }
 
-// awaitTaken waits for the head's answer, and prepares the output of each node. It returns an error
-// if the head has refused the request.
-func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
-	short, cancel := context.WithTimeoutCause(ctx, c.times.Taken, ErrNoAnswer)
+// awaitHeadAnswer waits for the head's answer, and prepares the output of each node. It returns an
+// error if the head has refused the request.
+func (c *Client) awaitHeadAnswer(ctx context.Context, watch *signal.Watch) error {
+	short, cancel := context.WithTimeoutCause(ctx, c.timeouts.Accept, ErrNoAnswer)
 	defer cancel()
-	_, err := watch.Follow(short, func(l signal.Listing) bool { return c.shown(l)[whatTaken] })
-	var taken takenRecord
+	_, err := watch.FollowListings(short, func(l signal.Listing) bool { return c.ownFiles(l)[acceptedSuffix] })
+	var taken acceptedRecord
 	if err == nil {
-		err = c.dir.Read(short, signal.Exec, c.id.name(whatTaken), &taken)
+		err = c.dir.ReadRecord(short, signal.ExecDir, c.id.fileName(acceptedSuffix), &taken)
 	}
-	_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest)) // it may contain secrets
+	_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(requestSuffix)) // it may contain secrets
 	switch {
 	case err != nil && short.Err() != nil:
 		return context.Cause(short)
@@ -223,27 +226,29 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 		if len(taken.Nodes) > 1 {
 			mark = node.Host + ": "
 		}
-		out := newMarker(c.out, mark)
-		if c.each != nil {
-			out = newMarker(c.each(node.Rank), "")
+		out := newLinePrefixer(c.out, mark)
+		if c.nodeWriter != nil {
+			out = newLinePrefixer(c.nodeWriter(node.Rank), "")
 		}
-		c.nodes = append(c.nodes, &answering{Answer: node, out: out, errs: newMarker(c.errs, mark)})
+		c.nodes = append(c.nodes, &nodeAnswer{ExecResult: node, out: out, errs: newLinePrefixer(c.errs, mark)})
 	}
 	return nil
 }
 
-// shown returns the suffixes of the request's names in a listing.
-func (c *Caller) shown(l signal.Listing) shown { return requestsShown(l.Names(), "")[c.id] }
+// ownFiles returns the suffixes of the request's names in a listing.
+func (c *Client) ownFiles(l signal.Listing) requestFiles {
+	return groupByRequest(l.AllNames(), "")[c.id]
+}
 
-// follow forwards the nodes' output until all nodes have answered.
-func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
+// followOutput forwards the nodes' output until all nodes have answered.
+func (c *Client) followOutput(ctx context.Context, watch *signal.Watch) error {
 	var failed error
-	_, err := watch.Follow(ctx, func(l signal.Listing) bool {
+	_, err := watch.FollowListings(ctx, func(l signal.Listing) bool {
 		var more bool
-		if more, failed = c.read(ctx, c.shown(l)); more {
-			watch.Nudge()
+		if more, failed = c.readOutput(ctx, c.ownFiles(l)); more {
+			watch.NotifyChange()
 		}
-		return failed != nil || !slices.ContainsFunc(c.nodes, func(n *answering) bool { return !n.Answered })
+		return failed != nil || !slices.ContainsFunc(c.nodes, func(n *nodeAnswer) bool { return !n.Answered })
 	})
 	if err != nil {
 		return context.Cause(ctx)
@@ -251,48 +256,48 @@ func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
 	return failed
 }
 
-// read forwards the output of all nodes that a listing shows. some reports whether there was any:
-// then there may be more by now.
-func (c *Caller) read(ctx context.Context, shown shown) (some bool, err error) {
+// readOutput forwards the output of all nodes that a listing shows. some reports whether there was
+// any: then there may be more by now.
+func (c *Client) readOutput(ctx context.Context, shown requestFiles) (some bool, err error) {
 	var reads errgroup.Group
-	reads.SetLimit(readsAtOnce)
+	reads.SetLimit(maxConcurrentReads)
 	for _, node := range c.nodes {
-		if node.Answered || !shown[part(c.dir, node.Rank, node.next)] && !shown[end(c.dir, node.Rank)] {
+		if node.Answered || !shown[partSuffix(c.dir, node.Rank, node.nextPart)] && !shown[endSuffix(c.dir, node.Rank)] {
 			continue
 		}
 		some = true
-		reads.Go(func() error { return c.readNode(ctx, node, shown) })
+		reads.Go(func() error { return c.readNodeOutput(ctx, node, shown) })
 	}
 	return some, reads.Wait()
 }
 
-// readNode forwards the output of one node that a listing shows, in order. It returns only errors
-// of writing the output: a record that cannot be read now is read at the next poll.
-func (c *Caller) readNode(ctx context.Context, node *answering, shown shown) error {
-	for name := part(c.dir, node.Rank, node.next); shown[name]; name = part(c.dir, node.Rank, node.next) {
+// readNodeOutput forwards the output of one node that a listing shows, in order. It returns only
+// errors of writing the output: a record that cannot be read now is read at the next poll.
+func (c *Client) readNodeOutput(ctx context.Context, node *nodeAnswer, shown requestFiles) error {
+	for name := partSuffix(c.dir, node.Rank, node.nextPart); shown[name]; name = partSuffix(c.dir, node.Rank, node.nextPart) {
 		var output outputRecord
-		if c.dir.Read(ctx, signal.Exec, c.id.name(name), &output) != nil {
+		if c.dir.ReadRecord(ctx, signal.ExecDir, c.id.fileName(name), &output) != nil {
 			return nil
 		}
-		if err := node.pass(output.Pieces); err != nil {
+		if err := node.writePieces(output.Pieces); err != nil {
 			return err
 		}
-		node.next++
+		node.nextPart++
 		// Remove it, so that a long-running command does not fill the file system.
-		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(name))
+		_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(name))
 	}
 	var last outputRecord
-	name := end(c.dir, node.Rank)
-	if !shown[name] || c.dir.Read(ctx, signal.Exec, c.id.name(name), &last) != nil || last.End == nil ||
-		node.next < last.End.Parts { // the listing is older than the missing records
+	name := endSuffix(c.dir, node.Rank)
+	if !shown[name] || c.dir.ReadRecord(ctx, signal.ExecDir, c.id.fileName(name), &last) != nil || last.End == nil ||
+		node.nextPart < last.End.Parts { // the listing is older than the missing records
 		return nil
 	}
 	node.Answered, node.Exit = true, *last.End
-	return node.pass(last.Pieces)
+	return node.writePieces(last.Pieces)
 }
 
-// pass writes pieces of a node's output.
-func (n *answering) pass(pieces []piece) error {
+// writePieces writes pieces of a node's output.
+func (n *nodeAnswer) writePieces(pieces []piece) error {
 	for _, piece := range pieces {
 		to := n.out
 		if piece.Stream == 2 {
@@ -305,21 +310,21 @@ func (n *answering) pass(pieces []piece) error {
 	return nil
 }
 
-// tidy writes unfinished lines, and removes the files that the head does not remove.
-func (c *Caller) tidy(runOver bool) {
+// cleanUp writes unfinished lines, and removes the files that the head does not remove.
+func (c *Client) cleanUp(runOver bool) {
 	for _, node := range c.nodes {
 		_, _ = node.out.Close(), node.errs.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if len(c.nodes) == 0 { // the head may not have seen the request, and must not see it later
-		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest))
-		_ = c.dir.Discard(ctx, signal.Control, kindCall+string(c.id))
+		_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(requestSuffix))
+		_ = c.dir.RemoveNames(ctx, signal.ControlDir, callPrefix+string(c.id))
 	}
 	if !runOver {
 		return
 	}
-	if names, err := c.dir.OwnedNames(ctx, signal.Exec); err == nil {
-		_ = c.dir.Discard(ctx, signal.Exec, requestsShown(names, "")[c.id].names(c.id)...)
+	if names, err := c.dir.ListOwnedNames(ctx, signal.ExecDir); err == nil {
+		_ = c.dir.RemoveNames(ctx, signal.ExecDir, groupByRequest(names, "")[c.id].fileNames(c.id)...)
 	}
 }

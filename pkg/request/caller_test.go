@@ -23,7 +23,7 @@ func TestNodeIsLost(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 			defer cancel()
-			head, err := signal.Create(ctx, signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, signal.Job{})
+			head, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,39 +32,39 @@ func TestNodeIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errs bytes.Buffer
-			times := Times{Taken: ceiling, Over: ceiling, Stop: time.Second, Beat: time.Second}
-			c := New(dir, job, Order{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, lifeline.TCP{}, times, &out, &errs)
+			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+			c := New(dir, job, ExecRequest{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, lifeline.TCP{}, times, &out, &errs)
 			publish := func(what string, record signal.Record) {
 				t.Helper()
-				if err := head.Publish(ctx, signal.Exec, c.id.name(what), record, false); err != nil {
+				if err := head.PublishRecord(ctx, signal.ExecDir, c.id.fileName(what), record, false); err != nil {
 					t.Error(err)
 				}
 			}
 			type ended struct {
-				answers []Answer
+				answers []ExecResult
 				err     error
 			}
 			answer := make(chan ended, 1)
 			go func() {
-				answers, err := c.Do(ctx, nil)
+				answers, err := c.Execute(ctx, nil)
 				answer <- ended{answers, err}
 			}()
 			for {
-				if names, err := head.Names(ctx, signal.Control); err == nil && slices.Contains(names, kindCall+string(c.id)) {
+				if names, err := head.ListNames(ctx, signal.ControlDir); err == nil && slices.Contains(names, callPrefix+string(c.id)) {
 					break
 				} else if ctx.Err() != nil {
 					t.Fatalf("there is no request: %v, %v", names, err)
 				}
 				time.Sleep(time.Millisecond)
 			}
-			publish(whatTaken, &takenRecord{Nodes: []Answer{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			publish(acceptedSuffix, &acceptedRecord{Nodes: []ExecResult{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
 			steps := []func(){
 				func() {
-					publish(end(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
+					publish(endSuffix(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
 				},
 				func() {
 					pieces := []piece{{Stream: 1, Data: []byte("n1\n")}}
-					publish(end(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})
+					publish(endSuffix(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})
 				},
 			}
 			if !lostFirst {
@@ -75,7 +75,7 @@ func TestNodeIsLost(t *testing.T) {
 				time.Sleep(10 * time.Millisecond) // so that mostly a look comes between them
 			}
 			got := <-answer
-			want := []Answer{
+			want := []ExecResult{
 				{Rank: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
 				{Rank: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}

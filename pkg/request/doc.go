@@ -1,5 +1,5 @@
 // Package request runs commands on the nodes of a running job, for processes outside the job
-// (bringupd exec). It implements the sides of the caller ([Caller]), of the head ([Head]) and of
+// (bringupd exec). It implements the sides of the caller ([Client]), of the head ([Head]) and of
 // every node ([Node]). Files carry the requests. A connection to the head, if possible, only makes
 // them faster. All names of a request contain its id.
 //

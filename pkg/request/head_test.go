@@ -23,10 +23,10 @@ import (
 // team is one of which some are absent, and that can be asked for nothing.
 type team struct{ absent []int }
 
-func (team) Choose([]string) ([]int, error) { return nil, errors.New("no node is named") }
-func (team) CallName(int) string            { return "" }
-func (m team) Absent() []int                { return m.absent }
-func (team) NudgeRank(int)                  {}
+func (team) SelectNodes([]string) ([]int, error) { return nil, errors.New("no node is named") }
+func (team) OutputPrefix(int) string             { return "" }
+func (m team) AbsentNodes() []int                { return m.absent }
+func (team) NotifyWorker(int)                    {}
 
 // newHead returns the head's side of a run of so many nodes, and waits for what it
 // has begun.
@@ -35,13 +35,13 @@ func newHead(t *testing.T, size int, absent ...int) (h *Head, wait func()) {
 	dir := newRun(t, size)
 	var tasks sync.WaitGroup
 	daemon := Daemon{
-		Dir: dir, Control: dir.Watch(signal.Control, signal.HeadPace), Log: zap.NewNop(), Trail: trail.New(),
-		Told: func(err error) {
+		Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: trail.New(),
+		LogWriteError: func(err error) {
 			if err != nil {
 				t.Error(err)
 			}
 		},
-		Within: ceiling, Life: t.Context(), Work: t.Context(),
+		FileTimeout: ceiling, RunCtx: t.Context(), WorkCtx: t.Context(),
 		Go: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
 	}
 	return NewHead(NewNode(daemon), team{absent}), tasks.Wait
@@ -65,16 +65,16 @@ func TestTellLost(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			h, wait := newHead(t, 3, tc.absent...)
-			q := &asked{id: newID(), missing: make(map[int]bool)}
+			q := &activeRequest{id: newRequestID(), unanswered: make(map[int]bool)}
 			for _, rank := range tc.missing {
-				q.missing[rank] = true
+				q.unanswered[rank] = true
 			}
-			h.tellLost(q)
+			h.answerForLost(q)
 			wait()
 			var lost []int
 			for rank := range 3 {
 				var last outputRecord
-				data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.Exec, q.id.name(end(h.Dir, rank))))
+				data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, rank))))
 				if errors.Is(err, os.ErrNotExist) {
 					continue
 				}
@@ -83,8 +83,8 @@ func TestTellLost(t *testing.T) {
 				}
 				lost = append(lost, rank)
 			}
-			if !slices.Equal(lost, tc.want) || len(lost) > 0 && len(q.missing) > 0 {
-				t.Errorf("%v are told to be lost, want %v; %v are waited for", lost, tc.want, q.missing)
+			if !slices.Equal(lost, tc.want) || len(lost) > 0 && len(q.unanswered) > 0 {
+				t.Errorf("%v are told to be lost, want %v; %v are waited for", lost, tc.want, q.unanswered)
 			}
 		})
 	}
@@ -95,19 +95,19 @@ func TestTellLost(t *testing.T) {
 func TestLostKeepsWhatWasTold(t *testing.T) {
 	t.Parallel()
 	h, wait := newHead(t, 3, 1, 2)
-	q := &asked{id: newID(), missing: map[int]bool{1: true, 2: true}}
-	name := q.id.name(end(h.Dir, 1))
+	q := &activeRequest{id: newRequestID(), unanswered: map[int]bool{1: true, 2: true}}
+	name := q.id.fileName(endSuffix(h.Dir, 1))
 	own := &outputRecord{Pieces: []piece{{Stream: 1, Data: []byte("n1\n")}}, End: &Exit{Code: 3, Exit: "exit code 3"}}
-	if err := h.Dir.Publish(t.Context(), signal.Exec, name, own, false); err != nil {
+	if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, name, own, false); err != nil {
 		t.Fatal(err)
 	}
-	h.tellLost(q)
+	h.answerForLost(q)
 	wait()
 	var last outputRecord
-	if err := h.Dir.ReadOwned(t.Context(), signal.Exec, name, &last); err != nil || last.End == nil || last.End.Code != 3 || len(last.Pieces) != 1 {
+	if err := h.Dir.ReadOwnedRecord(t.Context(), signal.ExecDir, name, &last); err != nil || last.End == nil || last.End.Code != 3 || len(last.Pieces) != 1 {
 		t.Errorf("its own end is gone: %+v, %v", last.End, err)
 	}
-	if err := h.Dir.ReadOwned(t.Context(), signal.Exec, q.id.name(end(h.Dir, 2)), &last); err != nil || last.End.Code != lostCode {
+	if err := h.Dir.ReadOwnedRecord(t.Context(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, 2)), &last); err != nil || last.End.Code != lostNodeExitCode {
 		t.Errorf("the other is not told to be lost: %+v, %v", last.End, err)
 	}
 }
@@ -122,33 +122,33 @@ func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
 		if !read {
 			h.Go = func(task func(context.Context)) { soon(func(ctx context.Context) { <-held; task(ctx) }) }
 		}
-		id := newID()
-		raw, _ := id.raw()
-		if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
+		id := newRequestID()
+		raw, _ := id.decode()
+		if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, id.fileName(requestSuffix), &requestRecord{}, false); err != nil {
 			t.Fatal(err)
 		}
-		look := func() map[requestID]shown {
-			all, err := h.look(t.Context())
+		look := func() map[requestID]requestFiles {
+			all, err := h.pollRequests(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
 			return all
 		}
 		all := look()
-		h.take(t.Context(), h.unread(all))
+		h.acceptRequests(t.Context(), h.unreadRequests(all))
 		if read {
 			wait()
 		}
-		h.Hung(raw, lifeline.Left)
-		h.judge(all)
-		h.judge(look())
+		h.ClientGone(raw, lifeline.Goodbye)
+		h.updateRequests(all)
+		h.updateRequests(look())
 		close(held)
 		wait()
-		h.judge(look())
-		h.judge(look())
+		h.updateRequests(look())
+		h.updateRequests(look())
 		wait()
 		if left := look()[id]; len(left) > 0 {
-			t.Errorf("the answer was read: %v; %v stay in %s", read, left.names(id), signal.Exec)
+			t.Errorf("the answer was read: %v; %v stay in %s", read, left.fileNames(id), signal.ExecDir)
 		}
 	}
 }
@@ -160,42 +160,42 @@ func TestRequestsAreForgotten(t *testing.T) {
 		h, wait := newHead(t, 1)
 		defer wait()
 		look := func(ids ...requestID) {
-			all := make(map[requestID]shown)
+			all := make(map[requestID]requestFiles)
 			for _, id := range ids {
-				all[id] = shown{whatRequest: true}
+				all[id] = requestFiles{requestSuffix: true}
 			}
-			h.heed(t.Context(), all)
+			h.handlePoll(t.Context(), all)
 			synctest.Wait()
 		}
 		const many = 100
-		old := newID()
-		h.note(old, func(q *asked) { q.stage = over })
+		old := newRequestID()
+		h.recordEvent(old, func(q *activeRequest) { q.stage = stageRemoved })
 		for range many {
-			id := newID()
-			raw, _ := id.raw()
-			h.Called(raw, true)
+			id := newRequestID()
+			raw, _ := id.decode()
+			h.ClientActive(raw, true)
 			// It names no node, and so it is refused.
-			if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
+			if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, id.fileName(requestSuffix), &requestRecord{}, false); err != nil {
 				t.Fatal(err)
 			}
 			look(id)
-			if h.requests[id].stage != taken {
+			if h.requests[id].stage != stageAccepted {
 				t.Fatal("a request was not taken in")
 			}
-			h.Hung(raw, lifeline.Closed)
+			h.ClientGone(raw, lifeline.Closed)
 			look(id)
-			h.Called(raw, true) // late
+			h.ClientActive(raw, true) // late
 			look()
-			if look(id, old); h.requests[id].stage != over || h.requests[old].stage != over || h.pause() != forever {
+			if look(id, old); h.requests[id].stage != stageRemoved || h.requests[old].stage != stageRemoved || h.nextPollDelay() != noPollDue {
 				t.Fatalf("an old listing has it taken in once more: %+v", h.requests)
 			}
 			old = id
-			time.Sleep(oldestListing / 10)
+			time.Sleep(maxListingAge / 10)
 		}
 		if got := len(h.requests); got > 20 {
 			t.Errorf("%d of %d requests are remembered", got, many)
 		}
-		time.Sleep(2 * oldestListing)
+		time.Sleep(2 * maxListingAge)
 		if look(); len(h.requests) > 0 {
 			t.Errorf("long afterwards there are %v", h.requests)
 		}
@@ -212,12 +212,12 @@ func TestPauseBetweenLooks(t *testing.T) {
 		since []time.Duration // was announced
 		want  time.Duration
 	}{
-		{"nothing", false, nil, forever},
-		{"one that runs", true, nil, requestLook},
+		{"nothing", false, nil, noPollDue},
+		{"one that runs", true, nil, requestPollInterval},
 		{"one that was announced just now", false, []time.Duration{0}, 5 * time.Millisecond},
 		{"a while ago", false, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
-		{"long ago", false, []time.Duration{10 * time.Second}, requestLook},
-		{"too long ago", false, []time.Duration{announcedTime + 1}, forever},
+		{"long ago", false, []time.Duration{10 * time.Second}, requestPollInterval},
+		{"too long ago", false, []time.Duration{announcedTimeout + 1}, noPollDue},
 		{"two", false, []time.Duration{100 * time.Millisecond, 10 * time.Second}, 50 * time.Millisecond},
 		{"one that runs, and one that was announced", true, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
 	} {
@@ -225,15 +225,15 @@ func TestPauseBetweenLooks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := NewHead(NewNode(Daemon{}), team{})
 				if tc.taken {
-					h.note(newID(), func(q *asked) { q.stage = taken })
+					h.recordEvent(newRequestID(), func(q *activeRequest) { q.stage = stageAccepted })
 				}
 				for _, since := range tc.since {
-					h.note(newID(), func(q *asked) {
-						q.announce()
-						q.since = time.Now().Add(-since)
+					h.recordEvent(newRequestID(), func(q *activeRequest) {
+						q.startPolling()
+						q.announcedAt = time.Now().Add(-since)
 					})
 				}
-				if got := h.pause(); got != tc.want {
+				if got := h.nextPollDelay(); got != tc.want {
 					t.Errorf("the next look comes after %s, want %s", got, tc.want)
 				}
 			})

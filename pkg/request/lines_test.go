@@ -14,7 +14,7 @@ func TestMarker(t *testing.T) {
 		rank       int
 		mark, text string
 	}
-	long := strings.Repeat("x", longestLine)
+	long := strings.Repeat("x", maxHeldLine)
 	for _, tc := range []struct {
 		name string
 		said []said
@@ -28,10 +28,10 @@ func TestMarker(t *testing.T) {
 		{"a line that is too long", []said{{0, "n0: ", long}, {0, "n0: ", "y\n"}}, "n0: " + long + "\nn0: y\n"},
 	} {
 		var to bytes.Buffer
-		markers := make(map[int]*marker)
+		markers := make(map[int]*linePrefixer)
 		for _, one := range tc.said {
 			if markers[one.rank] == nil {
-				markers[one.rank] = newMarker(&to, one.mark)
+				markers[one.rank] = newLinePrefixer(&to, one.mark)
 			}
 			if _, err := markers[one.rank].Write([]byte(one.text)); err != nil {
 				t.Fatal(err)

@@ -7,39 +7,40 @@ import (
 )
 
 const (
-	// partSize is the maximum amount of output in one record. With the overhead of JSON it is below
+	// maxPartSize is the maximum amount of output in one record. With the overhead of JSON it is below
 	// the size limit of records.
-	partSize = 256 << 10
-	// mostOutput is the maximum amount of a command's output from one node. Further output is dropped,
+	maxPartSize = 256 << 10
+	// maxOutput is the maximum amount of a command's output from one node. Further output is dropped,
 	// so that a caller that reads nothing cannot fill the file system.
-	mostOutput = 256 << 20
-	// soonestPart and latestPart are the minimum and maximum delays before output is published.
-	soonestPart = 20 * time.Millisecond
-	latestPart  = 250 * time.Millisecond
+	maxOutput = 256 << 20
+	// minPublishDelay and maxPublishDelay are the minimum and maximum delays before output is
+	// published.
+	minPublishDelay = 20 * time.Millisecond
+	maxPublishDelay = 250 * time.Millisecond
 )
 
-// output collects a command's output. Writers block until their data is taken.
-type output struct {
-	said    chan piece    // unbuffered
-	closed  chan struct{} // closed when further output is dropped
-	dropped atomic.Int64  // number of dropped bytes
+// outputBuffer collects a command's output. Writers block until their data is taken.
+type outputBuffer struct {
+	incoming chan piece    // unbuffered
+	closed   chan struct{} // closed when further output is dropped
+	dropped  atomic.Int64  // number of dropped bytes
 }
 
-func newOutput() *output {
-	return &output{said: make(chan piece), closed: make(chan struct{})}
+func newOutputBuffer() *outputBuffer {
+	return &outputBuffer{incoming: make(chan piece), closed: make(chan struct{})}
 }
 
-// stream accepts the command's standard output (1) or standard error (2).
-type stream struct {
-	*output
-	number int
+// outputStream accepts the command's standard output (1) or standard error (2).
+type outputStream struct {
+	*outputBuffer
+	fd int
 }
 
 // Write implements [io.Writer]. It never returns an error.
-func (s stream) Write(data []byte) (int, error) {
-	for chunk := range slices.Chunk(data, partSize) {
+func (s outputStream) Write(data []byte) (int, error) {
+	for chunk := range slices.Chunk(data, maxPartSize) {
 		select {
-		case s.said <- piece{Stream: s.number, Data: slices.Clone(chunk)}:
+		case s.incoming <- piece{Stream: s.fd, Data: slices.Clone(chunk)}:
 		case <-s.closed:
 			s.dropped.Add(int64(len(chunk)))
 		}
@@ -47,10 +48,10 @@ func (s stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// passOn publishes the command's output: with a short delay at first, and a longer one the longer
-// the command runs. When the command has ended or is cancelled (unwanted), passOn closes the output
-// and returns what is not published yet. After an error of publish, it drops all output.
-func (o *output) passOn(ended, unwanted <-chan struct{}, publish func([]piece) error) (rest []piece) {
+// publishLoop publishes the command's output: with a short delay at first, and a longer one the
+// longer the command runs. When the command has ended or is cancelled (unwanted), passOn closes the
+// output and returns what is not published yet. After an error of publish, it drops all output.
+func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}, publish func([]piece) error) (rest []piece) {
 	defer close(o.closed)
 	began, total, size, failed := time.Now(), 0, 0, false
 	var due <-chan time.Time
@@ -67,18 +68,18 @@ func (o *output) passOn(ended, unwanted <-chan struct{}, publish func([]piece) e
 			return rest
 		case <-due:
 			flush()
-		case said := <-o.said:
+		case said := <-o.incoming:
 			// A record must not become too large.
-			if size+len(said.Data) > partSize {
+			if size+len(said.Data) > maxPartSize {
 				flush()
 			}
-			if failed || total >= mostOutput {
+			if failed || total >= maxOutput {
 				o.dropped.Add(int64(len(said.Data)))
 				continue
 			}
 			// Collect more output for a moment before it is published.
 			if due == nil {
-				due = time.After(min(max(soonestPart, time.Since(began)/8), latestPart))
+				due = time.After(min(max(minPublishDelay, time.Since(began)/8), maxPublishDelay))
 			}
 			total += len(said.Data)
 			size += len(said.Data)

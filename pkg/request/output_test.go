@@ -10,14 +10,14 @@ import (
 
 // said has a command say all that and end, and returns the records that its output
 // came in, the last of which was not published.
-func said(t *testing.T, o *output, say func(), publish func([]piece) error) (records [][]piece) {
+func said(t *testing.T, o *outputBuffer, say func(), publish func([]piece) error) (records [][]piece) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		say()
 	}()
-	rest := o.passOn(ended, nil, func(pieces []piece) error {
+	rest := o.publishLoop(ended, nil, func(pieces []piece) error {
 		records = append(records, pieces)
 		return publish(pieces)
 	})
@@ -29,13 +29,13 @@ func published([]piece) error { return nil }
 // What came on one stream is one piece until something comes on the other.
 func TestOutputKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutput()
+		o := newOutputBuffer()
 		records := said(t, o, func() {
 			for _, text := range []string{"a", "b"} {
-				_, _ = stream{o, 1}.Write([]byte(text))
+				_, _ = outputStream{o, 1}.Write([]byte(text))
 			}
-			_, _ = stream{o, 2}.Write([]byte("c"))
-			_, _ = stream{o, 1}.Write([]byte("d"))
+			_, _ = outputStream{o, 2}.Write([]byte("c"))
+			_, _ = outputStream{o, 1}.Write([]byte("d"))
 		}, published)
 		want := []piece{{Stream: 1, Data: []byte("ab")}, {Stream: 2, Data: []byte("c")}, {Stream: 1, Data: []byte("d")}}
 		if len(records) != 1 || len(records[0]) != len(want) || o.dropped.Load() > 0 {
@@ -52,11 +52,11 @@ func TestOutputKept(t *testing.T) {
 // No record has more than it may, and nothing is lost of what is passed on.
 func TestOutputCut(t *testing.T) {
 	t.Parallel()
-	o := newOutput()
+	o := newOutputBuffer()
 	total := 0
 	records := said(t, o, func() {
-		for _, size := range []int{1, partSize - 1, 1, 3*partSize + 7} {
-			if n, err := (stream{o, 1}).Write(make([]byte, size)); n != size || err != nil {
+		for _, size := range []int{1, maxPartSize - 1, 1, 3*maxPartSize + 7} {
+			if n, err := (outputStream{o, 1}).Write(make([]byte, size)); n != size || err != nil {
 				t.Errorf("%d bytes of %d were taken: %v", n, size, err)
 			}
 		}
@@ -66,12 +66,12 @@ func TestOutputCut(t *testing.T) {
 		for _, piece := range pieces {
 			size += len(piece.Data)
 		}
-		if size > partSize {
+		if size > maxPartSize {
 			t.Errorf("%d bytes go into one record", size)
 		}
 		total += size
 	}
-	if want := 4*partSize + 8; total != want || o.dropped.Load() > 0 {
+	if want := 4*maxPartSize + 8; total != want || o.dropped.Load() > 0 {
 		t.Errorf("%d bytes came of %d, dropped %d", total, want, o.dropped.Load())
 	}
 }
@@ -81,17 +81,17 @@ func TestOutputCut(t *testing.T) {
 func TestOutputDropped(t *testing.T) {
 	t.Parallel()
 	t.Run("not wanted", func(t *testing.T) {
-		o, unwanted := newOutput(), make(chan struct{})
+		o, unwanted := newOutputBuffer(), make(chan struct{})
 		close(unwanted)
-		o.passOn(nil, unwanted, published)
-		if n, err := (stream{o, 1}).Write(make([]byte, 3*partSize)); n != 3*partSize || err != nil || o.dropped.Load() != 3*partSize {
+		o.publishLoop(nil, unwanted, published)
+		if n, err := (outputStream{o, 1}).Write(make([]byte, 3*maxPartSize)); n != 3*maxPartSize || err != nil || o.dropped.Load() != 3*maxPartSize {
 			t.Errorf("%d bytes were taken, dropped %d, %v", n, o.dropped.Load(), err)
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		o := newOutput()
-		records := said(t, o, func() { _, _ = stream{o, 1}.Write(make([]byte, 4*partSize)) }, func([]piece) error { return errors.New("full") })
-		if len(records) != 2 || len(records[1]) > 0 || o.dropped.Load() != 3*partSize {
+		o := newOutputBuffer()
+		records := said(t, o, func() { _, _ = outputStream{o, 1}.Write(make([]byte, 4*maxPartSize)) }, func([]piece) error { return errors.New("full") })
+		if len(records) != 2 || len(records[1]) > 0 || o.dropped.Load() != 3*maxPartSize {
 			t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
 		}
 	})
@@ -99,15 +99,15 @@ func TestOutputDropped(t *testing.T) {
 
 func TestOutputBounded(t *testing.T) {
 	t.Parallel()
-	o := newOutput()
-	chunk := make([]byte, partSize)
+	o := newOutputBuffer()
+	chunk := make([]byte, maxPartSize)
 	records := said(t, o, func() {
-		for range mostOutput / partSize {
-			_, _ = stream{o, 1}.Write(chunk)
+		for range maxOutput / maxPartSize {
+			_, _ = outputStream{o, 1}.Write(chunk)
 		}
-		_, _ = stream{o, 1}.Write([]byte("more"))
+		_, _ = outputStream{o, 1}.Write([]byte("more"))
 	}, published)
-	if len(records) != mostOutput/partSize+1 || o.dropped.Load() != 4 {
+	if len(records) != maxOutput/maxPartSize+1 || o.dropped.Load() != 4 {
 		t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
 	}
 }
@@ -116,20 +116,20 @@ func TestOutputBounded(t *testing.T) {
 // a while together.
 func TestOutputPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutput()
+		o := newOutputBuffer()
 		var at []int64
 		began := time.Now()
 		records := said(t, o, func() {
 			for range 100 {
-				_, _ = stream{o, 1}.Write([]byte("x"))
-				time.Sleep(latestPart / 5)
+				_, _ = outputStream{o, 1}.Write([]byte("x"))
+				time.Sleep(maxPublishDelay / 5)
 			}
-			time.Sleep(latestPart)
+			time.Sleep(maxPublishDelay)
 		}, func([]piece) error {
 			at = append(at, time.Since(began).Milliseconds())
 			return nil
 		})
-		if at[0] != soonestPart.Milliseconds() || len(records) > 35 || len(records) < 15 {
+		if at[0] != minPublishDelay.Milliseconds() || len(records) > 35 || len(records) < 15 {
 			t.Errorf("%d records came, at %v ms", len(records), at)
 		}
 	})

@@ -15,79 +15,82 @@ import (
 // requestID identifies a request. It has 16 hexadecimal digits.
 type requestID string
 
-// newID returns a random id.
-func newID() requestID {
-	var raw lifeline.GuestID
+// newRequestID returns a random id.
+func newRequestID() requestID {
+	var raw lifeline.ClientID
 	_, _ = rand.Read(raw[:]) // crypto/rand never fails
-	return idOf(raw)
+	return requestIDFrom(raw)
 }
 
-// idOf returns the id with these bytes.
-func idOf(raw lifeline.GuestID) requestID { return requestID(hex.EncodeToString(raw[:])) }
+// requestIDFrom returns the id with these bytes.
+func requestIDFrom(raw lifeline.ClientID) requestID { return requestID(hex.EncodeToString(raw[:])) }
 
-// raw returns the bytes of the id, and whether it is valid.
-func (id requestID) raw() (raw lifeline.GuestID, ok bool) {
+// decode returns the bytes of the id, and whether it is valid.
+func (id requestID) decode() (raw lifeline.ClientID, ok bool) {
 	if len(id) != hex.EncodedLen(len(raw)) {
 		return raw, false
 	}
 	_, err := hex.Decode(raw[:], []byte(id))
-	return raw, err == nil && idOf(raw) == id // digits in upper case are not valid
+	return raw, err == nil && requestIDFrom(raw) == id // digits in upper case are not valid
 }
 
-// name returns the name in exec/ of one of the request's files.
-func (id requestID) name(what string) string { return string(id) + "." + what }
+// fileName returns the name in exec/ of one of the request's files.
+func (id requestID) fileName(what string) string { return string(id) + "." + what }
 
-// order returns the name in control/ of an order to the workers: to start the command if what is
-// empty, or to cancel it if what is whatCancel.
-func (id requestID) order(what string) string {
-	return strings.TrimSuffix(kindOrder+id.name(what), ".")
+// orderName returns the name in control/ of an order to the workers: to start the command if what
+// is empty, or to cancel it if what is cancelSuffix.
+func (id requestID) orderName(what string) string {
+	return strings.TrimSuffix(orderPrefix+id.fileName(what), ".")
 }
 
 // Suffixes of a request's names, after the id.
 const (
-	whatRequest = "request"
-	whatTaken   = "taken"
-	whatCancel  = "cancel"
-	whatBeat    = "beat" // followed by a number
+	requestSuffix  = "request"
+	acceptedSuffix = "taken"
+	cancelSuffix   = "cancel"
+	beatSuffix     = "beat" // followed by a number
 )
 
-// part returns the suffix of a node's nth record of output, and [end] that of its last record.
-func part(dir *signal.Dir, rank, n int) string { return dir.NodeName(rank, fmt.Sprintf("%06d", n)) }
-func end(dir *signal.Dir, rank int) string     { return dir.NodeName(rank, "end") }
+// partSuffix returns the suffix of a node's nth record of output, and [endSuffix] that of its last
+// record.
+func partSuffix(dir *signal.Dir, rank, n int) string {
+	return dir.NodeName(rank, fmt.Sprintf("%06d", n))
+}
+func endSuffix(dir *signal.Dir, rank int) string { return dir.NodeName(rank, "end") }
 
 // Prefixes of names in control/, before the id. An order to start has no suffix. An order to cancel
-// has the suffix whatCancel.
+// has the suffix cancelSuffix.
 const (
-	kindCall  = "call."
-	kindOrder = "exec."
+	callPrefix  = "call."
+	orderPrefix = "exec."
 )
 
-// shown is the set of suffixes of one request's names in a listing.
-type shown map[string]bool
+// requestFiles is the set of suffixes of one request's names in a listing.
+type requestFiles map[string]bool
 
-// requestsShown groups the names of a listing by request. kind is the prefix of the names: in exec/
-// it is empty. Other names are ignored.
-func requestsShown(names []string, kind string) map[requestID]shown {
-	all := make(map[requestID]shown)
+// groupByRequest groups the names of a listing by request. kind is the prefix of the names: in
+// exec/ it is empty. Other names are ignored.
+func groupByRequest(names []string, kind string) map[requestID]requestFiles {
+	all := make(map[requestID]requestFiles)
 	for _, name := range names {
 		name, is := strings.CutPrefix(name, kind)
 		digits, what, _ := strings.Cut(name, ".")
 		id := requestID(digits)
-		if _, ok := id.raw(); !is || !ok {
+		if _, ok := id.decode(); !is || !ok {
 			continue
 		}
 		if all[id] == nil {
-			all[id] = make(shown)
+			all[id] = make(requestFiles)
 		}
 		all[id][what] = true
 	}
 	return all
 }
 
-// beat returns the number of the caller's newest heartbeat, or 0 if there is none.
-func (s shown) beat() (newest int) {
+// newestBeat returns the number of the caller's newest heartbeat, or 0 if there is none.
+func (s requestFiles) newestBeat() (newest int) {
 	for what := range s {
-		if digits, is := strings.CutPrefix(what, whatBeat+"."); is {
+		if digits, is := strings.CutPrefix(what, beatSuffix+"."); is {
 			n, _ := strconv.Atoi(digits)
 			newest = max(newest, n)
 		}
@@ -95,55 +98,55 @@ func (s shown) beat() (newest int) {
 	return newest
 }
 
-// names returns all names of the request in the listing.
-func (s shown) names(id requestID) (names []string) {
+// fileNames returns all names of the request in the listing.
+func (s requestFiles) fileNames(id requestID) (names []string) {
 	for what := range s {
-		names = append(names, id.name(what))
+		names = append(names, id.fileName(what))
 	}
 	return names
 }
 
-// Order is a command, and the nodes on which it should run.
-type Order struct {
+// ExecRequest is a command, and the nodes on which it should run.
+type ExecRequest struct {
 	Argv  []string `json:"argv"`
 	Env   []string `json:"env,omitempty"` // variables that are added to the node's environment
-	Nodes []string `json:"nodes"`         // node indices or hosts, OnAll or OnHead
-	// Own means that Argv is a subcommand of the daemon's own program, and its arguments.
-	Own bool `json:"own,omitempty"`
+	Nodes []string `json:"nodes"`         // node indices or hosts, AllNodes or HeadNode
+	// OwnProgram means that Argv is a subcommand of the daemon's own program, and its arguments.
+	OwnProgram bool `json:"own,omitempty"`
 }
 
 // Special values in the list of nodes of an order.
 const (
-	OnAll  = "all"
-	OnHead = "head"
+	AllNodes = "all"
+	HeadNode = "head"
 )
 
 // requestRecord is the file of a request, written by the caller.
 type requestRecord struct {
 	signal.Header
-	Order
+	ExecRequest
 }
 
-// takenRecord is the head's answer to a request.
-type takenRecord struct {
+// acceptedRecord is the head's answer to a request.
+type acceptedRecord struct {
 	signal.Header
-	Nodes   []Answer `json:"nodes,omitempty"`   // the nodes that run it
-	Refused string   `json:"refused,omitempty"` // why no node runs it
+	Nodes   []ExecResult `json:"nodes,omitempty"`   // the nodes that run it
+	Refused string       `json:"refused,omitempty"` // why no node runs it
 }
 
 // startRecord is the head's order to the workers to start a command.
 type startRecord struct {
 	signal.Header
-	ID    requestID `json:"id"`
-	Argv  []string  `json:"argv"`
-	Env   []string  `json:"env,omitempty"`
-	Own   bool      `json:"own,omitempty"` // see [Order]
-	Ranks []int     `json:"ranks"`         // the nodes that must run it, sorted
+	ID         requestID `json:"id"`
+	Argv       []string  `json:"argv"`
+	Env        []string  `json:"env,omitempty"`
+	OwnProgram bool      `json:"own,omitempty"` // see [ExecRequest]
+	Ranks      []int     `json:"ranks"`         // the nodes that must run it, sorted
 }
 
-// argv returns the complete command.
-func (r startRecord) argv() []string {
-	if r.Own {
+// commandLine returns the complete command.
+func (r startRecord) commandLine() []string {
+	if r.OwnProgram {
 		return append([]string{process.OwnBinary}, r.Argv...)
 	}
 	return r.Argv

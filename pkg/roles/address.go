@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// anywhere are addresses that are reserved for documentation. The source address of their route is
-// looked up; no packet is sent.
-var anywhere = []string{"198.51.100.1", "2001:db8::1"}
+// documentationAddresses are addresses that are reserved for documentation. The source address of
+// their route is looked up; no packet is sent.
+var documentationAddresses = []string{"198.51.100.1", "2001:db8::1"}
 
 // routeTimeout is the timeout of one route lookup, which queries a resolver if the destination is a
 // name.
@@ -28,21 +28,21 @@ func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, 
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	loopback := id.Size == 1 || id.Launcher == Local
+	loopback := id.Size == 1 || id.Launcher == LauncherLocal
 	if ifname != "" {
-		return namedAddress(found, ifname, loopback)
+		return interfaceAddress(found, ifname, loopback)
 	}
-	if id.Launcher == Local {
+	if id.Launcher == LauncherLocal {
 		if addr := loopbackAddress(found); addr.IsValid() {
 			return addr, nil
 		}
 	}
 	var sources []netip.Addr
-	for _, destination := range append([]string{id.LaunchAddress}, anywhere...) {
+	for _, destination := range append([]string{id.LaunchAddress}, documentationAddresses...) {
 		if destination == "" {
 			continue
 		}
-		sources = append(sources, sourceTowards(ctx, destination))
+		sources = append(sources, sourceAddressTo(ctx, destination))
 	}
 	if ctx.Err() != nil {
 		return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
@@ -57,8 +57,8 @@ type netInterface struct {
 	addrs        []netip.Addr
 }
 
-// namedAddress selects an address of the interface with the given name.
-func namedAddress(found []netInterface, name string, loopback bool) (netip.Addr, error) {
+// interfaceAddress selects an address of the interface with the given name.
+func interfaceAddress(found []netInterface, name string, loopback bool) (netip.Addr, error) {
 	at := slices.IndexFunc(found, func(i netInterface) bool { return i.name == name })
 	problem := ""
 	switch {
@@ -74,7 +74,7 @@ func namedAddress(found []netInterface, name string, loopback bool) (netip.Addr,
 		}
 		problem = "it has no address that another node could reach"
 	}
-	return netip.Addr{}, fmt.Errorf("cannot take the address of interface %q: %s; this node has %s", name, problem, describe(found))
+	return netip.Addr{}, fmt.Errorf("cannot take the address of interface %q: %s; this node has %s", name, problem, describeInterfaces(found))
 }
 
 // routedAddress selects the first usable source address; the most specific route comes first. If
@@ -104,7 +104,7 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	if len(candidates) > 1 {
 		problem = "no route tells which of several it is"
 	}
-	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describe(found))
+	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describeInterfaces(found))
 }
 
 // bestAddress prefers a global IPv4 address to a global IPv6 address, and that to a link-local IPv4
@@ -136,8 +136,8 @@ func loopbackAddress(found []netInterface) netip.Addr {
 	return bestAddress(all, true)
 }
 
-// describe lists interfaces for an error: "eth0 (10.0.0.5), ib0 (down)".
-func describe(found []netInterface) string {
+// describeInterfaces lists interfaces for an error: "eth0 (10.0.0.5), ib0 (down)".
+func describeInterfaces(found []netInterface) string {
 	if len(found) == 0 {
 		return "no interface at all"
 	}
@@ -181,10 +181,10 @@ func systemInterfaces() ([]netInterface, error) {
 	return found, nil
 }
 
-// sourceTowards returns the address from which this host would send to a destination. It returns an
-// invalid address if no route is found in time. Connecting a UDP socket looks the route up, and
+// sourceAddressTo returns the address from which this host would send to a destination. It returns
+// an invalid address if no route is found in time. Connecting a UDP socket looks the route up, and
 // sends nothing.
-func sourceTowards(ctx context.Context, destination string) netip.Addr {
+func sourceAddressTo(ctx context.Context, destination string) netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()
 	var dialer net.Dialer

@@ -17,7 +17,7 @@ func FuzzLocalAddress(f *testing.F) {
 		if _, err := netip.ParseAddr(launch); err != nil && launch != "" {
 			cancel(errors.New("a name"))
 		}
-		id := Identity{Launcher: Slurm, Size: int(size) + 1, LaunchAddress: launch}
+		id := Identity{Launcher: LauncherSlurm, Size: int(size) + 1, LaunchAddress: launch}
 		addr, err := LocalAddress(ctx, id, ifname)
 		checkChosen(t, addr, err, size == 0)
 	})
@@ -39,7 +39,7 @@ func FuzzChooseAddress(f *testing.F) {
 				})
 			}
 		}
-		addr, err := namedAddress(found, ifname, loopback)
+		addr, err := interfaceAddress(found, ifname, loopback)
 		checkChosen(t, addr, err, loopback)
 		addr, err = routedAddress(found, parsed(strings.Fields(sources)), loopback)
 		checkChosen(t, addr, err, loopback)

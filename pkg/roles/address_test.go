@@ -44,7 +44,7 @@ func TestNamedAddress(t *testing.T) {
 		{name: "unknown", ifname: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := namedAddress(found, tc.ifname, tc.loopback)
+			got, err := interfaceAddress(found, tc.ifname, tc.loopback)
 			checkAddress(t, got, err, tc.want, tc.says)
 		})
 	}
@@ -109,18 +109,18 @@ func TestLoopbackAddress(t *testing.T) {
 }
 
 func TestLocalAddressHere(t *testing.T) {
-	local, err := LocalAddress(t.Context(), Identity{Launcher: Local, Size: 4}, "")
+	local, err := LocalAddress(t.Context(), Identity{Launcher: LauncherLocal, Size: 4}, "")
 	if err != nil || !local.IsLoopback() {
 		t.Errorf("a local run has address %v, %v", local, err)
 	}
 	// Whether this machine has a network is its own affair; a loopback address is never the answer.
-	peers, err := LocalAddress(t.Context(), Identity{Launcher: Slurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
+	peers, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
 	if err == nil && !peers.IsGlobalUnicast() {
 		t.Errorf("a run of four nodes has address %v", peers)
 	}
 	if err == nil {
 		// Towards an address of its own a host sends from that address.
-		again, err := LocalAddress(t.Context(), Identity{Launcher: Slurm, Size: 4, LaunchAddress: peers.String()}, "")
+		again, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.String()}, "")
 		if err != nil || again != peers {
 			t.Errorf("towards %v the address is %v, %v", peers, again, err)
 		}
@@ -132,7 +132,7 @@ func TestLocalAddressHere(t *testing.T) {
 
 func TestSourceTowards(t *testing.T) {
 	for _, destination := range []string{"127.0.0.1", "::1"} {
-		if source := sourceTowards(t.Context(), destination); source.String() != destination {
+		if source := sourceAddressTo(t.Context(), destination); source.String() != destination {
 			t.Errorf("towards %s the source is %v", destination, source)
 		}
 	}
@@ -142,7 +142,7 @@ func TestLocalAddressCancelled(t *testing.T) {
 	cause := errors.New("told to stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if got, err := LocalAddress(ctx, Identity{Launcher: Slurm, Size: 2}, ""); !errors.Is(err, cause) {
+	if got, err := LocalAddress(ctx, Identity{Launcher: LauncherSlurm, Size: 2}, ""); !errors.Is(err, cause) {
 		t.Errorf("got %v, %v; want the cause of the end", got, err)
 	}
 }

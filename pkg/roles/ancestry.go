@@ -18,36 +18,37 @@ type Ancestor struct {
 // nil Ancestry sees none.
 type Ancestry func() []Ancestor
 
-// origin describes how the ancestors of a process show which starter has started it. The zero
-// origin is that of a starter with unknown programs.
-type origin struct {
+// starterOrigin describes how the ancestors of a process show which starter has started it. The
+// zero origin is that of a starter with unknown programs.
+type starterOrigin struct {
 	// programs are the names of the programs whose children are the started processes.
 	programs []string
-	// within is a program that may be the starter, too, without visible evidence. It is empty if there
-	// is none.
-	within string
-	// task is the variable with the PID of the started process. It is empty if there is none.
-	task string
+	// outerProgram is a program that may be the starter, too, without visible evidence. It is empty if
+	// there is none.
+	outerProgram string
+	// taskPIDVariable is the variable with the PID of the started process. It is empty if there is
+	// none.
+	taskPIDVariable string
 }
 
-// python is the prefix of the names of Python interpreters.
-const python = "python"
+// pythonPrefix is the prefix of the names of Python interpreters.
+const pythonPrefix = "python"
 
 // Slurm provides the PID of the task's process, so this works even if a node hides the processes of
 // root.
-var slurmOrigin = origin{programs: []string{"slurmstepd"}, task: "SLURM_TASK_PID"}
+var slurmOrigin = starterOrigin{programs: []string{"slurmstepd"}, taskPIDVariable: "SLURM_TASK_PID"}
 
-// distance returns the distance to the nearest ancestor that may have started this process, or -1
-// if none is visible. An ancestor that the task's process has started is nearer than the starter of
-// the task.
-func (o origin) distance(env Environment, ancestors []Ancestor) int {
+// ancestorDistance returns the distance to the nearest ancestor that may have started this process,
+// or -1 if none is visible. An ancestor that the task's process has started is nearer than the
+// starter of the task.
+func (o starterOrigin) ancestorDistance(env Environment, ancestors []Ancestor) int {
 	task := 0
-	if o.task != "" {
-		task, _ = strconv.Atoi(env.get(o.task)) // 0, which is no process, if it is not set
+	if o.taskPIDVariable != "" {
+		task, _ = strconv.Atoi(env.valueOf(o.taskPIDVariable)) // 0, which is no process, if it is not set
 	}
 	for at, a := range ancestors {
 		switch {
-		case at > 0 && slices.ContainsFunc(o.programs, a.runs):
+		case at > 0 && slices.ContainsFunc(o.programs, a.isInstanceOf):
 			return 2 * at
 		case a.PID == task:
 			return 2*at + 1
@@ -56,8 +57,8 @@ func (o origin) distance(env Environment, ancestors []Ancestor) int {
 	return -1
 }
 
-// see returns the ancestors, or none if nothing is visible.
-func (a Ancestry) see() []Ancestor {
+// visibleAncestors returns the ancestors, or none if nothing is visible.
+func (a Ancestry) visibleAncestors() []Ancestor {
 	if a == nil {
 		return nil
 	}
@@ -68,7 +69,7 @@ func (a Ancestry) see() []Ancestor {
 // Slurm sets no step variables there; if they are set, they belong to the task that has submitted
 // the job.
 func (env Environment) withoutStep(ancestors []Ancestor) Environment {
-	at := slices.IndexFunc(ancestors, func(a Ancestor) bool { return a.runs(slurmOrigin.programs[0]) })
+	at := slices.IndexFunc(ancestors, func(a Ancestor) bool { return a.isInstanceOf(slurmOrigin.programs[0]) })
 	if at < 0 {
 		return env
 	}
@@ -86,24 +87,24 @@ func (env Environment) withoutStep(ancestors []Ancestor) Environment {
 	}
 }
 
-// runs reports whether the process is an instance of a program. The process name may include a
-// version or a number.
-func (a Ancestor) runs(program string) bool {
-	return slices.ContainsFunc(a.names(), func(name string) bool {
+// isInstanceOf reports whether the process is an instance of a program. The process name may
+// include a version or a number.
+func (a Ancestor) isInstanceOf(program string) bool {
+	return slices.ContainsFunc(a.programNames(), func(name string) bool {
 		rest, begins := strings.CutPrefix(name, program)
-		return begins && (rest == "" || strings.ContainsAny(rest[:1], "-."+decimal))
+		return begins && (rest == "" || strings.ContainsAny(rest[:1], "-."+decimalDigits))
 	})
 }
 
-// names returns the name of the process's program, and for Python also that of its script or
+// programNames returns the name of the process's program, and for Python also that of its script or
 // module.
-func (a Ancestor) names() []string {
+func (a Ancestor) programNames() []string {
 	if len(a.Argv) == 0 {
 		return nil
 	}
 	title, _, _ := strings.Cut(a.Argv[0], ":") // for example "slurmstepd: [17.0]"
 	name := filepath.Base(title)
-	if !strings.HasPrefix(name, python) {
+	if !strings.HasPrefix(name, pythonPrefix) {
 		return []string{name}
 	}
 	for at, arg := range a.Argv[1:] {
@@ -117,57 +118,57 @@ func (a Ancestor) names() []string {
 	return []string{name}
 }
 
-// innermost returns the candidates that may have started this process. Candidates are starters
-// whose variables are in its environment. A submitted job, and a launch within another one, inherit
-// the variables of the surrounding launch. So only the candidate that is nearest among the
-// ancestors counts, and none whose programs are known but missing, unless no launcher is visible.
-// It returns a *LaunchError if candidates disagree and the ancestors do not show which of them is
-// the nearest.
-func innermost(candidates []starter, env Environment, ancestors []Ancestor) ([]starter, error) {
+// innermostStarters returns the candidates that may have started this process. Candidates are
+// starters whose variables are in its environment. A submitted job, and a launch within another
+// one, inherit the variables of the surrounding launch. So only the candidate that is nearest among
+// the ancestors counts, and none whose programs are known but missing, unless no launcher is
+// visible. It returns a *LaunchError if candidates disagree and the ancestors do not show which of
+// them is the nearest.
+func innermostStarters(candidates []rankStarter, env Environment, ancestors []Ancestor) ([]rankStarter, error) {
 	// The daemon of a batch system is an ancestor of all processes of its jobs, including the job's
 	// shell.
-	known := append(slices.Clone(candidates), slurmTasks, pbsTasks, gridEngineTasks)
-	if !slices.ContainsFunc(known, func(s starter) bool { return s.origin.distance(env, ancestors) >= 0 }) {
-		return candidates, disagreement(candidates, env)
+	known := append(slices.Clone(candidates), slurmStarter, pbsStarter, gridEngineStarter)
+	if !slices.ContainsFunc(known, func(s rankStarter) bool { return s.origin.ancestorDistance(env, ancestors) >= 0 }) {
+		return candidates, disagreementError(candidates, env)
 	}
 	nearest := 2 * len(ancestors)
 	for _, c := range candidates {
-		if far := c.origin.distance(env, ancestors); far >= 0 {
+		if far := c.origin.ancestorDistance(env, ancestors); far >= 0 {
 			nearest = min(nearest, far)
 		}
 	}
-	candidates = slices.DeleteFunc(candidates, func(c starter) bool {
-		far := c.origin.distance(env, ancestors)
-		if far < 0 && c.origin.within != "" {
-			far = origin{programs: []string{c.origin.within}}.distance(env, ancestors)
+	candidates = slices.DeleteFunc(candidates, func(c rankStarter) bool {
+		far := c.origin.ancestorDistance(env, ancestors)
+		if far < 0 && c.origin.outerProgram != "" {
+			far = starterOrigin{programs: []string{c.origin.outerProgram}}.ancestorDistance(env, ancestors)
 			return far < 0 || far > nearest
 		}
 		return len(c.origin.programs) > 0 && far != nearest
 	})
-	return candidates, disagreement(candidates, env)
+	return candidates, disagreementError(candidates, env)
 }
 
-// disagreement returns a *LaunchError if two of the candidates give this process different ranks or
-// numbers of ranks. Variables that any job script may set do not count.
-func disagreement(candidates []starter, env Environment) error {
-	var first starter
+// disagreementError returns a *LaunchError if two of the candidates give this process different
+// ranks or numbers of ranks. Variables that any job script may set do not count.
+func disagreementError(candidates []rankStarter, env Environment) error {
+	var first rankStarter
 	var told StartedRank
 	for _, c := range candidates {
-		if len(c.origin.programs) == 0 || !c.has(env) {
+		if len(c.origin.programs) == 0 || !c.hasStarted(env) {
 			continue
 		}
-		r, err := c.names.read(env)
+		r, err := c.variableNames.readRank(env)
 		switch {
 		case err != nil:
-		case first.title == "":
+		case first.displayName == "":
 			first, told = c, r
-		case r.Rank != told.Rank || r.Ranks != told.Ranks:
+		case r.Rank != told.Rank || r.RankCount != told.RankCount:
 			return &LaunchError{
 				Problem: fmt.Sprintf("cannot tell which rank this is: %s says rank %d of %d (%s is set), and %s says rank %d of %d (%s is set); "+
 					"its ancestors in /proc do not show which has started it, and the variables of the other are left from a launch around this one",
-					first.title, told.Rank, told.Ranks, first.mark, c.title, r.Rank, r.Ranks, c.mark),
-				Mend: fmt.Sprintf("unset the one that does not count, before this start (unset %s, or unset %s), or submit the job without it",
-					first.mark, c.mark),
+					first.displayName, told.Rank, told.RankCount, first.markVariable, c.displayName, r.Rank, r.RankCount, c.markVariable),
+				Fix: fmt.Sprintf("unset the one that does not count, before this start (unset %s, or unset %s), or submit the job without it",
+					first.markVariable, c.markVariable),
 			}
 		}
 	}
@@ -180,43 +181,44 @@ func disagreement(candidates []starter, env Environment) error {
 func OuterVariables(environ []string, r StartedRank) map[string]string {
 	env := EnvironmentOf(environ)
 	var outer []string
-	for _, s := range starters {
-		if s.title == r.By || s.retell != nil || !s.has(env) {
+	for _, s := range allStarters {
+		if s.displayName == r.LauncherTitle || s.taskVariables != nil || !s.hasStarted(env) {
 			continue
 		}
-		outer = append(outer, s.private...)
+		outer = append(outer, s.privatePrefixes...)
 		if s.servesPMI {
-			outer = append(outer, outerPMI(env, r)...)
+			outer = append(outer, outerPMIPrefixes(env, r)...)
 		}
 	}
-	return cleared(environ, outer)
+	return clearedVariables(environ, outer)
 }
 
-// outerPMI returns prefixes of the PMI variables that describe another process than this rank.
-func outerPMI(env Environment, r StartedRank) (names []string) {
+// outerPMIPrefixes returns prefixes of the PMI variables that describe another process than this
+// rank.
+func outerPMIPrefixes(env Environment, r StartedRank) (names []string) {
 	differs := func(name string, own int) bool {
-		value := env.get(name)
+		value := env.valueOf(name)
 		return value != "" && value != strconv.Itoa(own)
 	}
-	if differs("PMI_RANK", r.Rank) || differs("PMI_SIZE", r.Ranks) {
+	if differs("PMI_RANK", r.Rank) || differs("PMI_SIZE", r.RankCount) {
 		names = append(names, "PMI_", "PMI2_")
 	}
-	space := env.get("PMIX_NAMESPACE")
-	ofStep := fmt.Sprintf("slurm.pmix.%s.%s", env.get("SLURM_JOB_ID"), env.get("SLURM_STEP_ID"))
-	if differs("PMIX_RANK", r.Rank) || space != "" && r.By == slurmTasks.title && space != ofStep {
+	space := env.valueOf("PMIX_NAMESPACE")
+	ofStep := fmt.Sprintf("slurm.pmix.%s.%s", env.valueOf("SLURM_JOB_ID"), env.valueOf("SLURM_STEP_ID"))
+	if differs("PMIX_RANK", r.Rank) || space != "" && r.LauncherTitle == slurmStarter.displayName && space != ofStep {
 		names = append(names, "PMIX_")
 	}
 	return names
 }
 
-// cleared returns the variables of an environment with one of the prefixes, each with an empty
-// value. It leaves out PMIx settings of users, which are for every process.
-func cleared(environ []string, prefixes []string) map[string]string {
+// clearedVariables returns the variables of an environment with one of the prefixes, each with an
+// empty value. It leaves out PMIx settings of users, which are for every process.
+func clearedVariables(environ []string, prefixes []string) map[string]string {
 	set := make(map[string]string)
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.ContainsFunc(prefixes, begins) && !begins(usersPMIx) {
+		if slices.ContainsFunc(prefixes, begins) && !begins(userPMIxPrefix) {
 			set[name] = ""
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// level is one launch of several within each other: what it adds to the environment of its processes,
-// and the processes between those and what has called it, the nearest first.
+// level is one launch of several within each other: what it adds to the environment of its
+// processes, and the processes between those and what has called it, the nearest first.
 type level struct {
 	title     string
 	add       func(t *testing.T, vars map[string]string, rank, ranks, task int)
@@ -19,15 +19,15 @@ type level struct {
 }
 
 // told sets the variables by which a starter tells a rank.
-func (s starter) told(vars map[string]string, rank, ranks int) {
-	vars[s.names.rank[0]], vars[s.names.ranks[0]] = strconv.Itoa(rank), strconv.Itoa(ranks)
-	vars[s.names.local[0]] = "0"
+func (s rankStarter) told(vars map[string]string, rank, ranks int) {
+	vars[s.variableNames.rank[0]], vars[s.variableNames.rankCount[0]] = strconv.Itoa(rank), strconv.Itoa(ranks)
+	vars[s.variableNames.localRank[0]] = "0"
 }
 
 // recordedLevel adds what a real launcher has told a process, with another rank.
-func recordedLevel(s starter, file string, processes ...string) level {
+func recordedLevel(s rankStarter, file string, processes ...string) level {
 	var real map[string]string
-	return level{s.title, func(t *testing.T, vars map[string]string, rank, ranks, task int) {
+	return level{s.displayName, func(t *testing.T, vars map[string]string, rank, ranks, task int) {
 		if real == nil {
 			real = environmentOf(t, file)
 		}
@@ -38,42 +38,42 @@ func recordedLevel(s starter, file string, processes ...string) level {
 				vars[name] = strconv.Itoa(value)
 			}
 		}
-		if s.origin.task != "" {
-			vars[s.origin.task] = strconv.Itoa(task)
+		if s.origin.taskPIDVariable != "" {
+			vars[s.origin.taskPIDVariable] = strconv.Itoa(task)
 		}
 	}, processes}
 }
 
 // levels are the launchers that may be nested, with the processes that were seen of real ones.
 var levels = []level{
-	recordedLevel(openMPI, "openmpi-5.0.11/rank1", "/opt/openmpi/bin/prterun -n 4 ./app"),
-	recordedLevel(hydra, "mpich-5.0.2/rank1", "/opt/mpich/bin/hydra_pmi_proxy --control-port n1:33385", "/opt/mpich/bin/mpirun -n 4 ./app"),
-	recordedLevel(hydra, "intelmpi-2021.18.1/rank1", "/usr/bin/hydra_pmi_proxy --control-port n1:41871", "mpiexec.hydra -n 4 ./app", "/bin/sh /opt/intel/bin/mpirun -n 4 ./app"),
-	recordedLevel(fluxRun, "flux-0.88/nested-rank1", "/usr/libexec/flux/flux-shell 1234"),
-	recordedLevel(slurmTasks, "slurm-22.05/step-rank1", "slurmstepd: [1.0]"),
-	{torchrun.title, func(_ *testing.T, vars map[string]string, rank, ranks, _ int) {
-		torchrun.told(vars, rank, ranks)
+	recordedLevel(openMPIStarter, "openmpi-5.0.11/rank1", "/opt/openmpi/bin/prterun -n 4 ./app"),
+	recordedLevel(hydraStarter, "mpich-5.0.2/rank1", "/opt/mpich/bin/hydra_pmi_proxy --control-port n1:33385", "/opt/mpich/bin/mpirun -n 4 ./app"),
+	recordedLevel(hydraStarter, "intelmpi-2021.18.1/rank1", "/usr/bin/hydra_pmi_proxy --control-port n1:41871", "mpiexec.hydra -n 4 ./app", "/bin/sh /opt/intel/bin/mpirun -n 4 ./app"),
+	recordedLevel(fluxStarter, "flux-0.88/nested-rank1", "/usr/libexec/flux/flux-shell 1234"),
+	recordedLevel(slurmStarter, "slurm-22.05/step-rank1", "slurmstepd: [1.0]"),
+	{torchrunStarter.displayName, func(_ *testing.T, vars map[string]string, rank, ranks, _ int) {
+		torchrunStarter.told(vars, rank, ranks)
 		vars["TORCHELASTIC_RUN_ID"], vars["LOCAL_WORLD_SIZE"], vars["MASTER_ADDR"] = "none", "2", "torchhost"
 	}, []string{"/usr/bin/python3.11 /usr/bin/torchrun --nproc-per-node=2 train.py"}},
-	{ownRanks.title, func(_ *testing.T, vars map[string]string, rank, ranks, _ int) {
+	{worldStarter.displayName, func(_ *testing.T, vars map[string]string, rank, ranks, _ int) {
 		var environ []string
 		for name, value := range vars {
 			environ = append(environ, name+"="+value)
 		}
-		for name, value := range TaskVariables(environ, Task{Rank: rank, Ranks: ranks, PerNode: []int{ranks}, OnNode: []int{rank}}) {
+		for name, value := range TaskVariables(environ, Task{Rank: rank, RankCount: ranks, TasksPerNode: []int{ranks}, LocalRanks: []int{rank}}) {
 			if vars[name] = value; value == "" {
 				delete(vars, name)
 			}
 		}
-		ownRanks.told(vars, rank, ranks)
-		torchrun.told(vars, rank, ranks)
+		worldStarter.told(vars, rank, ranks)
+		torchrunStarter.told(vars, rank, ranks)
 		vars["TORCHELASTIC_RUN_ID"], vars["BRINGUPD_LOCAL_RANKS"] = "1.0", strconv.Itoa(ranks)
 		vars["PMI_RANK"], vars["PMI_SIZE"], vars["PMIX_RANK"], vars["PMIX_NAMESPACE"] = strconv.Itoa(rank), strconv.Itoa(ranks), strconv.Itoa(rank), "ours"
 	}, []string{"bringupd --ranks-per-node=4 -- ./app"}},
 }
 
-// nest returns the environment and the ancestry of a process below launches within each other. Those
-// before submitted are in another job, whose processes are not seen.
+// nest returns the environment and the ancestry of a process below launches within each other.
+// Those before submitted are in another job, whose processes are not seen.
 func nest(t *testing.T, launches []level, submitted int) (vars map[string]string, seen []Ancestor) {
 	t.Helper()
 	vars = map[string]string{"PATH": "/bin", "OMPI_MCA_btl": "tcp", "PMIX_MCA_gds": "hash"}
@@ -96,8 +96,8 @@ func nest(t *testing.T, launches []level, submitted int) (vars map[string]string
 	return vars, up
 }
 
-// Four launches within each other, of every kind, and in jobs that one of them has submitted: a rank
-// is that of the innermost one, whose variables alone are left.
+// Four launches within each other, of every kind, and in jobs that one of them has submitted: a
+// rank is that of the innermost one, whose variables alone are left.
 func TestNestedLaunches(t *testing.T) {
 	const deep = 4
 	var launches []level
@@ -116,13 +116,13 @@ func TestNestedLaunches(t *testing.T) {
 			count++
 			vars, seen := nest(t, launches, submitted)
 			inner := launches[deep-1]
-			r, err := StartedAs(fromMap(vars), func() []Ancestor { return seen })
+			r, err := IdentifyRank(fromMap(vars), func() []Ancestor { return seen })
 			var names []string
 			for _, l := range launches {
 				names = append(names, l.title)
 			}
 			what := fmt.Sprintf("%s, of which %d outside of the job", strings.Join(names, " > "), submitted)
-			if err != nil || r.By != inner.title || r.Rank != deep-1 || r.Ranks != 9+deep {
+			if err != nil || r.LauncherTitle != inner.title || r.Rank != deep-1 || r.RankCount != 9+deep {
 				t.Fatalf("%s: got %+v, %v", what, r, err)
 			}
 			var environ []string
@@ -132,11 +132,11 @@ func TestNestedLaunches(t *testing.T) {
 			for name := range OuterVariables(environ, r) {
 				delete(vars, name)
 			}
-			for _, s := range starters {
+			for _, s := range allStarters {
 				// What bringupd rank sets itself is replaced, and a rank of ours is told what torchrun would.
-				replaced := s.title == ownRanks.title || s.title == plainTasks.title || s.title == torchrun.title && inner.title == ownRanks.title
-				if s.title != inner.title && s.retell == nil && !replaced && s.has(fromMap(vars)) {
-					t.Fatalf("%s: the variables of %s are left", what, s.title)
+				replaced := s.displayName == worldStarter.displayName || s.displayName == plainStarter.displayName || s.displayName == torchrunStarter.displayName && inner.title == worldStarter.displayName
+				if s.displayName != inner.title && s.taskVariables == nil && !replaced && s.hasStarted(fromMap(vars)) {
+					t.Fatalf("%s: the variables of %s are left", what, s.displayName)
 				}
 			}
 			if vars["PMI_RANK"] != "" && vars["PMI_RANK"] != strconv.Itoa(deep-1) || vars["OMPI_MCA_btl"] != "tcp" || vars["PMIX_MCA_gds"] != "hash" {
@@ -195,9 +195,9 @@ func TestStartedAsByAncestry(t *testing.T) {
 					tc.ancestry = func() []Ancestor { return []Ancestor{{7, []string{"bringupd", "rank"}}, {1, []string{"sh"}}} }
 				}
 			}
-			r, err := StartedAs(EnvironmentOf(strings.Fields(tc.environ)), tc.ancestry)
+			r, err := IdentifyRank(EnvironmentOf(strings.Fields(tc.environ)), tc.ancestry)
 			if tc.by != "" {
-				if err != nil || r.By != tc.by || r.Rank != tc.rank {
+				if err != nil || r.LauncherTitle != tc.by || r.Rank != tc.rank {
 					t.Errorf("got %+v, %v; want rank %d of %s", r, err, tc.rank, tc.by)
 				}
 				return
@@ -215,8 +215,8 @@ func TestStartedAsByAncestry(t *testing.T) {
 	}
 }
 
-// What a job's MPI would read of the launch that has submitted the job is taken away, and what its own
-// launcher tells stays.
+// What a job's MPI would read of the launch that has submitted the job is taken away, and what its
+// own launcher tells stays.
 func TestOuterVariables(t *testing.T) {
 	const step = "SLURM_JOB_ID=17 SLURM_STEP_ID=2 SLURM_PROCID=0 SLURM_NTASKS=4 "
 	for _, tc := range []struct{ name, environ, gone string }{
@@ -227,7 +227,7 @@ func TestOuterVariables(t *testing.T) {
 		{"srun --mpi=pmi2 inside torchrun", step + "TORCHELASTIC_RUN_ID=none MASTER_ADDR=old PMI_RANK=0 PMI_SIZE=4 PMI_FD=9", "MASTER_ADDR TORCHELASTIC_RUN_ID"},
 		{"srun alone", step + "PMI_RANK=0 PMI_SIZE=4 MASTER_ADDR=mine", ""},
 	} {
-		gone := OuterVariables(strings.Fields(tc.environ), StartedRank{By: "srun", Ranks: 4})
+		gone := OuterVariables(strings.Fields(tc.environ), StartedRank{LauncherTitle: "srun", RankCount: 4})
 		if got := strings.Join(slices.Sorted(maps.Keys(gone)), " "); got != tc.gone {
 			t.Errorf("%s: taken away are %q, not %q", tc.name, got, tc.gone)
 		}
@@ -251,34 +251,34 @@ func TestIdentifyByAncestry(t *testing.T) {
 	stepd := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.0]"}}}
 	mom := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"/opt/pbs/sbin/pbs_mom"}}}
 	for name, vars := range outer {
-		id, err := Identify(within(vars, step), "n2", Want{Ancestry: func() []Ancestor { return stepd }})
-		if err != nil || id.Launcher != Slurm || id.Rank != 1 || id.Size != 3 {
+		id, err := IdentifyDaemon(within(vars, step), "n2", Overrides{Ancestry: func() []Ancestor { return stepd }})
+		if err != nil || id.Launcher != LauncherSlurm || id.Rank != 1 || id.Size != 3 {
 			t.Errorf("%s around srun: got %+v, %v", name, id, err)
 		}
 		// A task has submitted the job, too, so that the number of its step is left.
 		batch := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.batch]", "", ""}}}
-		_, err = Identify(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Want{JobID: "a", Ancestry: func() []Ancestor { return batch }})
+		_, err = IdentifyDaemon(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Overrides{JobID: "a", Ancestry: func() []Ancestor { return batch }})
 		if name != "torchrun" && (err == nil || !strings.Contains(err.Error(), "cannot start in the batch shell of job")) {
 			t.Errorf("%s around a batch shell: got %v", name, err)
 		}
-		id, err = Identify(within(vars, environmentOf(t, "openpbs/task-rank1")), "n2",
-			Want{ReadFile: files("n1\nn2\nn3\n"), Ancestry: func() []Ancestor { return mom }})
-		if err != nil || id.Launcher != PBS || id.Rank != 1 || id.Size != 3 {
+		id, err = IdentifyDaemon(within(vars, environmentOf(t, "openpbs/task-rank1")), "n2",
+			Overrides{ReadFile: files("n1\nn2\nn3\n"), Ancestry: func() []Ancestor { return mom }})
+		if err != nil || id.Launcher != LauncherPBS || id.Rank != 1 || id.Size != 3 {
 			t.Errorf("%s around pbsdsh: got %+v, %v", name, id, err)
 		}
-		_, err = Identify(within(vars, step), "n2", Want{JobID: "a"})
+		_, err = IdentifyDaemon(within(vars, step), "n2", Overrides{JobID: "a"})
 		if launch := (*LaunchError)(nil); name != "torchrun" && (!errors.As(err, &launch) || !strings.Contains(err.Error(), "says rank 0 of 1") || !strings.Contains(err.Error(), "srun says rank 1 of 3")) {
 			t.Errorf("%s around srun, unseen: got %v", name, err)
 		}
 	}
-	id, err := Identify(within(step, change(environmentOf(t, "openmpi-5.0.11/rank0"), "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=5")), "n2",
-		Want{Ancestry: func() []Ancestor {
+	id, err := IdentifyDaemon(within(step, change(environmentOf(t, "openmpi-5.0.11/rank0"), "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=5")), "n2",
+		Overrides{Ancestry: func() []Ancestor {
 			return []Ancestor{{41, []string{"bringupd"}}, {40, []string{"prted", "--x"}}, {39, []string{"slurmstepd: [1.0]"}}}
 		}})
-	if err != nil || id.Launcher != OpenMPI || id.Rank != 5 || id.Size != 8 {
+	if err != nil || id.Launcher != LauncherOpenMPI || id.Rank != 5 || id.Size != 8 {
 		t.Errorf("mpirun inside srun: got %+v, %v", id, err)
 	}
-	if id, err := Identify(within(outer["MPICH"], step), "n2", Want{Rank: new(2), Size: new(4), JobID: "a"}); err != nil || id.Rank != 2 {
+	if id, err := IdentifyDaemon(within(outer["MPICH"], step), "n2", Overrides{Rank: new(2), Size: new(4), JobID: "a"}); err != nil || id.Rank != 2 {
 		t.Errorf("flags: got %+v, %v", id, err)
 	}
 }

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// errNoFiles is the error of reading a launcher's file if no function for it was given.
-var errNoFiles = errors.New("files are not read here")
+// errNoFileReader is the error of reading a launcher's file if no function for it was given.
+var errNoFileReader = errors.New("files are not read here")
 
-// read reads a file that the launcher has made, with Want.ReadFile.
-func (want Want) read(path string) (string, error) {
+// readLauncherFile reads a file that the launcher has made, with Want.ReadFile.
+func (want Overrides) readLauncherFile(path string) (string, error) {
 	if want.ReadFile == nil {
-		return "", errNoFiles
+		return "", errNoFileReader
 	}
 	text, err := want.ReadFile(path)
 	return string(text), err
 }
 
-// hostColumn returns the first word of each line of a launcher's host file, in order. Comments,
-// which begin with #, are ignored.
-func hostColumn(text string) ([]string, error) {
+// parseHostColumn returns the first word of each line of a launcher's host file, in order.
+// Comments, which begin with #, are ignored.
+func parseHostColumn(text string) ([]string, error) {
 	var hosts []string
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
@@ -30,11 +30,11 @@ func hostColumn(text string) ([]string, error) {
 		if len(words) == 0 {
 			continue
 		}
-		if !isHost(words[0]) {
-			return nil, fmt.Errorf("%q where a host name was expected", clip(words[0]))
+		if !isHostName(words[0]) {
+			return nil, fmt.Errorf("%q where a host name was expected", shortenText(words[0]))
 		}
-		if hosts = append(hosts, words[0]); len(hosts) > maxSize {
-			return nil, fmt.Errorf("it has more than %d hosts", maxSize)
+		if hosts = append(hosts, words[0]); len(hosts) > maxNodes {
+			return nil, fmt.Errorf("it has more than %d hosts", maxNodes)
 		}
 	}
 	if len(hosts) == 0 {
@@ -43,15 +43,15 @@ func hostColumn(text string) ([]string, error) {
 	return hosts, nil
 }
 
-// isHost reports whether a text can be a host name. Batch systems also put their own keywords
+// isHostName reports whether a text can be a host name. Batch systems also put their own keywords
 // there.
-func isHost(text string) bool {
+func isHostName(text string) bool {
 	return text != "" && len(text) <= maxNodeName && isNameByte(text[0]) && text[0] != '-' && text[0] != '.' &&
 		!strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || !isNameByte(byte(r)) })
 }
 
-// each returns every host once, in the order of first occurrence.
-func each(hosts []string) []string {
+// uniqueHosts returns every host once, in the order of first occurrence.
+func uniqueHosts(hosts []string) []string {
 	seen := make(map[string]bool, len(hosts))
 	return slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
 		if seen[host] {
@@ -62,25 +62,25 @@ func each(hosts []string) []string {
 	})
 }
 
-// placeOf returns the index of a host in a list, or -1 if it is missing. One of the two names may
+// hostIndex returns the index of a host in a list, or -1 if it is missing. One of the two names may
 // include a domain.
-func placeOf(host string, hosts []string) int {
+func hostIndex(host string, hosts []string) int {
 	if at := slices.Index(hosts, host); at >= 0 || host == "" {
 		return at
 	}
-	return slices.IndexFunc(hosts, func(other string) bool { return sameHost(host, other) })
+	return slices.IndexFunc(hosts, func(other string) bool { return isSameHost(host, other) })
 }
 
-// sameHost compares two names, of which one may include a domain.
-func sameHost(a, b string) bool {
+// isSameHost compares two names, of which one may include a domain.
+func isSameHost(a, b string) bool {
 	labelA, domainA, _ := strings.Cut(strings.ToLower(a), ".")
 	labelB, domainB, _ := strings.Cut(strings.ToLower(b), ".")
 	return labelA == labelB && (domainA == "" || domainB == "" || domainA == domainB)
 }
 
-// named converts a launcher's name of a job to a valid name of a run, by replacing unsuitable
-// characters by dashes.
-func named(job string) string {
+// sanitizeRunName converts a launcher's name of a job to a valid name of a run, by replacing
+// unsuitable characters by dashes.
+func sanitizeRunName(job string) string {
 	job = strings.Map(func(r rune) rune {
 		if r < 0x80 && (isNameByte(byte(r)) || r == '+') {
 			return r
@@ -90,12 +90,12 @@ func named(job string) string {
 	return strings.Trim(job, "._+-")
 }
 
-// settle completes an identity with properties that all daemons of a launch share, and validates
-// it. facts distinguish this launch from another one with the same name.
-func settle(id Identity, want Want, facts ...string) (Identity, error) {
+// completeIdentity completes an identity with properties that all daemons of a launch share, and
+// validates it. facts distinguish this launch from another one with the same name.
+func completeIdentity(id Identity, want Overrides, facts ...string) (Identity, error) {
 	switch {
-	case id.Size < 1 || id.Size > maxSize:
-		return Identity{}, rankError(fmt.Errorf("the number of nodes is %d, and should be 1 to %d", id.Size, maxSize))
+	case id.Size < 1 || id.Size > maxNodes:
+		return Identity{}, rankError(fmt.Errorf("the number of nodes is %d, and should be 1 to %d", id.Size, maxNodes))
 	case id.Rank < 0 || id.Rank >= id.Size:
 		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", id.Rank, id.Size-1, id.Size))
 	}
@@ -109,27 +109,27 @@ func settle(id Identity, want Want, facts ...string) (Identity, error) {
 		id.Hosts = nil
 	}
 	id.LocalSize, id.GPUs = 1, -1
-	id.Key = digest(append([]string{string(id.Launcher), id.Job, id.Step, strconv.Itoa(id.Restart), strconv.Itoa(id.Size)}, facts...)...)
+	id.LaunchKey = digestFacts(append([]string{string(id.Launcher), id.Job, id.Step, strconv.Itoa(id.Restart), strconv.Itoa(id.Size)}, facts...)...)
 	return id, nil
 }
 
-// nameless returns the error for a launcher whose daemons share no name of their launch.
-func nameless(by, mend string) error {
+// unnamedRunError returns the error for a launcher whose daemons share no name of their launch.
+func unnamedRunError(by, mend string) error {
 	return &LaunchError{
 		Problem: "cannot name the run: " + by + " tells its processes nothing that names their launch, and runs of one name would meet each other",
-		Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch" + mend,
+		Fix:     "give --job-id=NAME, the same on all ranks and another one for every launch" + mend,
 	}
 }
 
-// torn returns the error for an environment that the launcher alone cannot have made.
-func torn(by string, err error) error {
+// environmentError returns the error for an environment that the launcher alone cannot have made.
+func environmentError(by string, err error) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot tell which node this is from what %s tells: %v", by, err),
-		Mend:    "let all variables of the launcher through (in a container, and where the environment is cleaned), and let it alone set them",
+		Fix:     "let all variables of the launcher through (in a container, and where the environment is cleaned), and let it alone set them",
 	}
 }
 
-// crowded returns the error for a daemon that is not the only one on its node.
-func crowded(seen, start string) error {
-	return &LaunchError{Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node", Mend: "start it with: " + start + " bringupd …"}
+// crowdedNodeError returns the error for a daemon that is not the only one on its node.
+func crowdedNodeError(seen, start string) error {
+	return &LaunchError{Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node", Fix: "start it with: " + start + " bringupd …"}
 }

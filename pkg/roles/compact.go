@@ -40,9 +40,9 @@ func CompactNodeList(hosts []string) string {
 	return strings.Join(parts, ",")
 }
 
-// longestList is the maximum total size in bytes of the host names in a record, which every node
+// maxListBytes is the maximum total size in bytes of the host names in a record, which every node
 // reads.
-const longestList = 128 << 10
+const maxListBytes = 128 << 10
 
 // HostList returns the hosts of all nodes in order, in the shortest form that ExpandNodeList can
 // read. It returns an empty string if a host is unknown, or if the list would be longer than 128
@@ -52,7 +52,7 @@ func HostList(hosts []string) string {
 	if back, err := ExpandNodeList(list, len(hosts)); err != nil || !slices.Equal(back, hosts) {
 		list = strings.Join(hosts, ",")
 	}
-	if len(list) > longestList || slices.Contains(hosts, "") {
+	if len(list) > maxListBytes || slices.Contains(hosts, "") {
 		return ""
 	}
 	return list
@@ -85,7 +85,7 @@ func joinNames(names []numberedName) string {
 	for len(names) > 0 {
 		end := 1
 		for end < len(names) && names[end].number == names[end-1].number+1 &&
-			names[end].digits == padded(names[end].number, len(names[0].digits)) {
+			names[end].digits == padNumber(names[end].number, len(names[0].digits)) {
 			end++
 		}
 		text := names[0].digits

@@ -5,69 +5,69 @@ import (
 	"strings"
 )
 
-// Flux is flux run or flux submit as a launcher of daemons. Flux does not requeue jobs, and gives
-// processes no host names: only the program flux hostlist does.
-const Flux Launcher = "flux"
+// LauncherFlux is flux run or flux submit as a launcher of daemons. Flux does not requeue jobs, and
+// gives processes no host names: only the program flux hostlist does.
+const LauncherFlux Launcher = "flux"
 
-var flux = launcher{
-	name: Flux,
+var fluxLauncher = launcherSpec{
+	name: LauncherFlux,
 	traits: Traits{
-		NamesNodes: true, Starter: "flux run", Job: "FLUX_JOB_ID", Rank: "FLUX_TASK_RANK", Private: []string{"FLUX_"},
+		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID", RankVariable: "FLUX_TASK_RANK", PrivatePrefixes: []string{"FLUX_"},
 	},
-	tasks: fluxRun,
-	claim: func(env Environment, _ Want) claim {
+	rankStarter: fluxStarter,
+	claimOf: func(env Environment, _ Overrides) claimLevel {
 		switch {
-		case env.get(fluxRun.mark) != "":
-			return started
-		case env.get("FLUX_JOB_ID") != "" || env.get("FLUX_ENCLOSING_ID") != "":
-			return hinted
+		case env.valueOf(fluxStarter.markVariable) != "":
+			return claimStarted
+		case env.valueOf("FLUX_JOB_ID") != "" || env.valueOf("FLUX_ENCLOSING_ID") != "":
+			return claimHinted
 		default:
-			return unclaimed
+			return claimNone
 		}
 	},
-	identify: identifyFlux, words: fluxWords,
+	identifyDaemon: identifyFlux, commandHints: fluxHints,
 }
 
-const fluxStart = "flux run -N%d --tasks-per-node=1"
+const fluxCommandFormat = "flux run -N%d --tasks-per-node=1"
 
-func fluxWords(job string) Words {
+func fluxHints(job string) CommandHints {
 	job = job[strings.LastIndexByte(job, '-')+1:]
-	return Words{
-		Title: "Flux", Nodes: func(n int) string { return fmt.Sprintf(fluxStart, n) }, Nested: anotherName,
-		Exclude:  func(nodes string) string { return "flux run --requires=-host:" + nodes + " …" },
-		Time:     "flux batch --time-limit=…",
-		WhyEnded: "the time limit, an exception or flux cancel: flux job eventlog " + job,
-		ShowNode: func(nodes string) string { return "flux resource status --include=" + nodes },
-		OnEach:   "flux run --label-io --tasks-per-node=1 -N…",
-		Drain:    func(host, reason string) string { return fmt.Sprintf(`flux resource drain %s "%s"`, host, reason) },
-		Gone:     "once flux jobs shows no such job", NoRequeue: "it is a job of Flux's, which starts none anew",
+	return CommandHints{
+		Title: "Flux", StartOnNodes: func(n int) string { return fmt.Sprintf(fluxCommandFormat, n) }, NestedAdvice: nestedNameAdvice,
+		ExcludeNodes:  func(nodes string) string { return "flux run --requires=-host:" + nodes + " …" },
+		MoreTime:      "flux batch --time-limit=…",
+		WhyEnded:      "the time limit, an exception or flux cancel: flux job eventlog " + job,
+		ShowNode:      func(nodes string) string { return "flux resource status --include=" + nodes },
+		RunOnEachNode: "flux run --label-io --tasks-per-node=1 -N…",
+		DrainNode:     func(host, reason string) string { return fmt.Sprintf(`flux resource drain %s "%s"`, host, reason) },
+		JobGoneSign:   "once flux jobs shows no such job", NoRequeueReason: "it is a job of Flux's, which starts none anew",
 	}
 }
 
-func identifyFlux(env Environment, hostname string, want Want) (Identity, error) {
-	if env.get(fluxRun.mark) == "" {
+func identifyFlux(env Environment, hostname string, want Overrides) (Identity, error) {
+	if env.valueOf(fluxStarter.markVariable) == "" {
 		return Identity{}, &LaunchError{
 			Problem: "cannot start in the shell of a Flux instance: no flux run has started this process (FLUX_TASK_RANK is not set), and bringupd runs once on every node",
-			Mend:    "start it with: flux run -N$(flux resource list -no {nnodes}) --tasks-per-node=1 bringupd …",
-			Alone:   true,
+			Fix:     "start it with: flux run -N$(flux resource list -no {nnodes}) --tasks-per-node=1 bringupd …",
+			InShell: true,
 		}
 	}
-	r, err := fluxRun.names.read(env)
+	r, err := fluxStarter.variableNames.readRank(env)
 	switch {
 	case err != nil:
-		return Identity{}, torn("Flux", err)
-	case r.Nodes == 0:
-		return Identity{}, torn("Flux", fmt.Errorf("FLUX_JOB_NNODES is not set"))
-	case r.Local > 0 || r.Ranks > r.Nodes:
-		return Identity{}, crowded(fmt.Sprintf("the job has %d tasks on %d nodes", r.Ranks, r.Nodes), fmt.Sprintf(fluxStart, r.Nodes))
+		return Identity{}, environmentError("Flux", err)
+	case r.NodeCount == 0:
+		return Identity{}, environmentError("Flux", fmt.Errorf("FLUX_JOB_NNODES is not set"))
+	case r.LocalRank > 0 || r.RankCount > r.NodeCount:
+		return Identity{}, crowdedNodeError(fmt.Sprintf("the job has %d tasks on %d nodes", r.RankCount, r.NodeCount), fmt.Sprintf(fluxCommandFormat, r.NodeCount))
 	}
-	return settle(Identity{Launcher: Flux, Rank: r.Rank, Size: r.Ranks, Host: hostname, Job: fluxJob(env)}, want)
+	return completeIdentity(Identity{Launcher: LauncherFlux, Rank: r.Rank, Size: r.RankCount, Host: hostname, Job: fluxJobName(env)}, want)
 }
 
-// fluxJob returns the path of the job among nested instances, because the ids of each instance
+// fluxJobName returns the path of the job among nested instances, because the ids of each instance
 // start from the beginning. Base 58 has no dash, and the first letter of an id may be outside ASCII
 // (RFC 19).
-func fluxJob(env Environment) string {
-	_, path := env.first("FLUX_JOB_ID_PATH", "FLUX_JOB_ID")
-	return named(strings.ReplaceAll(path, "ƒ", "f"))
+func fluxJobName(env Environment) string {
+	_, path := env.firstSet("FLUX_JOB_ID_PATH", "FLUX_JOB_ID")
+	return sanitizeRunName(strings.ReplaceAll(path, "ƒ", "f"))
 }

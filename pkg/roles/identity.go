@@ -33,24 +33,24 @@ func EnvironmentOf(environ []string) Environment {
 	}
 }
 
-func (env Environment) get(name string) string {
+func (env Environment) valueOf(name string) string {
 	value, _ := env(name)
 	return value
 }
 
-// first returns the first of these variables that is set, and its name.
-func (env Environment) first(names ...string) (name, value string) {
+// firstSet returns the first of these variables that is set, and its name.
+func (env Environment) firstSet(names ...string) (name, value string) {
 	for _, name := range names {
-		if value := env.get(name); value != "" {
+		if value := env.valueOf(name); value != "" {
 			return name, value
 		}
 	}
 	return names[0], ""
 }
 
-// number reads a whole number of at least least from the first of these variables that is set.
-func (env Environment) number(least int, names ...string) (int, error) {
-	name, value := env.first(names...)
+// parseNumber reads a whole number of at least least from the first of these variables that is set.
+func (env Environment) parseNumber(least int, names ...string) (int, error) {
+	name, value := env.firstSet(names...)
 	if value == "" {
 		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
 	}
@@ -61,9 +61,9 @@ func (env Environment) number(least int, names ...string) (int, error) {
 	return n, nil
 }
 
-// Want has the values of the command line about the launch. With the zero Want everything is read
-// from the environment.
-type Want struct {
+// Overrides has the values of the command line about the launch. With the zero Want everything is
+// read from the environment.
+type Overrides struct {
 	// Hosts are the hosts on which "bringupd hosts" has started the daemons, as given to ssh. If it is
 	// set, the environment of a launcher is ignored.
 	Hosts []string
@@ -98,10 +98,10 @@ type Identity struct {
 	Restart int    // how often the job was requeued
 	Attempt int    // how often the run was restarted within this launch
 
-	// Key is a digest of values that all daemons of this launch share. Another launch with the same
-	// RunName in the same cluster most likely has another Key: job ids start again if a controller
-	// loses its state.
-	Key string
+	// LaunchKey is a digest of values that all daemons of this launch share. Another launch with the
+	// same RunName in the same cluster most likely has another Key: job ids start again if a
+	// controller loses its state.
+	LaunchKey string
 
 	// LaunchAddress is the address or name of the host that launched the run, or empty if it is
 	// unknown. It is a destination for route lookups, and may be a loopback address.
@@ -111,32 +111,32 @@ type Identity struct {
 	GPUs      int // granted on this node; -1 if unknown
 	CPUs      int // granted on this node; 0 if unknown
 
-	GPUsFrom string // the variable or flag with the number of GPUs; empty if there is none
+	GPUsSource string // the variable or flag with the number of GPUs; empty if there is none
 }
 
-// Identify determines the identity of this daemon. In order of precedence it uses want, the
+// IdentifyDaemon determines the identity of this daemon. In order of precedence it uses want, the
 // launcher that has started this process (which its ancestors show if several are possible), and
 // RANK and WORLD_SIZE. A size alone is not a launch; a launcher's size overrides the one in want.
 // hostname is used if the launcher provides no host name. A launch that cannot work is a
 // *LaunchError.
-func Identify(env Environment, hostname string, want Want) (Identity, error) {
-	ancestors := want.Ancestry.see()
+func IdentifyDaemon(env Environment, hostname string, want Overrides) (Identity, error) {
+	ancestors := want.Ancestry.visibleAncestors()
 	env = env.withoutStep(ancestors)
-	by, err := likeliest(env, want, ancestors)
+	by, err := likeliestLauncher(env, want, ancestors)
 	if err != nil {
 		return Identity{}, err
 	}
-	id, err := by.identify(env, hostname, want)
+	id, err := by.identifyDaemon(env, hostname, want)
 	if err != nil {
 		return Identity{}, err
 	}
 	if err := CheckRunName(id.RunName()); err != nil {
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot name a run %q: its directory has the same name", clip(id.RunName())),
-			Mend:    "give --job-id=NAME: " + err.Error(),
+			Problem: fmt.Sprintf("cannot name a run %q: its directory has the same name", shortenText(id.RunName())),
+			Fix:     "give --job-id=NAME: " + err.Error(),
 		}
 	}
-	if run := env.get(RunVariable); run == id.RunName() || hasAttempt(run, id.RunName()) {
+	if run := env.valueOf(RunVariable); run == id.RunName() || isAttemptOf(run, id.RunName()) {
 		return Identity{}, nestedError(id)
 	}
 	return id, nil
@@ -154,17 +154,17 @@ func (id Identity) RunName() string {
 		name += "-r" + strconv.Itoa(id.Restart)
 	}
 	if id.Attempt > 0 {
-		name += attemptMark + strconv.Itoa(id.Attempt)
+		name += attemptSeparator + strconv.Itoa(id.Attempt)
 	}
 	return name
 }
 
-// attemptMark precedes the number of the attempt in a run's name.
-const attemptMark = "-a"
+// attemptSeparator precedes the number of the attempt in a run's name.
+const attemptSeparator = "-a"
 
-// hasAttempt reports whether run is a later attempt of the launch whose first attempt is first.
-func hasAttempt(run, first string) bool {
-	digits, is := strings.CutPrefix(run, first+attemptMark)
+// isAttemptOf reports whether run is a later attempt of the launch whose first attempt is first.
+func isAttemptOf(run, first string) bool {
+	digits, is := strings.CutPrefix(run, first+attemptSeparator)
 	return is && isDecimal(digits)
 }
 
@@ -176,8 +176,8 @@ func (id Identity) LocalRank() int {
 	return 0
 }
 
-// Title returns the launcher's display name. It is empty if it has none.
-func (id Identity) Title() string { return id.Launcher.Words(id.Job).Title }
+// LauncherTitle returns the launcher's display name. It is empty if it has none.
+func (id Identity) LauncherTitle() string { return id.Launcher.CommandHints(id.Job).Title }
 
 // HostOf returns the host of a node, or an empty string if the launcher does not provide it.
 func (id Identity) HostOf(rank int) string {
@@ -200,7 +200,7 @@ var reservedNames = []string{"latest", "history", "bad-nodes"}
 func CheckRunName(name string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	switch {
-	case name == "", len(name) > 128, strings.Trim(name, letters+decimal+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
+	case name == "", len(name) > 128, strings.Trim(name, letters+decimalDigits+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
 		return errors.New(`use 1 to 128 letters, digits and "._+-", of which the first is a letter or a digit`)
 	case slices.ContainsFunc(reservedNames, func(reserved string) bool { return strings.EqualFold(name, reserved) }):
 		return fmt.Errorf("the log directory has a %s of its own: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
@@ -208,13 +208,13 @@ func CheckRunName(name string) error {
 	return nil
 }
 
-const decimal = "0123456789"
+const decimalDigits = "0123456789"
 
-func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimal) == "" }
+func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimalDigits) == "" }
 
-// digest returns a short hexadecimal digest of facts. Different lists of facts never have the same
-// input.
-func digest(facts ...string) string {
+// digestFacts returns a short hexadecimal digest of facts. Different lists of facts never have the
+// same input.
+func digestFacts(facts ...string) string {
 	var b strings.Builder
 	for _, fact := range facts {
 		fmt.Fprintf(&b, "%d:%s\n", len(fact), fact)

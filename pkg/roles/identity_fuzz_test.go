@@ -29,7 +29,7 @@ func FuzzIdentify(f *testing.F) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 			vars[name] = value
 		}
-		want := Want{JobID: job, Local: given&4 != 0}
+		want := Overrides{JobID: job, Local: given&4 != 0}
 		if given&8 != 0 { // a launcher's file holds whatever the environment does
 			want.ReadFile = func(string) ([]byte, error) { return []byte(text), nil }
 		}
@@ -41,7 +41,7 @@ func FuzzIdentify(f *testing.F) {
 		}
 		var id Identity
 		var err error
-		took := allocated(func() { id, err = Identify(fromMap(vars), hostname, want) })
+		took := allocated(func() { id, err = IdentifyDaemon(fromMap(vars), hostname, want) })
 		// The step's list of nodes is expanded up to its limit.
 		if most := uint64(defaultNodeLimit*1024 + 512*len(text)); took > most {
 			t.Errorf("an environment of %d bytes makes %d, and %d is the most", len(text), took, most)
@@ -59,7 +59,7 @@ func FuzzIdentify(f *testing.F) {
 // checkIdentity holds an identity to what its fields promise.
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
-	if id.Size < 1 || id.Size > maxSize || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
+	if id.Size < 1 || id.Size > maxNodes || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
 		t.Errorf("rank %d of %d, %d of %d here", id.Rank, id.Size, id.LocalRank(), id.LocalSize)
 	}
 	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
@@ -69,13 +69,13 @@ func checkIdentity(t *testing.T, id Identity) {
 	if CheckRunName(name) != nil || filepath.Base(name) != name || len(name) > 200 {
 		t.Errorf("the run is %q", name)
 	}
-	if _, err := hex.DecodeString(id.Key); err != nil || len(id.Key) != 16 {
-		t.Errorf("the key is %q", id.Key)
+	if _, err := hex.DecodeString(id.LaunchKey); err != nil || len(id.LaunchKey) != 16 {
+		t.Errorf("the key is %q", id.LaunchKey)
 	}
 	if id.GPUs < -1 || id.CPUs < 0 || id.Restart < 0 {
 		t.Errorf("%d GPUs, %d CPUs, restart %d", id.GPUs, id.CPUs, id.Restart)
 	}
-	if role, err := id.Elect(Auto); err != nil || (role == Head) != (id.Rank == 0) {
+	if role, err := id.ElectRole(RoleAuto); err != nil || (role == RoleHead) != (id.Rank == 0) {
 		t.Errorf("rank %d is elected %q: %v", id.Rank, role, err)
 	}
 	for _, rank := range []int{-1, 0, id.Rank, id.Size - 1, id.Size} {

@@ -77,11 +77,11 @@ func TestIdentifyRecorded(t *testing.T) {
 		{file: "het-one-group-rank1", rank: 1, size: 2, host: "n2", hosts: []string{"n1", "n2"}, run: "19.1", gpus: -1, cpus: 1},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
-			id, err := Identify(fromMap(recorded(t, tc.file)), "elsewhere.example", Want{})
+			id, err := IdentifyDaemon(fromMap(recorded(t, tc.file)), "elsewhere.example", Overrides{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id.Launcher != Slurm || id.Rank != tc.rank || id.Size != tc.size || id.Host != tc.host {
+			if id.Launcher != LauncherSlurm || id.Rank != tc.rank || id.Size != tc.size || id.Host != tc.host {
 				t.Errorf("got %s rank %d of %d on %s, want slurm rank %d of %d on %s", id.Launcher, id.Rank, id.Size, id.Host, tc.rank, tc.size, tc.host)
 			}
 			if !slices.Equal(id.Hosts, tc.hosts) {
@@ -111,7 +111,7 @@ func TestIdentifySixtyNodes(t *testing.T) {
 		{file: "sixty-rank59", rank: 59, host: "w60"},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
-			id, err := Identify(fromMap(recorded(t, tc.file)), "", Want{})
+			id, err := IdentifyDaemon(fromMap(recorded(t, tc.file)), "", Overrides{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,8 @@ func TestIdentifySixtyNodes(t *testing.T) {
 	}
 }
 
-// TestKeyShared holds the key to what real launches had in common: all their tasks, and nobody else.
+// TestKeyShared holds the key to what real launches had in common: all their tasks, and nobody
+// else.
 func TestKeyShared(t *testing.T) {
 	launches := map[string][]string{
 		"step":          {"step-rank0", "step-rank1", "step-rank2"},
@@ -141,15 +142,15 @@ func TestKeyShared(t *testing.T) {
 	for launch, files := range launches {
 		keys := map[string]bool{}
 		for _, file := range files {
-			id, err := Identify(fromMap(recorded(t, file)), "", Want{})
+			id, err := IdentifyDaemon(fromMap(recorded(t, file)), "", Overrides{})
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
-			keys[id.Key] = true
-			if other, taken := owner[id.Key]; taken && other != launch {
-				t.Errorf("%s has the key of launch %q, %s", file, other, id.Key)
+			keys[id.LaunchKey] = true
+			if other, taken := owner[id.LaunchKey]; taken && other != launch {
+				t.Errorf("%s has the key of launch %q, %s", file, other, id.LaunchKey)
 			}
-			owner[id.Key] = launch
+			owner[id.LaunchKey] = launch
 		}
 		if len(keys) != 1 {
 			t.Errorf("the tasks of launch %q have %d keys: %v", launch, len(keys), keys)
@@ -161,11 +162,11 @@ func TestKeyTellsLaunchesApart(t *testing.T) {
 	step := recorded(t, "step-rank0")
 	key := func(changes ...string) string {
 		t.Helper()
-		id, err := Identify(fromMap(change(step, changes...)), "", Want{})
+		id, err := IdentifyDaemon(fromMap(change(step, changes...)), "", Overrides{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return id.Key
+		return id.LaunchKey
 	}
 	same := key()
 	if again := key("SLURM_SRUN_COMM_PORT=1", "SLURM_LAUNCH_NODE_IPADDR=10.0.0.1", "SLURMD_NODENAME=n9"); again != same {
@@ -183,7 +184,7 @@ func TestIdentifyMistakes(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		env  map[string]string
-		want Want
+		want Overrides
 		host string
 		says []string // parts of the problem or the mend
 	}{
@@ -224,27 +225,27 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "inside a later attempt of itself", env: change(step, "BRINGUPD_RUN=1.0-a12"), says: []string{"inside run 1.0"}},
 		{name: "rank without size", env: map[string]string{"RANK": "0"}, says: []string{"WORLD_SIZE is not set"}},
 		{name: "size without rank", env: map[string]string{"WORLD_SIZE": "2"}, says: []string{"RANK is not set"}},
-		{name: "plain rank is no number", env: map[string]string{"RANK": "a", "WORLD_SIZE": "2"}, want: Want{JobID: "j"}, says: []string{`RANK is "a"`}},
-		{name: "plain rank beyond the size", env: map[string]string{"RANK": "2", "WORLD_SIZE": "2"}, want: Want{JobID: "j"}, says: []string{"the rank is 2", "0 to 1"}},
-		{name: "plain size zero", env: map[string]string{"RANK": "0", "WORLD_SIZE": "0"}, want: Want{JobID: "j"}, says: []string{`WORLD_SIZE is "0"`}},
+		{name: "plain rank is no number", env: map[string]string{"RANK": "a", "WORLD_SIZE": "2"}, want: Overrides{JobID: "j"}, says: []string{`RANK is "a"`}},
+		{name: "plain rank beyond the size", env: map[string]string{"RANK": "2", "WORLD_SIZE": "2"}, want: Overrides{JobID: "j"}, says: []string{"the rank is 2", "0 to 1"}},
+		{name: "plain size zero", env: map[string]string{"RANK": "0", "WORLD_SIZE": "0"}, want: Overrides{JobID: "j"}, says: []string{`WORLD_SIZE is "0"`}},
 		{name: "plain ranks without a name", env: map[string]string{"RANK": "1", "WORLD_SIZE": "2"}, says: []string{"cannot name the run", "--job-id=NAME"}},
-		{name: "a process a GPU", env: map[string]string{"RANK": "9", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, want: Want{JobID: "j"},
+		{name: "a process a GPU", env: map[string]string{"RANK": "9", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, want: Overrides{JobID: "j"},
 			says: []string{"8 daemons on one node", "--nproc-per-node=1"}},
-		{name: "name with a slash", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: "a/b"}, says: []string{`"a/b"`}},
-		{name: "name with a dot first", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: ".a"}, says: []string{`".a"`}},
-		{name: "name of the link", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: "latest"}, says: []string{`"latest"`}},
+		{name: "name with a slash", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Overrides{JobID: "a/b"}, says: []string{`"a/b"`}},
+		{name: "name with a dot first", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Overrides{JobID: ".a"}, says: []string{`".a"`}},
+		{name: "name of the link", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Overrides{JobID: "latest"}, says: []string{`"latest"`}},
 		{name: "launcher's name of the history", env: map[string]string{"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "history-0"},
-			host: "history-0", want: Want{Size: new(2)}, says: []string{`cannot name a run "history"`, "give --job-id=NAME", "use any name but latest, history, bad-nodes"}},
-		{name: "plain ranks inside themselves", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2", "BRINGUPD_RUN": "j"}, want: Want{JobID: "j"},
+			host: "history-0", want: Overrides{Size: new(2)}, says: []string{`cannot name a run "history"`, "give --job-id=NAME", "use any name but latest, history, bad-nodes"}},
+		{name: "plain ranks inside themselves", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2", "BRINGUPD_RUN": "j"}, want: Overrides{JobID: "j"},
 			says: []string{"inside run j", "another --job-id"}},
-		{name: "flag --rank alone", want: Want{Rank: new(0)}, says: []string{"--rank is given, and --nnodes is not"}},
-		{name: "flag --nnodes alone", want: Want{Size: new(1)}, says: []string{"--nnodes is given, and --rank is not"}},
-		{name: "flags out of range", want: Want{Rank: new(-1), Size: new(2), JobID: "j"}, says: []string{"the rank is -1"}},
-		{name: "flags of no size", want: Want{Rank: new(0), Size: new(0), JobID: "j"}, says: []string{"the number of nodes is 0"}},
-		{name: "flags of a huge size", want: Want{Rank: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
+		{name: "flag --rank alone", want: Overrides{Rank: new(0)}, says: []string{"--rank is given, and --nnodes is not"}},
+		{name: "flag --nnodes alone", want: Overrides{Size: new(1)}, says: []string{"--nnodes is given, and --rank is not"}},
+		{name: "flags out of range", want: Overrides{Rank: new(-1), Size: new(2), JobID: "j"}, says: []string{"the rank is -1"}},
+		{name: "flags of no size", want: Overrides{Rank: new(0), Size: new(0), JobID: "j"}, says: []string{"the number of nodes is 0"}},
+		{name: "flags of a huge size", want: Overrides{Rank: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			id, err := Identify(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
+			id, err := IdentifyDaemon(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
 			var launch *LaunchError
 			if !errors.As(err, &launch) {
 				t.Fatalf("got %+v, %v; want a LaunchError", id, err)
@@ -254,7 +255,7 @@ func TestIdentifyMistakes(t *testing.T) {
 					t.Errorf("%q is missing in: %s", part, launch)
 				}
 			}
-			if !strings.HasPrefix(launch.Problem, "cannot ") || launch.Mend == "" {
+			if !strings.HasPrefix(launch.Problem, "cannot ") || launch.Fix == "" {
 				t.Errorf("the error is %+v", launch)
 			}
 		})
@@ -266,34 +267,34 @@ func TestIdentifyRanks(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		env  map[string]string
-		want Want
+		want Overrides
 		id   Identity
 		run  string
 	}{
-		{name: "variables", env: plain, want: Want{JobID: "train-7"}, run: "train-7",
-			id: Identity{Launcher: Ranks, Rank: 1, Size: 4, Host: "h", Job: "train-7", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
-		{name: "flags outrank variables", env: plain, want: Want{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: Ranks, Rank: 0, Size: 2, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
-		{name: "flags outrank a step", env: recorded(t, "step-rank1"), want: Want{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: Ranks, Rank: 0, Size: 2, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
-		{name: "a size alone outranks no launcher", env: plain, want: Want{Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: Ranks, Rank: 1, Size: 4, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
-		{name: "in a batch shell", env: change(recorded(t, "batch-shell"), "RANK=0", "WORLD_SIZE=1"), want: Want{JobID: "a"}, run: "a",
-			id: Identity{Launcher: Ranks, Rank: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
-		{name: "local", env: recorded(t, "batch-shell"), want: Want{Local: true, Rank: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
-			id: Identity{Launcher: Local, Rank: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalSize: 3, GPUs: -1}},
-		{name: "inside another run", env: change(plain, "BRINGUPD_RUN=12.0"), want: Want{JobID: "b"}, run: "b",
-			id: Identity{Launcher: Ranks, Rank: 1, Size: 4, Host: "h", Job: "b", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "variables", env: plain, want: Overrides{JobID: "train-7"}, run: "train-7",
+			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "train-7", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "flags outrank variables", env: plain, want: Overrides{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 2, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "flags outrank a step", env: recorded(t, "step-rank1"), want: Overrides{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 2, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
+		{name: "a size alone outranks no launcher", env: plain, want: Overrides{Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "in a batch shell", env: change(recorded(t, "batch-shell"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
+		{name: "local", env: recorded(t, "batch-shell"), want: Overrides{Local: true, Rank: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
+			id: Identity{Launcher: LauncherLocal, Rank: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalSize: 3, GPUs: -1}},
+		{name: "inside another run", env: change(plain, "BRINGUPD_RUN=12.0"), want: Overrides{JobID: "b"}, run: "b",
+			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "b", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			id, err := Identify(fromMap(tc.env), "h", tc.want)
+			id, err := IdentifyDaemon(fromMap(tc.env), "h", tc.want)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(id.Key) != 16 {
-				t.Errorf("key is %q", id.Key)
+			if len(id.LaunchKey) != 16 {
+				t.Errorf("key is %q", id.LaunchKey)
 			}
-			tc.id.Key = id.Key
+			tc.id.LaunchKey = id.LaunchKey
 			if !equalIdentity(id, tc.id) {
 				t.Errorf("got  %+v\nwant %+v", id, tc.id)
 			}
@@ -308,25 +309,25 @@ func equalIdentity(a, b Identity) bool {
 	hosts := slices.Equal(a.Hosts, b.Hosts)
 	a.Hosts, b.Hosts = nil, nil
 	return hosts && a.Launcher == b.Launcher && a.Rank == b.Rank && a.Size == b.Size && a.Host == b.Host &&
-		a.Job == b.Job && a.Step == b.Step && a.Restart == b.Restart && a.Key == b.Key &&
+		a.Job == b.Job && a.Step == b.Step && a.Restart == b.Restart && a.LaunchKey == b.LaunchKey &&
 		a.LaunchAddress == b.LaunchAddress && a.LocalRank() == b.LocalRank() && a.LocalSize == b.LocalSize &&
-		a.GPUs == b.GPUs && a.GPUsFrom == b.GPUsFrom && a.CPUs == b.CPUs
+		a.GPUs == b.GPUs && a.GPUsSource == b.GPUsSource && a.CPUs == b.CPUs
 }
 
 func TestSlurmWinsOverRank(t *testing.T) {
 	env := change(recorded(t, "step-rank1"), "RANK=0", "WORLD_SIZE=8", "BRINGUPD_RUN=1.4")
-	id, err := Identify(fromMap(env), "h", Want{JobID: "mine"})
+	id, err := IdentifyDaemon(fromMap(env), "h", Overrides{JobID: "mine"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.Launcher != Slurm || id.Rank != 1 || id.Size != 3 || id.RunName() != "1.0" {
+	if id.Launcher != LauncherSlurm || id.Rank != 1 || id.Size != 3 || id.RunName() != "1.0" {
 		t.Errorf("got %+v", id)
 	}
 }
 
 // TestOwnPlace: a list that has another node in this rank's place tells of no rank.
 func TestOwnPlace(t *testing.T) {
-	id, err := Identify(fromMap(change(recorded(t, "step-rank1"), "SLURMD_NODENAME=n3")), "", Want{})
+	id, err := IdentifyDaemon(fromMap(change(recorded(t, "step-rank1"), "SLURMD_NODENAME=n3")), "", Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func TestOwnPlace(t *testing.T) {
 
 func TestHostFallback(t *testing.T) {
 	env := change(recorded(t, "step-rank1"), "SLURMD_NODENAME")
-	id, err := Identify(fromMap(env), "node-b", Want{})
+	id, err := IdentifyDaemon(fromMap(env), "node-b", Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,9 +347,10 @@ func TestHostFallback(t *testing.T) {
 	}
 }
 
-// TestArbitraryOrder: a rank that happens to be where the list has it knows no more than the others do.
+// TestArbitraryOrder: a rank that happens to be where the list has it knows no more than the others
+// do.
 func TestArbitraryOrder(t *testing.T) {
-	id, err := Identify(fromMap(change(recorded(t, "arbitrary-rank0"), "SLURM_PROCID=2")), "", Want{})
+	id, err := IdentifyDaemon(fromMap(change(recorded(t, "arbitrary-rank0"), "SLURM_PROCID=2")), "", Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +405,7 @@ func TestMostTasks(t *testing.T) {
 		{"99999999999999999999", 0, false},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
-			most, err := mostTasks(tc.in)
+			most, err := maxTaskCount(tc.in)
 			if (err == nil) != tc.ok || most != tc.most {
 				t.Errorf("got %d, %v; want %d", most, err, tc.most)
 			}

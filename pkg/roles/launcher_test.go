@@ -30,7 +30,7 @@ func TestOutsideOfALaunch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := EnvironmentOf(tc.environ)
-			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsFirst(env, nil), block: Block(env)}
+			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsReportingTask(env, nil), block: TopologyBlock(env)}
 			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
@@ -42,7 +42,7 @@ func TestOutsideOfALaunch(t *testing.T) {
 func TestIsFirstByAncestry(t *testing.T) {
 	for rank, want := range []bool{true, false} {
 		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", rank)))
-		if got := IsFirst(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
+		if got := IsReportingTask(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
 			t.Errorf("task %d speaks: %v", rank, got)
 		}
 	}
@@ -60,8 +60,8 @@ func TestIsOther(t *testing.T) {
 		{"PATH=/bin", "PATH=/bin", NoJob, false},
 		{"SLURM_JOB_ID=17 FLUX_JOB_ID=f1", "SLURM_JOB_ID=18 FLUX_JOB_ID=f1", "FLUX_JOB_ID=f1 SLURM_JOB_ID=17", true},
 	} {
-		job := JobOf(EnvironmentOf(strings.Fields(tc.made)))
-		if other := IsOther(EnvironmentOf(strings.Fields(tc.now)), job); job != tc.job || other != tc.other {
+		job := JobIdentity(EnvironmentOf(strings.Fields(tc.made)))
+		if other := IsOtherJob(EnvironmentOf(strings.Fields(tc.now)), job); job != tc.job || other != tc.other {
 			t.Errorf("%q is job %q, and %q is another: %v", tc.made, job, tc.now, other)
 		}
 	}
@@ -69,12 +69,12 @@ func TestIsOther(t *testing.T) {
 
 func TestPrivate(t *testing.T) {
 	for _, name := range []string{"SLURM_JOB_ID", "SLURMD_NODENAME", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_URI", "PBS_NODENUM", "LSB_HOSTS", "PALS_APID", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "PE_HOSTFILE"} {
-		if !Private(name) {
+		if !IsPrivateVariable(name) {
 			t.Errorf("%s reaches the services", name)
 		}
 	}
 	for _, name := range []string{"PATH", "MY_SLURM_JOB", "RANK", "MPI_HOME", "JOB_ID", "LSF_BINDIR", "SGE_ROOT", "KUBERNETES_SERVICE_HOST", "MV2_USE_CUDA"} {
-		if Private(name) {
+		if IsPrivateVariable(name) {
 			t.Errorf("%s does not reach the services", name)
 		}
 	}

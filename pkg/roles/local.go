@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// Local is the launcher of one machine: "bringupd local" starts all daemons there.
-const Local Launcher = "local"
+// LauncherLocal is the launcher of one machine: "bringupd local" starts all daemons there.
+const LauncherLocal Launcher = "local"
 
-var local = launcher{
-	name: Local, identify: identifyLocal, words: localWords,
-	claim: func(_ Environment, want Want) claim {
+var localLauncher = launcherSpec{
+	name: LauncherLocal, identifyDaemon: identifyLocal, commandHints: localHints,
+	claimOf: func(_ Environment, want Overrides) claimLevel {
 		if want.Local {
-			return told
+			return claimGiven
 		}
-		return unclaimed
+		return claimNone
 	},
 }
 
-func localWords(job string) Words {
-	words := plainWords(job)
-	words.Nodes = func(n int) string { return fmt.Sprintf("bringupd local --nodes=%d", n) }
+func localHints(job string) CommandHints {
+	words := plainHints(job)
+	words.StartOnNodes = func(n int) string { return fmt.Sprintf("bringupd local --nodes=%d", n) }
 	return words
 }
 
 // identifyLocal uses the values from "bringupd local". All nodes are on this host.
-func identifyLocal(_ Environment, hostname string, want Want) (Identity, error) {
+func identifyLocal(_ Environment, hostname string, want Overrides) (Identity, error) {
 	if want.Rank == nil || want.Size == nil {
 		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")
 	}
-	id, err := plainIdentity(Local, hostname, *want.Rank, *want.Size, want.JobID, "")
+	id, err := plainIdentity(LauncherLocal, hostname, *want.Rank, *want.Size, want.JobID, "")
 	if err != nil {
 		return Identity{}, err
 	}

@@ -2,38 +2,38 @@ package roles
 
 import "fmt"
 
-// MPICH is hydra, mpiexec of MPICH, Intel MPI and MVAPICH, as a launcher of daemons. None of its
-// variables names the launch, so the user must.
-const MPICH Launcher = "mpich"
+// LauncherMPICH is hydra, mpiexec of MPICH, Intel MPI and MVAPICH, as a launcher of daemons. None
+// of its variables names the launch, so the user must.
+const LauncherMPICH Launcher = "mpich"
 
-var hydraDaemons = launcher{
-	name: MPICH,
+var hydraLauncher = launcherSpec{
+	name: LauncherMPICH,
 	traits: Traits{
-		Relaunches: true, Starter: "mpiexec", Rank: "PMI_RANK",
-		Private: []string{"PMI_", "PMI2_", "HYDRA_", "HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_"},
+		MayRelaunch: true, StarterProgram: "mpiexec", RankVariable: "PMI_RANK",
+		PrivatePrefixes: []string{"PMI_", "PMI2_", "HYDRA_", "HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_"},
 	},
-	tasks: hydra,
-	claim: func(env Environment, _ Want) claim {
-		if env.get(hydra.mark) == "" {
-			return unclaimed
+	rankStarter: hydraStarter,
+	claimOf: func(env Environment, _ Overrides) claimLevel {
+		if env.valueOf(hydraStarter.markVariable) == "" {
+			return claimNone
 		}
-		return bothOf(env, "PMI_RANK", "PMI_SIZE")
+		return claimIfBothSet(env, "PMI_RANK", "PMI_SIZE")
 	},
-	identify: identifyHydra,
-	words: func(string) Words {
-		return mpirunWords("MPICH", func(n int) string { return fmt.Sprintf("mpiexec -n %d -ppn 1", n) })
+	identifyDaemon: identifyHydra,
+	commandHints: func(string) CommandHints {
+		return mpirunHints("MPICH", func(n int) string { return fmt.Sprintf("mpiexec -n %d -ppn 1", n) })
 	},
 }
 
-func identifyHydra(env Environment, hostname string, want Want) (Identity, error) {
-	r, err := hydra.names.read(env)
+func identifyHydra(env Environment, hostname string, want Overrides) (Identity, error) {
+	r, err := hydraStarter.variableNames.readRank(env)
 	switch {
 	case err != nil:
-		return Identity{}, torn(hydra.title, err)
-	case r.Local > 0 || r.Locals > 1:
-		return Identity{}, crowded(fmt.Sprintf("MPI_LOCALNRANKS=%d, rank %d of %d on %s", r.Locals, r.Rank, r.Ranks, hostname), "mpiexec -ppn 1")
+		return Identity{}, environmentError(hydraStarter.displayName, err)
+	case r.LocalRank > 0 || r.LocalCount > 1:
+		return Identity{}, crowdedNodeError(fmt.Sprintf("MPI_LOCALNRANKS=%d, rank %d of %d on %s", r.LocalCount, r.Rank, r.RankCount, hostname), "mpiexec -ppn 1")
 	case want.JobID == "":
-		return Identity{}, nameless(hydra.title, ", as in: mpiexec -ppn 1 bringupd --job-id=$SLURM_JOB_ID …")
+		return Identity{}, unnamedRunError(hydraStarter.displayName, ", as in: mpiexec -ppn 1 bringupd --job-id=$SLURM_JOB_ID …")
 	}
-	return settle(Identity{Launcher: MPICH, Rank: r.Rank, Size: r.Ranks, Host: hostname}, want)
+	return completeIdentity(Identity{Launcher: LauncherMPICH, Rank: r.Rank, Size: r.RankCount, Host: hostname}, want)
 }

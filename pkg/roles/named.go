@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// RankNamed returns the index of the node that word selects among size nodes: the index itself or,
+// FindNode returns the index of the node that word selects among size nodes: the index itself or,
 // if there is no such index, a host with exactly one daemon. hostOf returns a node's host, or an
 // empty string if it is unknown. The error states what would be accepted.
-func RankNamed(word string, size int, hostOf func(rank int) string) (int, error) {
+func FindNode(word string, size int, hostOf func(rank int) string) (int, error) {
 	number, err := strconv.Atoi(word)
 	if err == nil && 0 <= number && number < size {
 		return number, nil

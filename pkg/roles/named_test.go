@@ -24,7 +24,7 @@ func TestRankNamed(t *testing.T) {
 		{"-1", -1, "there is no node"},
 		{"n5", -1, "there is no node"},
 	} {
-		got, err := RankNamed(tc.word, len(hosts), func(rank int) string { return hosts[rank] })
+		got, err := FindNode(tc.word, len(hosts), func(rank int) string { return hosts[rank] })
 		if (err == nil) != (tc.want >= 0) || err == nil && got != tc.want || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%q is rank %d, want %d: %v", tc.word, got, tc.want, err)
 		}

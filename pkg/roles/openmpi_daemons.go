@@ -5,63 +5,64 @@ import (
 	"strconv"
 )
 
-// OpenMPI is mpirun of Open MPI, versions 4 and 5, as a launcher of daemons.
+// LauncherOpenMPI is mpirun of Open MPI, versions 4 and 5, as a launcher of daemons.
 //
 // Its processes share only the namespace of the launch, which PMIx provides to each of them. The
 // batch system's variables reach only those on nodes where it has started mpirun's daemon. So the
 // run is named after the namespace, which consists of the host and the PID of mpirun, and may occur
 // again.
-const OpenMPI Launcher = "openmpi"
+const LauncherOpenMPI Launcher = "openmpi"
 
-var openMPIDaemons = launcher{
-	name: OpenMPI,
+var openMPILauncher = launcherSpec{
+	name: LauncherOpenMPI,
 	traits: Traits{
-		Relaunches: true, Starter: "mpirun", Rank: "OMPI_COMM_WORLD_RANK",
-		Private: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
+		MayRelaunch: true, StarterProgram: "mpirun", RankVariable: "OMPI_COMM_WORLD_RANK",
+		PrivatePrefixes: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
-	tasks: openMPI,
-	claim: func(env Environment, _ Want) claim {
+	rankStarter: openMPIStarter,
+	claimOf: func(env Environment, _ Overrides) claimLevel {
 		// Flux's plugin for Spectrum MPI sets only the rank (src/shell/lua.d/mpi/spectrum.lua).
-		return bothOf(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+		return claimIfBothSet(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
 	},
-	identify: identifyOpenMPI,
-	words: func(string) Words {
-		return mpirunWords("Open MPI", func(n int) string { return fmt.Sprintf("mpirun -n %d --map-by ppr:1:node", n) })
+	identifyDaemon: identifyOpenMPI,
+	commandHints: func(string) CommandHints {
+		return mpirunHints("Open MPI", func(n int) string { return fmt.Sprintf("mpirun -n %d --map-by ppr:1:node", n) })
 	},
 }
 
-// bothOf returns the claim of a launcher that sets the index and the number of daemons.
-func bothOf(env Environment, rank, size string) claim {
-	if env.get(rank) != "" && env.get(size) != "" {
-		return started
+// claimIfBothSet returns the claim of a launcher that sets the index and the number of daemons.
+func claimIfBothSet(env Environment, rank, size string) claimLevel {
+	if env.valueOf(rank) != "" && env.valueOf(size) != "" {
+		return claimStarted
 	}
-	return unclaimed
+	return claimNone
 }
 
-func mpirunWords(title string, nodes func(n int) string) Words {
-	return Words{
-		Title: title, Nodes: nodes, Nested: anotherName, Gone: "once its mpirun runs no more",
-		NoRequeue: "an mpirun started it, which starts no job anew",
+func mpirunHints(title string, nodes func(n int) string) CommandHints {
+	return CommandHints{
+		Title: title, StartOnNodes: nodes, NestedAdvice: nestedNameAdvice, JobGoneSign: "once its mpirun runs no more",
+		NoRequeueReason: "an mpirun started it, which starts no job anew",
 	}
 }
 
-func identifyOpenMPI(env Environment, hostname string, want Want) (Identity, error) {
-	r, err := openMPI.names.read(env)
+func identifyOpenMPI(env Environment, hostname string, want Overrides) (Identity, error) {
+	r, err := openMPIStarter.variableNames.readRank(env)
 	if err != nil {
-		return Identity{}, torn(openMPI.title, err)
+		return Identity{}, environmentError(openMPIStarter.displayName, err)
 	}
-	if r.Local > 0 || r.Locals > 1 {
-		return Identity{}, crowded(fmt.Sprintf("OMPI_COMM_WORLD_LOCAL_RANK=%d, rank %d of %d on %s", r.Local, r.Rank, r.Ranks, hostname), "mpirun --map-by ppr:1:node")
+	if r.LocalRank > 0 || r.LocalCount > 1 {
+		return Identity{}, crowdedNodeError(fmt.Sprintf("OMPI_COMM_WORLD_LOCAL_RANK=%d, rank %d of %d on %s", r.LocalRank, r.Rank, r.RankCount, hostname), "mpirun --map-by ppr:1:node")
 	}
-	_, namespace := env.first("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
-	id := Identity{Launcher: OpenMPI, Rank: r.Rank, Size: r.Ranks, Host: hostname}
+	_, namespace := env.firstSet("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
+	id := Identity{Launcher: LauncherOpenMPI, Rank: r.Rank, Size: r.RankCount, Host: hostname}
 	if want.JobID == "" {
-		if id.Job = named(namespace); id.Job == "" {
-			return Identity{}, nameless(openMPI.title, "")
+		if id.Job = sanitizeRunName(namespace); id.Job == "" {
+			return Identity{}, unnamedRunError(openMPIStarter.displayName, "")
 		}
 		if _, err := strconv.Atoi(id.Job); err == nil {
-			id.Job = "mpirun-" + id.Job // in Open MPI 4 it is only a number, which looks like that of a batch job
+			// in Open MPI 4 it is only a number, which looks like that of a batch job
+			id.Job = "mpirun-" + id.Job
 		}
 	}
-	return settle(id, want, namespace)
+	return completeIdentity(id, want, namespace)
 }

@@ -5,48 +5,48 @@ import (
 	"strings"
 )
 
-// PALS is mpiexec or aprun of HPE's PALS, under PBS, as a launcher of daemons. Each launch has an
-// id of its own, so a job can have several.
-const PALS Launcher = "pals"
+// LauncherPALS is mpiexec or aprun of HPE's PALS, under PBS, as a launcher of daemons. Each launch
+// has an id of its own, so a job can have several.
+const LauncherPALS Launcher = "pals"
 
-var palsDaemons = launcher{
-	name: PALS,
+var palsLauncher = launcherSpec{
+	name: LauncherPALS,
 	traits: Traits{
-		Starter: "mpiexec", Rank: "PALS_RANKID", Private: []string{"PALS_", "ALPS_"},
+		StarterProgram: "mpiexec", RankVariable: "PALS_RANKID", PrivatePrefixes: []string{"PALS_", "ALPS_"},
 	},
-	tasks: pals,
-	claim: claimPALS, identify: identifyPALS,
-	words: func(job string) Words {
-		words := pbsWords(job)
-		words.Nodes = func(n int) string { return fmt.Sprintf("mpiexec -n %d --ppn 1", n) }
-		words.OnEach = "mpiexec --ppn 1 --line-buffer"
+	rankStarter: palsStarter,
+	claimOf:     claimPALS, identifyDaemon: identifyPALS,
+	commandHints: func(job string) CommandHints {
+		words := pbsHints(job)
+		words.StartOnNodes = func(n int) string { return fmt.Sprintf("mpiexec -n %d --ppn 1", n) }
+		words.RunOnEachNode = "mpiexec --ppn 1 --line-buffer"
 		return words
 	},
 }
 
 // claimPALS ignores Slurm steps. Slurm's plugin for Cray's MPI sets the same variables, with an id
 // of the job and the step (src/plugins/mpi/cray_shasta/apinfo.c).
-func claimPALS(env Environment, _ Want) claim {
-	if inSlurmStep(env) && strings.HasPrefix(env.get("PALS_APID"), env.get("SLURM_JOB_ID")+".") {
-		return unclaimed
+func claimPALS(env Environment, _ Overrides) claimLevel {
+	if inSlurmStep(env) && strings.HasPrefix(env.valueOf("PALS_APID"), env.valueOf("SLURM_JOB_ID")+".") {
+		return claimNone
 	}
-	return bothOf(env, "PALS_RANKID", "PALS_APID")
+	return claimIfBothSet(env, "PALS_RANKID", "PALS_APID")
 }
 
-func identifyPALS(env Environment, hostname string, want Want) (Identity, error) {
-	r, err := pals.names.read(env)
+func identifyPALS(env Environment, hostname string, want Overrides) (Identity, error) {
+	r, err := palsStarter.variableNames.readRank(env)
 	if err != nil {
-		return Identity{}, torn(pals.title, err)
+		return Identity{}, environmentError(palsStarter.displayName, err)
 	}
-	if r.Local > 0 || r.Locals > 1 {
-		return Identity{}, crowded(fmt.Sprintf("PALS_LOCAL_RANKID=%d, rank %d of %d on %s", r.Local, r.Rank, r.Ranks, hostname), "mpiexec --ppn 1")
+	if r.LocalRank > 0 || r.LocalCount > 1 {
+		return Identity{}, crowdedNodeError(fmt.Sprintf("PALS_LOCAL_RANKID=%d, rank %d of %d on %s", r.LocalRank, r.Rank, r.RankCount, hostname), "mpiexec --ppn 1")
 	}
-	id := Identity{Launcher: PALS, Rank: r.Rank, Size: r.Ranks, Host: hostname}
+	id := Identity{Launcher: LauncherPALS, Rank: r.Rank, Size: r.RankCount, Host: hostname}
 	// mpiexec passes its whole environment to all of its processes, or none of it.
-	if id.Job = pbsJob(env); id.Job == "" {
-		id.Job = named(env.get("PALS_APID"))
+	if id.Job = pbsJobName(env); id.Job == "" {
+		id.Job = sanitizeRunName(env.valueOf("PALS_APID"))
 	} else if want.JobID == "" {
-		id.Step = named(env.get("PALS_APID"))
+		id.Step = sanitizeRunName(env.valueOf("PALS_APID"))
 	}
-	return settle(id, want, env.get("PALS_APID"), env.get("PBS_JOBID"))
+	return completeIdentity(id, want, env.valueOf("PALS_APID"), env.valueOf("PBS_JOBID"))
 }

@@ -11,18 +11,18 @@ type Role string
 
 // The roles that can be requested.
 const (
-	Auto    Role = "auto"    // head on node 0, worker elsewhere
-	Head    Role = "head"    // runs the head's service and the driver
-	Worker  Role = "worker"  // runs the worker's service
-	Sandbox Role = "sandbox" // runs only this node's sandbox
+	RoleAuto    Role = "auto"    // head on node 0, worker elsewhere
+	RoleHead    Role = "head"    // runs the head's service and the driver
+	RoleWorker  Role = "worker"  // runs the worker's service
+	RoleSandbox Role = "sandbox" // runs only this node's sandbox
 )
 
-var allRoles = []Role{Auto, Head, Worker, Sandbox}
+var allRoles = []Role{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
 
 // ParseRole returns the role with this name. An empty string is Auto.
 func ParseRole(s string) (Role, error) {
 	if s == "" {
-		return Auto, nil
+		return RoleAuto, nil
 	}
 	if r := Role(strings.ToLower(s)); slices.Contains(allRoles, r) {
 		return r, nil
@@ -30,28 +30,28 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("cannot take role %q: auto, head, worker and sandbox are accepted", s)
 }
 
-// Elect returns the role of this node for the requested role. The head is node 0, so all nodes
+// ElectRole returns the role of this node for the requested role. The head is node 0, so all nodes
 // agree without communication. A role that would leave the job without a head or with two is a
 // LaunchError.
-func (id Identity) Elect(role Role) (Role, error) {
-	own := Worker
+func (id Identity) ElectRole(role Role) (Role, error) {
+	own := RoleWorker
 	if id.Rank == 0 {
-		own = Head
+		own = RoleHead
 	}
 	switch role {
-	case Auto, "":
+	case RoleAuto, "":
 		return own, nil
-	case own, Sandbox:
+	case own, RoleSandbox:
 		return role, nil
-	case Head:
+	case RoleHead:
 		return "", &LaunchError{
 			Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.Rank, id.Size, id.Host),
-			Mend:    "give --role=auto to all ranks, or --role=head to rank 0 alone",
+			Fix:     "give --role=auto to all ranks, or --role=head to rank 0 alone",
 		}
-	case Worker:
+	case RoleWorker:
 		return "", &LaunchError{
 			Problem: fmt.Sprintf("cannot be worker on rank 0 of %d (%s): the head is rank 0, and the job would have none", id.Size, id.Host),
-			Mend:    "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
+			Fix:     "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
 		}
 	default:
 		return "", fmt.Errorf("internal error: no role %q", string(role))

@@ -11,7 +11,7 @@ func TestParseRole(t *testing.T) {
 		role Role
 		ok   bool
 	}{
-		{"", Auto, true}, {"auto", Auto, true}, {"head", Head, true}, {"Worker", Worker, true}, {"sandbox", Sandbox, true},
+		{"", RoleAuto, true}, {"auto", RoleAuto, true}, {"head", RoleHead, true}, {"Worker", RoleWorker, true}, {"sandbox", RoleSandbox, true},
 		{"master", "", false}, {"head ", "", false},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
@@ -31,25 +31,25 @@ func TestElect(t *testing.T) {
 		role   Role
 		launch bool // ends in a LaunchError
 	}{
-		{name: "rank 0 is head", rank: 0, asked: Auto, role: Head},
-		{name: "another rank is worker", rank: 3, asked: Auto, role: Worker},
-		{name: "nothing asked", rank: 1, asked: "", role: Worker},
-		{name: "head asked of rank 0", rank: 0, asked: Head, role: Head},
-		{name: "a second head", rank: 1, asked: Head, launch: true},
-		{name: "worker asked of a worker", rank: 1, asked: Worker, role: Worker},
-		{name: "no head", rank: 0, asked: Worker, launch: true},
-		{name: "sandbox of rank 0", rank: 0, asked: Sandbox, role: Sandbox},
-		{name: "sandbox of another", rank: 2, asked: Sandbox, role: Sandbox},
+		{name: "rank 0 is head", rank: 0, asked: RoleAuto, role: RoleHead},
+		{name: "another rank is worker", rank: 3, asked: RoleAuto, role: RoleWorker},
+		{name: "nothing asked", rank: 1, asked: "", role: RoleWorker},
+		{name: "head asked of rank 0", rank: 0, asked: RoleHead, role: RoleHead},
+		{name: "a second head", rank: 1, asked: RoleHead, launch: true},
+		{name: "worker asked of a worker", rank: 1, asked: RoleWorker, role: RoleWorker},
+		{name: "no head", rank: 0, asked: RoleWorker, launch: true},
+		{name: "sandbox of rank 0", rank: 0, asked: RoleSandbox, role: RoleSandbox},
+		{name: "sandbox of another", rank: 2, asked: RoleSandbox, role: RoleSandbox},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			role, err := Identity{Rank: tc.rank, Size: 4, Host: "n"}.Elect(tc.asked)
+			role, err := Identity{Rank: tc.rank, Size: 4, Host: "n"}.ElectRole(tc.asked)
 			var launch *LaunchError
 			if role != tc.role || errors.As(err, &launch) != tc.launch || (err != nil) != tc.launch {
 				t.Errorf("got %q, %v; want %q", role, err, tc.role)
 			}
 		})
 	}
-	if role, err := (Identity{}).Elect("king"); err == nil {
+	if role, err := (Identity{}).ElectRole("king"); err == nil {
 		t.Errorf("an unknown role is elected as %q", role)
 	}
 }

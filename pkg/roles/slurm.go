@@ -8,113 +8,114 @@ import (
 	"strings"
 )
 
-// Slurm is the launcher that starts one task per node of a job step.
-const Slurm Launcher = "slurm"
+// LauncherSlurm is the launcher that starts one task per node of a job step.
+const LauncherSlurm Launcher = "slurm"
 
-var slurm = launcher{
-	name: Slurm,
+var slurmLauncher = launcherSpec{
+	name: LauncherSlurm,
 	traits: Traits{
 		// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
 		// proctrack/cgroup with SignalChildrenProcesses=yes. Otherwise, and with proctrack/pgid, only the
 		// tasks get a signal. A step does not know which one is used.
-		NamesNodes: true, Steps: true, SignalsAll: true, Private: []string{"SLURM_", "SLURMD_"},
-		Starter: "srun", Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
+		NamesNodes: true, HasSteps: true, MaySignalAll: true, PrivatePrefixes: []string{"SLURM_", "SLURMD_"},
+		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
-	tasks: slurmTasks,
-	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
+	rankStarter: slurmStarter,
+	claimOf:     claimSlurm, identifyDaemon: identifySlurm, commandHints: slurmHints,
 	// Slurm itself reports that an allocation without a batch script cannot be requeued.
-	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} }, memory: slurmMemory,
+	newRequeuer: func(job string, run ProgramRunner) Requeuer { return slurmRequeuer{job, run} }, memoryLimit: slurmMemory,
 }
 
-func claimSlurm(env Environment, _ Want) claim {
-	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
+func claimSlurm(env Environment, _ Overrides) claimLevel {
+	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
 	switch {
 	case inSlurmStep(env):
-		return started
-	case job != "" || env.get("SLURM_STEP_ID") != "":
-		return hinted
+		return claimStarted
+	case job != "" || env.valueOf("SLURM_STEP_ID") != "":
+		return claimHinted
 	default:
-		return unclaimed
+		return claimNone
 	}
 }
 
-func slurmWords(job string) Words {
-	return Words{
-		Title: "Slurm", Nodes: srunNodes,
-		Nested: "give the inner one a step of its own: " + srunLine(0, " --overlap") +
+func slurmHints(job string) CommandHints {
+	return CommandHints{
+		Title: "Slurm", StartOnNodes: srunOnNodes,
+		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap") +
 			", or keep it to this node with: bringupd local --nodes=N …",
-		Exclude:    func(nodes string) string { return "sbatch --exclude=" + nodes + " …" },
-		Memory:     "sbatch --mem=…",
-		AllMemory:  "--mem=0",
-		Time:       "sbatch --time=…",
-		WhyEnded:   "the time limit, preemption or scancel: sacct -j " + job + " --format=JobID,State,Elapsed,Timelimit",
-		MemoryUsed: "sacct -j " + job + " --format=JobID,State,MaxRSS,ReqMem",
-		ShowNode:   func(nodes string) string { return "scontrol show node " + nodes },
-		OnEach:     "srun --label",
-		Drain: func(host, reason string) string {
+		ExcludeNodes:  func(nodes string) string { return "sbatch --exclude=" + nodes + " …" },
+		MoreMemory:    "sbatch --mem=…",
+		AllMemory:     "--mem=0",
+		MoreTime:      "sbatch --time=…",
+		WhyEnded:      "the time limit, preemption or scancel: sacct -j " + job + " --format=JobID,State,Elapsed,Timelimit",
+		MemoryUsed:    "sacct -j " + job + " --format=JobID,State,MaxRSS,ReqMem",
+		ShowNode:      func(nodes string) string { return "scontrol show node " + nodes },
+		RunOnEachNode: "srun --label",
+		DrainNode: func(host, reason string) string {
 			return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, host, reason)
 		},
-		Gone: "once squeue shows no such job", NoRequeue: noSlurm,
-		Attach: func(host string) []string {
+		JobGoneSign: "once squeue shows no such job", NoRequeueReason: noSlurmReason,
+		AttachShell: func(host string) []string {
 			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
 		},
 	}
 }
 
-// srunLine returns the command that starts one task per node. It includes the counts if they are
+// srunCommand returns the command that starts one task per node. It includes the counts if they are
 // known: if --ntasks=12 is inherited from sbatch, srun ignores a lone --ntasks-per-node=1 with only
 // a warning.
-func srunLine(nodes int, more string) string {
+func srunCommand(nodes int, more string) string {
 	if nodes < 1 {
 		return "srun" + more + " --ntasks-per-node=1 bringupd …"
 	}
 	return fmt.Sprintf("srun%s --nodes=%d --ntasks=%d --ntasks-per-node=1 bringupd …", more, nodes, nodes)
 }
 
-// srunNodes returns the flags by which srun starts one task on each of n nodes.
-func srunNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
+// srunOnNodes returns the flags by which srun starts one task on each of n nodes.
+func srunOnNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
 
-// Idle describes that a Slurm step has fewer nodes than its job, which may be a mistake, and the
-// command that uses all nodes. It returns an empty string if the step has all nodes, or if that is
-// unknown.
-func Idle(env Environment) string {
-	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
-	job, _ := strconv.Atoi(env.get("SLURM_JOB_NUM_NODES"))
+// IdleNodesHint describes that a Slurm step has fewer nodes than its job, which may be a mistake,
+// and the command that uses all nodes. It returns an empty string if the step has all nodes, or if
+// that is unknown.
+func IdleNodesHint(env Environment) string {
+	step, _ := strconv.Atoi(env.valueOf("SLURM_STEP_NUM_NODES"))
+	job, _ := strconv.Atoi(env.valueOf("SLURM_JOB_NUM_NODES"))
 	if step == 0 || job <= step {
 		return ""
 	}
-	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunLine(job, ""))
+	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunCommand(job, ""))
 }
 
-// Managed reports whether an environment belongs to a Slurm job, with or without a step.
-func Managed(env Environment) bool { return env.get("SLURM_JOB_ID") != "" }
+// IsSlurmJob reports whether an environment belongs to a Slurm job, with or without a step.
+func IsSlurmJob(env Environment) bool { return env.valueOf("SLURM_JOB_ID") != "" }
 
-// Block returns the name of this node's block. It is empty if Slurm has no blocks.
-func Block(env Environment) string {
-	block, _, found := strings.Cut(env.get("SLURM_TOPOLOGY_ADDR"), ".")
-	if !found || env.get("SLURM_TOPOLOGY_ADDR_PATTERN") != "block.node" {
+// TopologyBlock returns the name of this node's block. It is empty if Slurm has no blocks.
+func TopologyBlock(env Environment) string {
+	block, _, found := strings.Cut(env.valueOf("SLURM_TOPOLOGY_ADDR"), ".")
+	if !found || env.valueOf("SLURM_TOPOLOGY_ADDR_PATTERN") != "block.node" {
 		return ""
 	}
 	return block
 }
 
-// slurmJob changes a job by Slurm's own client programs.
-type slurmJob struct {
-	id  string
-	run Program
+// slurmRequeuer changes a job by Slurm's own client programs.
+type slurmRequeuer struct {
+	jobID      string
+	runProgram ProgramRunner
 }
 
-var _ Requeuer = slurmJob{}
+var _ Requeuer = slurmRequeuer{}
 
-// Requeue makes Slurm end the job and queue it again.
-func (j slurmJob) Requeue(ctx context.Context) error {
-	_, err := j.run(ctx, "scontrol", "requeue", j.id)
+// RequeueJob makes Slurm end the job and queue it again.
+func (j slurmRequeuer) RequeueJob(ctx context.Context) error {
+	_, err := j.runProgram(ctx, "scontrol", "requeue", j.jobID)
 	return err
 }
 
-// Exclude adds hosts to the excluded hosts of the job. Slurm accepts that only for queued jobs.
-func (j slurmJob) Exclude(ctx context.Context, hosts []string) error {
-	shown, err := j.run(ctx, "scontrol", "show", "job", "--oneliner", j.id)
+// ExcludeHosts adds hosts to the excluded hosts of the job. Slurm accepts that only for queued
+// jobs.
+func (j slurmRequeuer) ExcludeHosts(ctx context.Context, hosts []string) error {
+	shown, err := j.runProgram(ctx, "scontrol", "show", "job", "--oneliner", j.jobID)
 	if err != nil {
 		return err
 	}
@@ -122,12 +123,12 @@ func (j slurmJob) Exclude(ctx context.Context, hosts []string) error {
 	for field := range strings.FieldsSeq(shown) {
 		if list, ok := strings.CutPrefix(field, "ExcNodeList="); ok && list != "(null)" {
 			if excluded, err = ExpandNodeList(list, 0); err != nil {
-				return fmt.Errorf("cannot tell which nodes job %s excludes: %v", j.id, err)
+				return fmt.Errorf("cannot tell which nodes job %s excludes: %v", j.jobID, err)
 			}
 			break
 		}
 	}
-	_, err = j.run(ctx, "scontrol", "update", "JobId="+j.id, "ExcNodeList="+CompactNodeList(append(excluded, hosts...)))
+	_, err = j.runProgram(ctx, "scontrol", "update", "JobId="+j.jobID, "ExcNodeList="+CompactNodeList(append(excluded, hosts...)))
 	return err
 }
 
@@ -147,41 +148,41 @@ var pseudoSteps = map[string]string{
 // others prove nothing, because a batch shell has them, too; only the step's number is missing
 // there.
 func inSlurmStep(env Environment) bool {
-	step := env.get("SLURM_STEP_ID")
+	step := env.valueOf("SLURM_STEP_ID")
 	_, pseudo := pseudoSteps[step]
-	return step != "" && !pseudo && env.get("SLURM_JOB_ID") != ""
+	return step != "" && !pseudo && env.valueOf("SLURM_JOB_ID") != ""
 }
 
 // noStepError returns the error for a process that was not started by srun, inside or outside of a
 // job.
 func noStepError(env Environment) error {
-	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
+	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
 	switch {
-	case job == "" && env.get("SLURM_STEP_ID") == "":
+	case job == "" && env.valueOf("SLURM_STEP_ID") == "":
 		return &LaunchError{
 			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
-			Mend: "start it with: " + srunLine(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
+			Fix: "start it with: " + srunCommand(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
 				" (in a container, let the SLURM_ variables through)",
-			Alone: true,
+			InShell: true,
 		}
 	case job == "":
 		return &LaunchError{
 			Problem: "cannot tell which node this is: SLURM_STEP_ID is set and SLURM_JOB_ID is not, so a part of srun's environment has been lost",
-			Mend:    "let all SLURM_ variables through (in a container, and in srun --export), and start it with: " + srunLine(0, ""),
+			Fix:     "let all SLURM_ variables through (in a container, and in srun --export), and start it with: " + srunCommand(0, ""),
 		}
 	}
 	place := "the batch shell"
-	if name := pseudoSteps[env.get("SLURM_STEP_ID")]; name != "" && name != "batch" {
+	if name := pseudoSteps[env.valueOf("SLURM_STEP_ID")]; name != "" && name != "batch" {
 		place = "the " + name + " shell"
-	} else if env.get("SLURM_PROCID") == "" {
+	} else if env.valueOf("SLURM_PROCID") == "" {
 		place = "the shell"
 	}
-	_, nodes := env.first("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+	_, nodes := env.firstSet("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 	count, _ := strconv.Atoi(nodes)
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
-		Mend:    "start it with: " + srunLine(count, "") + ", or on this node alone with: bringupd local --nodes=N …",
-		Alone:   true,
+		Fix:     "start it with: " + srunCommand(count, "") + ", or on this node alone with: bringupd local --nodes=N …",
+		InShell: true,
 	}
 }
 
@@ -190,74 +191,74 @@ type slurmStep struct {
 	Environment
 	job, step    string
 	nodes, tasks int
-	perNode      string // for example "2(x3),1"
-	list         string // nodes of the step, sorted by name
-	het          int    // components of a heterogeneous job; 0 for an ordinary job
+	tasksPerNode string // for example "2(x3),1"
+	nodeList     string // nodes of the step, sorted by name
+	hetGroups    int    // components of a heterogeneous job; 0 for an ordinary job
 }
 
 // identifySlurm reads a task's environment. A step with more or less than one task per node is an
 // error.
-func identifySlurm(env Environment, hostname string, want Want) (Identity, error) {
+func identifySlurm(env Environment, hostname string, want Overrides) (Identity, error) {
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
-	s := slurmStep{Environment: env, job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
-	id, err := s.identity(hostname)
+	s := slurmStep{Environment: env, job: env.valueOf("SLURM_JOB_ID"), step: env.valueOf("SLURM_STEP_ID"), nodeList: env.valueOf("SLURM_STEP_NODELIST")}
+	id, err := s.buildIdentity(hostname)
 	id.CPUs = slurmCPUs(env, want.CPUs)
 	if _, launch := err.(*LaunchError); err != nil && !launch {
 		// srun has not made this environment.
 		err = &LaunchError{
 			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
-			Mend:    "let srun alone set the SLURM_ variables, and start it with: " + srunLine(0, ""),
+			Fix:     "let srun alone set the SLURM_ variables, and start it with: " + srunCommand(0, ""),
 		}
 	}
 	return id, err
 }
 
-// identity returns the identity of a task of the step. The error is a *LaunchError if srun has made
-// the environment.
-func (s slurmStep) identity(hostname string) (Identity, error) {
-	if err := s.read(); err != nil {
+// buildIdentity returns the identity of a task of the step. The error is a *LaunchError if srun has
+// made the environment.
+func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
+	if err := s.readVariables(); err != nil {
 		return Identity{}, err
 	}
-	if err := s.oneTaskANode(); err != nil {
+	if err := s.checkOneTaskPerNode(); err != nil {
 		return Identity{}, err
 	}
-	rank, err := s.number(0, "SLURM_PROCID")
+	rank, err := s.parseNumber(0, "SLURM_PROCID")
 	if err != nil {
 		return Identity{}, err
 	}
 	if rank >= s.tasks {
 		return Identity{}, fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", rank, s.tasks)
 	}
-	nodes, err := s.expandList()
+	nodes, err := s.expandNodes()
 	if err != nil {
 		return Identity{}, err
 	}
 	restart := 0
-	if s.get("SLURM_RESTART_COUNT") != "" {
-		if restart, err = s.number(0, "SLURM_RESTART_COUNT"); err != nil {
+	if s.valueOf("SLURM_RESTART_COUNT") != "" {
+		if restart, err = s.parseNumber(0, "SLURM_RESTART_COUNT"); err != nil {
 			return Identity{}, err
 		}
 	}
 	id := Identity{
-		Launcher: Slurm, Rank: rank, Size: s.tasks,
+		Launcher: LauncherSlurm, Rank: rank, Size: s.tasks,
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
-		Key:       s.key(restart),
+		LaunchKey: s.launchKey(restart),
 		LocalSize: 1,
 	}
-	id.GPUs, id.GPUsFrom = slurmGPUs(s.Environment)
-	if name := s.get("SLURMD_NODENAME"); name != "" {
+	id.GPUs, id.GPUsSource = slurmGPUs(s.Environment)
+	if name := s.valueOf("SLURMD_NODENAME"); name != "" {
 		id.Host = name
 		id.Hosts = s.hostsByRank(nodes, rank, name)
 	}
-	_, id.LaunchAddress = s.first("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
+	_, id.LaunchAddress = s.firstSet("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
 	return id, nil
 }
 
-// read reads the step's variables.
-func (s *slurmStep) read() (err error) {
+// readVariables reads the step's variables.
+func (s *slurmStep) readVariables() (err error) {
 	// They become the name of a directory.
 	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
 		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
@@ -265,53 +266,53 @@ func (s *slurmStep) read() (err error) {
 	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also options of sbatch
 	// and of users for srun.
 	tasks := []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}
-	if s.tasks, err = s.number(1, tasks...); err != nil {
+	if s.tasks, err = s.parseNumber(1, tasks...); err != nil {
 		return err
 	}
-	if s.tasks > maxSize {
-		name, _ := s.first(tasks...)
-		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxSize)
+	if s.tasks > maxNodes {
+		name, _ := s.firstSet(tasks...)
+		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxNodes)
 	}
-	if s.nodes, err = s.number(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"); err != nil {
+	if s.nodes, err = s.parseNumber(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"); err != nil {
 		return err
 	}
-	_, s.perNode = s.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-	_, het := s.first("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
-	s.het, _ = strconv.Atoi(het)
+	_, s.tasksPerNode = s.firstSet("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+	_, het := s.firstSet("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+	s.hetGroups, _ = strconv.Atoi(het)
 	return nil
 }
 
-// oneTaskANode returns nil if the step has one task on each of its nodes.
-func (s slurmStep) oneTaskANode() error {
-	most, err := mostTasks(s.perNode)
+// checkOneTaskPerNode returns nil if the step has one task on each of its nodes.
+func (s slurmStep) checkOneTaskPerNode() error {
+	most, err := maxTaskCount(s.tasksPerNode)
 	if err != nil {
-		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.perNode, err)
+		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.tasksPerNode, err)
 	}
 	problem := ""
-	switch local := s.get("SLURM_LOCALID"); {
+	switch local := s.valueOf("SLURM_LOCALID"); {
 	case most > 1:
-		problem = fmt.Sprintf("cannot run %d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)", most, s.job, s.step, s.tasks, s.nodes, s.perNode)
+		problem = fmt.Sprintf("cannot run %d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)", most, s.job, s.step, s.tasks, s.nodes, s.tasksPerNode)
 	case local != "" && local != "0":
-		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, s.get("SLURMD_NODENAME"), s.job, s.step)
+		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
 	case s.tasks != s.nodes:
 		problem = fmt.Sprintf("cannot run %d daemons on %d nodes: step %s.%s has that many tasks, and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
 	default:
 		return nil
 	}
-	return &LaunchError{Problem: problem, Mend: "start it with: " + srunLine(s.nodes, "")}
+	return &LaunchError{Problem: problem, Fix: "start it with: " + srunCommand(s.nodes, "")}
 }
 
-// expandList returns the nodes of the step in the launcher's order, or nil if there is no list.
-func (s slurmStep) expandList() ([]string, error) {
-	if s.list == "" {
+// expandNodes returns the nodes of the step in the launcher's order, or nil if there is no list.
+func (s slurmStep) expandNodes() ([]string, error) {
+	if s.nodeList == "" {
 		return nil, nil
 	}
-	nodes, err := ExpandNodeList(s.list, 0)
+	nodes, err := ExpandNodeList(s.nodeList, 0)
 	if err != nil {
 		return nil, fmt.Errorf("SLURM_STEP_NODELIST is wrong: %v", err)
 	}
 	if len(nodes) != s.nodes {
-		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), clip(s.list), s.nodes)
+		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), shortenText(s.nodeList), s.nodes)
 	}
 	return nodes, nil
 }
@@ -321,10 +322,10 @@ func (s slurmStep) expandList() ([]string, error) {
 // list is sorted over all components while the indices follow one component after the other.
 func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
 	switch {
-	case strings.HasPrefix(s.get("SLURM_DISTRIBUTION"), "arbitrary"):
+	case strings.HasPrefix(s.valueOf("SLURM_DISTRIBUTION"), "arbitrary"):
 		return nil
-	case s.het > 1:
-		nodes = s.hetHosts(nodes)
+	case s.hetGroups > 1:
+		nodes = s.hetGroupHosts(nodes)
 	}
 	if len(nodes) != s.tasks || nodes[rank] != own {
 		return nil
@@ -335,16 +336,17 @@ func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
 // maxHetGroups is Slurm's maximum number of components of a job.
 const maxHetGroups = 128
 
-// hetHosts returns the nodes of a step that includes all components of its job, one component after
-// the other, or the sorted nodes if the step has only one component. Otherwise it returns nil.
-func (s slurmStep) hetHosts(sorted []string) []string {
+// hetGroupHosts returns the nodes of a step that includes all components of its job, one component
+// after the other, or the sorted nodes if the step has only one component. Otherwise it returns
+// nil.
+func (s slurmStep) hetGroupHosts(sorted []string) []string {
 	if len(sorted) == 0 {
 		return nil
 	}
 	var all []string
 	told := true // all components are known, with no more nodes than the step has
-	for i := range min(s.het, maxHetGroups) {
-		_, list := s.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
+	for i := range min(s.hetGroups, maxHetGroups) {
+		_, list := s.firstSet(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
 		group, err := ExpandNodeList(list, len(sorted))
 		if err == nil && slices.Equal(group, sorted) {
 			return sorted
@@ -359,16 +361,16 @@ func (s slurmStep) hetHosts(sorted []string) []string {
 	return all
 }
 
-// key excludes values that differ between the tasks of one step: srun gives each component of a
-// heterogeneous step its own launcher port (and the components may have started a second apart),
+// launchKey excludes values that differ between the tasks of one step: srun gives each component of
+// a heterogeneous step its own launcher port (and the components may have started a second apart),
 // sets another SLURM_SRUN_COMM_PORT for each group of 48 nodes, and has another address on each
 // network.
-func (s slurmStep) key(restart int) string {
-	facts := []string{string(Slurm), s.get("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
-	if s.het < 2 {
-		facts = append(facts, s.get("SLURM_JOB_START_TIME"), s.get("SLURM_STEP_LAUNCHER_PORT"))
+func (s slurmStep) launchKey(restart int) string {
+	facts := []string{string(LauncherSlurm), s.valueOf("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
+	if s.hetGroups < 2 {
+		facts = append(facts, s.valueOf("SLURM_JOB_START_TIME"), s.valueOf("SLURM_STEP_LAUNCHER_PORT"))
 	}
-	return digest(facts...)
+	return digestFacts(facts...)
 }
 
 // slurmGPUs returns the number of GPUs of this task's node, and the variable with that number. It
@@ -376,12 +378,12 @@ func (s slurmStep) key(restart int) string {
 // fewer GPUs.
 func slurmGPUs(env Environment) (n int, from string) {
 	// The indices are written as in the bracket of a node list, "0,1" or "0-1".
-	if list := env.get("SLURM_STEP_GPUS"); list != "" && !strings.ContainsAny(list, "[]") {
+	if list := env.valueOf("SLURM_STEP_GPUS"); list != "" && !strings.ContainsAny(list, "[]") {
 		if ids, err := ExpandNodeList("["+list+"]", 0); err == nil {
 			return len(ids), "SLURM_STEP_GPUS"
 		}
 	}
-	if n, err := env.number(0, "SLURM_GPUS_ON_NODE"); err == nil {
+	if n, err := env.parseNumber(0, "SLURM_GPUS_ON_NODE"); err == nil {
 		return n, "SLURM_GPUS_ON_NODE"
 	}
 	return -1, ""
@@ -393,7 +395,7 @@ func slurmGPUs(env Environment) (n int, from string) {
 // ignored: it is a request of sbatch for its own tasks, and srun with another number of tasks does
 // not change it.
 func slurmCPUs(env Environment, usable int) int {
-	n, err := env.number(1, "SLURM_CPUS_ON_NODE")
+	n, err := env.parseNumber(1, "SLURM_CPUS_ON_NODE")
 	switch {
 	case err != nil:
 		return 0
@@ -408,21 +410,21 @@ func slurmCPUs(env Environment, usable int) int {
 // and --mem-per-gpu are given in MiB, and --mem=0, which means all of it, as 0. It returns 0 if
 // nothing is set.
 func slurmMemory(env Environment) int64 {
-	gpus, _ := env.number(1, "SLURM_GPUS_ON_NODE")
+	gpus, _ := env.parseNumber(1, "SLURM_GPUS_ON_NODE")
 	for _, of := range []struct {
 		name  string
 		times int
 	}{{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env, 0)}, {"SLURM_MEM_PER_GPU", gpus}} {
-		if n, err := env.number(1, of.name); err == nil && of.times > 0 {
+		if n, err := env.parseNumber(1, of.name); err == nil && of.times > 0 {
 			return int64(n) * int64(of.times) << 20
 		}
 	}
 	return 0
 }
 
-// mostTasks returns the highest count in "2(x3),1", which is two tasks on each of three nodes and
-// one on another. It returns 0 for an empty text.
-func mostTasks(s string) (most int, err error) {
+// maxTaskCount returns the highest count in "2(x3),1", which is two tasks on each of three nodes
+// and one on another. It returns 0 for an empty text.
+func maxTaskCount(s string) (most int, err error) {
 	if s == "" {
 		return 0, nil
 	}

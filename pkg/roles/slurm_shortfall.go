@@ -8,32 +8,32 @@ import (
 
 // Shortfall is a resource of a Slurm job that a step does not have, which may be a mistake.
 type Shortfall struct {
-	Seen string // the resources of the step and of the job
-	Mend string // the flag that gives the step all of them
+	Problem string // the resources of the step and of the job
+	Fix     string // the flag that gives the step all of them
 }
 
-// Shortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs the
-// task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
+// FindShortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs
+// the task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
 // outside of a step. Shortfalls that concern all nodes are reported only on the first node.
-func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
+func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	if !inSlurmStep(env) {
 		return nil
 	}
-	if lack, is := hetShortfall(env); is && env.get("SLURM_NODEID") == "0" {
+	if lack, is := findHetShortfall(env); is && env.valueOf("SLURM_NODEID") == "0" {
 		found = append(found, lack)
 	}
 	// A step without GPUs has an empty list, or none.
-	if job := env.get("SLURM_JOB_GPUS"); job != "" && env.get("SLURM_STEP_GPUS") == "" {
+	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" {
 		flag := "--gpus-per-node=N"
 		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
 			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
 		}
 		found = append(found, Shortfall{
-			fmt.Sprintf("the job has the GPUs %s here, and this step has none", clip(job)), "add " + flag + " to srun",
+			fmt.Sprintf("the job has the GPUs %s here, and this step has none", shortenText(job)), "add " + flag + " to srun",
 		})
 	}
 	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
-	asked := env.get("SLURM_CPUS_PER_TASK") + env.get("SLURM_CPUS_PER_GPU")
+	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
 	if asked == "" && cpus > 0 && 2*cpus < nodeCPUs {
 		found = append(found, Shortfall{
 			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was asked for", cpus, nodeCPUs),
@@ -43,14 +43,14 @@ func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	return found
 }
 
-// hetShortfall reports whether a step has only some components of a heterogeneous job.
-func hetShortfall(env Environment) (lack Shortfall, is bool) {
-	components, _ := strconv.Atoi(env.get("SLURM_HET_SIZE")) // 0 in a job without components
-	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
+// findHetShortfall reports whether a step has only some components of a heterogeneous job.
+func findHetShortfall(env Environment) (lack Shortfall, is bool) {
+	components, _ := strconv.Atoi(env.valueOf("SLURM_HET_SIZE")) // 0 in a job without components
+	step, _ := strconv.Atoi(env.valueOf("SLURM_STEP_NUM_NODES"))
 	nodes := 0
 	var groups []string
-	for component := range min(components, maxComponents) {
-		n, _ := strconv.Atoi(env.get(fmt.Sprint("SLURM_JOB_NUM_NODES_HET_GROUP_", component)))
+	for component := range min(components, maxHetComponents) {
+		n, _ := strconv.Atoi(env.valueOf(fmt.Sprint("SLURM_JOB_NUM_NODES_HET_GROUP_", component)))
 		nodes, groups = nodes+n, append(groups, strconv.Itoa(component))
 	}
 	if step == 0 || nodes <= step {
@@ -62,6 +62,6 @@ func hetShortfall(env Environment) (lack Shortfall, is bool) {
 	}, true
 }
 
-// maxComponents is the maximum number of components that are looked up. Slurm allows 128
+// maxHetComponents is the maximum number of components that are looked up. Slurm allows 128
 // (MAX_HET_JOB_COMPS).
-const maxComponents = 128
+const maxHetComponents = 128

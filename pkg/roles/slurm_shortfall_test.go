@@ -26,8 +26,8 @@ func TestShortfalls(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, s := range Shortfalls(EnvironmentOf(strings.Fields(tc.environ)), tc.cpus, tc.node) {
-				got = append(got, s.Seen+"; "+s.Mend)
+			for _, s := range FindShortfalls(EnvironmentOf(strings.Fields(tc.environ)), tc.cpus, tc.node) {
+				got = append(got, s.Problem+"; "+s.Fix)
 			}
 			if strings.Join(got, "|") != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
@@ -46,8 +46,8 @@ func TestShortfallsOfComponents(t *testing.T) {
 		"step-rank0":          "",
 	} {
 		var got []string
-		for _, s := range Shortfalls(fromMap(recorded(t, name)), 0, 0) {
-			got = append(got, s.Seen+"; "+s.Mend)
+		for _, s := range FindShortfalls(fromMap(recorded(t, name)), 0, 0) {
+			got = append(got, s.Problem+"; "+s.Fix)
 		}
 		if strings.Join(got, "|") != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)

@@ -7,7 +7,7 @@ import (
 
 func TestTaskCounts(t *testing.T) {
 	for want, perNode := range map[string][]int{"2": {2}, "2(x3)": {2, 2, 2}, "2(x3),1": {2, 2, 2, 1}, "1,2,1(x2)": {1, 2, 1, 1}} {
-		if got := taskCounts(perNode); got != want {
+		if got := formatTaskCounts(perNode); got != want {
 			t.Errorf("%v: %s, not %s", perNode, got, want)
 		}
 	}
@@ -15,12 +15,12 @@ func TestTaskCounts(t *testing.T) {
 
 func TestTasksOn(t *testing.T) {
 	for node, want := range []int{2, 2, 2, 1, 3, 0} {
-		if got := tasksOn("2(x3),1,3", node); got != want {
+		if got := taskCountOf("2(x3),1,3", node); got != want {
 			t.Errorf("node %d: %d, not %d", node, got, want)
 		}
 	}
 	for _, text := range []string{"", "x", "(x", "(x3)", "-"} {
-		if got := tasksOn(text, 0); got != 0 {
+		if got := taskCountOf(text, 0); got != 0 {
 			t.Errorf("%q: %d", text, got)
 		}
 	}
@@ -31,11 +31,11 @@ func TestIdle(t *testing.T) {
 		"":                                     {"SLURM_STEP_NUM_NODES=3", "SLURM_JOB_NUM_NODES=3"},
 		"this step has 1 of the job's 3 nodes": {"SLURM_STEP_NUM_NODES=1", "SLURM_JOB_NUM_NODES=3"},
 	} {
-		if got := Idle(EnvironmentOf(environ)); !strings.HasPrefix(got, said) || (said == "") != (got == "") {
+		if got := IdleNodesHint(EnvironmentOf(environ)); !strings.HasPrefix(got, said) || (said == "") != (got == "") {
 			t.Errorf("%q: %q", environ, got)
 		}
 	}
-	if got := Idle(EnvironmentOf([]string{"SLURM_JOB_NUM_NODES=3"})); got != "" {
+	if got := IdleNodesHint(EnvironmentOf([]string{"SLURM_JOB_NUM_NODES=3"})); got != "" {
 		t.Errorf("where there is no step: %q", got)
 	}
 }

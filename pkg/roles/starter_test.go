@@ -15,8 +15,8 @@ func TestStartedAs(t *testing.T) {
 		"SLURM_JOB_ID=17", "SLURM_STEP_ID=2", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
 		"SLURM_STEP_NUM_NODES=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_STEP_NODELIST=n[2-4]",
 	}
-	ours := func(s StartedRank) StartedRank { s.By = "srun"; return s }
-	inStep := ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3, Master: "n2", MasterPort: 27313})
+	ours := func(s StartedRank) StartedRank { s.LauncherTitle = "srun"; return s }
+	inStep := ours(StartedRank{Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3, MasterHost: "n2", MasterPort: 27313})
 	split := inStep
 	split.CPUs, split.OwnGPUs = 8, true
 	// What of it is seen among the ancestors.
@@ -33,29 +33,29 @@ func TestStartedAs(t *testing.T) {
 		{"srun --mpi=pmi2", append([]string{"PMI_RANK=5", "PMI_SIZE=6", "PMI_FD=9"}, step...), inStep, ""},
 		{"srun, with what a batch script has exported", append([]string{"RANK=0", "WORLD_SIZE=24"}, step...), inStep, ""},
 		{"srun --distribution=arbitrary", append([]string{"SLURM_DISTRIBUTION=arbitrary"}, step...),
-			ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3}), ""},
+			ours(StartedRank{Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3}), ""},
 		{"an inherited number of tasks", append([]string{"SLURM_NTASKS=99"}, step...), inStep, ""},
 		{"a batch shell", []string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, StartedRank{}, "no launcher has started"},
 		{"Open MPI's mpirun in an allocation of Slurm's",
 			append([]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=3"}, step...),
-			StartedRank{By: "Open MPI's mpirun", Rank: 3, Ranks: 8, Local: 1, Locals: 2, Node: -1}, ""},
+			StartedRank{LauncherTitle: "Open MPI's mpirun", Rank: 3, RankCount: 8, LocalRank: 1, LocalCount: 2, NodeIndex: -1}, ""},
 		{"the same, whose daemon srun has bound to the job's CPUs",
 			append([]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_CPUS_ON_NODE=8"}, step...),
-			StartedRank{By: "Open MPI's mpirun", Rank: 3, Ranks: 8, Local: 1, Locals: 2, Node: -1, CPUs: 8}, ""},
+			StartedRank{LauncherTitle: "Open MPI's mpirun", Rank: 3, RankCount: 8, LocalRank: 1, LocalCount: 2, NodeIndex: -1, CPUs: 8}, ""},
 		{"MPICH's mpiexec in an allocation of Slurm's", append([]string{"PMI_RANK=3", "PMI_SIZE=8", "PMI_FD=9", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}, step...),
-			StartedRank{By: "MPICH's mpiexec", Rank: 3, Ranks: 8, Local: 0, Locals: 2, Node: -1}, ""},
+			StartedRank{LauncherTitle: "MPICH's mpiexec", Rank: 3, RankCount: 8, LocalRank: 0, LocalCount: 2, NodeIndex: -1}, ""},
 		{"MVAPICH's mpirun", []string{"MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_LOCAL_RANK=1", "MV2_COMM_WORLD_LOCAL_SIZE=2"},
-			StartedRank{By: "MVAPICH's mpirun", Rank: 1, Ranks: 2, Local: 1, Locals: 2, Node: -1}, ""},
+			StartedRank{LauncherTitle: "MVAPICH's mpirun", Rank: 1, RankCount: 2, LocalRank: 1, LocalCount: 2, NodeIndex: -1}, ""},
 		{"flux run within a step of Slurm's", append([]string{"FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "PMI_RANK=7", "PMI_SIZE=8"}, step...),
-			StartedRank{By: "flux run", Rank: 7, Ranks: 8, Local: 3, Node: -1, Nodes: 2}, ""},
+			StartedRank{LauncherTitle: "flux run", Rank: 7, RankCount: 8, LocalRank: 3, NodeIndex: -1, NodeCount: 2}, ""},
 		{"torchrun within a step of Slurm's", append([]string{"TORCHELASTIC_RUN_ID=none", "RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "GROUP_WORLD_SIZE=2"}, step...),
-			StartedRank{By: "torchrun", Rank: 1, Ranks: 4, Local: 1, Locals: 2, Node: 0, Nodes: 2}, ""},
+			StartedRank{LauncherTitle: "torchrun", Rank: 1, RankCount: 4, LocalRank: 1, LocalCount: 2, NodeIndex: 0, NodeCount: 2}, ""},
 		{"PALS", []string{"PALS_RANKID=12", "PMI_RANK=12", "PMI_SIZE=24", "PALS_LOCAL_RANKID=0", "PALS_LOCAL_SIZE=12", "PALS_NODEID=1"},
-			StartedRank{By: "PALS", Rank: 12, Ranks: 24, Local: 0, Locals: 12, Node: 1}, ""},
+			StartedRank{LauncherTitle: "PALS", Rank: 12, RankCount: 24, LocalRank: 0, LocalCount: 12, NodeIndex: 1}, ""},
 		{"PALS without PMI", []string{"PALS_RANKID=12"}, StartedRank{}, "PMI_SIZE is not set"},
 		{"jsrun", []string{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2", "JSM_NAMESPACE_LOCAL_RANK=0"},
-			StartedRank{By: "jsrun", Rank: 1, Ranks: 2, Local: 0, Node: -1}, ""},
-		{"plain variables", []string{"RANK=1", "WORLD_SIZE=2"}, StartedRank{By: "a launcher that sets RANK and WORLD_SIZE", Rank: 1, Ranks: 2, Local: -1, Node: -1}, ""},
+			StartedRank{LauncherTitle: "jsrun", Rank: 1, RankCount: 2, LocalRank: 0, NodeIndex: -1}, ""},
+		{"plain variables", []string{"RANK=1", "WORLD_SIZE=2"}, StartedRank{LauncherTitle: "a launcher that sets RANK and WORLD_SIZE", Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1}, ""},
 		{"a size alone", []string{"WORLD_SIZE=2"}, StartedRank{}, "no launcher has started"},
 		{"nothing", nil, StartedRank{}, "no launcher has started"},
 		{"a rank that is none", []string{"RANK=one", "WORLD_SIZE=2"}, StartedRank{}, `RANK is "one"`},
@@ -64,7 +64,7 @@ func TestStartedAs(t *testing.T) {
 		{"a local rank below", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=-1"}, StartedRank{}, `LOCAL_RANK is "-1"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := StartedAs(EnvironmentOf(tc.environ), func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{programs[tc.want.By]}}} })
+			got, err := IdentifyRank(EnvironmentOf(tc.environ), func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{programs[tc.want.LauncherTitle]}}} })
 			if launch := (*LaunchError)(nil); tc.err != "" {
 				if !errors.As(err, &launch) || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("got %v", err)
@@ -83,8 +83,8 @@ func TestMasterPort(t *testing.T) {
 	seen := make(map[int]string)
 	for _, more := range []string{"SLURM_STEP_ID=0", "SLURM_STEP_ID=1", "SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1"} {
 		environ := append([]string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_NODELIST=n1"}, strings.Fields(more)...)
-		r, err := StartedAs(EnvironmentOf(environ), nil)
-		if err != nil || seen[r.MasterPort] != "" || r.MasterPort < firstMasterPort || r.MasterPort >= firstMasterPort+masterPorts {
+		r, err := IdentifyRank(EnvironmentOf(environ), nil)
+		if err != nil || seen[r.MasterPort] != "" || r.MasterPort < firstMasterPort || r.MasterPort >= firstMasterPort+masterPortCount {
 			t.Errorf("%s: %d, as of %q; %v", more, r.MasterPort, seen[r.MasterPort], err)
 		}
 		seen[r.MasterPort] = more
@@ -100,17 +100,17 @@ func TestTaskNodes(t *testing.T) {
 		task    Task
 		want    map[string]string // empty: untouched
 	}{
-		{"one rank on the first node", step + "0", Task{Ranks: 1, PerNode: []int{1, 0, 0, 0}, OnNode: []int{0}}, map[string]string{
+		{"one rank on the first node", step + "0", Task{RankCount: 1, TasksPerNode: []int{1, 0, 0, 0}, LocalRanks: []int{0}}, map[string]string{
 			"SLURM_NODELIST": "n4", "SLURM_STEP_NODELIST": "n4", "SLURM_NNODES": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
 			"SLURM_TASKS_PER_NODE": "1", "SLURM_NTASKS_PER_NODE": "1",
 		}},
-		{"spawned ranks with gaps", step + "3", Task{Rank: 2, Ranks: 3, PerNode: []int{0, 2, 0, 1}, OnNode: []int{2}}, map[string]string{
+		{"spawned ranks with gaps", step + "3", Task{Rank: 2, RankCount: 3, TasksPerNode: []int{0, 2, 0, 1}, LocalRanks: []int{2}}, map[string]string{
 			"SLURM_NODELIST": "n5,n7", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_TASKS_PER_NODE": "2,1", "SLURM_NTASKS_PER_NODE": "",
 		}},
-		{"ranks everywhere", step + "3", Task{Rank: 3, Ranks: 4, PerNode: []int{1, 1, 1, 1}, OnNode: []int{3}}, map[string]string{
+		{"ranks everywhere", step + "3", Task{Rank: 3, RankCount: 4, TasksPerNode: []int{1, 1, 1, 1}, LocalRanks: []int{3}}, map[string]string{
 			"SLURM_TASKS_PER_NODE": "1(x4)", "SLURM_NODELIST": "", "SLURM_NODEID": "",
 		}},
-		{"a list of another length", "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[4-9]", Task{Ranks: 1, PerNode: []int{1, 0}, OnNode: []int{0}}, map[string]string{
+		{"a list of another length", "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[4-9]", Task{RankCount: 1, TasksPerNode: []int{1, 0}, LocalRanks: []int{0}}, map[string]string{
 			"SLURM_TASKS_PER_NODE": "1", "SLURM_NODELIST": "",
 		}},
 	} {
@@ -131,7 +131,7 @@ func TestTaskNodes(t *testing.T) {
 // The variables of each launcher's one process reach no rank of a world, and what users
 // have set for all of theirs does.
 func TestTaskVariables(t *testing.T) {
-	task := Task{Rank: 5, Ranks: 7, Local: 1, PerNode: []int{2, 2, 2, 1}, OnNode: []int{4, 5}}
+	task := Task{Rank: 5, RankCount: 7, LocalRank: 1, TasksPerNode: []int{2, 2, 2, 1}, LocalRanks: []int{4, 5}}
 	step := "SLURM_JOB_ID=17 SLURM_STEP_ID=0 "
 	for _, tc := range []struct{ name, environ, gone, set string }{
 		{"Open MPI 4", "OMPI_COMM_WORLD_RANK=1 OMPI_MCA_orte_hnp_uri=x OMPI_MCA_ess_base_vpid=1 OMPI_MCA_btl=tcp PMIX_MCA_gds=hash ORTE_SCHIZO_DETECTION=ORTE PMIX_RANK=1 PMIX_SERVER_URI3=x",
@@ -203,21 +203,21 @@ func TestSlotVariables(t *testing.T) {
 // What a real Slurm 22.05 told its tasks.
 func TestStartedAsRecorded(t *testing.T) {
 	for name, want := range map[string]StartedRank{
-		"crowded-rank4":   {Rank: 4, Ranks: 12, Local: 4, Locals: 8, Node: 0, Nodes: 3, CPUs: 8, Master: "n1"},
-		"uneven-rank3":    {Rank: 3, Ranks: 4, Local: 0, Locals: 1, Node: 2, Nodes: 3, CPUs: 1, Master: "n1"},
-		"het-step-rank2":  {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 2, Nodes: 3, CPUs: 1},
-		"arbitrary-rank2": {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 1, Nodes: 3, CPUs: 1},
+		"crowded-rank4":   {Rank: 4, RankCount: 12, LocalRank: 4, LocalCount: 8, NodeIndex: 0, NodeCount: 3, CPUs: 8, MasterHost: "n1"},
+		"uneven-rank3":    {Rank: 3, RankCount: 4, LocalRank: 0, LocalCount: 1, NodeIndex: 2, NodeCount: 3, CPUs: 1, MasterHost: "n1"},
+		"het-step-rank2":  {Rank: 2, RankCount: 3, LocalRank: 0, LocalCount: 1, NodeIndex: 2, NodeCount: 3, CPUs: 1},
+		"arbitrary-rank2": {Rank: 2, RankCount: 3, LocalRank: 0, LocalCount: 1, NodeIndex: 1, NodeCount: 3, CPUs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := StartedAs(fromMap(recorded(t, name)), nil)
+			got, err := IdentifyRank(fromMap(recorded(t, name)), nil)
 			got.MasterPort = 0
-			if want.By = "srun"; err != nil || got != want {
+			if want.LauncherTitle = "srun"; err != nil || got != want {
 				t.Errorf("got %+v, %v; want %+v", got, err, want)
 			}
 		})
 	}
 	for _, name := range []string{"batch-shell", "salloc-shell", "interactive-step"} {
-		if got, err := StartedAs(fromMap(recorded(t, name)), nil); err == nil {
+		if got, err := IdentifyRank(fromMap(recorded(t, name)), nil); err == nil {
 			t.Errorf("%s is taken for %+v", name, got)
 		}
 	}
@@ -238,8 +238,8 @@ func TestPMIVariables(t *testing.T) {
 	for _, tc := range []struct {
 		environ string
 		want    Launcher
-	}{{"", Slurm}, {"PBS_JOBID=1.s", PBS}, {"LSB_JOBID=1", LSF}, {"SLURM_JOB_ID=1 PBS_JOBID=1.s", Slurm}} {
-		if got := Around(EnvironmentOf(strings.Fields(tc.environ))); got != tc.want {
+	}{{"", LauncherSlurm}, {"PBS_JOBID=1.s", LauncherPBS}, {"LSB_JOBID=1", LauncherLSF}, {"SLURM_JOB_ID=1 PBS_JOBID=1.s", LauncherSlurm}} {
+		if got := SurroundingLauncher(EnvironmentOf(strings.Fields(tc.environ))); got != tc.want {
 			t.Errorf("%q is of a job of %s, not %s", tc.environ, got, tc.want)
 		}
 	}

@@ -1,34 +1,34 @@
 package roles
 
-var torchNames = rankNames{
-	rank: []string{"RANK"}, ranks: []string{"WORLD_SIZE"}, local: []string{"LOCAL_RANK"}, locals: []string{"LOCAL_WORLD_SIZE"},
-	node: []string{"GROUP_RANK", "NODE_RANK"}, nodes: []string{"GROUP_WORLD_SIZE"},
+var torchVariables = rankVariables{
+	rank: []string{"RANK"}, rankCount: []string{"WORLD_SIZE"}, localRank: []string{"LOCAL_RANK"}, localCount: []string{"LOCAL_WORLD_SIZE"},
+	nodeIndex: []string{"GROUP_RANK", "NODE_RANK"}, nodeCount: []string{"GROUP_WORLD_SIZE"},
 }
 
-// torchrun is torch's torchrun, and launchers that start processes in the same way.
-var torchrun = starter{
-	title: "torchrun", mark: "TORCHELASTIC_RUN_ID", names: torchNames,
-	origin: origin{programs: []string{
+// torchrunStarter is torch's torchrun, and launchers that start processes in the same way.
+var torchrunStarter = rankStarter{
+	displayName: "torchrun", markVariable: "TORCHELASTIC_RUN_ID", variableNames: torchVariables,
+	origin: starterOrigin{programs: []string{
 		"torchrun", "torch.distributed.run", "torch.distributed.launch", "torch_distributed_launch", "accelerate", "ft_launcher",
 		"nvidia_resiliency_ext.fault_tolerance.launcher",
-	}, within: python},
-	private: []string{"TORCHELASTIC_", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"},
+	}, outerProgram: pythonPrefix},
+	privatePrefixes: []string{"TORCHELASTIC_", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"},
 }
 
-// ownRanks are the ranks of a bringupd world, which also have torchrun's variables.
-var ownRanks = starter{
-	title: "bringupd", mark: "BRINGUPD_RANK",
-	names: rankNames{
-		rank: []string{"BRINGUPD_RANK"}, ranks: []string{"BRINGUPD_RANKS"},
-		local: []string{"BRINGUPD_LOCAL_RANK"}, locals: []string{"BRINGUPD_LOCAL_RANKS"}, node: []string{"GROUP_RANK"}, nodes: []string{"GROUP_WORLD_SIZE"},
+// worldStarter are the ranks of a bringupd world, which also have torchrun's variables.
+var worldStarter = rankStarter{
+	displayName: "bringupd", markVariable: "BRINGUPD_RANK",
+	variableNames: rankVariables{
+		rank: []string{"BRINGUPD_RANK"}, rankCount: []string{"BRINGUPD_RANKS"},
+		localRank: []string{"BRINGUPD_LOCAL_RANK"}, localCount: []string{"BRINGUPD_LOCAL_RANKS"}, nodeIndex: []string{"GROUP_RANK"}, nodeCount: []string{"GROUP_WORLD_SIZE"},
 	},
-	servesPMI: true, origin: origin{programs: []string{"bringupd"}},
-	private: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_"}, torchrun.private...),
+	servesPMI: true, origin: starterOrigin{programs: []string{"bringupd"}},
+	privatePrefixes: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_"}, torchrunStarter.privatePrefixes...),
 }
 
-// plainTasks is any launcher that sets RANK and WORLD_SIZE. It comes last, because under Slurm they
-// may be left over from a batch script.
-var plainTasks = starter{
-	title: "a launcher that sets RANK and WORLD_SIZE", mark: "RANK and WORLD_SIZE", names: torchNames,
-	started: func(env Environment) bool { return env.get("RANK") != "" && env.get("WORLD_SIZE") != "" },
+// plainStarter is any launcher that sets RANK and WORLD_SIZE. It comes last, because under Slurm
+// they may be left over from a batch script.
+var plainStarter = rankStarter{
+	displayName: "a launcher that sets RANK and WORLD_SIZE", markVariable: "RANK and WORLD_SIZE", variableNames: torchVariables,
+	customCheck: func(env Environment) bool { return env.valueOf("RANK") != "" && env.valueOf("WORLD_SIZE") != "" },
 }

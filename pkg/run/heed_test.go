@@ -18,14 +18,14 @@ import (
 func TestHeedLaunchFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)
-		r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), By: "Slurm"}
-		r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", time.Second, func(syscall.Signal) {}) })
-		signals <- health.LaunchFailed("cannot reach b: no way")
+		r := &Publisher{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), LauncherTitle: "Slurm"}
+		r.Background(func(ctx context.Context) { r.HandleSignals(ctx, signals, "n0", time.Second, func(syscall.Signal) {}) })
+		signals <- health.LaunchFailureSignal("cannot reach b: no way")
 		signals <- syscall.SIGTERM
-		<-r.Life.Done()
-		f := health.AsFailure(context.Cause(r.Life))
-		if f.Kind != string(health.Launch) || f.What != "cannot reach b: no way" {
-			t.Errorf("it ended by %s: %s", f.Kind, f.What)
+		<-r.RunCtx.Done()
+		f := health.AsFailure(context.Cause(r.RunCtx))
+		if f.Kind != string(health.Launch) || f.Message != "cannot reach b: no way" {
+			t.Errorf("it ended by %s: %s", f.Kind, f.Message)
 		}
 		r.Close()
 	})
@@ -40,7 +40,8 @@ type notice struct {
 // TestHeed has the graces end when the notices say so.
 func TestHeed(t *testing.T) {
 	const byTERM, bySlurm = "rank 0 (n0) was told to end by SIGTERM", "Slurm ended the job: rank 0 (n0) got SIGTERM"
-	const hurried = 6*time.Second + 50*time.Millisecond // for two signals at once are told in any order
+	// for two signals at once are told in any order
+	const hurried = 6*time.Second + 50*time.Millisecond
 	for _, tc := range []struct {
 		name        string
 		seen        []notice
@@ -57,23 +58,23 @@ func TestHeed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
-				r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), By: "Slurm"}
-				r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", 5*time.Second, func(syscall.Signal) {}) })
+				r := &Publisher{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), LauncherTitle: "Slurm"}
+				r.Background(func(ctx context.Context) { r.HandleSignals(ctx, signals, "n0", 5*time.Second, func(syscall.Signal) {}) })
 				start := time.Now()
 				for _, seen := range tc.seen {
 					time.Sleep(time.Until(start.Add(seen.at)))
 					signals <- seen.sig
 				}
 				ends := func(ctx context.Context) time.Duration {
-					pause.For(ctx, time.Until(start.Add(time.Hour)))
+					pause.SleepContext(ctx, time.Until(start.Add(time.Hour)))
 					return time.Since(start)
 				}
-				driver := ends(r.Parting)
-				if all := ends(r.Hurry); driver != tc.driver || all != tc.all {
+				driver := ends(r.DriverGraceCtx)
+				if all := ends(r.GraceCtx); driver != tc.driver || all != tc.all {
 					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
 				}
-				if f := health.AsFailure(context.Cause(r.Life)); f.What != tc.what {
-					t.Errorf("the run ended by %q, want %q", f.What, tc.what)
+				if f := health.AsFailure(context.Cause(r.RunCtx)); f.Message != tc.what {
+					t.Errorf("the run ended by %q, want %q", f.Message, tc.what)
 				}
 				if grace := r.CutGrace(time.Hour); grace != tc.driver {
 					t.Errorf("the driver's grace is reported as %s, want %s", grace, tc.driver)

@@ -20,46 +20,47 @@ import (
 // At an orderly end, or an abort, Ended and Life end together. After a failure of this node, Life
 // ends first (End), and Ended follows when the head has published the end.
 type Lifetime struct {
-	Work context.Context
-	rest context.CancelFunc // ends Work
-	Left func() bool        // stops watching the caller's context
-	Told atomic.Bool        // this daemon was asked to end
-	cut  atomic.Int64       // the driver's grace period as cut by signals, in nanoseconds; 0: not cut
+	WorkCtx         context.Context
+	cancelWork      context.CancelFunc // ends Work
+	StopCallerWatch func() bool        // stops watching the caller's context
+	EndRequested    atomic.Bool        // this daemon was asked to end
+	// the driver's grace period as cut by signals, in nanoseconds; 0: not cut
+	cutDriverGrace atomic.Int64
 
 	// The contexts, each with the function that ends it with a cause.
-	Life  context.Context
-	End   context.CancelCauseFunc
-	Ended context.Context
-	Over  context.CancelCauseFunc
+	RunCtx         context.Context
+	CancelRun      context.CancelCauseFunc
+	EndKnownCtx    context.Context
+	CancelEndKnown context.CancelCauseFunc
 
-	Hurry   context.Context
-	Hasten  context.CancelCauseFunc
-	Parting context.Context
-	Insist  context.CancelCauseFunc
-	Led     context.Context
-	Orphan  context.CancelCauseFunc
+	GraceCtx          context.Context
+	CancelGrace       context.CancelCauseFunc
+	DriverGraceCtx    context.Context
+	CancelDriverGrace context.CancelCauseFunc
+	HeadWaitCtx       context.Context
+	CancelHeadWait    context.CancelCauseFunc
 
 	tasks sync.WaitGroup // all background tasks, which use Work
 }
 
-// ErrHurry is the cause of the grace periods' contexts when signals have ended them.
-var ErrHurry = errors.New("signals have ended the graces")
+// ErrGraceEnded is the cause of the grace periods' contexts when signals have ended them.
+var ErrGraceEnded = errors.New("signals have ended the graces")
 
 // NewLifetime returns a lifetime that does not end with ctx.
 func NewLifetime(ctx context.Context) *Lifetime {
 	l := new(Lifetime)
-	l.Work, l.rest = context.WithCancel(context.WithoutCancel(ctx))
-	l.Life, l.End = context.WithCancelCause(l.Work)
-	l.Ended, l.Over = context.WithCancelCause(l.Work)
-	l.Hurry, l.Hasten = context.WithCancelCause(l.Work)
-	l.Parting, l.Insist = context.WithCancelCause(l.Hurry)
-	l.Led, l.Orphan = context.WithCancelCause(l.Hurry)
+	l.WorkCtx, l.cancelWork = context.WithCancel(context.WithoutCancel(ctx))
+	l.RunCtx, l.CancelRun = context.WithCancelCause(l.WorkCtx)
+	l.EndKnownCtx, l.CancelEndKnown = context.WithCancelCause(l.WorkCtx)
+	l.GraceCtx, l.CancelGrace = context.WithCancelCause(l.WorkCtx)
+	l.DriverGraceCtx, l.CancelDriverGrace = context.WithCancelCause(l.GraceCtx)
+	l.HeadWaitCtx, l.CancelHeadWait = context.WithCancelCause(l.GraceCtx)
 	return l
 }
 
 // CutGrace returns the driver's grace period, which signals may have cut.
 func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
-	if cut := time.Duration(l.cut.Load()); cut > 0 {
+	if cut := time.Duration(l.cutDriverGrace.Load()); cut > 0 {
 		return min(grace, cut)
 	}
 	return grace
@@ -67,11 +68,11 @@ func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
 
 // Background runs a task until Work is over; Close waits for it.
 func (l *Lifetime) Background(task func(ctx context.Context)) {
-	l.tasks.Go(func() { task(l.Work) })
+	l.tasks.Go(func() { task(l.WorkCtx) })
 }
 
 // Close ends all remaining contexts and waits for the tasks.
 func (l *Lifetime) Close() {
-	l.rest()
+	l.cancelWork()
 	l.tasks.Wait()
 }

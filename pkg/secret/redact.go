@@ -12,16 +12,16 @@ const (
 )
 
 var (
-	secretFlag = pattern.New(`(?i)^--?` + secretName + `$`)
-	secretPair = pattern.New(`(?i)^(` + secretName + `=)`)
+	secretFlag = pattern.CompileLazily(`(?i)^--?` + secretName + `$`)
+	secretPair = pattern.CompileLazily(`(?i)^(` + secretName + `=)`)
 	// A switch may have the name of a secret, and be followed by the flag of one.
-	secretInText = pattern.New(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
-	secretInURL  = pattern.New(`(://)[^/\s@]*(@)`)
+	secretInText = pattern.CompileLazily(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
+	secretInURL  = pattern.CompileLazily(`(://)[^/\s@]*(@)`)
 )
 
-// Redact hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE if
-// the name is that of a secret, and the user in a URL.
-func Redact(text string) string {
+// RedactText hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE
+// if the name is that of a secret, and the user in a URL.
+func RedactText(text string) string {
 	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
 	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")
 }
@@ -36,7 +36,7 @@ func RedactArgs(args []string) []string {
 		case pair != "":
 			out[i] = pair + hiddenValue
 		default:
-			out[i] = Redact(arg)
+			out[i] = RedactText(arg)
 		}
 	}
 	return out

@@ -26,7 +26,7 @@ func TestRedact(t *testing.T) {
 		{"no value", "TOKEN= x --key", "TOKEN= x --key"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Redact(tc.in); got != tc.want {
+			if got := RedactText(tc.in); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -42,7 +42,7 @@ func FuzzRedact(f *testing.F) {
 		}
 		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
 			line := before + " " + fmt.Sprintf(form, value) + " " + after
-			if hidden := Redact(line); strings.Contains(hidden, value) {
+			if hidden := RedactText(line); strings.Contains(hidden, value) {
 				t.Errorf("%q becomes %q", line, hidden)
 			}
 		}

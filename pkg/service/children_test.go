@@ -32,8 +32,8 @@ func children(t *testing.T) *Children {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = super.Close(context.Background()) })
-	life := Life{Run: t.Context(), Work: t.Context(), Hurry: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
-	return NewChildren(Config{Super: super.Starter(), Trail: trail.New(), Log: zap.NewNop()}, life)
+	life := Contexts{Run: t.Context(), Teardown: t.Context(), Grace: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
+	return NewChildren(Config{Starter: super.AsStarter(), EventLog: trail.New(), Log: zap.NewNop()}, life)
 }
 
 // A signal that comes when the driver runs, and its start has not returned yet, is
@@ -42,20 +42,20 @@ func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 	t.Parallel()
 	c, marks := children(t), t.TempDir()
 	ready, heard := filepath.Join(marks, "ready"), filepath.Join(marks, "heard")
-	c.expect(Driver)
-	driver, err := c.cfg.Super.Start(t.Context(), process.Spec{
-		Name: Driver, Argv: Shell("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
+	c.noteStarting(DriverName)
+	driver, err := c.cfg.Starter.Start(t.Context(), process.Spec{
+		Name: DriverName, Argv: ShellCommand("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
 	untilThere(t, ready)
-	c.PassOn(syscall.SIGUSR1)
-	if _, err := os.Stat(heard); err == nil || Ended(driver) {
+	c.ForwardSignal(syscall.SIGUSR1)
+	if _, err := os.Stat(heard); err == nil || HasEnded(driver) {
 		t.Fatal("the driver was told before it was adopted")
 	}
-	c.adopt(Driver, driver)
+	c.addStarted(DriverName, driver)
 	untilThere(t, heard)
 }
 
@@ -65,10 +65,10 @@ func TestSignalsReachAllRanks(t *testing.T) {
 	c, marks := children(t), t.TempDir()
 	begin := func(rank int) (process.Handle, string) {
 		t.Helper()
-		name, heard := Rank(rank), filepath.Join(marks, strconv.Itoa(rank))
-		c.expect(name)
+		name, heard := RankName(rank), filepath.Join(marks, strconv.Itoa(rank))
+		c.noteStarting(name)
 		script := "trap 'echo heard >>" + heard + "' USR1; touch " + heard + "; while :; do sleep 0.02; done"
-		child, err := c.cfg.Super.Start(t.Context(), process.Spec{Name: name, Argv: Shell(script), Env: os.Environ()})
+		child, err := c.cfg.Starter.Start(t.Context(), process.Spec{Name: name, Argv: ShellCommand(script), Env: os.Environ()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,9 +78,9 @@ func TestSignalsReachAllRanks(t *testing.T) {
 	}
 	first, firstHeard := begin(0)
 	second, secondHeard := begin(11)
-	c.adopt(first.Name(), first)
-	c.PassOn(syscall.SIGUSR1) // the second one's start has not returned yet
-	c.adopt(second.Name(), second)
+	c.addStarted(first.Name(), first)
+	c.ForwardSignal(syscall.SIGUSR1) // the second one's start has not returned yet
+	c.addStarted(second.Name(), second)
 	for _, heard := range []string{firstHeard, secondHeard} {
 		untilHolds(t, heard, "heard\n")
 	}
@@ -92,11 +92,11 @@ type sharedStep struct {
 	all bool
 }
 
-// Reached implements process.Starter.
-func (s sharedStep) Reached(context.Context, syscall.Signal) bool { return s.all }
+// SignalReachedGuard implements process.Starter.
+func (s sharedStep) SignalReachedGuard(context.Context, syscall.Signal) bool { return s.all }
 
-// TestSignalsOfALauncher checks that a child gets a signal once, whether the launcher has sent it to all
-// processes or to the daemon alone (J12).
+// TestSignalsOfALauncher checks that a child gets a signal once, whether the launcher has sent it
+// to all processes or to the daemon alone (J12).
 func TestSignalsOfALauncher(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -110,20 +110,20 @@ func TestSignalsOfALauncher(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, heard := children(t), filepath.Join(t.TempDir(), "heard")
-			c.cfg.Super, c.cfg.Shared = sharedStep{c.cfg.Super, tc.all}, true
+			c.cfg.Starter, c.cfg.SharedSignals = sharedStep{c.cfg.Starter, tc.all}, true
 			script := "for s in USR1 USR2 CONT; do trap \"echo $s >>" + heard + "\" $s; done; touch " + heard + "; while :; do sleep 0.02; done"
-			driver, err := c.Launch(t.Context(), process.Spec{Name: Driver, Argv: Shell(script), Env: os.Environ()})
+			driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(script), Env: os.Environ()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
 			untilThere(t, heard)
-			c.PassOn(tc.sig)
+			c.ForwardSignal(tc.sig)
 			if tc.want != "USR2\n" {
 				untilHolds(t, heard, strings.TrimSuffix(tc.want, "USR2\n"))
 			}
-			c.cfg.Shared = false
-			c.PassOn(syscall.SIGUSR2) // by then what was passed on has arrived
+			c.cfg.SharedSignals = false
+			c.ForwardSignal(syscall.SIGUSR2) // by then what was passed on has arrived
 			untilHolds(t, heard, tc.want)
 		})
 	}
@@ -142,20 +142,20 @@ func TestLogHasAllOfARank(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := children(t)
-			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.cfg.Logged = func(err error) {
+			c.cfg.OnWriteError = func(err error) {
 				if err != nil {
 					t.Error(err)
 				}
 			}
-			c.Open(dir, 0, 1, "n0")
-			if _, err := c.Start(t.Context(), process.Spec{Name: Rank(3), Argv: Shell(tc.script), Env: os.Environ()}); err != nil {
+			c.OpenLogs(dir, 0, 1, "n0")
+			if _, err := c.Start(t.Context(), process.Spec{Name: RankName(3), Argv: ShellCommand(tc.script), Env: os.Environ()}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := os.ReadFile(dir.LogFile(signal.Logs, c.LogName(Rank(3))).Path())
+			got, err := os.ReadFile(dir.NewLogFile(signal.LogsDir, c.LogName(RankName(3))).Path())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,8 +173,8 @@ func TestLogHasAllOfARank(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutProgram checks that the failure of a service whose program is missing has the code of
-// a shell, so that the advice can name the reason.
+// TestServiceWithoutProgram checks that the failure of a service whose program is missing has the
+// code of a shell, so that the advice can name the reason.
 func TestServiceWithoutProgram(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -183,16 +183,16 @@ func TestServiceWithoutProgram(t *testing.T) {
 	}
 	for program, code := range map[string]int{"ray": 127, plain: 126} {
 		c := children(t)
-		run, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+		run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Open(run, 0, 1, "n0")
+		c.OpenLogs(run, 0, 1, "n0")
 		service := &framework.Service{Name: "ray head", Argv: []string{program, "start"}, Env: []string{"PATH=" + dir}}
-		err = c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+		err = c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
 		f := health.AsFailure(err)
-		if f.Code != code || f.Child != "" || !strings.Contains(f.What, program) {
-			t.Errorf("without %s the failure is %+v, want code %d", program, f.FailedRecord, code)
+		if f.Code != code || f.Child != "" || !strings.Contains(f.Message, program) {
+			t.Errorf("without %s the failure is %+v, want code %d", program, f.FailureRecord, code)
 		}
 	}
 }
@@ -207,25 +207,25 @@ func TestDriverEnd(t *testing.T) {
 		{"echo done", "exit code 0", false},
 	} {
 		c := children(t)
-		if end, silent := c.DriverEnd(); end != (signal.ChildEnd{}) || silent {
+		if end, silent := c.DriverEnd(); end != (signal.ChildExit{}) || silent {
 			t.Errorf("without a driver it is %+v, %t", end, silent)
 		}
-		driver, err := c.Launch(t.Context(), process.Spec{Name: Driver, Argv: Shell(tc.script), Env: os.Environ()})
+		driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(tc.script), Env: os.Environ()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-driver.Done()
-		if end, silent := c.DriverEnd(); end.Exit != tc.exit || silent != tc.silent {
-			t.Errorf("%s ends with %q, silent %t; want %q, %t", tc.script, end.Exit, silent, tc.exit, tc.silent)
+		if end, silent := c.DriverEnd(); end.ExitText != tc.exit || silent != tc.silent {
+			t.Errorf("%s ends with %q, silent %t; want %q, %t", tc.script, end.ExitText, silent, tc.exit, tc.silent)
 		}
 	}
 }
 
 func TestLogNames(t *testing.T) {
 	c := children(t)
-	c.Open(nil, 3, 8, "n3")
+	c.OpenLogs(nil, 3, 8, "n3")
 	for child, want := range map[string]string{
-		Driver: "driver.log", "ray head": "ray-head.log", "worker": "worker-0003.log", Rank(7): "rank-0007.log", Rank(12345): "rank-12345.log",
+		DriverName: "driver.log", "ray head": "ray-head.log", "worker": "worker-0003.log", RankName(7): "rank-0007.log", RankName(12345): "rank-12345.log",
 	} {
 		if got := c.LogName(child); got != want {
 			t.Errorf("%s logs into %s, not %s", child, got, want)
@@ -263,11 +263,11 @@ func untilThere(t *testing.T, path string) {
 }
 
 func TestOOMOf(t *testing.T) {
-	if got := oomOf(process.Exit{Code: 137}); got != nil {
+	if got := oomRecord(process.Exit{Code: 137}); got != nil {
 		t.Errorf("of no count there is %+v", got)
 	}
-	want := signal.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
-	if got := oomOf(process.Exit{Code: 137, OOM: process.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
+	want := signal.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
+	if got := oomRecord(process.Exit{Code: 137, OOM: process.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -278,14 +278,14 @@ func TestSkew(t *testing.T) {
 		exit process.Exit
 		want time.Duration
 	}{
-		{"a code", process.Exit{Code: 1}, signalSkew},
-		{"well", process.Exit{}, signalSkew},
+		{"a code", process.Exit{Code: 1}, maxSignalSkew},
+		{"well", process.Exit{}, maxSignalSkew},
 		{"KILL is nobody's request", process.Exit{Code: -1, Signal: syscall.SIGKILL}, 0},
-		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * signalSkew},
-		{"so is the code that says so", process.Exit{Code: 143}, 10 * signalSkew},
+		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * maxSignalSkew},
+		{"so is the code that says so", process.Exit{Code: 143}, 10 * maxSignalSkew},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Skew(tc.exit); got != tc.want {
+			if got := SignalDelay(tc.exit); got != tc.want {
 				t.Errorf("it is %s, not %s", got, tc.want)
 			}
 		})
@@ -295,14 +295,14 @@ func TestSkew(t *testing.T) {
 // A service is dead when a process is that it can't do without, even where its own goes on.
 func TestVital(t *testing.T) {
 	t.Parallel()
-	dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, at := children(t), t.TempDir()
-	c.cfg.Logged = func(error) {}
-	c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
-	c.Open(dir, 0, 1, "rank 0 (n0)")
+	c.cfg.OnWriteError = func(error) {}
+	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
+	c.OpenLogs(dir, 0, 1, "rank 0 (n0)")
 	dead := make(chan *health.Failure, 2)
 	vital := func() (pid int, err error) {
 		text, err := os.ReadFile(filepath.Join(at, "pid"))
@@ -320,11 +320,11 @@ func TestVital(t *testing.T) {
 		return pid, err
 	}
 	service := &framework.Service{
-		Name: "worker", Argv: Shell("ln -s /bin/sleep " + at + "/vital; " + at + "/vital 1000 & echo $! >" + at + "/pid; echo serving; while :; do sleep 0.1; done"), Env: os.Environ(),
-		Ready: func(context.Context) error { _, err := vital(); return err },
-		Death: framework.Death{Vital: []string{"vital"}, Explain: func() []string { return []string{"it slept too long"} }},
+		Name: "worker", Argv: ShellCommand("ln -s /bin/sleep " + at + "/vital; " + at + "/vital 1000 & echo $! >" + at + "/pid; echo serving; while :; do sleep 0.1; done"), Env: os.Environ(),
+		CheckReady:    func(context.Context) error { _, err := vital(); return err },
+		ExitDetection: framework.ExitDetection{VitalProcesses: []string{"vital"}, ExplainExit: func() []string { return []string{"it slept too long"} }},
 	}
-	if err := c.Serve(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+	if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
 		t.Fatal(err)
 	}
 	pid, err := vital()
@@ -336,17 +336,17 @@ func TestVital(t *testing.T) {
 	}
 	select {
 	case f := <-dead:
-		if f.What != "the worker of rank 0 (n0) died: its vital has ended (it slept too long)" || !slices.Contains(f.Lines, "serving") || f.Child != "worker" {
+		if f.Message != "the worker of rank 0 (n0) died: its vital has ended (it slept too long)" || !slices.Contains(f.Lines, "serving") || f.Child != "worker" {
 			t.Errorf("it is told %+v", f)
 		}
 	case <-time.After(ceiling):
 		t.Error("its death is not known")
 	}
-	c.Stop(0, func(string) bool { return true })
+	c.StopSelected(0, func(string) bool { return true })
 }
 
-// A service that the driver itself has ended is no failure if the driver ends well soon after, and is
-// one with the driver's command named if it does not.
+// A service that the driver itself has ended is no failure if the driver ends well soon after, and
+// is one with the driver's command named if it does not.
 func TestStoppedByDriver(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -358,35 +358,35 @@ func TestStoppedByDriver(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c, pid := children(t), filepath.Join(t.TempDir(), "pid")
-			c.cfg.Logged = func(error) {}
+			c.cfg.OnWriteError = func(error) {}
 			var tasks sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
 			defer tasks.Wait()
 			defer cancel()
-			c.life.Run, c.life.Work = ctx, ctx
-			c.life.Background = func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
-			c.Open(dir, 0, 1, "rank 0 (n0)")
+			c.contexts.Run, c.contexts.Teardown = ctx, ctx
+			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
+			c.OpenLogs(dir, 0, 1, "rank 0 (n0)")
 			dead := make(chan *health.Failure, 2)
 			service := &framework.Service{
-				Name: "worker", Argv: Shell("echo $$ >" + pid + "; exec sleep 1000"), Env: os.Environ(),
-				Ready: func(context.Context) error { _, err := os.Stat(pid); return err },
-				Death: framework.Death{Stops: func(argv []string) bool { return slices.Contains(argv, "stop-it") }},
+				Name: "worker", Argv: ShellCommand("echo $$ >" + pid + "; exec sleep 1000"), Env: os.Environ(),
+				CheckReady:    func(context.Context) error { _, err := os.Stat(pid); return err },
+				ExitDetection: framework.ExitDetection{IsStopCommand: func(argv []string) bool { return slices.Contains(argv, "stop-it") }},
 			}
-			if err := c.Serve(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+			if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
 				t.Fatal(err)
 			}
 			driver, err := c.Start(t.Context(), process.Spec{
-				Name: Driver, Argv: Shell("sh -c 'kill -9 $(cat " + pid + "); sleep 1' stop-it; " + tc.ending), Env: os.Environ(),
+				Name: DriverName, Argv: ShellCommand("sh -c 'kill -9 $(cat " + pid + "); sleep 1' stop-it; " + tc.ending), Env: os.Environ(),
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !pause.Until(driver.Ended(), ceiling) {
+			if !pause.AwaitDoneFor(driver.Ended(), ceiling) {
 				t.Fatal("the driver does not end")
 			}
 			tasks.Wait() // the service's end has been judged then
@@ -395,10 +395,10 @@ func TestStoppedByDriver(t *testing.T) {
 			case told = <-dead:
 			default:
 			}
-			if (told == nil) != (tc.says == "") || told != nil && !strings.Contains(told.What, tc.says) {
+			if (told == nil) != (tc.says == "") || told != nil && !strings.Contains(told.Message, tc.says) {
 				t.Errorf("it is told %+v, want %q", told, tc.says)
 			}
-			c.Stop(0, func(string) bool { return true })
+			c.StopSelected(0, func(string) bool { return true })
 		})
 	}
 }

@@ -8,29 +8,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Described returns an environment variable that describes the children to the program that
+// DescribeChildren returns an environment variable that describes the children to the program that
 // collects stack dumps.
-func (c *Children) Described() []string {
+func (c *Children) DescribeChildren() []string {
 	c.mu.Lock()
-	all := slices.Clone(c.all)
+	all := slices.Clone(c.started)
 	c.mu.Unlock()
 	var told []why.Child
 	for _, child := range all {
-		if child.Name() == request.ChildName || Ended(child) && !IsUsers(child.Name()) {
+		if child.Name() == request.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
-		told = append(told, described(child))
+		told = append(told, describeChild(child))
 	}
-	return []string{why.Describe(told)}
+	return []string{why.FormatChildren(told)}
 }
 
-// described returns the description of one child.
-func described(child process.Handle) why.Child {
-	told := why.Child{Name: child.Name(), PID: child.Pid()}
-	if Ended(child) {
+// describeChild returns the description of one child.
+func describeChild(child process.Handle) why.Child {
+	told := why.Child{Name: child.Name(), PID: child.PID()}
+	if HasEnded(child) {
 		told.Ended = child.Exit().String()
 	}
-	bytes, ago := child.Printed()
+	bytes, ago := child.OutputStats()
 	told.Output = why.Output{Bytes: bytes, AgoS: ago.Seconds()}
 	return told
 }

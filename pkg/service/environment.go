@@ -17,14 +17,16 @@ import (
 type Environment struct {
 	Run, Dir string         // name and directory of the run
 	ID       roles.Identity // identity of the node
-	Place    *team.Seat     // the node's position in the membership; nil for a child on a node that has none
-	Socket   string         // socket of the node's rendezvous server; empty without a world of ranks
-	Trace    trail.TraceContext
-	GPUs     map[string]string // variables that describe the node's GPUs
+	// the node's position in the membership; nil for a child on a node that has none
+	Slot *team.Slot
+	// socket of the node's rendezvous server; empty without a world of ranks
+	Socket       string
+	Trace        trail.TraceContext
+	GPUVariables map[string]string // variables that describe the node's GPUs
 }
 
-// Of returns base with the variables of the environment added.
-func (e Environment) Of(base []string) []string {
+// AddTo returns base with the variables of the environment added.
+func (e Environment) AddTo(base []string) []string {
 	more := map[string]string{
 		roles.RunVariable:    e.Run,
 		"BRINGUPD_RUN_DIR":   e.Dir,
@@ -33,16 +35,16 @@ func (e Environment) Of(base []string) []string {
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
-		systemd.Variable:        "", // the service manager waits for the daemon, not for a child
-		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(e.ID.Rank),
-		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
-		trail.ParentVariable:    e.Trace.String(),
-		trail.StateVariable:     e.Trace.State,
+		systemd.SocketVariable:    "", // the service manager waits for the daemon, not for a child
+		"BRINGUPD_LAUNCH_RANK":    strconv.Itoa(e.ID.Rank),
+		"BRINGUPD_LAUNCH_COUNT":   strconv.Itoa(e.ID.Size),
+		trail.TraceParentVariable: e.Trace.String(),
+		trail.TraceStateVariable:  e.Trace.State,
 	}
-	maps.Copy(more, e.GPUs)
-	if e.Place != nil {
-		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Place.Rank)
-		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Place.Size)
+	maps.Copy(more, e.GPUVariables)
+	if e.Slot != nil {
+		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.Rank)
+		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
 	return process.WithEnv(base, more)
 }

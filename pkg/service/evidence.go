@@ -14,59 +14,60 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// evidence describes the log files that a service writes itself.
-type evidence struct {
-	keeper *signal.Keeper
-	of     framework.Evidence
+// serviceLogs describes the log files that a service writes itself.
+type serviceLogs struct {
+	copier *signal.LogCopier
+	config framework.ServiceLogs
 }
 
 const (
-	// failTime and keepTime bound how long copying logs may delay the end of a run: failTime if the
-	// run has failed, keepTime if it has not and the user wants all logs.
-	failTime = 2 * time.Second
-	keepTime = 15 * time.Second
-	// failTail is how much of the end of a file is copied, in bytes, if the run has failed: the last
-	// messages of the service are there. keepTail is the same if the user wants the logs.
-	failTail = 1 << 20
-	keepTail = 16 << 20
-	// keepTotal bounds the bytes copied at the end of a run.
-	keepTotal = 256 << 20
-	// keepRate bounds the copying of a node during a run, in bytes per second: at most one gigabyte
+	// failedCopyTimeout and fullCopyTimeout bound how long copying logs may delay the end of a run:
+	// failedCopyTimeout if the run has failed, fullCopyTimeout if it has not and the user wants all
+	// logs.
+	failedCopyTimeout = 2 * time.Second
+	fullCopyTimeout   = 15 * time.Second
+	// failedTailSize is how much of the end of a file is copied, in bytes, if the run has failed: the
+	// last messages of the service are there. fullTailSize is the same if the user wants the logs.
+	failedTailSize = 1 << 20
+	fullTailSize   = 16 << 20
+	// maxFinalCopy bounds the bytes copied at the end of a run.
+	maxFinalCopy = 256 << 20
+	// maxCopyRate bounds the copying of a node during a run, in bytes per second: at most one gigabyte
 	// per second for a thousand nodes.
-	keepRate = 1 << 20
-	// slowRound is the time after which one round of copying is abandoned.
-	slowRound = time.Minute
+	maxCopyRate = 1 << 20
+	// copyRoundTimeout is the time after which one round of copying is abandoned.
+	copyRoundTimeout = time.Minute
 )
 
-// Evident registers the directory of the logs that a service writes itself. If the service wants
-// it, they are copied while the service runs, not only at the end.
-func (c *Children) Evident(service *framework.Service) {
-	if service.Evidence.Dir == "" {
+// RegisterLogs registers the directory of the logs that a service writes itself. If the service
+// wants it, they are copied while the service runs, not only at the end.
+func (c *Children) RegisterLogs(service *framework.Service) {
+	if service.OwnLogs.Dir == "" {
 		return
 	}
 	name := strings.TrimSuffix(c.LogName(service.Name), ".log") + ".d"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.evidence[name] != nil { // the service is being started again
+	if c.serviceLogs[name] != nil { // the service is being started again
 		return
 	}
-	e := &evidence{keeper: c.dir.Keeper(service.Evidence.Dir, name), of: service.Evidence}
-	c.evidence[name] = e
-	if e.of.Every > 0 {
-		c.life.Background(func(context.Context) { c.keepUp(e) })
+	e := &serviceLogs{copier: c.dir.LogCopier(service.OwnLogs.Dir, name), config: service.OwnLogs}
+	c.serviceLogs[name] = e
+	if e.config.KeepInterval > 0 {
+		c.contexts.Background(func(context.Context) { c.copyPeriodically(e) })
 	}
 }
 
-// keepUp copies new log data as long as the run goes on. It logs each new error once.
-func (c *Children) keepUp(e *evidence) {
-	limits := signal.KeepLimits{Tail: keepTail, Total: int64(keepRate * e.of.Every.Seconds())}
+// copyPeriodically copies new log data as long as the run goes on. It logs each new error once.
+func (c *Children) copyPeriodically(e *serviceLogs) {
+	limits := signal.CopyLimits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
 	told := ""
-	for pause.For(c.life.Run, e.of.Every) {
-		ctx, cancel := context.WithTimeoutCause(c.life.Run, slowRound, health.ErrDeadline)
-		err := e.keeper.Round(ctx, limits)
+	for pause.SleepContext(c.contexts.Run, e.config.KeepInterval) {
+		ctx, cancel := context.WithTimeoutCause(c.contexts.Run, copyRoundTimeout, health.ErrDeadline)
+		err := e.copier.CopyNew(ctx, limits)
 		cancel()
 		switch {
-		case err == nil || c.life.Run.Err() != nil:
+		case err == nil || c.contexts.Run.Err() != nil:
 			told = ""
 		case err.Error() != told:
 			told = err.Error()
@@ -75,26 +76,26 @@ func (c *Children) keepUp(e *evidence) {
 	}
 }
 
-// KeepEvidence copies the remaining log data of services: of services with Evidence.Always and, if
+// CopyLogs copies the remaining log data of services: of services with Evidence.Always and, if
 // the run has failed because of this node, the ends of the logs of all others.
-func (c *Children) KeepEvidence(failed bool) {
+func (c *Children) CopyLogs(failed bool) {
 	c.mu.Lock()
-	all := maps.Clone(c.evidence)
+	all := maps.Clone(c.serviceLogs)
 	c.mu.Unlock()
-	within := keepTime
+	within := fullCopyTimeout
 	if failed {
-		within = failTime
+		within = failedCopyTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(c.life.Hurry, within, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(c.contexts.Grace, within, health.ErrDeadline)
 	defer cancel()
 	for name, e := range all {
-		limits := signal.KeepLimits{Tail: failTail, Total: keepTotal, Last: true}
-		if e.of.Always {
-			limits.Tail = keepTail
+		limits := signal.CopyLimits{MaxFileTail: failedTailSize, MaxTotal: maxFinalCopy, IsLast: true}
+		if e.config.KeepAlways {
+			limits.MaxFileTail = fullTailSize
 		} else if !failed {
 			continue
 		}
-		if err := e.keeper.Round(ctx, limits); err != nil {
+		if err := e.copier.CopyNew(ctx, limits); err != nil {
 			c.cfg.Log.Warn("cannot keep all logs of a service", zap.String("in", name), zap.Error(err))
 		}
 	}

@@ -16,20 +16,20 @@ import (
 func TestEvidence(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		keep    framework.Evidence
+		keep    framework.ServiceLogs
 		failed  bool
 		running bool // it is kept before the end
 		ended   bool // and at the end
 	}{
-		{"nobody wants them", framework.Evidence{}, false, false, false},
-		{"it fails", framework.Evidence{}, true, false, true},
-		{"at the end", framework.Evidence{Always: true}, false, false, true},
-		{"at the end of a run that fails", framework.Evidence{Always: true}, true, false, true},
-		{"all the time", framework.Evidence{Always: true, Every: 20 * time.Millisecond}, false, true, true},
+		{"nobody wants them", framework.ServiceLogs{}, false, false, false},
+		{"it fails", framework.ServiceLogs{}, true, false, true},
+		{"at the end", framework.ServiceLogs{KeepAlways: true}, false, false, true},
+		{"at the end of a run that fails", framework.ServiceLogs{KeepAlways: true}, true, false, true},
+		{"all the time", framework.ServiceLogs{KeepAlways: true, KeepInterval: 20 * time.Millisecond}, false, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,13 +37,13 @@ func TestEvidence(t *testing.T) {
 			kept := make(chan struct{})
 			close(kept)
 			c := children(t)
-			c.life.Run = ctx
-			c.life.Background = func(task func(context.Context)) {
+			c.contexts.Run = ctx
+			c.contexts.Background = func(task func(context.Context)) {
 				done := make(chan struct{})
 				kept = done
 				go func() { defer close(done); task(ctx) }()
 			}
-			c.Open(dir, 0, 1, "n0")
+			c.OpenLogs(dir, 0, 1, "n0")
 			from := t.TempDir()
 			write := func(text string) {
 				t.Helper()
@@ -59,9 +59,9 @@ func TestEvidence(t *testing.T) {
 			write("one\n")
 			for range 2 { // it starts again
 				tc.keep.Dir = from
-				c.Evident(&framework.Service{Name: "worker", Evidence: tc.keep})
+				c.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: tc.keep})
 			}
-			at := filepath.Join(dir.Path(), signal.Logs, "worker-0000.d", "raylet.out")
+			at := filepath.Join(dir.Path(), signal.LogsDir, "worker-0000.d", "raylet.out")
 			if tc.running {
 				untilHolds(t, at, "one\n")
 			}
@@ -71,7 +71,7 @@ func TestEvidence(t *testing.T) {
 			}
 			cancel()
 			<-kept
-			c.KeepEvidence(tc.failed)
+			c.CopyLogs(tc.failed)
 			if !tc.ended {
 				if _, err := os.Stat(at); err == nil {
 					t.Error("they are kept")

@@ -23,15 +23,15 @@ type guarded struct {
 	err error
 }
 
-var _ framework.Guarded = guarded{}
+var _ framework.Authenticator = guarded{}
 
-func (g guarded) Credentials(node framework.Node, secret []byte) (framework.Credentials, error) {
+func (g guarded) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	return framework.Credentials{
 		Files: map[string][]byte{"key": secret}, Env: map[string]string{"KEY": filepath.Join(node.TempDir, "key")},
 	}, g.err
 }
 
-func (guarded) Strangers(context.Context, framework.Node, framework.Endpoint, func(string)) {}
+func (guarded) WarnIfOpen(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
 func TestAdmit(t *testing.T) {
 	refused := errors.New("cannot make a key")
@@ -47,23 +47,23 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := t.TempDir()
-			p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
-			dir, err := p.Dir()
+			p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			dir, err := p.EnsureDir()
 			if err != nil {
 				t.Fatal(err)
 			}
-			key := filepath.Join(in, keysName([]byte("secret")), "key")
+			key := filepath.Join(in, keysDirName([]byte("secret")), "key")
 			var want map[string]string
 			if tc.file {
 				want = map[string]string{"KEY": key}
 			}
 			for range 2 { // each service of a node asks for it
-				env, err := p.Admit(tc.of, framework.Node{TempDir: dir}, []byte("secret"))
+				env, err := p.WriteCredentials(tc.of, framework.Node{TempDir: dir}, []byte("secret"))
 				if diff := cmp.Diff(want, env); diff != "" || !errors.Is(err, tc.err) {
 					t.Errorf("%v\n%s", err, diff)
 				}
 			}
-			if diff := cmp.Diff(want, p.Env()); diff != "" {
+			if diff := cmp.Diff(want, p.CredentialEnv()); diff != "" {
 				t.Error(diff)
 			}
 			info, err := os.Stat(key)
@@ -81,15 +81,16 @@ func TestAdmit(t *testing.T) {
 // What is kept of a node's directory has no secret in it, wherever that was put.
 func TestKeepWithoutSecrets(t *testing.T) {
 	in := t.TempDir()
-	if err := os.Mkdir(filepath.Join(in, keysName([]byte("secret"))), 0o700); err != nil { // another daemon's
+	// another daemon's
+	if err := os.Mkdir(filepath.Join(in, keysDirName([]byte("secret"))), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
-	dir, err := p.Dir()
+	p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	dir, err := p.EnsureDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := p.Admit(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
+	env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
 	if err != nil || filepath.Dir(env["KEY"]) != dir {
 		t.Fatalf("the secret is in %v: %v", env, err)
 	}
@@ -99,23 +100,24 @@ func TestKeepWithoutSecrets(t *testing.T) {
 	}
 }
 
-// What a program passes on to another node is found there, under the same path; two daemons of a host do not meet.
+// What a program passes on to another node is found there, under the same path; two daemons of a
+// host do not meet.
 func TestAdmitElsewhere(t *testing.T) {
 	in := t.TempDir()
 	keys := map[string]bool{}
 	for range 2 {
-		p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
-		dir, err := p.Dir()
+		p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+		dir, err := p.EnsureDir()
 		if err != nil {
 			t.Fatal(err)
 		}
-		env, err := p.Admit(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
+		env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
 		if err != nil || !exists(env["KEY"]) {
 			t.Errorf("there is no %s: %v", env["KEY"], err)
 		}
 		keys[env["KEY"]] = true
 	}
-	if !keys[filepath.Join(in, keysName([]byte("secret")), "key")] || len(keys) != 2 || keysName([]byte("secret")) == keysName([]byte("another")) {
+	if !keys[filepath.Join(in, keysDirName([]byte("secret")), "key")] || len(keys) != 2 || keysDirName([]byte("secret")) == keysDirName([]byte("another")) {
 		t.Errorf("the keys are %v", keys)
 	}
 }
@@ -125,8 +127,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// The directory of keys may be there, if another daemon of this user's has made it. One that a stranger may have made is
-// refused: programs of other nodes would find the stranger's keys.
+// The directory of keys may be there, if another daemon of this user's has made it. One that a
+// stranger may have made is refused: programs of other nodes would find the stranger's keys.
 func TestKeysOfAStranger(t *testing.T) {
 	for name, plant := range map[string]func(dir string) error{
 		"another user's": func(dir string) error {
@@ -138,11 +140,11 @@ func TestKeysOfAStranger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			users.Need(t)
 			in := t.TempDir()
-			if err := plant(filepath.Join(in, keysName([]byte("secret")))); err != nil {
+			if err := plant(filepath.Join(in, keysDirName([]byte("secret")))); err != nil {
 				t.Fatal(err)
 			}
-			p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
-			env, err := p.Admit(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
+			p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
 			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot put this run's keys into "+in) {
 				t.Errorf("%v, %v", env, err)
 			}
@@ -155,8 +157,8 @@ func TestTempDirOfAProject(t *testing.T) {
 	users.Need(t)
 	for dir, warns := range map[string]bool{t.TempDir(): false, users.Project(t): true} {
 		core, logs := observer.New(zap.WarnLevel)
-		p := NewPrivate(dir, time.Minute, func(string) {}, zap.New(core), Life{Run: t.Context(), Work: t.Context()})
-		if _, err := p.Dir(); err != nil {
+		p := NewTempDir(dir, time.Minute, func(string) {}, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
+		if _, err := p.EnsureDir(); err != nil {
 			t.Fatal(err)
 		}
 		if said := logs.All(); (len(said) == 1) != warns || warns && !strings.Contains(said[0].Message, "rename what is in "+dir) {

@@ -19,256 +19,257 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Shell returns the command that runs a line of shell code written by the user.
-func Shell(line string) []string { return []string{"/bin/sh", "-c", line} }
+// ShellCommand returns the command that runs a line of shell code written by the user.
+func ShellCommand(line string) []string { return []string{"/bin/sh", "-c", line} }
 
-// hurried bounds the time for reading a service's own files when a decision depends on them.
-const hurried = time.Second
+// fileReadTimeout bounds the time for reading a service's own files when a decision depends on
+// them.
+const fileReadTimeout = time.Second
 
-// Serve starts a service and waits until it is ready, within a time limit. From then on it calls
-// onDeath when the service ends. A start that fails for a transient reason is repeated. The error
-// is a *health.Failure of the given kind, or the cause of ctx.
-func (c *Children) Serve(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
+// StartService starts a service and waits until it is ready, within a time limit. From then on it
+// calls onDeath when the service ends. A start that fails for a transient reason is repeated. The
+// error is a *health.Failure of the given kind, or the cause of ctx.
+func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	service = c.unhung(service)
+	service = c.withBoundedCalls(service)
 	for attempt := 1; ; attempt++ {
-		if err := c.portsFree(service, kind); err != nil {
+		if err := c.checkPortsFree(service, kind); err != nil {
 			return err
 		}
-		child, f := c.attempt(ctx, service, kind, within)
+		child, f := c.attemptStart(ctx, service, kind, within)
 		if f == nil {
-			c.watch(child, kind, service, onDeath)
-			c.watchVital(child, kind, service, onDeath)
+			c.watchService(child, kind, service, onDeath)
+			c.watchVitalProcesses(child, kind, service, onDeath)
 			return nil
 		}
-		if err := overruled(ctx); err != nil {
+		if err := nonDeadlineCause(ctx); err != nil {
 			return err
 		}
-		if attempt >= service.Attempts || !f.transient {
+		if attempt >= service.MaxStarts || !f.retryable {
 			return f.Failure
 		}
 		c.cfg.Log.Warn("a start failed in passing: trying again",
-			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
-		if !pause.For(ctx, time.Duration(attempt)*time.Second) {
-			return cmp.Or(overruled(ctx), error(f.Failure))
+			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.Message))
+		if !pause.SleepContext(ctx, time.Duration(attempt)*time.Second) {
+			return cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
 		}
 	}
 }
 
-// overruled returns the cause of ctx if ctx has ended for another reason than its deadline,
+// nonDeadlineCause returns the cause of ctx if ctx has ended for another reason than its deadline,
 // otherwise nil.
-func overruled(ctx context.Context) error {
+func nonDeadlineCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, health.ErrDeadline) {
 		return cause
 	}
 	return nil
 }
 
-// unhung returns a copy of the service with functions that do not block if the service's own files
-// are on a disk that hangs.
-func (c *Children) unhung(service *framework.Service) *framework.Service {
+// withBoundedCalls returns a copy of the service with functions that do not block if the service's
+// own files are on a disk that hangs.
+func (c *Children) withBoundedCalls(service *framework.Service) *framework.Service {
 	unhung := *service
-	if look := service.Ready; look != nil {
-		unhung.Ready = func(ctx context.Context) error {
-			_, err := Answered(ctx, func() (struct{}, error) { return struct{}{}, look(ctx) })
+	if look := service.CheckReady; look != nil {
+		unhung.CheckReady = func(ctx context.Context) error {
+			_, err := CallBounded(ctx, func() (struct{}, error) { return struct{}{}, look(ctx) })
 			return err
 		}
 	}
-	if explain := service.Death.Explain; explain != nil {
-		unhung.Death.Explain = func() []string { return soon(c.life.Work, explain) }
+	if explain := service.ExitDetection.ExplainExit; explain != nil {
+		unhung.ExitDetection.ExplainExit = func() []string { return callInTime(c.contexts.Teardown, explain) }
 	}
-	if transient := service.Transient; transient != nil {
-		unhung.Transient = func(exit process.Exit, lines []string) bool {
-			return soon(c.life.Work, func() bool { return transient(exit, lines) })
+	if transient := service.IsTransient; transient != nil {
+		unhung.IsTransient = func(exit process.Exit, lines []string) bool {
+			return callInTime(c.contexts.Teardown, func() bool { return transient(exit, lines) })
 		}
 	}
 	return &unhung
 }
 
-// soon returns the result of look, which reads files; the zero value if they cannot be read in
-// time.
-func soon[T any](ctx context.Context, look func() T) T {
-	ctx, cancel := context.WithTimeoutCause(ctx, hurried, health.ErrDeadline)
+// callInTime returns the result of look, which reads files; the zero value if they cannot be read
+// in time.
+func callInTime[T any](ctx context.Context, look func() T) T {
+	ctx, cancel := context.WithTimeoutCause(ctx, fileReadTimeout, health.ErrDeadline)
 	defer cancel()
-	said, _ := Answered(ctx, func() (T, error) { return look(), nil })
+	said, _ := CallBounded(ctx, func() (T, error) { return look(), nil })
 	return said
 }
 
 // startFailure is a failed start. It also holds whether another attempt may succeed.
 type startFailure struct {
 	*health.Failure
-	transient bool
+	retryable bool
 }
 
-// attempt performs one start. It returns a nil failure if the service is ready.
-func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
-	c.note(service)
-	child, err := c.begin(ctx, service)
+// attemptStart performs one start. It returns a nil failure if the service is ready.
+func (c *Children) attemptStart(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
+	c.registerService(service)
+	child, err := c.startProcess(ctx, service)
 	if err != nil {
-		f := health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)
-		if why := Unstarted(err); why != health.Internal {
-			f.Code = health.OutcomeOf(why).Code
+		f := health.NewFailure(kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
+		if why := StartFailureKind(err); why != health.Internal {
+			f.Code = health.OutcomeOfKind(why).Code
 		}
 		return nil, &startFailure{Failure: f}
 	}
 	// The process runs: wait until the service is ready.
-	err = c.prove(ctx, service, child)
+	err = c.awaitReady(ctx, service, child)
 	if err == nil {
 		return child, nil
 	}
-	if cause := overruled(ctx); cause != nil {
+	if cause := nonDeadlineCause(ctx); cause != nil {
 		return nil, &startFailure{Failure: health.AsFailure(cause)} // the caller stops all children
 	}
 	// It is not ready: stop it, and explain why it ended or why it is not ready.
-	died := Ended(child)
+	died := HasEnded(child)
 	if died {
-		c.hearOut(child)
+		c.awaitOutput(child)
 	}
-	exit := child.Stop(c.life.Hurry, c.cfg.Grace, syscall.SIGTERM)
+	exit := child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
 	if died {
-		f := health.Failed(kind, "the %s of %s died before it was ready: %s", service.Name, c.node, exit)
-		transient := service.Transient != nil && service.Transient(exit, child.LastLines())
-		return nil, &startFailure{explained(c.About(f, child), service.Death.Explain), transient}
+		f := health.NewFailure(kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)
+		transient := service.IsTransient != nil && service.IsTransient(exit, child.LastLines())
+		return nil, &startFailure{addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), transient}
 	}
-	f := health.Failed(kind, "the %s of %s is not ready: %v", service.Name, c.node, err)
+	f := health.NewFailure(kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
 	if errors.Is(err, health.ErrDeadline) {
-		f.What = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.node, within, err)
+		f.Message = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.nodeName, within, err)
 	}
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
 	return nil, &startFailure{Failure: f}
 }
 
-// note records how the service must be handled at the end: its own logs, and whether it is
-// expendable.
-func (c *Children) note(service *framework.Service) {
-	c.Evident(service)
+// registerService records how the service must be handled at the end: its own logs, and whether it
+// is expendable.
+func (c *Children) registerService(service *framework.Service) {
+	c.RegisterLogs(service)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.abrupt[service.Name] = service.Expendable
+	c.expendable[service.Name] = service.NeedsNoGrace
 }
 
-// hearOut waits briefly for the end of the child's output, which another process, such as tee, may
-// still be passing on.
-func (c *Children) hearOut(child process.Handle) {
-	ctx, cancel := context.WithTimeout(c.life.Hurry, signalSkew)
+// awaitOutput waits briefly for the end of the child's output, which another process, such as tee,
+// may still be passing on.
+func (c *Children) awaitOutput(child process.Handle) {
+	ctx, cancel := context.WithTimeout(c.contexts.Grace, maxSignalSkew)
 	defer cancel()
-	pause.Await(ctx, child.Done())
+	pause.AwaitDone(ctx, child.Done())
 }
 
-// prove waits until the service is ready. A service without a probe is ready at once.
-func (c *Children) prove(ctx context.Context, service *framework.Service, child process.Handle) error {
-	if service.Ready == nil {
+// awaitReady waits until the service is ready. A service without a probe is ready at once.
+func (c *Children) awaitReady(ctx context.Context, service *framework.Service, child process.Handle) error {
+	if service.CheckReady == nil {
 		return nil
 	}
 	var ports []int
-	for _, port := range portsOf(service) {
-		if port.Last == 0 { // in a range, the service may skip ports that are in use
+	for _, port := range servicePorts(service) {
+		if port.LastNumber == 0 { // in a range, the service may skip ports that are in use
 			ports = append(ports, port.Number)
 		}
 	}
-	return health.WaitReady(ctx, c.cfg.Trail.Probed(service.Name, service.Ready), health.Wait{
-		Died: child.Ended(), Owns: child.Owns, Ports: ports, Pace: service.Pace,
+	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name, service.CheckReady), health.WaitOptions{
+		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports, MaxPause: service.MaxCheckInterval,
 	})
 }
 
-// portsOf returns all ports on which a service will listen.
-func portsOf(service *framework.Service) []framework.Port {
-	if service.Port == 0 {
+// servicePorts returns all ports on which a service will listen.
+func servicePorts(service *framework.Service) []framework.Port {
+	if service.ReadyPort == 0 {
 		return service.Ports
 	}
-	return append(slices.Clip(service.Ports), framework.Port{Name: service.Name, Number: service.Port})
+	return append(slices.Clip(service.Ports), framework.Port{Name: service.Name, Number: service.ReadyPort})
 }
 
-// portsFree returns an error if another process already listens on a port of the service: its
+// checkPortsFree returns an error if another process already listens on a port of the service: its
 // answer would be taken for the service's.
-func (c *Children) portsFree(service *framework.Service, kind health.Kind) error {
-	for _, port := range portsOf(service) {
-		holders, err := health.Listeners(port.Number, max(port.Number, port.Last))
+func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) error {
+	for _, port := range servicePorts(service) {
+		holders, err := health.FindListeners(port.Number, max(port.Number, port.LastNumber))
 		if err != nil {
-			return health.Failed(health.Internal, "%v", err)
+			return health.NewFailure(health.Internal, "%v", err)
 		}
 		if len(holders) > 0 {
-			return health.Failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
-				service.Name, c.node, holders[0].Port, port.Name, holders[0])
+			return health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+				service.Name, c.nodeName, holders[0].Port, port.Name, holders[0])
 		}
 	}
 	return nil
 }
 
-// WatchStrangers checks, in the background, whether the framework's cluster accepts clients without
-// credentials, and logs a warning if it does. It applies only to frameworks that support
+// CheckOpenAccess checks, in the background, whether the framework's cluster accepts clients
+// without credentials, and logs a warning if it does. It applies only to frameworks that support
 // credentials. The head's service must be ready.
-func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
-	if guarded, is := f.(framework.Guarded); is {
-		c.life.Background(func(context.Context) {
-			guarded.Strangers(c.life.Run, head, endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
+func (c *Children) CheckOpenAccess(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
+	if guarded, is := f.(framework.Authenticator); is {
+		c.contexts.Background(func(context.Context) {
+			guarded.WarnIfOpen(c.contexts.Run, head, endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
 		})
 	}
 }
 
-// watch calls onDeath when a service ends, whatever its exit code, unless the run has ended.
-func (c *Children) watch(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
-	c.life.Background(func(ctx context.Context) {
-		if !pause.Await(ctx, child.Ended()) {
+// watchService calls onDeath when a service ends, whatever its exit code, unless the run has ended.
+func (c *Children) watchService(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
+	c.contexts.Background(func(ctx context.Context) {
+		if !pause.AwaitDone(ctx, child.Ended()) {
 			return
 		}
-		exit, stop := child.Exit(), c.stopOf(service)
-		if !pause.For(c.life.Run, Skew(exit)) || c.endsAfter(stop, child) {
+		exit, stop := child.Exit(), c.findStopCommand(service)
+		if !pause.SleepContext(c.contexts.Run, SignalDelay(exit)) || c.driverEndsAfter(stop, child) {
 			return
 		}
-		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, orStopped(deathOf(exit), stop))
-		f = c.About(f, child)
+		f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason(describeDeath(exit), stop))
+		f = c.AddChildInfo(f, child)
 		if stop == "" {
-			f = explained(f, service.Death.Explain)
+			f = addExplanation(f, service.ExitDetection.ExplainExit)
 		}
 		onDeath(f)
 	})
 }
 
-// watchVital calls onDeath when a vital process of a service ends.
-func (c *Children) watchVital(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
-	if service.Death.Vital == nil {
+// watchVitalProcesses calls onDeath when a vital process of a service ends.
+func (c *Children) watchVitalProcesses(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
+	if service.ExitDetection.VitalProcesses == nil {
 		return
 	}
-	for _, one := range process.Tree(child.Pid()) {
-		if !slices.Contains(service.Death.Vital, one.Name) {
+	for _, one := range process.ProcessTree(child.PID()) {
+		if !slices.Contains(service.ExitDetection.VitalProcesses, one.Name) {
 			continue
 		}
-		c.life.Background(func(context.Context) {
-			if process.AwaitGone(c.life.Run, one.PID) != nil {
+		c.contexts.Background(func(context.Context) {
+			if process.AwaitProcessEnd(c.contexts.Run, one.PID) != nil {
 				return
 			}
 			// If a signal to all processes is the reason, the daemon receives it within a moment too.
-			stop := c.stopOf(service)
-			if !pause.For(c.life.Run, signalSkew) || c.endsAfter(stop, child) {
+			stop := c.findStopCommand(service)
+			if !pause.SleepContext(c.contexts.Run, maxSignalSkew) || c.driverEndsAfter(stop, child) {
 				return
 			}
-			f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, orStopped("died: its "+one.Name+" has ended", stop))
+			f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason("died: its "+one.Name+" has ended", stop))
 			f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
 			if stop == "" {
-				f = explained(f, service.Death.Explain)
+				f = addExplanation(f, service.ExitDetection.ExplainExit)
 			}
 			onDeath(f)
 		})
 	}
 }
 
-// stopPatience is how long the driver may continue after it has ended a service itself.
-const stopPatience = 10 * time.Second
+// driverStopTimeout is how long the driver may continue after it has ended a service itself.
+const driverStopTimeout = 10 * time.Second
 
-// stopOf returns the command line by which the driver is ending a service at this moment; empty if
-// there is none.
-func (c *Children) stopOf(service *framework.Service) string {
-	driver := c.find(Driver)
-	if service.Death.Stops == nil || driver == nil {
+// findStopCommand returns the command line by which the driver is ending a service at this moment;
+// empty if there is none.
+func (c *Children) findStopCommand(service *framework.Service) string {
+	driver := c.findChild(DriverName)
+	if service.ExitDetection.IsStopCommand == nil || driver == nil {
 		return ""
 	}
 	// The command line of a process cannot be read while its memory is locked, but the failure must be
 	// reported.
-	found := soon(c.life.Work, func() (commands []string) {
-		for _, one := range process.Tree(driver.Pid()) {
-			if argv := process.CommandLine(one.PID); service.Death.Stops(argv) {
+	found := callInTime(c.contexts.Teardown, func() (commands []string) {
+		for _, one := range process.ProcessTree(driver.PID()) {
+			if argv := process.CommandLine(one.PID); service.ExitDetection.IsStopCommand(argv) {
 				commands = append(commands, strings.Join(argv, " "))
 			}
 		}
@@ -277,113 +278,114 @@ func (c *Children) stopOf(service *framework.Service) string {
 	return strings.Join(found[:min(len(found), 1)], "")
 }
 
-// endsAfter reports whether the driver ends successfully, and in time, after it has ended a service
-// by the command stop: it did not need the service any more. The end of the run counts as well.
-func (c *Children) endsAfter(stop string, service process.Handle) bool {
+// driverEndsAfter reports whether the driver ends successfully, and in time, after it has ended a
+// service by the command stop: it did not need the service any more. The end of the run counts as
+// well.
+func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 	if stop == "" {
 		return false
 	}
-	c.stopTold.Do(func() { // once, not for each process of the service
-		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s by itself: it has %s to end", service.Name(), c.node, stopPatience), zap.String("command", stop))
+	c.stopLogged.Do(func() { // once, not for each process of the service
+		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s by itself: it has %s to end", service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
 	})
-	driver := c.find(Driver)
+	driver := c.findChild(DriverName)
 	if driver == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(c.life.Run, stopPatience)
+	ctx, cancel := context.WithTimeout(c.contexts.Run, driverStopTimeout)
 	defer cancel()
-	if pause.Await(ctx, driver.Ended()) {
-		return driver.Exit().Status() == 0
+	if pause.AwaitDone(ctx, driver.Ended()) {
+		return driver.Exit().ShellStatus() == 0
 	}
-	return c.life.Run.Err() != nil
+	return c.contexts.Run.Err() != nil
 }
 
-// orStopped returns seen, the observed end of a service, or the driver's command if that explains
+// endReason returns seen, the observed end of a service, or the driver's command if that explains
 // the end.
-func orStopped(seen, stop string) string {
+func endReason(seen, stop string) string {
 	if stop == "" {
 		return seen
 	}
 	return fmt.Sprintf("has ended: the driver has run %q", stop)
 }
 
-// deathOf describes the end of a process that should run as long as the job.
-func deathOf(exit process.Exit) string {
-	if exit.Status() == 0 {
+// describeDeath describes the end of a process that should run as long as the job.
+func describeDeath(exit process.Exit) string {
+	if exit.ShellStatus() == 0 {
 		return "ended with 0, though it should live as long as the job"
 	}
 	return "died: " + exit.String()
 }
 
-// signalSkew is how much later than a child the daemon may receive the same signal: Slurm signals
-// the processes of a step one after the other.
-const signalSkew = 100 * time.Millisecond
+// maxSignalSkew is how much later than a child the daemon may receive the same signal: Slurm
+// signals the processes of a step one after the other.
+const maxSignalSkew = 100 * time.Millisecond
 
-// Skew returns how long after a child's exit to wait for a signal to the daemon that would explain
-// the exit. A requested end does not start with SIGKILL, so there is no wait for it. An end by
-// SIGTERM was most likely requested, so the wait is longer.
-func Skew(exit process.Exit) time.Duration {
+// SignalDelay returns how long after a child's exit to wait for a signal to the daemon that would
+// explain the exit. A requested end does not start with SIGKILL, so there is no wait for it. An end
+// by SIGTERM was most likely requested, so the wait is longer.
+func SignalDelay(exit process.Exit) time.Duration {
 	switch {
 	case exit.Signal == syscall.SIGKILL:
 		return 0
-	case exit.Status() == 128+int(syscall.SIGTERM):
-		return 10 * signalSkew
+	case exit.ShellStatus() == 128+int(syscall.SIGTERM):
+		return 10 * maxSignalSkew
 	default:
-		return signalSkew
+		return maxSignalSkew
 	}
 }
 
-// Setup runs a setup command of the user to its end, within a time limit. The error is a
+// RunSetup runs a setup command of the user to its end, within a time limit. The error is a
 // *health.Failure or the cause of ctx.
-func (c *Children) Setup(ctx context.Context, line string, env []string, within time.Duration) error {
+func (c *Children) RunSetup(ctx context.Context, line string, env []string, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	child, err := c.Start(ctx, process.Spec{Name: "setup", Argv: Shell(line), Env: env})
+	child, err := c.Start(ctx, process.Spec{Name: "setup", Argv: ShellCommand(line), Env: env})
 	if err != nil {
-		failed := health.Failed(health.Setup, "cannot start the setup command of %s: %v", c.node, err)
-		return cmp.Or(overruled(ctx), error(failed))
+		failed := health.NewFailure(health.SetupFailed, "cannot start the setup command of %s: %v", c.nodeName, err)
+		return cmp.Or(nonDeadlineCause(ctx), error(failed))
 	}
-	if !pause.Await(ctx, child.Ended()) {
-		child.Stop(c.life.Hurry, c.cfg.Grace, syscall.SIGTERM)
-		if cause := overruled(ctx); cause != nil {
+	if !pause.AwaitDone(ctx, child.Ended()) {
+		child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
+		if cause := nonDeadlineCause(ctx); cause != nil {
 			return cause
 		}
-		return c.About(health.Failed(health.Setup, "the setup command of %s had not ended after %s", c.node, within), child)
+		return c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s had not ended after %s", c.nodeName, within), child)
 	}
-	if exit := child.Exit(); exit.Status() != 0 {
-		c.hearOut(child)
-		return c.About(health.Failed(health.Setup, "the setup command of %s failed: %s", c.node, exit), child)
+	if exit := child.Exit(); exit.ShellStatus() != 0 {
+		c.awaitOutput(child)
+		return c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s failed: %s", c.nodeName, exit), child)
 	}
 	return nil
 }
 
-// About adds the child's name, exit and last lines to f, and returns f.
-func (c *Children) About(f *health.Failure, child process.Handle) *health.Failure {
+// AddChildInfo adds the child's name, exit and last lines to f, and returns f.
+func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
-	f.Code, f.Exit = exit.Code, exit.String()
-	f.OOM = oomOf(exit)
+	f.Code, f.ExitText = exit.Code, exit.String()
+	f.OOM = oomRecord(exit)
 	if exit.Signal != 0 {
 		f.Signal, f.Code = process.SignalName(exit.Signal), 0
 	}
 	return f
 }
 
-// oomOf returns the record of OOM kills; nil if there were none.
-func oomOf(exit process.Exit) *signal.OOM {
+// oomRecord returns the record of OOM kills; nil if there were none.
+func oomRecord(exit process.Exit) *signal.OOMReport {
 	if exit.OOM.Kills == 0 {
 		return nil
 	}
-	return &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
+	return &signal.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
-// explained adds explanations from the service's own files to f, and returns f.
-func explained(f *health.Failure, explain func() []string) *health.Failure {
+// addExplanation adds explanations from the service's own files to f, and returns f.
+func addExplanation(f *health.Failure, explain func() []string) *health.Failure {
 	if explain == nil {
 		return f
 	}
 	if signs := explain(); len(signs) > 0 {
-		f.What += " (" + strings.Join(signs, "; ") + ")"
+		f.Message += " (" + strings.Join(signs, "; ") + ")"
 	}
 	return f
 }

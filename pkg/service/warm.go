@@ -14,42 +14,42 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// warm is a process of a service that has been started in advance and waits for its order on
-// standard input.
-type warm struct {
-	child process.Handle
-	env   []string
-	order *os.File
+// prestartedProcess is a process of a service that has been started in advance and waits for its
+// order on standard input.
+type prestartedProcess struct {
+	child     process.Handle
+	env       []string
+	orderPipe *os.File
 }
 
-// warmTime bounds how long a node waits for a start in advance.
-const warmTime = 5 * time.Second
+// prestartTimeout bounds how long a node waits for a start in advance.
+const prestartTimeout = 5 * time.Second
 
-// Warm starts a service's process in advance, if the service supports that. [Children.Serve] then
-// continues with it. Errors are ignored here, because [Children.Serve] tries again and reports
-// them.
-func (c *Children) Warm(ctx context.Context, service *framework.Service) {
+// Prestart starts a service's process in advance, if the service supports that.
+// [Children.StartService] then continues with it. Errors are ignored here, because
+// [Children.StartService] tries again and reports them.
+func (c *Children) Prestart(ctx context.Context, service *framework.Service) {
 	if service == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, warmTime, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, prestartTimeout, health.ErrDeadline)
 	defer cancel()
-	w, err := c.warmUp(ctx, service)
+	w, err := c.startWaiting(ctx, service)
 	if err != nil || w == nil {
 		c.cfg.Log.Debug("cannot start a service ahead of its time", zap.String("service", service.Name), zap.Error(err))
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.warm = w
+	c.prestarted = w
 }
 
-// warmUp starts a waiting process of the service. It returns nil if the service has none.
-func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*warm, error) {
-	if service.Warm == nil {
+// startWaiting starts a waiting process of the service. It returns nil if the service has none.
+func (c *Children) startWaiting(ctx context.Context, service *framework.Service) (*prestartedProcess, error) {
+	if service.WarmCommand == nil {
 		return nil, nil
 	}
-	argv, err := Answered(ctx, func() ([]string, error) { return service.Warm(), nil })
+	argv, err := CallBounded(ctx, func() ([]string, error) { return service.WarmCommand(), nil })
 	if err != nil || argv == nil {
 		return nil, err
 	}
@@ -63,45 +63,45 @@ func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*war
 		_ = order.Close()
 		return nil, err
 	}
-	return &warm{child: child, env: service.Env, order: order}, nil
+	return &prestartedProcess{child: child, env: service.Env, orderPipe: order}, nil
 }
 
-// begin starts the service's process, or continues with the one that was started in advance.
-func (c *Children) begin(ctx context.Context, service *framework.Service) (process.Handle, error) {
+// startProcess starts the service's process, or continues with the one that was started in advance.
+func (c *Children) startProcess(ctx context.Context, service *framework.Service) (process.Handle, error) {
 	c.mu.Lock()
-	w := c.warm
-	c.warm = nil
+	w := c.prestarted
+	c.prestarted = nil
 	c.mu.Unlock()
 	// Use the process only if it still runs with the right environment.
-	if w != nil && (Ended(w.child) || !sameEnv(w.env, service.Env)) {
-		c.discard(w)
+	if w != nil && (HasEnded(w.child) || !equalEnv(w.env, service.Env)) {
+		c.discardPrestarted(w)
 		w = nil
 	}
 	if w == nil {
 		var err error
-		if w, err = c.warmUp(ctx, service); err != nil {
+		if w, err = c.startWaiting(ctx, service); err != nil {
 			return nil, err
 		}
 	}
 	if w == nil {
 		return c.Start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
 	}
-	defer func() { _ = w.order.Close() }()
-	_, err := w.order.Write(append(slices.Clip(service.Order), '\n'))
-	if err != nil && !Ended(w.child) { // otherwise its exit explains more
+	defer func() { _ = w.orderPipe.Close() }()
+	_, err := w.orderPipe.Write(append(slices.Clip(service.WarmInput), '\n'))
+	if err != nil && !HasEnded(w.child) { // otherwise its exit explains more
 		return nil, err
 	}
 	return w.child, nil
 }
 
-// discard ends a process that is not used.
-func (c *Children) discard(w *warm) {
-	_ = w.order.Close()
-	w.child.Stop(c.life.Hurry, 0, syscall.SIGKILL)
-	c.Disown(w.child)
+// discardPrestarted ends a process that is not used.
+func (c *Children) discardPrestarted(w *prestartedProcess) {
+	_ = w.orderPipe.Close()
+	w.child.Stop(c.contexts.Grace, 0, syscall.SIGKILL)
+	c.RemoveChild(w.child)
 }
 
-// sameEnv reports whether two environments have the same entries, in any order.
-func sameEnv(a, b []string) bool {
+// equalEnv reports whether two environments have the same entries, in any order.
+func equalEnv(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -34,32 +34,32 @@ func TestWarm(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c, at := children(t), t.TempDir()
-			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.cfg.Logged = func(error) {}
-			c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
-			c.Open(dir, 0, 1, "n0")
+			c.cfg.OnWriteError = func(error) {}
+			c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
+			c.OpenLogs(dir, 0, 1, "n0")
 			begin := func(command string) []string {
-				return Shell("cd " + at + "; " + command + "; exec sleep 1000")
+				return ShellCommand("cd " + at + "; " + command + "; exec sleep 1000")
 			}
-			service := &framework.Service{Name: "worker", Argv: begin("echo $$ >argv"), Env: os.Environ(), Order: []byte(`{"go": "on"}`)}
+			service := &framework.Service{Name: "worker", Argv: begin("echo $$ >argv"), Env: os.Environ(), WarmInput: []byte(`{"go": "on"}`)}
 			if tc.warm != "" {
-				service.Warm = func() []string { return begin(tc.warm) }
+				service.WarmCommand = func() []string { return begin(tc.warm) }
 			}
 			ahead := *service
 			if tc.env != "" {
 				ahead.Env = append(os.Environ(), tc.env)
 			}
-			c.Warm(t.Context(), &ahead)
-			if tc.want == "begun" && service.Warm != nil {
-				service.Warm = func() []string { return begin("read order; echo $order >begun") }
+			c.Prestart(t.Context(), &ahead)
+			if tc.want == "begun" && service.WarmCommand != nil {
+				service.WarmCommand = func() []string { return begin("read order; echo $order >begun") }
 			}
-			if w := c.warm; w != nil && tc.env == "" && tc.want == "begun" {
+			if w := c.prestarted; w != nil && tc.env == "" && tc.want == "begun" {
 				<-w.child.Ended()
 			}
-			if err := c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(f *health.Failure) {}); err != nil {
+			if err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(f *health.Failure) {}); err != nil {
 				t.Fatal(err)
 			}
 			untilThere(t, filepath.Join(at, tc.want))
@@ -71,7 +71,7 @@ func TestWarm(t *testing.T) {
 			if c.Count() != 1 {
 				t.Errorf("there are %d children", c.Count())
 			}
-			c.Stop(0, func(string) bool { return true })
+			c.StopSelected(0, func(string) bool { return true })
 		})
 	}
 }
@@ -80,21 +80,21 @@ func TestWarm(t *testing.T) {
 // passing.
 func TestPortTakenBetweenStarts(t *testing.T) {
 	c := children(t)
-	dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cfg.Logged = func(error) {}
-	c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
-	c.Open(dir, 0, 1, "n0")
-	ports, err := framework.FreePorts(1)
+	c.cfg.OnWriteError = func(error) {}
+	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
+	c.OpenLogs(dir, 0, 1, "n0")
+	ports, err := framework.FindFreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	service := &framework.Service{
-		Name: "worker", Argv: Shell("exit 1"), Env: os.Environ(), Port: ports[0], Attempts: 2,
-		Ready: func(context.Context) error { return errors.New("not yet") },
-		Transient: func(process.Exit, []string) bool {
+		Name: "worker", Argv: ShellCommand("exit 1"), Env: os.Environ(), ReadyPort: ports[0], MaxStarts: 2,
+		CheckReady: func(context.Context) error { return errors.New("not yet") },
+		IsTransient: func(process.Exit, []string) bool {
 			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
 			if err != nil {
 				t.Error(err)
@@ -104,7 +104,7 @@ func TestPortTakenBetweenStarts(t *testing.T) {
 			return true
 		},
 	}
-	err = c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+	err = c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
 	want := fmt.Sprintf("port %d (worker) is taken: port %[1]d of 127.0.0.1 is held by pid %d", ports[0], os.Getpid())
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v does not say %q", err, want)

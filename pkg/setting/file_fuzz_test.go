@@ -30,9 +30,9 @@ func examples() List {
 		several    []string
 		time       time.Duration
 	)
-	return append(Under("Some", Text("text", "TEXT", &text, ""), Choice("word", []string{"one", "two"}, &word, ""), Number("number", &n, 1, 9, "")),
-		Yes("on", &on, ""), Words("words", "WORD", &several, ""), Wait("wait", &time, ""),
-		Text("config", "FILE", &text, "").Not(ByFile), Number("secret", &n, 0, 1, "").Hide())
+	return append(AssignCategory("Some", NewText("text", "TEXT", &text, ""), NewChoice("word", []string{"one", "two"}, &word, ""), NewNumber("number", &n, 1, 9, "")),
+		NewSwitch("on", &on, ""), NewWordList("words", "WORD", &several, ""), NewDuration("wait", &time, ""),
+		NewText("config", "FILE", &text, "").ExcludeSources(SourceFile), NewNumber("secret", &n, 0, 1, "").HideFromHelp())
 }
 
 func FuzzReadConfig(f *testing.F) {
@@ -50,7 +50,7 @@ func FuzzReadConfig(f *testing.F) {
 		}
 		for _, s := range all {
 			if err == nil {
-				err = s.Settle()
+				err = s.ApplyValues()
 			}
 		}
 		if err != nil {
@@ -63,8 +63,8 @@ func FuzzReadConfig(f *testing.F) {
 			t.Errorf("%q names the driver %q", text, driver)
 		}
 		for _, s := range all {
-			if _, line, _ := strings.Cut(s.line, path+":"); s.Source > ByFile || (s.Source == ByFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.Source == ByFile && !s.IsKey() {
-				t.Errorf("%s is given by %d, %q", s.Name, s.Source, s.line)
+			if _, line, _ := strings.Cut(s.fileLine, path+":"); s.Source > SourceFile || (s.Source == SourceFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.Source == SourceFile && !s.IsFileKey() {
+				t.Errorf("%s is given by %d, %q", s.Name, s.Source, s.fileLine)
 			}
 		}
 	})

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestSources has several sources give one setting: the best one counts, and the others may be wrong.
+// TestSources has several sources give one setting: the best one counts, and the others may be
+// wrong.
 func TestSources(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some.yaml")
 	if err := os.WriteFile(path, []byte("number: 3\ndriver: [a, b]\n"), 0o600); err != nil {
@@ -28,17 +29,17 @@ func TestSources(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			all := examples()
 			if tc.flag != "" {
-				_ = all.Find("number").Set(tc.flag)
+				_ = all.FindSetting("number").Set(tc.flag)
 			}
-			driver, err := all.Gather(func(name string) (string, bool) {
+			driver, err := all.ResolveAll(func(name string) (string, bool) {
 				value, set := map[string]string{"BRINGUPD_NUMBER": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
 				return value, set
 			}, readFile)
-			number := all.Find("number")
-			if number.Origin() != tc.origin || (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
-				t.Fatalf("it is given by %s, and the error is %v", number.Origin(), err)
+			number := all.FindSetting("number")
+			if number.SourceName() != tc.origin || (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsageError(err)) {
+				t.Fatalf("it is given by %s, and the error is %v", number.SourceName(), err)
 			}
-			if got := number.Show(); err == nil && got != tc.want {
+			if got := number.CurrentValue(); err == nil && got != tc.want {
 				t.Errorf("got %v, not %v", got, tc.want)
 			}
 			if (tc.file != "") != (len(driver) == 2) {
@@ -62,19 +63,19 @@ func TestRemoved(t *testing.T) {
 		{name: "flag", flag: "5", err: "cannot use --old=5: this flag was removed: give --number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			old := Removed("old", "N", "give --number")
+			old := NewRemoved("old", "N", "give --number")
 			all := append(examples(), old)
 			if tc.flag != "" {
 				_ = old.Set(tc.flag)
 			}
-			_, err := all.Gather(func(name string) (string, bool) {
+			_, err := all.ResolveAll(func(name string) (string, bool) {
 				value, set := map[string]string{"BRINGUPD_OLD": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
 				return value, set
 			}, readFile)
-			if (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
+			if (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsageError(err)) {
 				t.Errorf("the error is %v, not %s", err, tc.err)
 			}
-			if old.IsKey() || !old.Hidden {
+			if old.IsFileKey() || !old.Hidden {
 				t.Error("a removed setting is documented")
 			}
 		})

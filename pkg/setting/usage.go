@@ -12,32 +12,32 @@ import (
 )
 
 // usageError is an error in the command line or the configuration.
-type usageError struct{ what string }
+type usageError struct{ message string }
 
-func (e *usageError) Error() string { return e.what }
+func (e *usageError) Error() string { return e.message }
 
-// Usagef returns an error in the user's settings.
-func Usagef(format string, args ...any) error {
+// UsageErrorf returns an error in the user's settings.
+func UsageErrorf(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// IsUsage reports whether err was made by Usagef.
-func IsUsage(err error) bool {
+// IsUsageError reports whether err was made by Usagef.
+func IsUsageError(err error) bool {
 	var wrong *usageError
 	return errors.As(err, &wrong)
 }
 
-// OnUsageError replaces an error of the flag parser by our own message.
-func OnUsageError(c *cli.Context, err error, _ bool) error {
+// ReplaceUsageError replaces an error of the flag parser by our own message.
+func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
 	said := err.Error()
 	if name, ok := strings.CutPrefix(said, "flag provided but not defined: -"); ok {
 		name = strings.TrimLeft(name, "-")
-		return Usagef("cannot use --%s: there is no such flag%s", name, Suggestion("--", name, flagNames(c.Command)))
+		return UsageErrorf("cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
 	}
 	if name, ok := strings.CutPrefix(said, "flag needs an argument: -"); ok {
-		return Usagef("cannot use --%s: it takes a value", name)
+		return UsageErrorf("cannot use --%s: it takes a value", name)
 	}
-	return Usagef("cannot understand the command line: %s", said)
+	return UsageErrorf("cannot understand the command line: %s", said)
 }
 
 func flagNames(command *cli.Command) (names []string) {
@@ -50,10 +50,10 @@ func flagNames(command *cli.Command) (names []string) {
 	return names
 }
 
-// Suggestion returns a clause with the known word that is nearest to an unknown one. It returns an
-// empty string if none is near.
-func Suggestion(prefix, word string, known []string) string {
-	best := prose.Nearest(word, known, min(len(word), max(3, len(word)/3)))
+// SuggestNearest returns a clause with the known word that is nearest to an unknown one. It returns
+// an empty string if none is near.
+func SuggestNearest(prefix, word string, known []string) string {
+	best := prose.NearestWord(word, known, min(len(word), max(3, len(word)/3)))
 	if best == "" {
 		return ""
 	}
@@ -70,7 +70,7 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 			continue
 		}
 		flags = append(flags, args[at])
-		if takesNext(command, args[at]) && at+1 < len(args) {
+		if takesNextArg(command, args[at]) && at+1 < len(args) {
 			at++
 			flags = append(flags, args[at])
 		}
@@ -78,11 +78,11 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 	return append(flags, others...)
 }
 
-// takesNext reports whether the value of a flag is the next argument.
-func takesNext(command *cli.Command, arg string) bool {
+// takesNextArg reports whether the value of a flag is the next argument.
+func takesNextArg(command *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*Setting); ours && s.Shape != "" && slices.Contains(s.Names(), name) {
+		if s, ours := flag.(*Setting); ours && s.Placeholder != "" && slices.Contains(s.Names(), name) {
 			return true
 		}
 	}

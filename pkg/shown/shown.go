@@ -30,42 +30,42 @@ type Config struct {
 	NotifySocket  string // the service manager's socket; empty: none
 }
 
-// Self describes the daemon.
-type Self struct {
+// DaemonInfo describes the daemon.
+type DaemonInfo struct {
 	ID      roles.Identity
 	Role    roles.Role
 	Program string // the program's version
-	Trail   *trail.Trail
-	Meter   *signal.Meter
+	Events  *trail.EventLog
+	Meter   *signal.CallMeter
 	Log     *zap.Logger
 }
 
-// Shown exports the state of a daemon. Its methods are safe for concurrent use.
-type Shown struct {
+// Telemetry exports the state of a daemon. Its methods are safe for concurrent use.
+type Telemetry struct {
 	cfg      Config
-	self     Self
+	daemon   DaemonInfo
 	file     *metrics.File     // nil if there is none
 	endpoint *metrics.Endpoint // nil if there is none
 
-	nodes  atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
-	checks atomic.Pointer[check.Report] // results of the last check; nil before the first
-	up     atomic.Bool
-	ends   sync.Once   // notifies the manager of the end
-	deaf   atomic.Bool // the manager cannot be notified
+	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
+	checkReport  atomic.Pointer[check.Report] // results of the last check; nil before the first
+	isUp         atomic.Bool
+	endOnce      sync.Once   // notifies the manager of the end
+	notifyFailed atomic.Bool // the manager cannot be notified
 }
 
-// Begin starts the exports. It must be called before the daemon's other parts run. own is called
-// with the path of a file that must be removed even if the daemon is killed.
-func Begin(cfg Config, self Self, own func(path string)) *Shown {
-	s := &Shown{cfg: cfg, self: self}
-	self.Trail.Changed = s.phaseChanged
+// StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
+// called with the path of a file that must be removed even if the daemon is killed.
+func StartTelemetry(cfg Config, self DaemonInfo, own func(path string)) *Telemetry {
+	s := &Telemetry{cfg: cfg, daemon: self}
+	self.Events.OnPhaseChange = s.phaseChanged
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.Rank)
-		s.file = metrics.Keep(filepath.Join(cfg.MetricsDir, name), s.metrics, func(err error) { self.Log.Warn(err.Error()) })
+		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
 		own(s.file.Path())
 	}
 	if cfg.MetricsListen != "" {
-		endpoint, err := metrics.Listen(cfg.MetricsListen, s.metrics)
+		endpoint, err := metrics.StartEndpoint(cfg.MetricsListen, s.collectMetrics)
 		if err != nil {
 			self.Log.Warn(err.Error())
 			return s
@@ -77,7 +77,7 @@ func Begin(cfg Config, self Self, own func(path string)) *Shown {
 }
 
 // Close ends the exports, and waits for that until ctx ends.
-func (s *Shown) Close(ctx context.Context) {
+func (s *Telemetry) Close(ctx context.Context) {
 	if s.endpoint != nil {
 		s.endpoint.Close()
 	}
@@ -88,103 +88,103 @@ func (s *Shown) Close(ctx context.Context) {
 
 // phaseChanged is called when a phase begins or ends. entered is the phase that has begun, or
 // empty.
-func (s *Shown) phaseChanged(entered string) {
-	s.renew()
+func (s *Telemetry) phaseChanged(entered string) {
+	s.requestWrite()
 	if entered != "" {
-		s.notify(s.status(entered))
+		s.notifyManager(s.statusLine(entered))
 	}
 }
 
-// renew makes the metrics file be written soon.
-func (s *Shown) renew() {
+// requestWrite makes the metrics file be written soon.
+func (s *Telemetry) requestWrite() {
 	if s.file != nil {
-		s.file.Nudge()
+		s.file.RequestWrite()
 	}
 }
 
-// status returns a status line for the service manager.
-func (s *Shown) status(what string) string {
-	return systemd.Status(fmt.Sprintf("run %s, rank %d: %s", s.self.ID.RunName(), s.self.ID.Rank, what))
+// statusLine returns a status line for the service manager.
+func (s *Telemetry) statusLine(what string) string {
+	return systemd.StatusLine(fmt.Sprintf("run %s, rank %d: %s", s.daemon.ID.RunName(), s.daemon.ID.Rank, what))
 }
 
-// Up exports that the daemon is up. how is a short description.
-func (s *Shown) Up(how string) {
-	s.up.Store(true)
-	s.renew()
-	s.notify(systemd.Ready, s.status(how))
+// ReportUp exports that the daemon is up. how is a short description.
+func (s *Telemetry) ReportUp(how string) {
+	s.isUp.Store(true)
+	s.requestWrite()
+	s.notifyManager(systemd.StateReady, s.statusLine(how))
 }
 
-// Ending exports that the daemon ends, and the reason. Only the first call has an effect.
-func (s *Shown) Ending(why string) {
-	s.ends.Do(func() {
-		s.up.Store(false)
-		s.renew()
-		s.notify(systemd.Stopping, s.status("ends: "+why))
+// ReportEnding exports that the daemon ends, and the reason. Only the first call has an effect.
+func (s *Telemetry) ReportEnding(why string) {
+	s.endOnce.Do(func() {
+		s.isUp.Store(false)
+		s.requestWrite()
+		s.notifyManager(systemd.StateStopping, s.statusLine("ends: "+why))
 	})
 }
 
-// Checks exports the results of the node's checks as metrics.
-func (s *Shown) Checks(report check.Report) {
-	s.checks.Store(&report)
-	s.renew()
+// SetCheckReport exports the results of the node's checks as metrics.
+func (s *Telemetry) SetCheckReport(report check.Report) {
+	s.checkReport.Store(&report)
+	s.requestWrite()
 }
 
-// Nodes exports the number of nodes in each state, from a watch of the nodes directory.
-func (s *Shown) Nodes(nodes *signal.Watch) { s.nodes.Store(nodes) }
+// WatchNodes exports the number of nodes in each state, from a watch of the nodes directory.
+func (s *Telemetry) WatchNodes(nodes *signal.Watch) { s.nodeWatch.Store(nodes) }
 
-// notify sends lines to the service manager, if there is one. After a failure, it sends nothing
-// more.
-func (s *Shown) notify(lines ...string) {
-	if s.cfg.NotifySocket == "" || s.deaf.Load() {
+// notifyManager sends lines to the service manager, if there is one. After a failure, it sends
+// nothing more.
+func (s *Telemetry) notifyManager(lines ...string) {
+	if s.cfg.NotifySocket == "" || s.notifyFailed.Load() {
 		return
 	}
-	if err := systemd.Notify(s.cfg.NotifySocket, lines...); err != nil && !s.deaf.Swap(true) {
-		s.self.Log.Warn(err.Error())
+	if err := systemd.SendNotification(s.cfg.NotifySocket, lines...); err != nil && !s.notifyFailed.Swap(true) {
+		s.daemon.Log.Warn(err.Error())
 	}
 }
 
-// metrics returns the present metrics in the text format.
-func (s *Shown) metrics() []byte {
-	t := metrics.NewText("run", s.self.ID.RunName(), "rank", strconv.Itoa(s.self.ID.Rank))
-	t.Family("bringupd_info", "gauge", "What this daemon is; always 1.")
-	t.Sample(1, "version", s.self.Program, "role", string(s.self.Role))
-	t.Family("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")
-	t.Sample(map[bool]float64{true: 1}[s.up.Load()])
-	t.Family("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
-	for _, phase := range s.self.Trail.Lasted(time.Now()) {
-		t.Sample(phase.Took.Seconds(), "phase", phase.Phase)
+// collectMetrics returns the present metrics in the text format.
+func (s *Telemetry) collectMetrics() []byte {
+	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.Rank))
+	t.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	t.AddSample(1, "version", s.daemon.Program, "role", string(s.daemon.Role))
+	t.StartFamily("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")
+	t.AddSample(map[bool]float64{true: 1}[s.isUp.Load()])
+	t.StartFamily("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
+	for _, phase := range s.daemon.Events.PhaseDurations(time.Now()) {
+		t.AddSample(phase.Took.Seconds(), "phase", phase.Phase)
 	}
-	s.nodesTo(t)
-	s.checksTo(t)
-	spent := s.self.Meter.Spent()
-	t.Family("bringupd_share_operations_total", "counter", "Calls of this daemon into the log directory's share.")
+	s.addNodeMetrics(t)
+	s.addCheckMetrics(t)
+	spent := s.daemon.Meter.OpStats()
+	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon into the log directory's share.")
 	for _, calls := range spent {
-		t.Sample(float64(calls.Calls), "op", calls.Op.String())
+		t.AddSample(float64(calls.Calls), "op", calls.Op.String())
 	}
-	t.Family("bringupd_share_operations_seconds_total", "counter", "How long those took that have come back.")
+	t.StartFamily("bringupd_share_operations_seconds_total", "counter", "How long those took that have come back.")
 	for _, calls := range spent {
-		t.Sample(calls.Busy.Seconds(), "op", calls.Op.String())
+		t.AddSample(calls.Busy.Seconds(), "op", calls.Op.String())
 	}
 	return t.Bytes()
 }
 
-// nodesTo adds the number of nodes in each state, on the head.
-func (s *Shown) nodesTo(t *metrics.Text) {
-	nodes := s.nodes.Load()
+// addNodeMetrics adds the number of nodes in each state, on the head.
+func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
+	nodes := s.nodeWatch.Load()
 	if nodes == nil {
 		return
 	}
-	t.Family("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
-	t.Sample(float64(s.self.ID.Size), "state", "launched")
-	last := nodes.Last()
-	for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Failed, signal.Done} {
-		t.Sample(float64(len(last.Ranks(state))), "state", state)
+	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
+	t.AddSample(float64(s.daemon.ID.Size), "state", "launched")
+	last := nodes.LastListing()
+	for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateFailed, signal.StateDone} {
+		t.AddSample(float64(len(last.NodesIn(state))), "state", state)
 	}
 }
 
-// checksTo adds the number of findings by check and verdict.
-func (s *Shown) checksTo(t *metrics.Text) {
-	report := s.checks.Load()
+// addCheckMetrics adds the number of findings by check and verdict.
+func (s *Telemetry) addCheckMetrics(t *metrics.Text) {
+	report := s.checkReport.Load()
 	if report == nil {
 		return
 	}
@@ -192,8 +192,8 @@ func (s *Shown) checksTo(t *metrics.Text) {
 	for _, f := range report.Findings {
 		counts[[2]string{f.ID, string(f.Verdict)}]++
 	}
-	t.Family("bringupd_check", "gauge", "Findings of a check of this node, by what they say.")
+	t.StartFamily("bringupd_check", "gauge", "Findings of a check of this node, by what they say.")
 	for _, of := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		t.Sample(counts[of], "id", of[0], "verdict", of[1])
+		t.AddSample(counts[of], "id", of[0], "verdict", of[1])
 	}
 }

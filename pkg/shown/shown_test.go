@@ -12,7 +12,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	s := &Shown{self: Self{ID: roles.Identity{Job: "17", Step: "0", Rank: 3, Size: 4}, Role: roles.Worker, Program: "v1", Trail: trail.New(), Meter: new(signal.Meter)}}
+	s := &Telemetry{daemon: DaemonInfo{ID: roles.Identity{Job: "17", Step: "0", Rank: 3, Size: 4}, Role: roles.RoleWorker, Program: "v1", Events: trail.New(), Meter: new(signal.CallMeter)}}
 	want := `# HELP bringupd_info What this daemon is; always 1.
 # TYPE bringupd_info gauge
 bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1
@@ -20,10 +20,10 @@ bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1
 # TYPE bringupd_up gauge
 bringupd_up{run="17.0",rank="3"} 0
 `
-	if diff := cmp.Diff(want, string(s.metrics())); diff != "" {
+	if diff := cmp.Diff(want, string(s.collectMetrics())); diff != "" {
 		t.Error(diff)
 	}
-	s.checks.Store(&check.Report{Findings: []check.Finding{
+	s.checkReport.Store(&check.Report{Findings: []check.Finding{
 		{ID: "gpu.ecc", Verdict: check.Fail}, {ID: "disk", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Fail},
 	}})
 	want += `# HELP bringupd_check Findings of a check of this node, by what they say.
@@ -32,7 +32,7 @@ bringupd_check{run="17.0",rank="3",id="disk",verdict="PASS"} 1
 bringupd_check{run="17.0",rank="3",id="gpu.ecc",verdict="FAIL"} 2
 bringupd_check{run="17.0",rank="3",id="gpu.ecc",verdict="PASS"} 1
 `
-	if diff := cmp.Diff(want, string(s.metrics())); diff != "" {
+	if diff := cmp.Diff(want, string(s.collectMetrics())); diff != "" {
 		t.Error(diff)
 	}
 }

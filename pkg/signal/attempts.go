@@ -11,43 +11,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Begun is the newest attempt of a launch, as one listing shows it.
-type Begun struct {
+// AttemptInfo is the newest attempt of a launch, as one listing shows it.
+type AttemptInfo struct {
 	*Dir        // nil if there is none
 	Attempt int // 0 is the first; -1 if there is none
-	// Over reports that its result is published.
-	Over bool
-	// Control and Nodes are the sorted names there. They are not listed for an attempt that is over.
-	Control, Nodes []string
+	// HasResult reports that its result is published.
+	HasResult bool
+	// ControlNames and Nodes are the sorted names there. They are not listed for an attempt that is
+	// over.
+	ControlNames, NodeNames []string
 }
 
-// Attempts returns the attempts of a launch, newest first, from one listing of the log directory.
-// place.Run is the name of the first one, to which later ones add "-a" and their number.
-func (p Place) Attempts(ctx context.Context) ([]Begun, error) {
-	p.Access = p.ready()
+// ListAttempts returns the attempts of a launch, newest first, from one listing of the log
+// directory. place.Run is the name of the first one, to which later ones add "-a" and their number.
+func (p Location) ListAttempts(ctx context.Context) ([]AttemptInfo, error) {
+	p.Access = p.withDefaults()
 	var names []string
-	err := p.again(func() (err error) {
-		names, err = p.look(ctx, false)
+	err := p.retryTransient(func() (err error) {
+		names, err = p.listLogDir(ctx, false)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	var found []Begun
+	var found []AttemptInfo
 	for _, name := range names {
-		if attempt, ok := p.attemptOf(name); ok {
-			d := p.dir(name)
-			found = append(found, Begun{Dir: d, Attempt: attempt})
+		if attempt, ok := p.parseAttempt(name); ok {
+			d := p.newDir(name)
+			found = append(found, AttemptInfo{Dir: d, Attempt: attempt})
 		}
 	}
-	slices.SortFunc(found, func(a, b Begun) int { return cmp.Compare(b.Attempt, a.Attempt) })
+	slices.SortFunc(found, func(a, b AttemptInfo) int { return cmp.Compare(b.Attempt, a.Attempt) })
 	return found, nil
 }
 
-// attemptOf reports whether a name can be that of an attempt of the launch, and its number.
-func (p Place) attemptOf(name string) (int, bool) {
+// parseAttempt reports whether a name can be that of an attempt of the launch, and its number.
+func (p Location) parseAttempt(name string) (int, bool) {
 	rest, is := strings.CutPrefix(name, p.Run)
-	rest, _, _ = strings.Cut(rest, "+") // Create may have added this suffix; the run's own name may also contain a "+"
+	// Create may have added this suffix; the run's own name may also contain a "+"
+	rest, _, _ = strings.Cut(rest, "+")
 	if rest == "" {
 		return 0, is
 	}
@@ -56,57 +58,57 @@ func (p Place) attemptOf(name string) (int, bool) {
 	return attempt, is && found && err == nil && attempt > 0 && digits == strconv.Itoa(attempt)
 }
 
-// Newest returns the newest attempt of a launch. Its Attempt is -1 if there is none.
-func (p Place) Newest(ctx context.Context) (Begun, error) {
-	p.Access = p.ready()
-	all, err := p.Attempts(ctx)
+// NewestAttempt returns the newest attempt of a launch. Its Attempt is -1 if there is none.
+func (p Location) NewestAttempt(ctx context.Context) (AttemptInfo, error) {
+	p.Access = p.withDefaults()
+	all, err := p.ListAttempts(ctx)
 	if err != nil {
-		return Begun{}, err
+		return AttemptInfo{}, err
 	}
 	// The newest attempt of this launch is returned; those of other launches are skipped.
 	for _, begun := range all {
-		own, err := p.owns(ctx, &begun)
+		own, err := p.ownsAttempt(ctx, &begun)
 		if err != nil {
-			return Begun{}, err
+			return AttemptInfo{}, err
 		}
 		if !own {
 			continue
 		}
-		names, err := begun.Names(ctx, "")
+		names, err := begun.ListNames(ctx, "")
 		if err != nil {
-			return Begun{}, err
+			return AttemptInfo{}, err
 		}
 		// Only an attempt that is not over needs further listings.
-		if begun.Over = slices.Contains(names, NameResult); begun.Over {
+		if begun.HasResult = slices.Contains(names, NameResult); begun.HasResult {
 			return begun, nil
 		}
-		if begun.Control, err = begun.Names(ctx, Control); err == nil {
-			begun.Nodes, err = begun.Names(ctx, Nodes)
+		if begun.ControlNames, err = begun.ListNames(ctx, ControlDir); err == nil {
+			begun.NodeNames, err = begun.ListNames(ctx, NodesDir)
 		}
 		return begun, err
 	}
-	return Begun{Attempt: -1}, nil
+	return AttemptInfo{Attempt: -1}, nil
 }
 
-// owns opens an attempt, and reports whether it belongs to this launch: another launch may have the
-// same name.
-func (p Place) owns(ctx context.Context, begun *Begun) (bool, error) {
-	d, job, err := p.open(ctx, begun.run)
+// ownsAttempt opens an attempt, and reports whether it belongs to this launch: another launch may
+// have the same name.
+func (p Location) ownsAttempt(ctx context.Context, begun *AttemptInfo) (bool, error) {
+	d, job, err := p.openRun(ctx, begun.name)
 	switch {
-	case err == errOther:
+	case err == errOtherAttempt:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("cannot tell whose run %s is: %w", begun.run, err)
+		return false, fmt.Errorf("cannot tell whose run %s is: %w", begun.name, err)
 	}
 	begun.Dir = d
 	return job.Key == p.Key && job.Size == p.Size, nil
 }
 
-// Results returns the results of a launch's attempts before the given one, oldest first. Results
-// that cannot be read are left out.
-func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
-	p.Access = p.ready()
-	all, err := p.Attempts(ctx)
+// PreviousResults returns the results of a launch's attempts before the given one, oldest first.
+// Results that cannot be read are left out.
+func (p Location) PreviousResults(ctx context.Context, before int) ([]Result, error) {
+	p.Access = p.withDefaults()
+	all, err := p.ListAttempts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +117,10 @@ func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
 		if begun.Attempt >= before {
 			continue
 		}
-		if own, err := p.owns(ctx, &begun); err != nil || !own {
+		if own, err := p.ownsAttempt(ctx, &begun); err != nil || !own {
 			continue
 		}
-		if result, err := begun.Result(ctx); err == nil {
+		if result, err := begun.ReadResult(ctx); err == nil {
 			results = append(results, result)
 		}
 	}
@@ -127,46 +129,47 @@ func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
 
 // LastResult returns the result of the newest attempt of the launch whose first one is called
 // place.Run, even if another launch has the same name.
-func (p Place) LastResult(ctx context.Context) (result Result, err error) {
-	p.Access = p.ready()
-	all, err := p.Attempts(ctx)
+func (p Location) LastResult(ctx context.Context) (result Result, err error) {
+	p.Access = p.withDefaults()
+	all, err := p.ListAttempts(ctx)
 	if err != nil || len(all) == 0 {
 		return result, cmp.Or(err, errAbsent)
 	}
-	d, _, err := p.open(ctx, all[0].run)
+	d, _, err := p.openRun(ctx, all[0].name)
 	if err != nil {
 		return result, err
 	}
-	return d.Result(ctx)
+	return d.ReadResult(ctx)
 }
 
-// Result returns the result of an attempt. The error is errAbsent if there is none.
-func (d *Dir) Result(ctx context.Context) (result Result, err error) {
-	names, err := d.Names(ctx, "")
+// ReadResult returns the result of an attempt. The error is errAbsent if there is none.
+func (d *Dir) ReadResult(ctx context.Context) (result Result, err error) {
+	names, err := d.ListNames(ctx, "")
 	if err == nil && !slices.Contains(names, NameResult) {
 		err = errAbsent
 	}
 	if err == nil {
-		err = d.Read(ctx, "", NameResult, &result)
+		err = d.ReadRecord(ctx, "", NameResult, &result)
 	}
 	return result, err
 }
 
-// Twin returns a *TwinError if the daemon that has joined as this node runs on this host and is not
-// this process. A listing must have shown its record; a record that cannot be read is ignored.
-func (d *Dir) Twin(ctx context.Context) error {
+// CheckDuplicate returns a *DuplicateDaemonError if the daemon that has joined as this node runs on
+// this host and is not this process. A listing must have shown its record; a record that cannot be
+// read is ignored.
+func (d *Dir) CheckDuplicate(ctx context.Context) error {
 	var joined JoinedRecord
-	if err := d.Read(ctx, Nodes, d.NodeName(d.rank, Joined), &joined); err != nil {
+	if err := d.ReadRecord(ctx, NodesDir, d.NodeName(d.rank, StateJoined), &joined); err != nil {
 		return nil
 	}
-	return d.twin(joined.Header, joined.PID)
+	return d.duplicateError(joined.Header, joined.PID)
 }
 
-// twin returns a *TwinError if the process that has written a record runs on this host and is not
-// this one.
-func (d *Dir) twin(by Header, pid int) error {
-	if by.Host != d.host || !process.RunsProgram(pid, by.At) {
+// duplicateError returns a *DuplicateDaemonError if the process that has written a record runs on
+// this host and is not this one.
+func (d *Dir) duplicateError(by Header, pid int) error {
+	if by.Host != d.host || !process.RunsSameProgram(pid, by.WrittenAt) {
 		return nil
 	}
-	return &TwinError{Run: d.run, Host: d.host, Rank: by.Rank, PID: pid}
+	return &DuplicateDaemonError{Run: d.name, Host: d.host, Rank: by.Rank, PID: pid}
 }

@@ -14,17 +14,17 @@ func TestNewest(t *testing.T) {
 		t.Helper()
 		place := p
 		place.Run, place.Key = run, key
-		dir, err := Create(ctx, place, Job{})
+		dir, err := CreateRun(ctx, place, JobRecord{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return dir
 	}
-	newest := func(want int, over bool) Begun {
+	newest := func(want int, over bool) AttemptInfo {
 		t.Helper()
-		begun, err := p.Newest(ctx)
-		if err != nil || begun.Attempt != want || begun.Over != over {
-			t.Errorf("found attempt %d, over %v (%v), want %d and %v", begun.Attempt, begun.Over, err, want, over)
+		begun, err := p.NewestAttempt(ctx)
+		if err != nil || begun.Attempt != want || begun.HasResult != over {
+			t.Errorf("found attempt %d, over %v (%v), want %d and %v", begun.Attempt, begun.HasResult, err, want, over)
 		}
 		return begun
 	}
@@ -37,7 +37,8 @@ func TestNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600); err != nil { // a job's own output
+	// a job's own output
+	if err := os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	newest(-1, false)
@@ -52,23 +53,24 @@ func TestNewest(t *testing.T) {
 	publishResult(first, 1)
 	newest(0, true)
 	second := make(p.Run+"-a1", p.Key)
-	if err := second.Claim(ctx, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{}); err != nil {
+	if err := second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	begun := newest(1, false)
-	if !slices.Contains(begun.Nodes, NodeName(0, p.Size, Joined)) || !slices.Contains(begun.Control, NameJob) {
-		t.Errorf("it shows %v and %v", begun.Nodes, begun.Control)
+	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, StateJoined)) || !slices.Contains(begun.ControlNames, NameJob) {
+		t.Errorf("it shows %v and %v", begun.NodeNames, begun.ControlNames)
 	}
 	publishResult(second, 2)
 	make(p.Run+"-a10", p.Key) // not in the order of the alphabet
 	newest(10, false)
-	results, err := p.Results(ctx, 10)
+	results, err := p.PreviousResults(ctx, 10)
 	if err != nil || len(results) != 2 || results[0].NextAttempt != 1 || results[1].NextAttempt != 2 {
 		t.Errorf("the results are %+v (%v)", results, err)
 	}
 }
 
-// The names of a run's attempts are recognised if the run's own name contains what else they are made of.
+// The names of a run's attempts are recognised if the run's own name contains what else they are
+// made of.
 func TestAttemptOf(t *testing.T) {
 	for _, tc := range []struct {
 		run, name string
@@ -86,7 +88,7 @@ func TestAttemptOf(t *testing.T) {
 		{"x-a1", "x-a1", 0, true},
 		{"x-a1", "x-a1-a1", 1, true},
 	} {
-		attempt, ok := Place{Run: tc.run}.attemptOf(tc.name)
+		attempt, ok := Location{Run: tc.run}.parseAttempt(tc.name)
 		if ok != tc.ok || ok && attempt != tc.attempt {
 			t.Errorf("%s is attempt %d of %s: %v", tc.name, attempt, tc.run, ok)
 		}

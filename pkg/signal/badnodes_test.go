@@ -17,7 +17,7 @@ func TestNoteBadNodes(t *testing.T) {
 	again.Run += "-r1"
 	for _, d := range []*Dir{create(t, p), create(t, again)} {
 		for _, hosts := range [][]string{{"n3", "n1"}, {"n7"}} { // the second is of no consequence
-			path, err := d.NoteBadNodes(within(t), hosts)
+			path, err := d.RecordBadNodes(within(t), hosts)
 			if err != nil || path != filepath.Join(p.LogDir, "bad-nodes", d.Name()) {
 				t.Errorf("it is at %s: %v", path, err)
 			}
@@ -27,12 +27,12 @@ func TestNoteBadNodes(t *testing.T) {
 		}
 	}
 	for path, mode := range map[string]os.FileMode{"": 0o700 | os.ModeDir, "123.0": 0o600, "123.0-r1": 0o600} {
-		facts, err := os.Lstat(filepath.Join(p.LogDir, BadNodes, path))
+		facts, err := os.Lstat(filepath.Join(p.LogDir, BadNodesDir, path))
 		if err != nil || facts.Mode() != mode {
 			t.Errorf("%q: %v, %v", path, facts, err)
 		}
 	}
-	if all := names(t, filepath.Join(p.LogDir, BadNodes)); len(all) != 2 {
+	if all := names(t, filepath.Join(p.LogDir, BadNodesDir)); len(all) != 2 {
 		t.Errorf("there is %v", all)
 	}
 }
@@ -40,16 +40,17 @@ func TestNoteBadNodes(t *testing.T) {
 func TestNoteBadNodesRefused(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
-	if err := os.WriteFile(filepath.Join(p.LogDir, BadNodes), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.LogDir, BadNodesDir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := d.NoteBadNodes(within(t), []string{"n3"})
+	_, err := d.RecordBadNodes(within(t), []string{"n3"})
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot use the directory ") || !strings.Contains(err.Error(), "/bad-nodes/123.0") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A directory that others could write to, or that is a link to one, is not used: a stranger may have made it.
+// A directory that others could write to, or that is a link to one, is not used: a stranger may
+// have made it.
 func TestNoteBadNodesElsewhere(t *testing.T) {
 	for name, make := range map[string]func(dir, elsewhere string) error{
 		"a link":       func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir) },
@@ -60,11 +61,11 @@ func TestNoteBadNodesElsewhere(t *testing.T) {
 			users.Need(t)
 			p, elsewhere := newPlace(t), t.TempDir()
 			d := create(t, p)
-			dir := filepath.Join(p.LogDir, BadNodes)
+			dir := filepath.Join(p.LogDir, BadNodesDir)
 			if err := make(dir, elsewhere); err != nil {
 				t.Fatal(err)
 			}
-			_, err := d.NoteBadNodes(within(t), []string{"n3"})
+			_, err := d.RecordBadNodes(within(t), []string{"n3"})
 			var refused *DirError
 			if !errors.As(err, &refused) || len(names(t, dir))+len(names(t, elsewhere)) > 0 {
 				t.Errorf("got %v", err)
@@ -76,19 +77,19 @@ func TestNoteBadNodesElsewhere(t *testing.T) {
 // A share that answers wrongly in passing is asked again.
 func TestNoteBadNodesAsksAgain(t *testing.T) {
 	d := create(t, newPlace(t))
-	refused := make(map[Change]bool)
-	d.via.Share = &faulty{onChange: func(how Change, from, to string) error {
+	refused := make(map[NameChange]bool)
+	d.access.FS = &faulty{onChange: func(how NameChange, from, to string) error {
 		if !refused[how] {
 			refused[how] = true
 			return syscall.ESTALE
 		}
-		return plain.Change(how, from, to)
+		return plain.ChangeName(how, from, to)
 	}}
-	path, err := d.NoteBadNodes(within(t), []string{"n4"})
+	path, err := d.RecordBadNodes(within(t), []string{"n4"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, _ := os.ReadFile(path); string(data) != "n4\n" || !refused[MakeDir] || !refused[Link] {
+	if data, _ := os.ReadFile(path); string(data) != "n4\n" || !refused[MakeDir] || !refused[MakeLink] {
 		t.Errorf("it has %q", data)
 	}
 }

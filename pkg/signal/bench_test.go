@@ -18,7 +18,7 @@ func BenchmarkPublish(b *testing.B) {
 			d := create(b, newPlace(b))
 			ctx := b.Context()
 			for i := 0; b.Loop(); i++ {
-				if err := d.Publish(ctx, Nodes, "0001.state"+strconv.Itoa(i), &State{}, tc.durable); err != nil {
+				if err := d.PublishRecord(ctx, NodesDir, "0001.state"+strconv.Itoa(i), &StateRecord{}, tc.durable); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -29,7 +29,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkBeat(b *testing.B) {
 	d := create(b, newPlace(b))
 	for b.Loop() {
-		if err := d.Beat(b.Context(), Nodes, BeatState); err != nil {
+		if err := d.WriteHeartbeat(b.Context(), NodesDir, StateHeartbeat); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -47,7 +47,7 @@ func BenchmarkFind(b *testing.B) {
 			}
 			p.Rank = 1
 			for b.Loop() {
-				if _, _, err := NewFinder(p).Find(b.Context()); err != nil {
+				if _, _, err := NewFinder(p).AwaitRun(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -62,19 +62,19 @@ func BenchmarkList1024(b *testing.B) {
 	p := newPlace(b)
 	p.Size = size
 	d := create(b, p)
-	nodes := filepath.Join(d.Path(), Nodes)
+	nodes := filepath.Join(d.Path(), NodesDir)
 	for rank := range size {
-		for _, name := range []string{NodeName(rank, size, Joined), NodeName(rank, size, Up), beatName(rank, size, BeatState, 1000)} {
-			if err := d.via.Share.Write(filepath.Join(nodes, name), nil, false); err != nil {
+		for _, name := range []string{NodeName(rank, size, StateJoined), NodeName(rank, size, StateServiceUp), numberedName(rank, size, StateHeartbeat, 1000)} {
+			if err := d.access.FS.WriteFile(filepath.Join(nodes, name), nil, false); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		names, err := d.via.Share.List(nodes, nil)
+		names, err := d.access.FS.ListDir(nodes, nil)
 		l := newListing(names, size, 1, time.Now())
-		if err != nil || len(l.Missing(Up, size)) != 0 || len(l.Beats(BeatState)) != size {
+		if err != nil || len(l.NodesNotIn(StateServiceUp, size)) != 0 || len(l.Heartbeats(StateHeartbeat)) != size {
 			b.Fatal(err)
 		}
 	}
@@ -94,8 +94,8 @@ func BenchmarkWatchToSeen(b *testing.B) {
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			d := create(b, newPlace(b))
-			d.kind.Local = tc.local
-			w := d.Watch(Nodes, HeadPace)
+			d.fileSystem.Local = tc.local
+			w := d.NewWatch(NodesDir, HeadPace)
 			watching(b, w)
 			var took time.Duration
 			rounds := 0
@@ -110,21 +110,21 @@ func BenchmarkWatchToSeen(b *testing.B) {
 func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) time.Duration {
 	seen := make(chan time.Time, 1)
 	go func() {
-		_, err := w.Wait(b.Context(), shows(name))
+		_, err := w.WaitListing(b.Context(), shows(name))
 		if err != nil {
 			b.Error(err)
 		}
 		seen <- time.Now()
 	}()
-	if !pause.For(b.Context(), waited) {
+	if !pause.SleepContext(b.Context(), waited) {
 		b.Fatal("the benchmark has ended")
 	}
 	temporary := filepath.Join(w.path, "."+name)
-	if err := d.via.Share.Write(temporary, []byte("{}\n"), false); err != nil {
+	if err := d.access.FS.WriteFile(temporary, []byte("{}\n"), false); err != nil {
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	if err := d.via.renameOwn(temporary, filepath.Join(w.path, name)); err != nil {
+	if err := d.access.renamePrivate(temporary, filepath.Join(w.path, name)); err != nil {
 		b.Fatal(err)
 	}
 	return (<-seen).Sub(begin)

@@ -11,65 +11,66 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// guarded makes a call to the shared file system in a goroutine of its own, and abandons it when
-// ctx ends. The goroutine of a call that never returns is the only one that no code waits for,
+// guardedCall makes a call to the shared file system in a goroutine of its own, and abandons it
+// when ctx ends. The goroutine of a call that never returns is the only one that no code waits for,
 // because the kernel does not release it. The meter records the call as pending under the names op
 // and path, which the error also mentions.
-func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
+func guardedCall[T any](ctx context.Context, m *CallMeter, op, path string, call func() (T, error)) (T, error) {
 	if ctx.Err() != nil {
 		var none T
 		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
 	}
-	return begun(ctx, m, op, path, call)
+	return unconditionalCall(ctx, m, op, path, call)
 }
 
-// begun is like [guarded], but always makes the call, even if ctx has ended.
-func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
+// unconditionalCall is like [guardedCall], but always makes the call, even if ctx has ended.
+func unconditionalCall[T any](ctx context.Context, m *CallMeter, op, path string, call func() (T, error)) (T, error) {
 	begin := time.Now()
-	asked := m.begin(op, path)
-	value, err := pause.Bounded(ctx, 0, func() (T, error) {
-		defer m.end(asked)
+	asked := m.beginRequest(op, path)
+	value, err := pause.CallBounded(ctx, 0, func() (T, error) {
+		defer m.endRequest(asked)
 		return call()
 	})
-	if err == pause.ErrHangs {
-		err = &StallError{Op: op, Path: path, After: time.Since(begin), Cause: context.Cause(ctx)}
+	if err == pause.ErrAbandoned {
+		err = &StallError{Op: op, Path: path, Elapsed: time.Since(begin), Cause: context.Cause(ctx)}
 	}
 	return value, err
 }
 
-// do is like [guarded], for calls that return nothing.
-func do(ctx context.Context, m *Meter, op, path string, call func() error) error {
-	_, err := guarded(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
+// guardedDo is like [guardedCall], for calls that return nothing.
+func guardedDo(ctx context.Context, m *CallMeter, op, path string, call func() error) error {
+	_, err := guardedCall(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
 const (
-	// againTries is the maximum number of tries after errors that may be temporary. againPause is the
-	// first pause, which doubles up to longestAgain. All pauses together take a third of a second. If
+	// maxTries is the maximum number of tries after errors that may be temporary. minRetryPause is the
+	// first pause, which doubles up to maxRetryPause. All pauses together take a third of a second. If
 	// a file system fails one call in twenty, less than one record in a hundred thousand is lost.
-	againTries   = 9
-	againPause   = 10 * time.Millisecond
-	longestAgain = 50 * time.Millisecond
+	maxTries      = 9
+	minRetryPause = 10 * time.Millisecond
+	maxRetryPause = 50 * time.Millisecond
 )
 
-// again makes a call, and repeats it while its error is temporary. The call must be idempotent.
-func (a Access) again(do func() error) error {
-	wait := againPause
+// retryTransient makes a call, and repeats it while its error is temporary. The call must be
+// idempotent.
+func (a Access) retryTransient(do func() error) error {
+	wait := minRetryPause
 	for try := 1; ; try++ {
 		err := do()
-		if err == nil || !passing(err) || try == againTries {
+		if err == nil || !isTransient(err) || try == maxTries {
 			return err
 		}
-		a.Meter.retry()
+		a.Meter.countRetry()
 		time.Sleep(wait)
-		wait = min(2*wait, longestAgain)
+		wait = min(2*wait, maxRetryPause)
 	}
 }
 
-// asked is like [guarded], for a query. It is repeated while its error is temporary.
-func asked[T any](ctx context.Context, a Access, op, path string, call func() (T, error)) (T, error) {
-	return guarded(ctx, a.Meter, op, path, func() (value T, err error) {
-		err = a.again(func() error {
+// guardedQuery is like [guardedCall], for a query. It is repeated while its error is temporary.
+func guardedQuery[T any](ctx context.Context, a Access, op, path string, call func() (T, error)) (T, error) {
+	return guardedCall(ctx, a.Meter, op, path, func() (value T, err error) {
+		err = a.retryTransient(func() error {
 			value, err = call()
 			return err
 		})
@@ -77,27 +78,28 @@ func asked[T any](ctx context.Context, a Access, op, path string, call func() (T
 	})
 }
 
-// names returns the sorted names of one listing of a directory.
-func (a Access) names(ctx context.Context, path string, vet func(Facts) error) ([]string, error) {
-	names, err := asked(ctx, a, "list", path, func() ([]string, error) { return a.Share.List(path, vet) })
+// listNames returns the sorted names of one listing of a directory.
+func (a Access) listNames(ctx context.Context, path string, vet func(FileAttributes) error) ([]string, error) {
+	names, err := guardedQuery(ctx, a, "list", path, func() ([]string, error) { return a.FS.ListDir(path, vet) })
 	slices.Sort(names)
 	return names, err
 }
 
-// change calls Share.Change for an idempotent change, and repeats it while its error is temporary.
-func (a Access) change(how Change, from, to string) error {
-	return a.again(func() error { return a.Share.Change(how, from, to) })
+// changeName calls Share.Change for an idempotent change, and repeats it while its error is
+// temporary.
+func (a Access) changeName(how NameChange, from, to string) error {
+	return a.retryTransient(func() error { return a.FS.ChangeName(how, from, to) })
 }
 
-// write calls Share.Write for a name that no other process creates. While the error is temporary,
-// it removes what the failed call has left and tries again.
-func (a Access) write(path string, data []byte, durable bool) error {
+// writeNew calls Share.Write for a name that no other process creates. While the error is
+// temporary, it removes what the failed call has left and tries again.
+func (a Access) writeNew(path string, data []byte, durable bool) error {
 	tried := false
-	return a.again(func() error {
+	return a.retryTransient(func() error {
 		if tried && len(data) > 0 {
-			_ = a.Share.Change(Remove, "", path)
+			_ = a.FS.ChangeName(RemoveTree, "", path)
 		}
-		err := a.Share.Write(path, data, durable)
+		err := a.FS.WriteFile(path, data, durable)
 		if tried && errors.Is(err, os.ErrExist) {
 			return errAbsent // the remove has failed temporarily
 		}
@@ -106,69 +108,69 @@ func (a Access) write(path string, data []byte, durable bool) error {
 	})
 }
 
-// tidy removes a name that is not needed any more, if possible.
-func (a Access) tidy(path string) { _ = a.change(Remove, "", path) }
+// removeQuietly removes a name that is not needed any more, if possible.
+func (a Access) removeQuietly(path string) { _ = a.changeName(RemoveTree, "", path) }
 
-// makeOwn makes a directory. An existing directory is no error.
-func (a Access) makeOwn(path string) error {
-	if err := a.change(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
+// ensureDir makes a directory. An existing directory is no error.
+func (a Access) ensureDir(path string) error {
+	if err := a.changeName(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	return nil
 }
 
-// draft writes a temporary file. If stamped is set, the first such file of this node is used to
-// determine the offset of the server's clock.
-func (a Access) draft(path string, data []byte, durable, stamped bool) error {
+// writeDraft writes a temporary file. If stamped is set, the first such file of this node is used
+// to determine the offset of the server's clock.
+func (a Access) writeDraft(path string, data []byte, durable, stamped bool) error {
 	began := time.Now()
-	err := a.write(path, data, durable)
+	err := a.writeNew(path, data, durable)
 	if err == nil && stamped {
-		a.clock.learn(a.Share, path, began)
+		a.serverClock.learnOffset(a.FS, path, began)
 	}
 	return err
 }
 
 // draftName returns an unpredictable, unique name for a temporary file in dir.
-func draftName(dir, name string) string { return dir + "/." + name + "." + newTag() }
+func draftName(dir, name string) string { return dir + "/." + name + "." + randomTag() }
 
-// settle makes the names in dir durable if durable is set: they survive a crash of the server.
-func (a Access) settle(dir string, durable bool) error {
+// syncNames makes the names in dir durable if durable is set: they survive a crash of the server.
+func (a Access) syncNames(dir string, durable bool) error {
 	if !durable {
 		return nil
 	}
-	return a.change(Settle, "", dir)
+	return a.changeName(SyncDir, "", dir)
 }
 
-// writeWhole makes name appear in dir with data in it, or not at all.
-func (a Access) writeWhole(dir, name string, data []byte, durable bool) error {
+// publishFile makes name appear in dir with data in it, or not at all.
+func (a Access) publishFile(dir, name string, data []byte, durable bool) error {
 	temporary := draftName(dir, name)
-	err := a.draft(temporary, data, durable, true)
+	err := a.writeDraft(temporary, data, durable, true)
 	if err == nil {
-		err = a.renameOwn(temporary, dir+"/"+name)
+		err = a.renamePrivate(temporary, dir+"/"+name)
 	}
 	if err != nil {
-		a.tidy(temporary)
+		a.removeQuietly(temporary)
 		return err
 	}
-	return a.settle(dir, durable)
+	return a.syncNames(dir, durable)
 }
 
-// renameOwn renames a file that only this daemon knows. If the kernel repeats a request because its
-// reply was lost, the answer is "no such file" although the first request has succeeded. In this
-// case the old name is missing and the new name exists, and renameOwn returns nil.
+// renamePrivate renames a file that only this daemon knows. If the kernel repeats a request because
+// its reply was lost, the answer is "no such file" although the first request has succeeded. In
+// this case the old name is missing and the new name exists, and renamePrivate returns nil.
 //
 // One query is not enough: a file system that temporarily answers "no such file" may do so twice.
-// If this client does not see the new name for a while, renameOwn also returns nil when all tries
-// have found that the old name is missing.
-func (a Access) renameOwn(from, to string) error {
+// If this client does not see the new name for a while, renamePrivate also returns nil when all
+// tries have found that the old name is missing.
+func (a Access) renamePrivate(from, to string) error {
 	gone := 0
-	err := a.again(func() error {
-		err := a.Share.Change(Rename, from, to)
-		if !errors.Is(err, os.ErrNotExist) || !a.lacks(from) {
+	err := a.retryTransient(func() error {
+		err := a.FS.ChangeName(RenamePath, from, to)
+		if !errors.Is(err, os.ErrNotExist) || !a.isMissing(from) {
 			return err
 		}
-		if gone++; gone > 1 && !a.lacks(to) {
-			a.Meter.retry()
+		if gone++; gone > 1 && !a.isMissing(to) {
+			a.Meter.countRetry()
 			return nil
 		}
 		return err
@@ -179,46 +181,47 @@ func (a Access) renameOwn(from, to string) error {
 	return err
 }
 
-// lacks reports whether the file system answers that there is no such file.
-func (a Access) lacks(path string) bool {
-	_, err := a.Share.Look(path)
+// isMissing reports whether the file system answers that there is no such file.
+func (a Access) isMissing(path string) bool {
+	_, err := a.FS.Stat(path)
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// writeFirst makes name appear in dir with data in it, or returns ErrTaken if it exists.
+// publishFirst makes name appear in dir with data in it, or returns ErrAlreadyPublished if it
+// exists.
 //
 // It uses a hard link, which fails if the name exists, whereas a rename would replace the first
 // file. On a file system without links, it lists the directory before it renames a durable record,
 // which leaves a short window for two writers. For other records the last writer wins, because
 // their directory is too large to be listed by all nodes.
-func (a Access) writeFirst(dir, name string, data []byte, durable bool) error {
+func (a Access) publishFirst(dir, name string, data []byte, durable bool) error {
 	temporary := draftName(dir, name)
-	defer a.tidy(temporary)
-	if err := a.draft(temporary, data, durable, !durable); err != nil {
+	defer a.removeQuietly(temporary)
+	if err := a.writeDraft(temporary, data, durable, !durable); err != nil {
 		return err
 	}
-	err := a.change(Link, temporary, dir+"/"+name)
+	err := a.changeName(MakeLink, temporary, dir+"/"+name)
 	switch {
 	case err == nil, errors.Is(err, os.ErrExist):
 	case !durable:
-		err = a.renameOwn(temporary, dir+"/"+name)
+		err = a.renamePrivate(temporary, dir+"/"+name)
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOSYS):
-		err = a.renameFirst(dir, temporary, name)
+		err = a.renameIfAbsent(dir, temporary, name)
 	}
 	if errors.Is(err, os.ErrExist) {
-		return ErrTaken
+		return ErrAlreadyPublished
 	}
 	if err != nil {
 		return err
 	}
-	return a.settle(dir, durable)
+	return a.syncNames(dir, durable)
 }
 
-// renameFirst is like renameOwn, but returns os.ErrExist if a listing shows name.
-func (a Access) renameFirst(dir, temporary, name string) error {
+// renameIfAbsent is like renamePrivate, but returns os.ErrExist if a listing shows name.
+func (a Access) renameIfAbsent(dir, temporary, name string) error {
 	var names []string
-	err := a.again(func() (err error) {
-		names, err = a.Share.List(dir, nil)
+	err := a.retryTransient(func() (err error) {
+		names, err = a.FS.ListDir(dir, nil)
 		return err
 	})
 	if err != nil {
@@ -227,5 +230,5 @@ func (a Access) renameFirst(dir, temporary, name string) error {
 	if slices.Contains(names, name) {
 		return os.ErrExist
 	}
-	return a.renameOwn(temporary, dir+"/"+name)
+	return a.renamePrivate(temporary, dir+"/"+name)
 }

@@ -27,7 +27,7 @@ func TestGuarded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				got, err := guarded(ctx, new(Meter), "list", "/logs", func() (int, error) {
+				got, err := guardedCall(ctx, new(CallMeter), "list", "/logs", func() (int, error) {
 					time.Sleep(tc.takes)
 					return 7, tc.fails
 				})
@@ -35,7 +35,7 @@ func TestGuarded(t *testing.T) {
 					t.Errorf("got %d, %v; want %v", got, err, tc.err)
 				}
 				var stall *StallError
-				if errors.As(err, &stall) != (tc.after > 0) || stall != nil && stall.After != tc.after {
+				if errors.As(err, &stall) != (tc.after > 0) || stall != nil && stall.Elapsed != tc.after {
 					t.Errorf("got %#v, want a stall of %s", stall, tc.after)
 				}
 				time.Sleep(2 * time.Hour) // for the call given up
@@ -48,12 +48,12 @@ func TestGuardedHasNoTimeLeft(t *testing.T) {
 	over := errors.New("over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
-	err := do(ctx, new(Meter), "publish", "/logs", func() error {
+	err := guardedDo(ctx, new(CallMeter), "publish", "/logs", func() error {
 		t.Error("called though the context had ended")
 		return nil
 	})
 	var stall *StallError
-	if !errors.As(err, &stall) || !errors.Is(err, over) || stall.After != 0 {
+	if !errors.As(err, &stall) || !errors.Is(err, over) || stall.Elapsed != 0 {
 		t.Errorf("got %v", err)
 	}
 }

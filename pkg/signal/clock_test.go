@@ -24,7 +24,7 @@ func TestOffsetOf(t *testing.T) {
 		{"a file system of whole seconds", began.Add(-300 * time.Millisecond), -300 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := OffsetOf(tc.written, began, ended); got != tc.want {
+			if got := EstimateOffset(tc.written, began, ended); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -35,19 +35,19 @@ func TestOffsetOf(t *testing.T) {
 func TestOffset(t *testing.T) {
 	p := newPlace(t)
 	ahead := time.Hour
-	p.Share = &faulty{onWrite: func(path string, data []byte) error {
+	p.FS = &faulty{onWrite: func(path string, data []byte) error {
 		now := time.Now().Add(ahead)
 		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, now, now), errWritten)
 	}}
 	d := create(t, p)
-	if offset, known := d.Offset(); known {
+	if offset, known := d.ClockOffset(); known {
 		t.Errorf("%s is known before anything was published", offset)
 	}
-	publish(t, d, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{})
 	ahead = 2 * time.Hour
-	publish(t, d, Nodes, NodeName(0, p.Size, Up), &State{})
-	for _, own := range []*Dir{d, d.As(1)} {
-		offset, known := own.Offset()
+	publish(t, d, NodesDir, NodeName(0, p.Size, StateServiceUp), &StateRecord{})
+	for _, own := range []*Dir{d, d.ForNode(1)} {
+		offset, known := own.ClockOffset()
 		if !known || offset > time.Hour || offset < time.Hour-ceiling {
 			t.Errorf("got %s (known: %t), want one hour", offset, known)
 		}
@@ -58,16 +58,16 @@ func TestOffset(t *testing.T) {
 func TestOffsetOfAClaim(t *testing.T) {
 	p := newPlace(t)
 	behind := 2 * time.Hour
-	p.Share = &faulty{onWrite: func(path string, data []byte) error {
+	p.FS = &faulty{onWrite: func(path string, data []byte) error {
 		then := time.Now().Add(-behind)
 		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, then, then), errWritten)
 	}}
 	d := create(t, p)
 	for rank := range 2 {
-		if err := d.Claim(within(t), Nodes, NodeName(rank, p.Size, Joined), &JoinedRecord{}); err != nil {
+		if err := d.ClaimRecord(within(t), NodesDir, NodeName(rank, p.Size, StateJoined), &JoinedRecord{}); err != nil {
 			t.Fatal(err)
 		}
-		if offset, known := d.Offset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {
+		if offset, known := d.ClockOffset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {
 			t.Errorf("got %s (known: %t), want two hours less", offset, known)
 		}
 		behind = 0
@@ -78,25 +78,25 @@ func TestOffsetOfAClaim(t *testing.T) {
 func TestOffsetUnknown(t *testing.T) {
 	p := newPlace(t)
 	looks := 0
-	p.Share = &faulty{onLook: func(string) error { looks++; return errors.New("not told") }}
+	p.FS = &faulty{onLook: func(string) error { looks++; return errors.New("not told") }}
 	d := create(t, p)
 	before := looks
-	publish(t, d, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{})
-	publish(t, d, Nodes, NodeName(0, p.Size, Up), &State{})
-	if offset, known := d.Offset(); known {
+	publish(t, d, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, StateServiceUp), &StateRecord{})
+	if offset, known := d.ClockOffset(); known {
 		t.Errorf("got %s", offset)
 	}
 	if looks != before+1 {
 		t.Errorf("asked %d times, want once", looks-before)
 	}
-	if got := names(t, filepath.Join(d.Path(), Nodes)); len(got) != 2 {
+	if got := names(t, filepath.Join(d.Path(), NodesDir)); len(got) != 2 {
 		t.Errorf("left %v", got)
 	}
 }
 
 func TestSpace(t *testing.T) {
 	d := create(t, newPlace(t))
-	space, err := d.Space(within(t))
+	space, err := d.QuerySpace(within(t))
 	if err != nil || space.Size == 0 || space.Free > space.Size {
 		t.Errorf("got %+v, %v", space, err)
 	}

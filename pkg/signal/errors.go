@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ErrTaken reports that another process has published the record before.
-var ErrTaken = errors.New("the record is there already")
+// ErrAlreadyPublished reports that another process has published the record before.
+var ErrAlreadyPublished = errors.New("the record is there already")
 
 var (
 	// errAbsent reports that a record does not exist yet, is incomplete, or belongs to another
@@ -19,27 +19,27 @@ var (
 
 // DirError explains why a log or run directory cannot be used, and what could be used instead.
 type DirError struct {
-	Path string // the directory that was to be used
-	Host string // the node that reports it
-	Seen string // the problem that was found
-	Mend string // the remedy
+	Path    string // the directory that was to be used
+	Host    string // the node that reports it
+	Problem string // the problem that was found
+	Remedy  string // the remedy
 }
 
 func (e *DirError) Error() string {
-	text := fmt.Sprintf("cannot use the directory %s on %s: %s", e.Path, e.Host, e.Seen)
-	if e.Mend == "" {
+	text := fmt.Sprintf("cannot use the directory %s on %s: %s", e.Path, e.Host, e.Problem)
+	if e.Remedy == "" {
 		return text
 	}
-	return text + ": " + e.Mend
+	return text + ": " + e.Remedy
 }
 
-// TwinError reports that another daemon of the same run and node runs on this host.
-type TwinError struct {
+// DuplicateDaemonError reports that another daemon of the same run and node runs on this host.
+type DuplicateDaemonError struct {
 	Run, Host string
 	Rank, PID int
 }
 
-func (e *TwinError) Error() string {
+func (e *DuplicateDaemonError) Error() string {
 	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s does already; start one daemon on each host",
 		e.Run, e.Rank, e.PID, e.Host)
 }
@@ -47,25 +47,25 @@ func (e *TwinError) Error() string {
 // StallError reports that a call to the file system had not returned when the caller stopped
 // waiting. The call may still be in progress.
 type StallError struct {
-	Op    string
-	Path  string
-	After time.Duration // 0 if there was no time to make the call
-	Cause error         // why the caller stopped waiting
+	Op      string
+	Path    string
+	Elapsed time.Duration // 0 if there was no time to make the call
+	Cause   error         // why the caller stopped waiting
 }
 
 func (e *StallError) Error() string {
-	if e.After == 0 {
+	if e.Elapsed == 0 {
 		return fmt.Sprintf("cannot %s %s: no time was left for it (%v)", e.Op, e.Path, e.Cause)
 	}
 	return fmt.Sprintf("cannot %s %s: the share has not answered for %s (%v)",
-		e.Op, e.Path, e.After.Round(time.Millisecond), e.Cause)
+		e.Op, e.Path, e.Elapsed.Round(time.Millisecond), e.Cause)
 }
 
 // Unwrap returns the reason why the caller stopped waiting.
 func (e *StallError) Unwrap() error { return e.Cause }
 
-// Stalled reports whether an error is or wraps a *StallError.
-func Stalled(err error) bool {
+// IsStalled reports whether an error is or wraps a *StallError.
+func IsStalled(err error) bool {
 	_, is := errors.AsType[*StallError](err)
 	return is
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// byInode are FUSE file systems that identify an open directory by its inode, like the kernel's
-// own. Others, such as sshfs, rclone and s3fs, may use paths: if another directory is renamed to
-// the path of an open one, they use the other directory.
-var byInode = []string{"fuse.glusterfs", "fuse.mfs", "fuse.ceph-fuse", "fuse.juicefs"}
+// inodeFileSystems are FUSE file systems that identify an open directory by its inode, like the
+// kernel's own. Others, such as sshfs, rclone and s3fs, may use paths: if another directory is
+// renamed to the path of an open one, they use the other directory.
+var inodeFileSystems = []string{"fuse.glusterfs", "fuse.mfs", "fuse.ceph-fuse", "fuse.juicefs"}
 
 // Exposure describes how another user could replace a directory that is in use. It is empty if no
 // other user can do so, as far as this node knows. On most file systems the permissions of the
 // directories above do not matter, because a daemon keeps its directory open.
 type Exposure struct {
-	Seen string // the reason, as a clause
-	Mend string // the remedy
+	Reason string // the reason, as a clause
+	Remedy string // the remedy
 }
 
-// Exposure returns the exposure of the run directory. It is also empty if the file system does not
-// answer before ctx ends.
-func (d *Dir) Exposure(ctx context.Context) Exposure {
-	found, _ := guarded(ctx, d.via.Meter, "look above", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
+// CheckExposure returns the exposure of the run directory. It is also empty if the file system does
+// not answer before ctx ends.
+func (d *Dir) CheckExposure(ctx context.Context) Exposure {
+	found, _ := guardedCall(ctx, d.access.Meter, "look above", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
 	return found
 }
 
@@ -47,13 +47,13 @@ func ExposureOf(path string) Exposure {
 			mount = m
 		}
 	}
-	if !strings.HasPrefix(mount.FSType, "fuse") || slices.Contains(byInode, mount.FSType) {
+	if !strings.HasPrefix(mount.FSType, "fuse") || slices.Contains(inodeFileSystems, mount.FSType) {
 		return Exposure{}
 	}
 	found := ExposureAbove(path)
-	if found.Seen != "" {
-		found.Seen += fmt.Sprintf(", and could replace the log directory, as %s goes by path", mount.FSType)
-		found.Mend += ", or give another --log-dir"
+	if found.Reason != "" {
+		found.Reason += fmt.Sprintf(", and could replace the log directory, as %s goes by path", mount.FSType)
+		found.Remedy += ", or give another --log-dir"
 	}
 	return found
 }
@@ -71,13 +71,13 @@ func ExposureAbove(path string) Exposure {
 		switch {
 		case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
 			return Exposure{
-				Seen: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)", dir, mode.Perm(), userName(owner)),
-				Mend: "run chmod +t " + dir + " (or have its owner do so)",
+				Reason: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)", dir, mode.Perm(), describeUser(owner)),
+				Remedy: "run chmod +t " + dir + " (or have its owner do so)",
 			}
 		case owner != 0 && owner != os.Geteuid() && owner != unknown:
 			return Exposure{
-				Seen: fmt.Sprintf("%s, who owns %s, can rename what is in it", userName(owner), dir),
-				Mend: "use directories below your own or root's",
+				Reason: fmt.Sprintf("%s, who owns %s, can rename what is in it", describeUser(owner), dir),
+				Remedy: "use directories below your own or root's",
 			}
 		}
 		if dir == filepath.Dir(dir) {

@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// A directory above the log directory in which others can rename is told of where descriptors do not help.
+// A directory above the log directory in which others can rename is told of where descriptors do
+// not help.
 func TestExposure(t *testing.T) {
 	users.Need(t)
 	for _, tc := range []struct {
@@ -36,7 +37,7 @@ func TestExposure(t *testing.T) {
 			}
 			found := ExposureAbove(filepath.Join(team, "logs"))
 			plain := strings.NewReplacer(dir, "DIR")
-			seen, mend := plain.Replace(found.Seen), plain.Replace(found.Mend)
+			seen, mend := plain.Replace(found.Reason), plain.Replace(found.Remedy)
 			if (seen == "") != (tc.seen == "") || !strings.HasPrefix(seen, tc.seen) || !strings.Contains(mend, tc.mend) {
 				t.Errorf("%q: %q", seen, mend)
 			}

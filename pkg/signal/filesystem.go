@@ -46,8 +46,8 @@ func fileSystemOf(path string) (FileSystem, error) {
 	return cmp.Or(fileSystems[magic], FileSystem{Name: fmt.Sprintf("0x%x", magic)}), nil
 }
 
-// named returns the file system with this name, which comes from a record.
-func named(name string) FileSystem {
+// fileSystemNamed returns the file system with this name, which comes from a record.
+func fileSystemNamed(name string) FileSystem {
 	for _, known := range fileSystems {
 		if known.Name == name {
 			return known
@@ -65,10 +65,10 @@ type Space struct {
 	FreeFiles uint64
 }
 
-// Space returns the size and the free space of the shared file system. It is one call with the same
-// result on all nodes, so only the head makes it.
-func (d *Dir) Space(ctx context.Context) (Space, error) {
-	return guarded(ctx, d.via.Meter, "ask for the space of", d.path, func() (Space, error) { return d.via.Share.Space(d.path) })
+// QuerySpace returns the size and the free space of the shared file system. It is one call with the
+// same result on all nodes, so only the head makes it.
+func (d *Dir) QuerySpace(ctx context.Context) (Space, error) {
+	return guardedCall(ctx, d.access.Meter, "ask for the space of", d.path, func() (Space, error) { return d.access.FS.SpaceOf(d.path) })
 }
 
 // SpaceOf returns the size and the free space of the file system of a path.

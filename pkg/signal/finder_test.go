@@ -18,7 +18,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	worker := p
 	worker.Rank, worker.Host = 1, "n1"
 	looked := make(chan struct{})
-	worker.Share = &faulty{onList: func(string) ([]string, error) {
+	worker.FS = &faulty{onList: func(string) ([]string, error) {
 		select {
 		case looked <- struct{}{}:
 			return []string{}, nil
@@ -28,13 +28,13 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	}}
 	type found struct {
 		dir *Dir
-		job Job
+		job JobRecord
 		err error
 	}
 	answers := make(chan found, 1)
 	finder := NewFinder(worker)
 	go func() {
-		dir, job, err := finder.Find(within(t))
+		dir, job, err := finder.AwaitRun(within(t))
 		answers <- found{dir, job, err}
 	}()
 	<-looked
@@ -43,11 +43,11 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	if got.err != nil || got.dir.Path() != d.Path() || got.dir.Nonce() != d.Nonce() || got.job.Size != p.Size {
 		t.Errorf("found %+v", got)
 	}
-	if got.dir.NodeName(1, Up) != "0001.up" || got.dir.FileSystem() != d.FileSystem() {
+	if got.dir.NodeName(1, StateServiceUp) != "0001.up" || got.dir.FileSystem() != d.FileSystem() {
 		t.Errorf("found %+v", got.dir)
 	}
-	if kind := finder.FileSystem(within(t)); kind != d.FileSystem() || !finder.Waited() {
-		t.Errorf("it lies on %v; waited: %t", kind, finder.Waited())
+	if kind := finder.FileSystem(within(t)); kind != d.FileSystem() || !finder.HasWaited() {
+		t.Errorf("it lies on %v; waited: %t", kind, finder.HasWaited())
 	}
 }
 
@@ -64,8 +64,8 @@ func TestFinderLooksAgain(t *testing.T) {
 		answers = answers[1:]
 		return next
 	}
-	p.Share = &faulty{onLook: answer, onList: func(path string) ([]string, error) { return nil, answer(path) }}
-	if _, _, err := NewFinder(p).Find(within(t)); err != nil || len(answers) != 0 {
+	p.FS = &faulty{onLook: answer, onList: func(path string) ([]string, error) { return nil, answer(path) }}
+	if _, _, err := NewFinder(p).AwaitRun(within(t)); err != nil || len(answers) != 0 {
 		t.Errorf("got %v with %d answers left", err, len(answers))
 	}
 }
@@ -82,14 +82,14 @@ func TestFinderGivesUp(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := Place{LogDir: "/logs", Run: "123.0"}
-				p.Share = &faulty{
-					onChange: func(Change, string, string) error { return os.ErrExist },
+				p := Location{LogDir: "/logs", Run: "123.0"}
+				p.FS = &faulty{
+					onChange: func(NameChange, string, string) error { return os.ErrExist },
 					onList:   func(string) ([]string, error) { return []string{"122.0"}, tc.fails },
 				}
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				_, _, err := NewFinder(p).Find(ctx)
+				_, _, err := NewFinder(p).AwaitRun(ctx)
 				if !errors.Is(err, over) || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("got %v", err)
 				}
@@ -103,7 +103,7 @@ func TestStepFinder(t *testing.T) {
 	step := func(run string, sandbox bool) *Dir {
 		q := p
 		q.Run, q.Key = run, run
-		d, err := Create(within(t), q, Job{SandboxStep: sandbox})
+		d, err := CreateRun(within(t), q, JobRecord{SandboxStep: sandbox})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,9 +111,9 @@ func TestStepFinder(t *testing.T) {
 	}
 	step("124.0", true)
 	step("123.0", false)
-	publish(t, step("123.1", true), Control, NameDrain, &DrainRecord{})
-	publish(t, step("123.2", true), Control, AbortName(1, 4), &AbortRecord{})
-	publish(t, step("123.3", true), Control, NameOver, &State{})
+	publish(t, step("123.1", true), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{})
+	publish(t, step("123.2", true), ControlDir, AbortName(1, 4), &AbortRecord{})
+	publish(t, step("123.3", true), ControlDir, NameHeadFinished, &StateRecord{})
 	step("123.4-r1", true)
 	put(t, filepath.Join(p.LogDir, "123.out"), "Slurm's own output")
 	mkdir(t, filepath.Join(p.LogDir, "123.results"), dirMode)
@@ -129,7 +129,7 @@ func TestStepFinder(t *testing.T) {
 		{"a restart", 1, "123.4-r1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, _, err := NewStepFinder(p, "123", tc.restart).Find(within(t))
+			d, _, err := NewStepFinder(p, "123", tc.restart).AwaitRun(within(t))
 			if err != nil || d.Name() != tc.want {
 				t.Errorf("found %v, %v; want %s", d, err, tc.want)
 			}

@@ -27,19 +27,20 @@ type heldDirs struct {
 // heldDir is a directory that stays open. Its file is closed when the garbage collector finds that
 // it is not referenced any more.
 type heldDir struct {
-	path string
-	file *os.File
-	vet  func(Facts) error
+	path   string
+	file   *os.File
+	verify func(FileAttributes) error
 }
 
-func (h *heldDirs) add(path string, file *os.File, vet func(Facts) error) {
+func (h *heldDirs) addDir(path string, file *os.File, vet func(FileAttributes) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dirs = append(h.dirs, &heldDir{path: filepath.Clean(path), file: file, vet: vet})
+	h.dirs = append(h.dirs, &heldDir{path: filepath.Clean(path), file: file, verify: vet})
 }
 
-// above returns the held directory that contains path or is path. It returns nil if there is none.
-func (h *heldDirs) above(path string) *heldDir {
+// findAbove returns the held directory that contains path or is path. It returns nil if there is
+// none.
+func (h *heldDirs) findAbove(path string) *heldDir {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, dir := range h.dirs {
@@ -50,35 +51,35 @@ func (h *heldDirs) above(path string) *heldDir {
 	return nil
 }
 
-// relative is a path for system calls such as openat.
-type relative struct {
+// relativePath is a path for system calls such as openat.
+type relativePath struct {
 	fd   int    // a directory, or unix.AT_FDCWD
 	name string // the path from there
 }
 
-// relative returns a path relative to the held directory above it, if there is one.
-func (h *heldDirs) relative(path string) relative {
-	dir := h.above(path)
+// relativePath returns a path relative to the held directory above it, if there is one.
+func (h *heldDirs) relativePath(path string) relativePath {
+	dir := h.findAbove(path)
 	if dir == nil {
-		return relative{unix.AT_FDCWD, path}
+		return relativePath{unix.AT_FDCWD, path}
 	}
 	name := strings.TrimPrefix(strings.TrimPrefix(path, dir.path), "/")
 	if name == "" {
 		name = "."
 	}
-	return relative{int(dir.file.Fd()), name}
+	return relativePath{int(dir.file.Fd()), name}
 }
 
-// path returns a path for a call that accepts no descriptor. It needs /proc.
-func (r relative) path() string {
+// procPath returns a path for a call that accepts no descriptor. It needs /proc.
+func (r relativePath) procPath() string {
 	if r.fd == unix.AT_FDCWD {
 		return r.name
 	}
 	return fmt.Sprintf("/proc/self/fd/%d/%s", r.fd, r.name)
 }
 
-// stat returns the attributes of the path. It follows no link.
-func (r relative) stat() (os.FileInfo, error) {
+// lstatPath returns the attributes of the path. It follows no link.
+func (r relativePath) lstatPath() (os.FileInfo, error) {
 	fd, err := unix.Openat(r.fd, r.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -88,23 +89,24 @@ func (r relative) stat() (os.FileInfo, error) {
 	return file.Stat()
 }
 
-// remove removes the path and, if it is a directory, everything in it. A missing path is no error.
-func (r relative) remove() error {
+// removeTree removes the path and, if it is a directory, everything in it. A missing path is no
+// error.
+func (r relativePath) removeTree() error {
 	err := unix.Unlinkat(r.fd, r.name, 0)
 	switch err {
 	case unix.ENOENT:
 		return nil
 	case unix.EISDIR, unix.EPERM, unix.EINVAL:
-		return os.RemoveAll(r.path())
+		return os.RemoveAll(r.procPath())
 	default:
 		return err
 	}
 }
 
-// at makes a call whose paths are relative to the held directories. If the descriptor of the one
-// above path has become invalid (because the server or the mount was restarted), the directory is
-// opened by its path and verified again, and the call is repeated once.
-func (d disk) at(op Op, path string, call func() error) error {
+// callRelative makes a call whose paths are relative to the held directories. If the descriptor of
+// the one above path has become invalid (because the server or the mount was restarted), the
+// directory is opened by its path and verified again, and the call is repeated once.
+func (d diskFS) callRelative(op Op, path string, call func() error) error {
 	defer runtime.KeepAlive(d.held)
 	uninterrupted := func() error {
 		for {
@@ -113,12 +115,12 @@ func (d disk) at(op Op, path string, call func() error) error {
 			}
 		}
 	}
-	err := d.call(op, path, uninterrupted)
-	if dir := d.held.above(path); dir != nil && (errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTCONN)) {
-		switch reopened := d.reopen(dir); {
+	err := d.meteredDo(op, path, uninterrupted)
+	if dir := d.held.findAbove(path); dir != nil && (errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTCONN)) {
+		switch reopened := d.reopenDir(dir); {
 		case reopened == nil:
-			err = d.call(op, path, uninterrupted)
-		case !passing(reopened):
+			err = d.meteredDo(op, path, uninterrupted)
+		case !isTransient(reopened):
 			err = reopened
 		}
 	}
@@ -128,20 +130,20 @@ func (d disk) at(op Op, path string, call func() error) error {
 	return err
 }
 
-// reopen opens a held directory by its path, verifies it, and replaces its descriptor.
-func (d disk) reopen(dir *heldDir) error {
-	file, err := called(d, OpOpen, dir.path, func() (*os.File, error) {
+// reopenDir opens a held directory by its path, verifies it, and replaces its descriptor.
+func (d diskFS) reopenDir(dir *heldDir) error {
+	file, err := meteredCall(d, OpOpen, dir.path, func() (*os.File, error) {
 		return os.OpenFile(dir.path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	})
 	if err != nil {
 		return err
 	}
-	facts, err := d.stat(dir.path, file.Stat)
+	facts, err := d.statOpenFile(dir.path, file.Stat)
 	if err == nil {
-		err = dir.vet(facts)
+		err = dir.verify(facts)
 	}
 	if err == nil {
 		err = unix.Dup3(int(file.Fd()), int(dir.file.Fd()), unix.O_CLOEXEC)
 	}
-	return errors.Join(err, d.close(file, dir.path))
+	return errors.Join(err, d.closeFile(file, dir.path))
 }

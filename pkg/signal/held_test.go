@@ -23,7 +23,7 @@ func exchange(t *testing.T, a, b string) {
 // lure makes a tree that looks like a run's, in which everybody can read and write.
 func lure(t *testing.T, dir, run string) {
 	t.Helper()
-	for _, sub := range []string{"", run, run + "/" + Control, run + "/" + Nodes, run + "/" + Logs, run + "/" + Events, BadNodes, History} {
+	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir, HistoryDir} {
 		path := filepath.Join(dir, sub)
 		if err := errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)); err != nil {
 			t.Fatal(err)
@@ -44,14 +44,15 @@ func tree(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// A directory that gets the name of the log directory once that is verified receives nothing and is asked nothing.
+// A directory that gets the name of the log directory once that is verified receives nothing and is
+// asked nothing.
 func TestLogDirectoryIsExchanged(t *testing.T) {
 	p := newPlace(t)
-	p.Access = p.ready()
+	p.Access = p.withDefaults()
 	head := create(t, p)
 	worker := p
 	worker.Rank, worker.Access = 1, Access{}
-	joined, _, err := NewFinder(worker).Find(within(t))
+	joined, _, err := NewFinder(worker).AwaitRun(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,34 +60,34 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	lure(t, away, head.Name())
 	before := tree(t, away)
 	exchange(t, there, away)
-	log := head.LogFile(Logs, "head.log")
+	log := head.NewLogFile(LogsDir, "head.log")
 	for what, err := range map[string]error{
-		"publish":   joined.Publish(within(t), Nodes, NodeName(1, 4, Joined), &JoinedRecord{PID: 17}, true),
-		"mark":      head.Mark(within(t), Control, NameGo),
-		"beat":      joined.Beat(within(t), Nodes, BeatState),
+		"publish":   joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, StateJoined), &JoinedRecord{PID: 17}, true),
+		"mark":      head.WriteMark(within(t), ControlDir, NameGateOpen),
+		"beat":      joined.WriteHeartbeat(within(t), NodesDir, StateHeartbeat),
 		"once":      head.PublishOnce(within(t), NameResult, &Result{}),
-		"make":      head.Make(within(t), Exec),
-		"latest":    head.PointLatest(within(t)),
-		"keep":      head.Past().Keep(within(t), []byte("past")),
+		"make":      head.EnsureSubdir(within(t), ExecDir),
+		"latest":    head.UpdateLatestLink(within(t)),
+		"keep":      head.HostHistory().SaveRecord(within(t), []byte("past")),
 		"log":       func() error { _, err := log.Write([]byte("line\n")); return errors.Join(err, log.Close()) }(),
-		"bad nodes": func() error { _, err := head.NoteBadNodes(within(t), []string{"n1"}); return err }(),
+		"bad nodes": func() error { _, err := head.RecordBadNodes(within(t), []string{"n1"}); return err }(),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	// All is where the log directory is now, and is read from there.
-	if shown, err := head.Names(within(t), Nodes); err != nil || !slices.Contains(shown, NodeName(1, 4, Joined)) {
+	if shown, err := head.ListNames(within(t), NodesDir); err != nil || !slices.Contains(shown, NodeName(1, 4, StateJoined)) {
 		t.Errorf("nodes: %v, %v", shown, err)
 	}
 	var rec JoinedRecord
-	if err := head.Read(within(t), Nodes, NodeName(1, 4, Joined), &rec); err != nil || rec.PID != 17 {
+	if err := head.ReadRecord(within(t), NodesDir, NodeName(1, 4, StateJoined), &rec); err != nil || rec.PID != 17 {
 		t.Errorf("read %+v: %v", rec, err)
 	}
-	if target, err := os.Readlink(filepath.Join(away, Latest)); err != nil || target != head.Name() {
+	if target, err := os.Readlink(filepath.Join(away, LatestLink)); err != nil || target != head.Name() {
 		t.Errorf("the link points at %q: %v", target, err)
 	}
-	if err := head.Remove(within(t)); err != nil {
+	if err := head.RemoveAll(within(t)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(away, head.Name())); !errors.Is(err, os.ErrNotExist) {
@@ -97,7 +98,8 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	}
 }
 
-// Another node that opens the path meanwhile refuses the stranger's directory, and reads none of its records.
+// Another node that opens the path meanwhile refuses the stranger's directory, and reads none of
+// its records.
 func TestStrangersLogDirectory(t *testing.T) {
 	p := newPlace(t)
 	head := create(t, p)
@@ -110,13 +112,14 @@ func TestStrangersLogDirectory(t *testing.T) {
 	}
 	exchange(t, p.LogDir, away)
 	p.Access = Access{}
-	_, _, err := NewFinder(p).Find(within(t))
+	_, _, err := NewFinder(p).AwaitRun(within(t))
 	if _, refused := errors.AsType[*DirError](err); !refused {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A descriptor that the server or the mount does not know any more is replaced, once the directory is verified again.
+// A descriptor that the server or the mount does not know any more is replaced, once the directory
+// is verified again.
 func TestHeldDirectoryIsStale(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -133,7 +136,7 @@ func TestHeldDirectoryIsStale(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			fails, opened := 0, 0
-			d := Disk(before(func(op Op, path string) error {
+			d := NewDiskFS(before(func(op Op, path string) error {
 				if op == OpOpen && path == dir {
 					opened++
 				}
@@ -142,19 +145,19 @@ func TestHeldDirectoryIsStale(t *testing.T) {
 					return tc.err
 				}
 				return nil
-			})).(disk)
+			})).(diskFS)
 			theirs := false
-			vet := func(Facts) error {
+			vet := func(FileAttributes) error {
 				if theirs {
-					return &DirError{Path: dir, Seen: "it belongs to another"}
+					return &DirError{Path: dir, Problem: "it belongs to another"}
 				}
 				return nil
 			}
-			if _, err := d.Hold(dir, vet); err != nil {
+			if _, err := d.HoldDir(dir, vet); err != nil {
 				t.Fatal(err)
 			}
 			fails, theirs = tc.fails, tc.theirs
-			err := d.Change(MakeDir, "", filepath.Join(dir, "sub"))
+			err := d.ChangeName(MakeDir, "", filepath.Join(dir, "sub"))
 			var refused *DirError
 			if (err == nil) != tc.well || errors.As(err, &refused) != tc.theirs || opened != 2 {
 				t.Errorf("%v, opened %d times", err, opened)
@@ -177,10 +180,10 @@ func TestDraftsAreNew(t *testing.T) {
 		}
 		return nil
 	}}
-	p.Share = share
+	p.FS = share
 	d := create(t, p)
 	for range 2 {
-		publish(t, d, Nodes, NodeName(0, 4, Joined), &State{})
+		publish(t, d, NodesDir, NodeName(0, 4, StateJoined), &StateRecord{})
 	}
 	if err := d.PublishOnce(within(t), NameResult, &Result{}); err != nil {
 		t.Fatal(err)
@@ -196,7 +199,7 @@ func TestDraftsAreNew(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.Path(), "there"), []byte("old"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := plain.Write(filepath.Join(d.Path(), "there"), []byte("new"), false); !errors.Is(err, os.ErrExist) {
+	if err := plain.WriteFile(filepath.Join(d.Path(), "there"), []byte("new"), false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that is there is written: %v", err)
 	}
 }

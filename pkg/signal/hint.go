@@ -9,12 +9,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// hint returns a channel that receives a value when the kernel has seen a name appear in the
+// watchNames returns a channel that receives a value when the kernel has seen a name appear in the
 // directory, and a function that ends the hints. If local is false, the channel receives nothing:
 // hints work only on a local file system (several daemons on one machine), because a mount never
 // reports changes by other clients. If the kernel refuses the watch, changes are seen later, by
 // polls, but the result is the same.
-func hint(path string, local bool) (<-chan struct{}, func()) {
+func watchNames(path string, local bool) (<-chan struct{}, func()) {
 	hints := make(chan struct{}, 1)
 	if !local {
 		return hints, func() {}
@@ -28,16 +28,16 @@ func hint(path string, local bool) (<-chan struct{}, func()) {
 		return hints, func() {}
 	}
 	var relaying sync.WaitGroup
-	relaying.Go(func() { relay(watcher, hints) })
+	relaying.Go(func() { relayEvents(watcher, hints) })
 	return hints, func() {
 		_ = watcher.Close()
 		relaying.Wait()
 	}
 }
 
-// relay converts the kernel's events to hints until the watcher is closed. An overflow of the event
-// queue is also a hint.
-func relay(watcher *fsnotify.Watcher, hints chan<- struct{}) {
+// relayEvents converts the kernel's events to hints until the watcher is closed. An overflow of the
+// event queue is also a hint.
+func relayEvents(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 	for {
 		select {
 		case _, open := <-watcher.Errors:
@@ -53,6 +53,6 @@ func relay(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 				continue
 			}
 		}
-		pause.Ring(hints)
+		pause.NotifyChannel(hints)
 	}
 }

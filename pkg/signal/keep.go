@@ -13,96 +13,97 @@ import (
 	"syscall"
 )
 
-// Keeper copies the logs that a service writes to its node's local disk into the run directory,
+// LogCopier copies the logs that a service writes to its node's local disk into the run directory,
 // because its private directory is removed. It is safe for concurrent use, but makes one round at a
 // time.
-type Keeper struct {
-	via      Access
-	from, to string
-	turn     chan struct{} // held by the present round, which may hang
-	open     func(path string) (*os.File, error)
+type LogCopier struct {
+	access              Access
+	source, destination string
+	roundSlot           chan struct{} // held by the present round, which may hang
+	openFile            func(path string) (*os.File, error)
 
-	made  bool // the destination directory exists
-	bytes int64
-	files map[fileID]*keptFile
-	next  int // number of files seen
+	destinationMade bool // the destination directory exists
+	bytesCopied     int64
+	copiedFiles     map[fileID]*copiedFile
+	filesSeen       int // number of files seen
 }
 
 // fileID identifies a file even if it is renamed.
 type fileID struct{ device, inode uint64 }
 
-// keptFile is the state of a file that is copied.
-type keptFile struct {
+// copiedFile is the state of a file that is copied.
+type copiedFile struct {
 	name   string // the name of the copy: that of the file when it was first seen
-	seen   int    // files are handled in the order in which they were first seen
+	order  int    // files are handled in the order in which they were first seen
 	offset int64
 }
 
-// KeepLimits are the limits of a Keeper's round.
-type KeepLimits struct {
-	Tail  int64 // maximum number of new bytes of a file, from its end
-	Total int64 // maximum number of bytes of all files; the rest waits for the next round
-	Last  bool  // the last round: it is made regardless of earlier ones, and of a long file the end is kept
+// CopyLimits are the limits of a Keeper's round.
+type CopyLimits struct {
+	MaxFileTail int64 // maximum number of new bytes of a file, from its end
+	MaxTotal    int64 // maximum number of bytes of all files; the rest waits for the next round
+	// the last round: it is made regardless of earlier ones, and of a long file the end is kept
+	IsLast bool
 }
 
 const (
-	// keepFiles is the maximum number of files that are copied from a directory.
-	keepFiles = 4096
-	// keepDepth is the number of levels of subdirectories that are searched.
-	keepDepth = 3
-	// keepBytes is the maximum total size of the copies: a shared file system is no place for logs
-	// that grow without limit.
-	keepBytes = 1 << 30
-	// keepLeast is the number of bytes that each file gets in a round, for any number of files.
-	keepLeast = 64 << 10
+	// maxCopiedFiles is the maximum number of files that are copied from a directory.
+	maxCopiedFiles = 4096
+	// maxCopyDepth is the number of levels of subdirectories that are searched.
+	maxCopyDepth = 3
+	// maxCopiedBytes is the maximum total size of the copies: a shared file system is no place for
+	// logs that grow without limit.
+	maxCopiedBytes = 1 << 30
+	// minBytesPerFile is the number of bytes that each file gets in a round, for any number of files.
+	minBytesPerFile = 64 << 10
 )
 
-// Keeper returns a keeper that copies the files in the local directory from to a directory with the
-// given name in Logs. The name of a file in a subdirectory is prefixed with that of the
+// LogCopier returns a keeper that copies the files in the local directory from to a directory with
+// the given name in Logs. The name of a file in a subdirectory is prefixed with that of the
 // subdirectory and a dot. Links, sockets and other special files are skipped.
-func (d *Dir) Keeper(from, name string) *Keeper {
-	return &Keeper{
-		via: d.via, from: from, to: filepath.Join(d.path, Logs, name),
-		turn: make(chan struct{}, 1), open: openLog, files: make(map[fileID]*keptFile),
+func (d *Dir) LogCopier(from, name string) *LogCopier {
+	return &LogCopier{
+		access: d.access, source: from, destination: filepath.Join(d.path, LogsDir, name),
+		roundSlot: make(chan struct{}, 1), openFile: openLogFile, copiedFiles: make(map[fileID]*copiedFile),
 	}
 }
 
-func openLog(path string) (*os.File, error) {
+func openLogFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
 
-// Round appends what is new in the files since the last round. A file that was renamed, for example
-// by a rotation, continues in its copy; a line marks omitted data. It returns when ctx ends. If a
-// file cannot be read, the others are copied, and the error reports the first such file. If the
-// shared file system accepts nothing, everything waits for the next round.
-func (k *Keeper) Round(ctx context.Context, limits KeepLimits) error {
+// CopyNew appends what is new in the files since the last round. A file that was renamed, for
+// example by a rotation, continues in its copy; a line marks omitted data. It returns when ctx
+// ends. If a file cannot be read, the others are copied, and the error reports the first such file.
+// If the shared file system accepts nothing, everything waits for the next round.
+func (k *LogCopier) CopyNew(ctx context.Context, limits CopyLimits) error {
 	select {
-	case k.turn <- struct{}{}:
+	case k.roundSlot <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("cannot copy %s: the copying before has not ended: %w", k.from, context.Cause(ctx))
+		return fmt.Errorf("cannot copy %s: the copying before has not ended: %w", k.source, context.Cause(ctx))
 	}
 	// The separate meter ensures that a local disk that hangs is not reported as an unresponsive
 	// shared file system.
-	return do(ctx, new(Meter), "copy to", k.to, func() error {
-		defer func() { <-k.turn }()
-		return k.round(ctx, limits)
+	return guardedDo(ctx, new(CallMeter), "copy to", k.destination, func() error {
+		defer func() { <-k.roundSlot }()
+		return k.copyFiles(ctx, limits)
 	})
 }
 
-func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
-	found, err := k.look()
+func (k *LogCopier) copyFiles(ctx context.Context, limits CopyLimits) error {
+	found, err := k.findChangedFiles()
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	if !k.made {
-		if err := k.via.Share.Change(MakeDir, "", k.to); err != nil {
+	if !k.destinationMade {
+		if err := k.access.FS.ChangeName(MakeDir, "", k.destination); err != nil {
 			return err
 		}
-		k.made = true
+		k.destinationMade = true
 	}
 	// The limit of the round is shared by all files with new data.
-	each := max(keepLeast, limits.Total/int64(len(found)))
-	left := limits.Total
+	each := max(minBytesPerFile, limits.MaxTotal/int64(len(found)))
+	left := limits.MaxTotal
 	var unread error
 	for _, file := range found {
 		switch {
@@ -110,24 +111,24 @@ func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
 			return context.Cause(ctx)
 		case left <= 0:
 			return unread
-		case k.bytes >= keepBytes && !limits.Last:
-			return fmt.Errorf("cannot copy more of %s: %d bytes of it are in %s, which is as much as a share is for", k.from, k.bytes, k.to)
+		case k.bytesCopied >= maxCopiedBytes && !limits.IsLast:
+			return fmt.Errorf("cannot copy more of %s: %d bytes of it are in %s, which is as much as a share is for", k.source, k.bytesCopied, k.destination)
 		}
-		in, err := k.open(file.path)
+		in, err := k.openFile(file.path)
 		if err != nil {
 			if unread == nil && !errors.Is(err, fs.ErrNotExist) {
 				unread = err
 			}
 			continue
 		}
-		tail, most := limits.Tail, min(each, left)
-		if limits.Last { // there is no next round for the rest, and the end has more information
+		tail, most := limits.MaxFileTail, min(each, left)
+		if limits.IsLast { // there is no next round for the rest, and the end has more information
 			tail = min(tail, most)
 		}
-		n, err := k.extend(in, file, tail, most)
+		n, err := k.appendNewData(in, file, tail, most)
 		_ = in.Close()
 		left -= n
-		k.bytes += n
+		k.bytesCopied += n
 		if err != nil {
 			return err
 		}
@@ -135,34 +136,34 @@ func (k *Keeper) round(ctx context.Context, limits KeepLimits) error {
 	return unread
 }
 
-// foundFile is a file with new data.
-type foundFile struct {
-	path string
-	size int64
-	kept *keptFile
+// changedFile is a file with new data.
+type changedFile struct {
+	path   string
+	size   int64
+	copied *copiedFile
 }
 
-// look returns the files with new data, in the order in which they were first seen: the older part
-// of a rotated log comes before the newer one.
-func (k *Keeper) look() ([]foundFile, error) {
-	root, err := filepath.EvalSymlinks(k.from) // Ray's newest session is a link
+// findChangedFiles returns the files with new data, in the order in which they were first seen: the
+// older part of a rotated log comes before the newer one.
+func (k *LogCopier) findChangedFiles() ([]changedFile, error) {
+	root, err := filepath.EvalSymlinks(k.source) // Ray's newest session is a link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var found []foundFile
-	there := make(map[fileID]*keptFile)
+	var found []changedFile
+	there := make(map[fileID]*copiedFile)
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil // it was removed meanwhile
 		case err != nil:
 			return err
-		case entry.IsDir() && strings.Count(path[len(root):], "/") > keepDepth:
+		case entry.IsDir() && strings.Count(path[len(root):], "/") > maxCopyDepth:
 			return fs.SkipDir
-		case !entry.Type().IsRegular() || len(there) == keepFiles:
+		case !entry.Type().IsRegular() || len(there) == maxCopiedFiles:
 			return nil
 		}
 		info, err := entry.Info()
@@ -170,53 +171,53 @@ func (k *Keeper) look() ([]foundFile, error) {
 			return nil // it was removed meanwhile
 		}
 		name := strings.ReplaceAll(strings.TrimPrefix(path[len(root):], "/"), "/", ".")
-		kept, id := k.known(name, info)
+		kept, id := k.fileState(name, info)
 		there[id] = kept
 		if info.Size() > kept.offset {
-			found = append(found, foundFile{path: path, size: info.Size(), kept: kept})
+			found = append(found, changedFile{path: path, size: info.Size(), copied: kept})
 		}
 		return nil
 	})
-	k.files = there
-	slices.SortFunc(found, func(a, b foundFile) int { return a.kept.seen - b.kept.seen })
+	k.copiedFiles = there
+	slices.SortFunc(found, func(a, b changedFile) int { return a.copied.order - b.copied.order })
 	return found, err
 }
 
-// known returns the state of a file. A file that has become shorter, or has a name that a rotation
-// would not give it, counts as a new one.
-func (k *Keeper) known(name string, info fs.FileInfo) (*keptFile, fileID) {
+// fileState returns the state of a file. A file that has become shorter, or has a name that a
+// rotation would not give it, counts as a new one.
+func (k *LogCopier) fileState(name string, info fs.FileInfo) (*copiedFile, fileID) {
 	stat := info.Sys().(*syscall.Stat_t)
 	id := fileID{device: stat.Dev, inode: stat.Ino}
-	kept := k.files[id]
-	if kept == nil || kept.offset > info.Size() || !rotated(kept.name, name) {
-		k.next++
-		kept = &keptFile{name: name, seen: k.next}
+	kept := k.copiedFiles[id]
+	if kept == nil || kept.offset > info.Size() || !mayBeRotated(kept.name, name) {
+		k.filesSeen++
+		kept = &copiedFile{name: name, order: k.filesSeen}
 	}
 	return kept, id
 }
 
-// rotated reports whether a rotation may have renamed a file, for example "raylet.out" to
+// mayBeRotated reports whether a rotation may have renamed a file, for example "raylet.out" to
 // "raylet.out.1" or "raylet.1.out".
-func rotated(from, to string) bool {
+func mayBeRotated(from, to string) bool {
 	stem, _, _ := strings.Cut(from, ".")
 	return strings.HasPrefix(to, stem)
 }
 
-// extend appends the new data of a file to its copy, limited to `most` bytes, and returns the
-// number of bytes. If there are more than tail new bytes, it skips the older ones.
-func (k *Keeper) extend(in io.ReaderAt, file foundFile, tail, most int64) (n int64, err error) {
-	out, err := k.via.Share.Extend(filepath.Join(k.to, file.kept.name))
+// appendNewData appends the new data of a file to its copy, limited to `most` bytes, and returns
+// the number of bytes. If there are more than tail new bytes, it skips the older ones.
+func (k *LogCopier) appendNewData(in io.ReaderAt, file changedFile, tail, most int64) (n int64, err error) {
+	out, err := k.access.FS.OpenAppend(filepath.Join(k.destination, file.copied.name))
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	if skip := file.size - file.kept.offset - tail; skip > 0 {
+	if skip := file.size - file.copied.offset - tail; skip > 0 {
 		if _, err := fmt.Fprintf(out, "[bringupd: %d bytes left out]\n", skip); err != nil {
 			return 0, err
 		}
-		file.kept.offset += skip
+		file.copied.offset += skip
 	}
-	n, err = io.Copy(out, io.NewSectionReader(in, file.kept.offset, min(most, file.size-file.kept.offset)))
-	file.kept.offset += n
+	n, err = io.Copy(out, io.NewSectionReader(in, file.copied.offset, min(most, file.size-file.copied.offset)))
+	file.copied.offset += n
 	return n, err
 }

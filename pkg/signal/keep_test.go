@@ -20,13 +20,13 @@ import (
 // aRound changes the files and has what is new kept.
 type aRound struct {
 	do     func(t *testing.T, dir string)
-	limits KeepLimits
+	limits CopyLimits
 }
 
-var all = KeepLimits{Tail: 1 << 20, Total: 1 << 20}
+var all = CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 1 << 20}
 
 func TestKeeper(t *testing.T) {
-	half := strings.Repeat("x", keepLeast/2)
+	half := strings.Repeat("x", minBytesPerFile/2)
 	for _, tc := range []struct {
 		name   string
 		rounds []aRound
@@ -43,15 +43,15 @@ func TestKeeper(t *testing.T) {
 			must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 		}, all}}, map[string]string{"a.log": "one\n"}},
 		{"the end of what is new", []aRound{
-			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), KeepLimits{Tail: 4, Total: 100}},
+			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), CopyLimits{MaxFileTail: 4, MaxTotal: 100}},
 		}, map[string]string{"a.log": "one\n[bringupd: 6 bytes left out]\n6789"}},
-		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), KeepLimits{Tail: 1 << 20, Total: 10}}},
+		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 10}}},
 			map[string]string{"a.log": "xxxxxxxxxx"}},
 		{"the rest in the next", []aRound{
-			{appends("a.log", half+half+half), KeepLimits{Tail: 1 << 20, Total: keepLeast}}, {nothing, KeepLimits{Tail: 1 << 20, Total: keepLeast}},
+			{appends("a.log", half+half+half), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}}, {nothing, CopyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}},
 		}, map[string]string{"a.log": half + half + half}},
 		{"in the last round the end", []aRound{
-			{appends("a.log", "one\n"+half+half+"the end\n"), KeepLimits{Tail: 1 << 20, Total: 8, Last: true}},
+			{appends("a.log", "one\n"+half+half+"the end\n"), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 8, IsLast: true}},
 		}, map[string]string{"a.log": fmt.Sprintf("[bringupd: %d bytes left out]\nthe end\n", 4+2*len(half))}},
 		{"rotated", []aRound{
 			{appends("a.out", "one\n"), all},
@@ -75,14 +75,14 @@ func TestKeeper(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, from := emptyDir(t, Access{}), t.TempDir()
-			keeper := d.Keeper(from, "x.d")
+			keeper := d.LogCopier(from, "x.d")
 			for i, round := range tc.rounds {
 				round.do(t, from)
-				if err := keeper.Round(t.Context(), round.limits); err != nil {
+				if err := keeper.CopyNew(t.Context(), round.limits); err != nil {
 					t.Errorf("round %d: %v", i, err)
 				}
 			}
-			if diff := cmp.Diff(tc.want, contents(t, filepath.Join(d.path, Logs, "x.d"))); diff != "" {
+			if diff := cmp.Diff(tc.want, contents(t, filepath.Join(d.path, LogsDir, "x.d"))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -91,41 +91,41 @@ func TestKeeper(t *testing.T) {
 
 // A share that takes nothing for a while costs a log that was not too long nothing.
 func TestKeeperOfAFullShare(t *testing.T) {
-	share := &full{Share: plain}
-	d, from := emptyDir(t, Access{Share: share}), t.TempDir()
-	keeper := d.Keeper(from, "x.d")
+	share := &full{SharedFS: plain}
+	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
+	keeper := d.LogCopier(from, "x.d")
 	appends("a.log", "one\n")(t, from)
 	share.is.Store(true)
 	for range 2 {
-		if err := keeper.Round(t.Context(), all); !errors.Is(err, syscall.EDQUOT) {
+		if err := keeper.CopyNew(t.Context(), all); !errors.Is(err, syscall.EDQUOT) {
 			t.Fatalf("on a full share: %v", err)
 		}
 		appends("a.log", "two\n")(t, from)
 	}
 	share.is.Store(false)
-	if err := keeper.Round(t.Context(), all); err != nil {
+	if err := keeper.CopyNew(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d.path, Logs, "x.d"))); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d.path, LogsDir, "x.d"))); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // A share that hangs holds up one round, and none that comes after it begins another.
 func TestKeeperOfAShareThatHangs(t *testing.T) {
-	share := &full{Share: plain, hang: make(chan struct{})}
-	d, from := emptyDir(t, Access{Share: share}), t.TempDir()
-	keeper := d.Keeper(from, "x.d")
+	share := &full{SharedFS: plain, hang: make(chan struct{})}
+	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
+	keeper := d.LogCopier(from, "x.d")
 	appends("a.log", "one\n")(t, from)
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := keeper.Round(ctx, all); err == nil {
+		if err := keeper.CopyNew(ctx, all); err == nil {
 			t.Error("a round came back without an error")
 		}
 		cancel()
 	}
 	close(share.hang)
-	if err := keeper.Round(t.Context(), all); err != nil {
+	if err := keeper.CopyNew(t.Context(), all); err != nil {
 		t.Error(err)
 	}
 	if calls := share.calls.Load(); calls != 1 {
@@ -147,11 +147,11 @@ func TestKeeperErrors(t *testing.T) {
 		{"something is there", from, "logs/x.d", fs.ErrExist},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := &Dir{path: t.TempDir(), via: Access{}.ready()}
+			d := &Dir{path: t.TempDir(), access: Access{}.withDefaults()}
 			if tc.logs != "" {
 				must(t, os.MkdirAll(filepath.Join(d.path, tc.logs), 0o700))
 			}
-			if err := d.Keeper(tc.from, "x.d").Round(t.Context(), all); !errors.Is(err, tc.want) {
+			if err := d.LogCopier(tc.from, "x.d").CopyNew(t.Context(), all); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
@@ -159,39 +159,39 @@ func TestKeeperErrors(t *testing.T) {
 	// One that can't be read keeps no other from being kept.
 	d, locked := emptyDir(t, Access{}), filepath.Join(from, "0.log")
 	must(t, os.WriteFile(locked, []byte("x"), 0o600))
-	keeper := d.Keeper(from, "x.d")
-	keeper.open = func(path string) (*os.File, error) {
+	keeper := d.LogCopier(from, "x.d")
+	keeper.openFile = func(path string) (*os.File, error) {
 		if path == locked {
 			return nil, fs.ErrPermission
 		}
-		return openLog(path)
+		return openLogFile(path)
 	}
-	err := keeper.Round(t.Context(), all)
-	if got := contents(t, filepath.Join(d.path, Logs, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
+	err := keeper.CopyNew(t.Context(), all)
+	if got := contents(t, filepath.Join(d.path, LogsDir, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
 		t.Errorf("kept %v: %v", got, err)
 	}
 	// What is enough for a share is not added to, but at the end.
-	keeper.bytes = keepBytes
+	keeper.bytesCopied = maxCopiedBytes
 	appends("a.log", "two\n")(t, from)
-	if err := keeper.Round(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
-		t.Errorf("after %d bytes: %v", int64(keepBytes), err)
+	if err := keeper.CopyNew(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
+		t.Errorf("after %d bytes: %v", int64(maxCopiedBytes), err)
 	}
 	last := all
-	last.Last = true
-	if _ = keeper.Round(t.Context(), last); contents(t, filepath.Join(d.path, Logs, "x.d"))["a.log"] != "one\ntwo\n" {
+	last.IsLast = true
+	if _ = keeper.CopyNew(t.Context(), last); contents(t, filepath.Join(d.path, LogsDir, "x.d"))["a.log"] != "one\ntwo\n" {
 		t.Error("the end was not kept")
 	}
 }
 
 // full is a share that takes nothing while it is full, and hangs until it is let go.
 type full struct {
-	Share
+	SharedFS
 	is    atomic.Bool
 	hang  chan struct{}
 	calls atomic.Int32
 }
 
-func (f *full) Extend(path string) (io.WriteCloser, error) {
+func (f *full) OpenAppend(path string) (io.WriteCloser, error) {
 	f.calls.Add(1)
 	if f.hang != nil {
 		<-f.hang
@@ -199,14 +199,14 @@ func (f *full) Extend(path string) (io.WriteCloser, error) {
 	if f.is.Load() {
 		return nil, syscall.EDQUOT
 	}
-	return f.Share.Extend(path)
+	return f.SharedFS.OpenAppend(path)
 }
 
 // emptyDir is a run directory in which nothing is but the place for logs.
 func emptyDir(t *testing.T, access Access) *Dir {
 	t.Helper()
-	d := &Dir{path: t.TempDir(), via: access.ready()}
-	must(t, os.Mkdir(filepath.Join(d.path, Logs), 0o700))
+	d := &Dir{path: t.TempDir(), access: access.withDefaults()}
+	must(t, os.Mkdir(filepath.Join(d.path, LogsDir), 0o700))
 	return d
 }
 

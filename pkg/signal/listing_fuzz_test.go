@@ -22,23 +22,23 @@ func FuzzListing(f *testing.F) {
 			t.Errorf("%d names of %d bytes make %d, and %d is the most", len(names), len(text), took, most)
 		}
 		other := newListing(backwards, size, 1, time.Time{})
-		asked := []string{Up, Failed, BeatState, SandboxBeat, ""}
+		asked := []string{StateServiceUp, StateFailed, StateHeartbeat, StateSandboxHeartbeat, ""}
 		for _, name := range names {
 			if _, state, _, ok := ParseNodeName(name, 0); ok && len(asked) < 16 {
 				asked = append(asked, state)
 			}
-			if !l.Has(name) {
+			if !l.HasName(name) {
 				t.Errorf("%q is missing", name)
 			}
 		}
 		for _, state := range asked {
 			checkState(t, l, state, size)
-			if !slices.Equal(l.Ranks(state), other.Ranks(state)) || !maps.Equal(l.Beats(state), other.Beats(state)) {
-				t.Errorf("the order of the names makes a difference for %q: %v, %v", state, l.Ranks(state), other.Ranks(state))
+			if !slices.Equal(l.NodesIn(state), other.NodesIn(state)) || !maps.Equal(l.Heartbeats(state), other.Heartbeats(state)) {
+				t.Errorf("the order of the names makes a difference for %q: %v, %v", state, l.NodesIn(state), other.NodesIn(state))
 			}
 		}
-		if aborts := l.Aborts(); !rising(aborts) || !slices.Equal(aborts, other.Aborts()) {
-			t.Errorf("aborts: %v, and backwards %v", aborts, other.Aborts())
+		if aborts := l.NodesWithAbort(); !rising(aborts) || !slices.Equal(aborts, other.NodesWithAbort()) {
+			t.Errorf("aborts: %v, and backwards %v", aborts, other.NodesWithAbort())
 		}
 	})
 }
@@ -53,18 +53,18 @@ func checkState(t *testing.T, l Listing, state string, size int) {
 			continue
 		}
 		want[rank] = true
-		if counted(state) {
+		if hasNumber(state) {
 			beats[rank] = max(beats[rank], count)
 		}
 	}
-	ranks, missing := l.Ranks(state), l.Missing(state, size)
+	ranks, missing := l.NodesIn(state), l.NodesNotIn(state, size)
 	if !slices.Equal(ranks, slices.Sorted(maps.Keys(want))) || !rising(ranks) {
 		t.Errorf("ranks in %q: %v, want %v", state, ranks, slices.Sorted(maps.Keys(want)))
 	}
 	if len(ranks)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(rank int) bool { return want[rank] }) {
 		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, ranks)
 	}
-	if got := l.Beats(state); !maps.Equal(got, beats) {
+	if got := l.Heartbeats(state); !maps.Equal(got, beats) {
 		t.Errorf("beats of %q: %v, want %v", state, got, beats)
 	}
 }

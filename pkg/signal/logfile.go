@@ -13,17 +13,17 @@ import (
 // starts a child. A write that hangs may be abandoned: a concurrent Close waits for its end, and no
 // later Write opens the file again.
 type LogFile struct {
-	via  Access
-	path string
+	access Access
+	path   string
 
 	mu     sync.Mutex
 	file   io.WriteCloser // nil before the first write; guarded by mu
 	closed bool           // guarded by mu
 }
 
-// LogFile returns the file name in the subdirectory sub. Only one node may write to it.
-func (d *Dir) LogFile(sub, name string) *LogFile {
-	return &LogFile{via: d.via, path: filepath.Join(d.path, sub, name)}
+// NewLogFile returns the file name in the subdirectory sub. Only one node may write to it.
+func (d *Dir) NewLogFile(sub, name string) *LogFile {
+	return &LogFile{access: d.access, path: filepath.Join(d.path, sub, name)}
 }
 
 // Path returns the path of the file.
@@ -38,18 +38,18 @@ func (l *LogFile) Write(data []byte) (written int, err error) {
 	if l.closed {
 		return 0, fmt.Errorf("cannot write to %s: %w", l.path, os.ErrClosed)
 	}
-	err = l.via.again(func() error {
-		n, err := l.extend(data[written:])
+	err = l.access.retryTransient(func() error {
+		n, err := l.appendData(data[written:])
 		written += n
 		return err
 	})
 	return written, err
 }
 
-// extend appends data. mu must be held.
-func (l *LogFile) extend(data []byte) (int, error) {
+// appendData appends data. mu must be held.
+func (l *LogFile) appendData(data []byte) (int, error) {
 	if l.file == nil {
-		file, err := l.via.Share.Extend(l.path)
+		file, err := l.access.FS.OpenAppend(l.path)
 		if err != nil {
 			return 0, err
 		}

@@ -10,12 +10,12 @@ import (
 
 // slowOpening is a share that opens a log when it is let.
 type slowOpening struct {
-	Share
+	SharedFS
 	asked, let chan struct{}
 	file       openFile
 }
 
-func (s *slowOpening) Extend(string) (io.WriteCloser, error) {
+func (s *slowOpening) OpenAppend(string) (io.WriteCloser, error) {
 	close(s.asked)
 	<-s.let
 	return &s.file, nil
@@ -35,7 +35,7 @@ func (f *openFile) Close() error {
 // opened, and the log closed meanwhile: nothing stays open.
 func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 	share := &slowOpening{asked: make(chan struct{}), let: make(chan struct{})}
-	file := &LogFile{via: Access{Share: share}.ready(), path: "/logs/driver.log"}
+	file := &LogFile{access: Access{FS: share}.withDefaults(), path: "/logs/driver.log"}
 	wrote, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := file.Write([]byte("a line\n"))
@@ -60,7 +60,7 @@ func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 
 // stale is a share that has forgotten the first handle of a file.
 type stale struct {
-	Share
+	SharedFS
 	opened []*staleFile
 }
 
@@ -70,7 +70,7 @@ type staleFile struct {
 	data string
 }
 
-func (s *stale) Extend(string) (io.WriteCloser, error) {
+func (s *stale) OpenAppend(string) (io.WriteCloser, error) {
 	file := &staleFile{gone: len(s.opened) == 0}
 	s.opened = append(s.opened, file)
 	return file, nil
@@ -88,7 +88,7 @@ func (f *staleFile) Write(data []byte) (int, error) {
 // line is not lost by it, nor the handle kept.
 func TestLogFileIsOpenedAnew(t *testing.T) {
 	share := new(stale)
-	file := &LogFile{via: Access{Share: share}.ready(), path: "/logs/daemon-0000.log"}
+	file := &LogFile{access: Access{FS: share}.withDefaults(), path: "/logs/daemon-0000.log"}
 	for _, line := range []string{"one\n", "two\n"} {
 		if n, err := file.Write([]byte(line)); n != len(line) || err != nil {
 			t.Errorf("%q: %d, %v", line, n, err)
@@ -104,12 +104,12 @@ func TestLogFileIsOpenedAnew(t *testing.T) {
 
 func TestLogFile(t *testing.T) {
 	d := create(t, newPlace(t))
-	silent := d.LogFile(Logs, "silent.log")
+	silent := d.NewLogFile(LogsDir, "silent.log")
 	if err := silent.Close(); err != nil {
 		t.Error(err)
 	}
 	for _, text := range []string{"one\n", "two\n"} {
-		file := d.LogFile(Logs, "child.log")
+		file := d.NewLogFile(LogsDir, "child.log")
 		if _, err := file.Write([]byte(text)); err != nil {
 			t.Error(err)
 		}
@@ -117,14 +117,14 @@ func TestLogFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	data, err := plain.Read(d.LogFile(Logs, "child.log").Path())
+	data, err := plain.ReadFile(d.NewLogFile(LogsDir, "child.log").Path())
 	if err != nil || string(data) != "one\ntwo\n" {
 		t.Errorf("got %q, %v", data, err)
 	}
-	if got := names(t, d.Path()+"/"+Logs); len(got) != 1 {
+	if got := names(t, d.Path()+"/"+LogsDir); len(got) != 1 {
 		t.Errorf("a log that says nothing was made: %v", got)
 	}
-	if _, err := d.LogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
+	if _, err := d.NewLogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
 		t.Error("no error for a directory that is not there")
 	}
 }

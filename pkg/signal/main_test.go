@@ -33,18 +33,18 @@ func within(t testing.TB) context.Context {
 }
 
 // newPlace returns a place in a log directory of the test's own.
-func newPlace(t testing.TB) Place {
+func newPlace(t testing.TB) Location {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "logs")
 	if err := os.Mkdir(logs, dirMode); err != nil {
 		t.Fatal(err)
 	}
-	return Place{LogDir: logs, Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
+	return Location{LogDir: logs, Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
 }
 
-func create(t testing.TB, p Place) *Dir {
+func create(t testing.TB, p Location) *Dir {
 	t.Helper()
-	d, err := Create(within(t), p, Job{Digest: "digest", PID: 7})
+	d, err := CreateRun(within(t), p, JobRecord{ConfigDigest: "digest", PID: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func create(t testing.TB, p Place) *Dir {
 
 func publish(t testing.TB, d *Dir, sub, name string, rec Record) {
 	t.Helper()
-	if err := d.Publish(within(t), sub, name, rec, false); err != nil {
+	if err := d.PublishRecord(within(t), sub, name, rec, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,14 +88,14 @@ func names(t testing.TB, path string) []string {
 }
 
 // plain is the disk, by a meter that nobody reads.
-var plain = Disk(new(Meter)).(disk)
+var plain = NewDiskFS(new(CallMeter)).(diskFS)
 
 // before is asked before each call, which is not made where it returns an error.
 type before func(op Op, path string) error
 
-func (b before) Enter(op Op, path string) (time.Time, error) { return time.Now(), b(op, path) }
+func (b before) BeginCall(op Op, path string) (time.Time, error) { return time.Now(), b(op, path) }
 
-func (b before) Leave(Op, string, time.Time) {}
+func (b before) EndCall(Op, string, time.Time) {}
 
 // errWritten is the answer of an onWrite that has written the file itself.
 var errWritten = errors.New("written")
@@ -107,54 +107,54 @@ type faulty struct {
 	onLook   func(path string) error             // as onList
 	onRead   func(path string) error             // as onList
 	onWrite  func(path string, data []byte) error
-	onChange func(how Change, from, to string) error // instead of the disk
+	onChange func(how NameChange, from, to string) error // instead of the disk
 }
 
-var _ Share = (*faulty)(nil)
+var _ SharedFS = (*faulty)(nil)
 
-func (f *faulty) List(path string, vet func(Facts) error) ([]string, error) {
+func (f *faulty) ListDir(path string, vet func(FileAttributes) error) ([]string, error) {
 	f.lists.Add(1)
 	if f.onList != nil {
 		if names, err := f.onList(path); names != nil || err != nil {
 			return names, err
 		}
 	}
-	return plain.List(path, vet)
+	return plain.ListDir(path, vet)
 }
 
-func (f *faulty) Hold(path string, vet func(Facts) error) ([]string, error) {
-	return f.List(path, vet) // each call of the test's disk goes by path
+func (f *faulty) HoldDir(path string, vet func(FileAttributes) error) ([]string, error) {
+	return f.ListDir(path, vet) // each call of the test's disk goes by path
 }
 
-func (f *faulty) Look(path string) (Facts, error) {
+func (f *faulty) Stat(path string) (FileAttributes, error) {
 	if f.onLook != nil {
 		if err := f.onLook(path); err != nil {
-			return Facts{}, err
+			return FileAttributes{}, err
 		}
 	}
-	return plain.Look(path)
+	return plain.Stat(path)
 }
 
-func (f *faulty) Read(path string) ([]byte, error) {
+func (f *faulty) ReadFile(path string) ([]byte, error) {
 	if f.onRead != nil {
 		if err := f.onRead(path); err != nil {
 			return nil, err
 		}
 	}
-	return plain.Read(path)
+	return plain.ReadFile(path)
 }
 
-func (f *faulty) Part(path string, offset, most int64) ([]byte, Facts, error) {
-	return plain.Part(path, offset, most)
+func (f *faulty) ReadRange(path string, offset, most int64) ([]byte, FileAttributes, error) {
+	return plain.ReadRange(path, offset, most)
 }
 
-func (f *faulty) Target(path string) (string, error) { return plain.Target(path) }
+func (f *faulty) ReadLink(path string) (string, error) { return plain.ReadLink(path) }
 
-func (f *faulty) Kind(path string) (FileSystem, error) { return plain.Kind(path) }
+func (f *faulty) FileSystemOf(path string) (FileSystem, error) { return plain.FileSystemOf(path) }
 
-func (f *faulty) Space(path string) (Space, error) { return plain.Space(path) }
+func (f *faulty) SpaceOf(path string) (Space, error) { return plain.SpaceOf(path) }
 
-func (f *faulty) Write(path string, data []byte, durable bool) error {
+func (f *faulty) WriteFile(path string, data []byte, durable bool) error {
 	if f.onWrite != nil {
 		if err := f.onWrite(path, data); errors.Is(err, errWritten) {
 			return nil
@@ -162,14 +162,14 @@ func (f *faulty) Write(path string, data []byte, durable bool) error {
 			return err
 		}
 	}
-	return plain.Write(path, data, durable)
+	return plain.WriteFile(path, data, durable)
 }
 
-func (f *faulty) Extend(path string) (io.WriteCloser, error) { return plain.Extend(path) }
+func (f *faulty) OpenAppend(path string) (io.WriteCloser, error) { return plain.OpenAppend(path) }
 
-func (f *faulty) Change(how Change, from, to string) error {
+func (f *faulty) ChangeName(how NameChange, from, to string) error {
 	if f.onChange != nil {
 		return f.onChange(how, from, to)
 	}
-	return plain.Change(how, from, to)
+	return plain.ChangeName(how, from, to)
 }

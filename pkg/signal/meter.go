@@ -27,41 +27,42 @@ const (
 	OpStat
 	OpStatfs
 	OpRemove // a whole tree is one call
-	ops
+	opCount
 )
 
-var opWords = [ops]string{
+var opNames = [opCount]string{
 	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir", "stat", "statfs", "remove",
 }
 
 // String returns the name of the kind, for records and messages.
-func (o Op) String() string { return opWords[o] }
+func (o Op) String() string { return opNames[o] }
 
-// Ops returns all kinds, in the order in which they are shown.
-func Ops() []Op {
-	all := make([]Op, ops)
+// AllOps returns all kinds, in the order in which they are shown.
+func AllOps() []Op {
+	all := make([]Op, opCount)
 	for i := range all {
 		all[i] = Op(i)
 	}
 	return all
 }
 
-// Meter counts and times the file system calls of one daemon, and keeps track of pending requests.
-// Its zero value is ready for use; its methods are safe for concurrent use.
-type Meter struct {
+// CallMeter counts and times the file system calls of one daemon, and keeps track of pending
+// requests. Its zero value is ready for use; its methods are safe for concurrent use.
+type CallMeter struct {
 	mu      sync.Mutex
-	spent   [ops]Spent        // indexed by Op, guarded by mu
-	retries int64             // guarded by mu
-	slowest SlowCall          // guarded by mu
-	pending map[*request]bool // pending requests, guarded by mu
-	settled chan struct{}     // closed when nothing is pending; nil if no caller waits, guarded by mu
+	opStats [opCount]OpStats         // indexed by Op, guarded by mu
+	retries int64                    // guarded by mu
+	slowest SlowCall                 // guarded by mu
+	pending map[*pendingRequest]bool // pending requests, guarded by mu
+	// closed when nothing is pending; nil if no caller waits, guarded by mu
+	idle chan struct{}
 }
 
-// request is an operation on the file system, which consists of one or more calls.
-type request struct {
-	op    string
-	path  string
-	began time.Time
+// pendingRequest is an operation on the file system, which consists of one or more calls.
+type pendingRequest struct {
+	op        string
+	path      string
+	startedAt time.Time
 }
 
 // SlowCall is a call and its duration.
@@ -73,8 +74,8 @@ type SlowCall struct {
 	Pending bool `json:"pending,omitempty"`
 }
 
-// Stats are the statistics of a daemon's file system calls.
-type Stats struct {
+// CallStats are the statistics of a daemon's file system calls.
+type CallStats struct {
 	Calls   int64            `json:"calls"`
 	ByKind  map[string]int64 `json:"by_kind"`
 	Retries int64            `json:"retries"` // polls, reads and renames that were repeated
@@ -82,74 +83,75 @@ type Stats struct {
 	Slowest SlowCall         `json:"slowest"`
 }
 
-// Stats returns the statistics so far, including calls that have not returned.
-func (m *Meter) Stats() Stats {
+// CallStats returns the statistics so far, including calls that have not returned.
+func (m *CallMeter) CallStats() CallStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Stats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
-	for _, spent := range m.spentLocked() {
+	s := CallStats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
+	for _, spent := range m.opStatsLocked() {
 		s.ByKind[spent.Op.String()] = spent.Calls
 		s.Calls += spent.Calls
 		s.Busy += spent.Busy
 	}
-	if oldest, there := m.oldest(); there {
-		if age := time.Since(oldest.began); age > s.Slowest.Took {
+	if oldest, there := m.oldestRequest(); there {
+		if age := time.Since(oldest.startedAt); age > s.Slowest.Took {
 			s.Slowest = SlowCall{Op: oldest.op, Path: oldest.path, Took: age, Pending: true}
 		}
 	}
 	return s
 }
 
-// Spent are the statistics of one kind of calls.
-type Spent struct {
+// OpStats are the statistics of one kind of calls.
+type OpStats struct {
 	Op    Op
 	Calls int64
 	Busy  time.Duration // total duration of the calls that have returned
 }
 
-// Spent returns the statistics so far, of each kind with any calls.
-func (m *Meter) Spent() []Spent {
+// OpStats returns the statistics so far, of each kind with any calls.
+func (m *CallMeter) OpStats() []OpStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.spentLocked()
+	return m.opStatsLocked()
 }
 
-func (m *Meter) spentLocked() []Spent {
-	return slices.DeleteFunc(slices.Clone(m.spent[:]), func(s Spent) bool { return s.Calls == 0 })
+func (m *CallMeter) opStatsLocked() []OpStats {
+	return slices.DeleteFunc(slices.Clone(m.opStats[:]), func(s OpStats) bool { return s.Calls == 0 })
 }
 
-// Silence returns how long the oldest pending request has been pending. The file system has not
-// answered for at least that time. It returns 0 if nothing is pending.
-func (m *Meter) Silence() time.Duration {
+// UnresponsiveFor returns how long the oldest pending request has been pending. The file system has
+// not answered for at least that time. It returns 0 if nothing is pending.
+func (m *CallMeter) UnresponsiveFor() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if oldest, there := m.oldest(); there {
-		return time.Since(oldest.began)
+	if oldest, there := m.oldestRequest(); there {
+		return time.Since(oldest.startedAt)
 	}
 	return 0
 }
 
-// oldest returns the oldest pending request. mu must be held.
-func (m *Meter) oldest() (oldest request, there bool) {
+// oldestRequest returns the oldest pending request. mu must be held.
+func (m *CallMeter) oldestRequest() (oldest pendingRequest, there bool) {
 	for r := range m.pending {
-		if !there || r.began.Before(oldest.began) {
+		if !there || r.startedAt.Before(oldest.startedAt) {
 			oldest, there = *r, true
 		}
 	}
 	return oldest, there
 }
 
-// Settle waits until no request is pending, or ctx ends. It reports whether no request is pending.
-func (m *Meter) Settle(ctx context.Context) bool {
+// AwaitIdle waits until no request is pending, or ctx ends. It reports whether no request is
+// pending.
+func (m *CallMeter) AwaitIdle(ctx context.Context) bool {
 	m.mu.Lock()
 	if len(m.pending) == 0 {
 		m.mu.Unlock()
 		return true
 	}
-	if m.settled == nil {
-		m.settled = make(chan struct{})
+	if m.idle == nil {
+		m.idle = make(chan struct{})
 	}
-	settled := m.settled
+	settled := m.idle
 	m.mu.Unlock()
 	select {
 	case <-settled:
@@ -159,51 +161,51 @@ func (m *Meter) Settle(ctx context.Context) bool {
 	}
 }
 
-// begin records the start of a request.
-func (m *Meter) begin(op, path string) *request {
+// beginRequest records the start of a request.
+func (m *CallMeter) beginRequest(op, path string) *pendingRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pending == nil {
-		m.pending = make(map[*request]bool)
+		m.pending = make(map[*pendingRequest]bool)
 	}
-	r := &request{op, path, time.Now()}
+	r := &pendingRequest{op, path, time.Now()}
 	m.pending[r] = true
 	return r
 }
 
-// end records the end of a request.
-func (m *Meter) end(r *request) {
+// endRequest records the end of a request.
+func (m *CallMeter) endRequest(r *pendingRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pending, r)
-	if len(m.pending) == 0 && m.settled != nil {
-		close(m.settled)
-		m.settled = nil
+	if len(m.pending) == 0 && m.idle != nil {
+		close(m.idle)
+		m.idle = nil
 	}
 }
 
-// Enter counts a call, and returns the present time.
-func (m *Meter) Enter(op Op, _ string) (time.Time, error) {
+// BeginCall counts a call, and returns the present time.
+func (m *CallMeter) BeginCall(op Op, _ string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.spent[op].Op = op
-	m.spent[op].Calls++
+	m.opStats[op].Op = op
+	m.opStats[op].Calls++
 	return time.Now(), nil
 }
 
-// Leave records the duration of a call that began at entered.
-func (m *Meter) Leave(op Op, path string, entered time.Time) {
+// EndCall records the duration of a call that began at entered.
+func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	took := time.Since(entered)
-	m.spent[op].Busy += took
+	m.opStats[op].Busy += took
 	if took > m.slowest.Took {
 		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
 	}
 }
 
-// retry counts a repeated request.
-func (m *Meter) retry() {
+// countRetry counts a repeated request.
+func (m *CallMeter) countRetry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.retries++

@@ -8,26 +8,26 @@ import (
 
 // FuzzNames makes names and takes them apart again.
 func FuzzNames(f *testing.F) {
-	states := []string{Joined, Checked, Sandbox, Up, Failed, SandboxFailed, BeatState, SandboxBeat, Done}
+	states := []string{StateJoined, StateChecked, StateSandboxReady, StateServiceUp, StateFailed, StateSandboxFailed, StateHeartbeat, StateSandboxHeartbeat, StateDone}
 	f.Fuzz(func(t *testing.T, someRank, someSize uint32, someState uint8, count int64) {
 		size := 1 + int(someSize%(1<<31-1))
 		rank := int(someRank) % size
 		state := states[int(someState)%len(states)]
 		name := NodeName(rank, size, state)
-		if counted(state) {
+		if hasNumber(state) {
 			count = max(count, 0)
-			name = beatName(rank, size, state, count)
+			name = numberedName(rank, size, state, count)
 		} else {
 			count = 0
 		}
 		if r, s, c, ok := ParseNodeName(name, 0); !ok || r != rank || s != state || c != count {
 			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", rank, size, state, count, name, r, s, c, ok)
 		}
-		if r, ok := numbered(name, abort); ok {
+		if r, ok := parseNumbered(name, abortPrefix); ok {
 			t.Errorf("%q is an abort of rank %d, too", name, r)
 		}
 		aborted := AbortName(rank, size)
-		if r, ok := numbered(aborted, abort); !ok || r != rank {
+		if r, ok := parseNumbered(aborted, abortPrefix); !ok || r != rank {
 			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", rank, size, aborted, r, ok)
 		}
 		if r, _, _, ok := ParseNodeName(aborted, 0); ok {
@@ -50,7 +50,7 @@ func FuzzNodeName(f *testing.F) {
 		}
 		digits, _, _ := strings.Cut(name, ".")
 		again := fmt.Sprintf("%0*d.%s", len(digits), rank, state)
-		if counted(state) {
+		if hasNumber(state) {
 			tail := name[strings.LastIndexByte(name, '.')+1:]
 			again += fmt.Sprintf(".%0*d", len(tail), count)
 		}
@@ -62,11 +62,11 @@ func FuzzNodeName(f *testing.F) {
 
 func FuzzAbortRank(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
-		rank, ok := numbered(name, abort)
+		rank, ok := parseNumbered(name, abortPrefix)
 		if !ok {
 			return
 		}
-		if again := fmt.Sprintf("%s.%0*d", abort, len(name)-len(abort)-1, rank); again != name || rank < 0 {
+		if again := fmt.Sprintf("%s.%0*d", abortPrefix, len(name)-len(abortPrefix)-1, rank); again != name || rank < 0 {
 			t.Errorf("numbered(%q) = %d, which is the name %q", name, rank, again)
 		}
 	})

@@ -7,25 +7,25 @@ import (
 
 func TestNames(t *testing.T) {
 	for _, tc := range []struct{ name, got, want string }{
-		{"a node's state", NodeName(7, 8, Joined), "0007.joined"},
-		{"a single node", NodeName(0, 1, Up), "0000.up"},
-		{"the last of four digits", NodeName(9999, 10000, Up), "9999.up"},
-		{"five digits from the first on", NodeName(7, 10001, Up), "00007.up"},
-		{"six digits", NodeName(7, 100_001, Up), "000007.up"},
-		{"as many as a record may say", NodeName(7, math.MaxInt, Up), "0000000000000000007.up"},
+		{"a node's state", NodeName(7, 8, StateJoined), "0007.joined"},
+		{"a single node", NodeName(0, 1, StateServiceUp), "0000.up"},
+		{"the last of four digits", NodeName(9999, 10000, StateServiceUp), "9999.up"},
+		{"five digits from the first on", NodeName(7, 10001, StateServiceUp), "00007.up"},
+		{"six digits", NodeName(7, 100_001, StateServiceUp), "000007.up"},
+		{"as many as a record may say", NodeName(7, math.MaxInt, StateServiceUp), "0000000000000000007.up"},
 		{"an abort", AbortName(7, 8), "abort.0007"},
 		{"a team", TeamName(7), "team.0007"},
 		{"a team after many", TeamName(12345), "team.12345"},
-		{"up in the first team", NodeName(7, 8, UpSince(0)), "0007.up"},
-		{"up in a later one", NodeName(7, 8, UpSince(2)), "0007.up-2"},
+		{"up in the first team", NodeName(7, 8, ServiceUpState(0)), "0007.up"},
+		{"up in a later one", NodeName(7, 8, ServiceUpState(2)), "0007.up-2"},
 		{"a log", LogName("worker", 7, 8), "worker-0007.log"},
 		{"a daemon's events", EventsName("daemon", 7, 8), "0007.jsonl"},
 		{"another daemon's events", EventsName("sandbox-daemon", 7, 8), "0007.sandbox-daemon.jsonl"},
-		{"a beat", beatName(7, 8, BeatState, 123), "0007.beat.000123"},
+		{"a beat", numberedName(7, 8, StateHeartbeat, 123), "0007.beat.000123"},
 		{"a node that is fit", CheckedName(7, 8, 0), "0007.checked"},
 		{"a node of some kind", CheckedName(7, 8, 123456789012), "0007.checked.123456789012"},
 		{"an event", EventName(7, 8, 3), "0007.event.000003"},
-		{"a beat of many days", beatName(7, 8, BeatState, 12345678), "0007.beat.12345678"},
+		{"a beat of many days", numberedName(7, 8, StateHeartbeat, 12345678), "0007.beat.12345678"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.got != tc.want {
@@ -44,15 +44,15 @@ func TestNodeName(t *testing.T) {
 		count int64
 		ok    bool
 	}{
-		{"a state", "0007.up", 7, Up, 0, true},
-		{"a wide rank", "00012.sandbox-failed", 12, SandboxFailed, 0, true},
+		{"a state", "0007.up", 7, StateServiceUp, 0, true},
+		{"a wide rank", "00012.sandbox-failed", 12, StateSandboxFailed, 0, true},
 		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
-		{"a beat", "0007.beat.000123", 7, BeatState, 123, true},
-		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, SandboxBeat, 1, true},
-		{"a node that is fit", "0007.checked", 7, Checked, 0, true},
-		{"a node of some kind", "0007.checked.123456789012", 7, Checked, 123456789012, true},
+		{"a beat", "0007.beat.000123", 7, StateHeartbeat, 123, true},
+		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, StateSandboxHeartbeat, 1, true},
+		{"a node that is fit", "0007.checked", 7, StateChecked, 0, true},
+		{"a node of some kind", "0007.checked.123456789012", 7, StateChecked, 123456789012, true},
 		{"a kind that is none", "0007.checked.x", 0, "", 0, false},
-		{"an event", "0007.event.000003", 7, Event, 3, true},
+		{"an event", "0007.event.000003", 7, StateEvent, 3, true},
 		{"an event without a number", "0007.event", 0, "", 0, false},
 		{"a beat without a count", "0007.beat", 0, "", 0, false},
 		{"a count of what is not counted", "0007.up.000001", 0, "", 0, false},
@@ -96,7 +96,7 @@ func TestAbortRank(t *testing.T) {
 		{"another name", "about.0007", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if rank, ok := numbered(tc.in, abort); rank != tc.rank || ok != tc.ok {
+			if rank, ok := parseNumbered(tc.in, abortPrefix); rank != tc.rank || ok != tc.ok {
 				t.Errorf("numbered(%q) = %d, %t", tc.in, rank, ok)
 			}
 		})
@@ -165,7 +165,7 @@ func TestParseEventsName(t *testing.T) {
 
 func TestParseUp(t *testing.T) {
 	for state, want := range map[string]int{"up": 0, "up-3": 3, "upper": -1, "up-": -1, "up-x": -1, "": -1, "joined": -1} {
-		got, ok := ParseUp(state)
+		got, ok := ParseServiceUpState(state)
 		if ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q is up since %d, %v", state, got, ok)
 		}

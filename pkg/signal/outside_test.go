@@ -24,7 +24,7 @@ func TestOpenExisting(t *testing.T) {
 	}
 	point(t, filepath.Join(base, "linked-logs"), p.LogDir)
 	for _, dir := range []*Dir{old, d} {
-		if err := dir.PointLatest(within(t)); err != nil {
+		if err := dir.UpdateLatestLink(within(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestOpenExisting(t *testing.T) {
 		{"nothing", filepath.Join(base, "nothing"), nil},
 		{"a file", put(t, filepath.Join(base, "file"), ""), nil},
 		{"a log directory", p.LogDir, nil},
-		{"a link to a run", filepath.Join(p.LogDir, Latest), nil},
+		{"a link to a run", filepath.Join(p.LogDir, LatestLink), nil},
 		{"a directory with nothing in it", mkdir(t, filepath.Join(base, "empty"), dirMode), nil},
 		{"a link to the log directory", filepath.Join(base, "linked-logs"), nil},
 		{"another's", disown(t, mkdir(t, filepath.Join(base, "other"), dirMode)), nil},
@@ -76,16 +76,16 @@ func TestOpenExistingAsksAgain(t *testing.T) {
 		return answer
 	}
 	p.LogDir = d.Path()
-	p.Share = &faulty{
+	p.FS = &faulty{
 		onList: func(string) ([]string, error) { return nil, once("list", syscall.ENOENT) },
 		onRead: func(string) error { return once("read", syscall.EIO) },
 	}
-	got, _, err := p.openExisting(within(t))
+	got, _, err := p.openExistingRun(within(t))
 	if err != nil || got.Nonce() != d.Nonce() {
 		t.Fatalf("opened %v, %v", got, err)
 	}
 	clear(asked)
-	if over, err := got.Ended(within(t)); err != nil || over {
+	if over, err := got.HasEnded(within(t)); err != nil || over {
 		t.Errorf("it has ended: %t, %v", over, err)
 	}
 }
@@ -121,11 +121,11 @@ func TestRequestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := names(t, filepath.Join(d.Path(), Control)); !slices.Equal(got, []string{NameJob, NameStop}) {
+	if got := names(t, filepath.Join(d.Path(), ControlDir)); !slices.Equal(got, []string{NameJob, NameStop}) {
 		t.Errorf("there is %v", got)
 	}
-	var rec State
-	if err := d.Read(within(t), Control, NameStop, &rec); err != nil || rec.Host != "login" || rec.Rank != outsider {
+	var rec StateRecord
+	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil || rec.Host != "login" || rec.Rank != outsideIndex {
 		t.Errorf("got %+v, %v", rec, err)
 	}
 }
@@ -138,22 +138,22 @@ func TestPublishOnce(t *testing.T) {
 	var writing sync.WaitGroup
 	for rank := range writers {
 		writing.Go(func() {
-			err := d.As(rank).PublishOnce(within(t), NameResult, &Result{Code: rank})
+			err := d.ForNode(rank).PublishOnce(within(t), NameResult, &Result{Code: rank})
 			switch {
 			case err == nil:
 				won.Add(1)
 				winner = rank // of one goroutine alone, or the race detector tells
-			case !errors.Is(err, ErrTaken):
+			case !errors.Is(err, ErrAlreadyPublished):
 				t.Error(err)
 			}
 		})
 	}
 	writing.Wait()
 	var result Result
-	if err := d.Read(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.Rank != winner {
+	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.Rank != winner {
 		t.Errorf("%d won, the last of them %d; there is %+v, %v", won.Load(), winner, result, err)
 	}
-	if got := names(t, d.Path()); !slices.Equal(got, []string{Control, Events, Logs, Nodes, NameResult}) {
+	if got := names(t, d.Path()); !slices.Equal(got, []string{ControlDir, EventsDir, LogsDir, NodesDir, NameResult}) {
 		t.Errorf("there is %v", got)
 	}
 }
@@ -162,28 +162,28 @@ func TestPointLatest(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
 	for range 2 {
-		if err := d.PointLatest(within(t)); err != nil {
+		if err := d.UpdateLatestLink(within(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if target, err := os.Readlink(filepath.Join(p.LogDir, Latest)); err != nil || target != d.Name() {
+	if target, err := os.Readlink(filepath.Join(p.LogDir, LatestLink)); err != nil || target != d.Name() {
 		t.Errorf("it points at %q, %v", target, err)
 	}
 	t.Run("what is not a link stays", func(t *testing.T) {
 		p := newPlace(t)
 		d := create(t, p)
-		put(t, filepath.Join(p.LogDir, Latest), "somebody's own")
-		if err := d.PointLatest(within(t)); err == nil {
+		put(t, filepath.Join(p.LogDir, LatestLink), "somebody's own")
+		if err := d.UpdateLatestLink(within(t)); err == nil {
 			t.Error("no error")
 		}
-		if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run, Latest}) {
+		if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run, LatestLink}) {
 			t.Errorf("there is %v", got)
 		}
 	})
 	t.Run("the time is over", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := d.PointLatest(ctx); !errors.Is(err, context.Canceled) {
+		if err := d.UpdateLatestLink(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})

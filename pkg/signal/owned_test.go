@@ -17,21 +17,21 @@ type order struct {
 
 // foreign is a share on which some names belong to somebody else.
 type foreign struct {
-	Share
+	SharedFS
 	theirs string // what their paths end with
 }
 
-func (s foreign) Look(path string) (Facts, error) {
-	facts, err := s.Share.Look(path)
+func (s foreign) Stat(path string) (FileAttributes, error) {
+	facts, err := s.SharedFS.Stat(path)
 	return s.disown(path, facts), err
 }
 
-func (s foreign) Part(path string, offset, most int64) ([]byte, Facts, error) {
-	data, facts, err := s.Share.Part(path, offset, most)
+func (s foreign) ReadRange(path string, offset, most int64) ([]byte, FileAttributes, error) {
+	data, facts, err := s.SharedFS.ReadRange(path, offset, most)
 	return data, s.disown(path, facts), err
 }
 
-func (s foreign) disown(path string, facts Facts) Facts {
+func (s foreign) disown(path string, facts FileAttributes) FileAttributes {
 	if strings.HasSuffix(path, s.theirs) {
 		facts.Owner++
 	}
@@ -42,16 +42,16 @@ func (s foreign) disown(path string, facts Facts) Facts {
 // in a file of the user's own that nobody else can write to.
 func TestReadOwned(t *testing.T) {
 	p := newPlace(t)
-	p.Share = foreign{plain, "theirs"}
+	p.FS = foreign{plain, "theirs"}
 	d := create(t, p)
 	for range 2 { // the second one's is there
-		if err := d.Make(within(t), Exec); err != nil {
+		if err := d.EnsureSubdir(within(t), ExecDir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	exec := filepath.Join(d.Path(), Exec)
+	exec := filepath.Join(d.Path(), ExecDir)
 	for _, name := range []string{"ours", "theirs", "open"} {
-		publish(t, d, Exec, name, &order{Argv: []string{name}})
+		publish(t, d, ExecDir, name, &order{Argv: []string{name}})
 	}
 	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620), os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
 		if err != nil {
@@ -72,9 +72,9 @@ func TestReadOwned(t *testing.T) {
 		{"missing", "cannot read", true},
 	} {
 		var rec order
-		err := d.ReadOwned(within(t), Exec, tc.name, &rec)
-		if (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || Absent(err) != tc.absent) {
-			t.Errorf("%s: %v, absent: %t", tc.name, err, Absent(err))
+		err := d.ReadOwnedRecord(within(t), ExecDir, tc.name, &rec)
+		if (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || IsTransient(err) != tc.absent) {
+			t.Errorf("%s: %v, absent: %t", tc.name, err, IsTransient(err))
 		}
 		if err == nil && !slices.Equal(rec.Argv, []string{tc.name}) {
 			t.Errorf("%s has %v", tc.name, rec.Argv)
@@ -83,7 +83,7 @@ func TestReadOwned(t *testing.T) {
 	if err := os.Chmod(exec, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if shown, err := d.OwnedNames(within(t), Exec); err == nil {
+	if shown, err := d.ListOwnedNames(within(t), ExecDir); err == nil {
 		t.Errorf("a directory that is anybody's to write to shows %v", shown)
 	}
 }
@@ -91,22 +91,22 @@ func TestReadOwned(t *testing.T) {
 // A pulse is one name, which counts up; it is taken away at the end.
 func TestBeatAs(t *testing.T) {
 	d := create(t, newPlace(t))
-	if err := d.Make(within(t), Exec); err != nil {
+	if err := d.EnsureSubdir(within(t), ExecDir); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 3 {
-		if err := d.BeatAs(within(t), Exec, "caller.beat"); err != nil {
+		if err := d.WriteNamedHeartbeat(within(t), ExecDir, "caller.beat"); err != nil {
 			t.Fatal(err)
 		}
-		shown, err := d.OwnedNames(within(t), Exec)
+		shown, err := d.ListOwnedNames(within(t), ExecDir)
 		if want := fmt.Sprintf("caller.beat.%06d", n+1); err != nil || !slices.Equal(shown, []string{want}) {
 			t.Fatalf("beat %d: %v, %v", n+1, shown, err)
 		}
 	}
-	if err := d.Discard(within(t), Exec, "caller.beat.000003", "caller.beat.000009"); err != nil {
+	if err := d.RemoveNames(within(t), ExecDir, "caller.beat.000003", "caller.beat.000009"); err != nil {
 		t.Error(err)
 	}
-	if left := names(t, filepath.Join(d.Path(), Exec)); len(left) > 0 {
+	if left := names(t, filepath.Join(d.Path(), ExecDir)); len(left) > 0 {
 		t.Errorf("left %v", left)
 	}
 }

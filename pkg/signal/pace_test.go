@@ -12,7 +12,7 @@ import (
 )
 
 func TestPaceNext(t *testing.T) {
-	pace := Pace{Fast: 2 * time.Millisecond, Steady: time.Second, Part: 2}
+	pace := Pace{MinPause: 2 * time.Millisecond, MaxPause: time.Second, Divisor: 2}
 	for _, tc := range []struct {
 		name         string
 		waited, look time.Duration
@@ -30,7 +30,7 @@ func TestPaceNext(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			seen := make(map[time.Duration]bool)
 			for range 1000 {
-				got := pace.next(tc.waited, tc.look, rand.Float64())
+				got := pace.nextPause(tc.waited, tc.look, rand.Float64())
 				if got > tc.most || got < tc.most*3/4-1 {
 					t.Fatalf("next(%s, %s) = %s, want %s or up to a quarter less", tc.waited, tc.look, got, tc.most)
 				}
@@ -63,13 +63,13 @@ func TestPaceCostOfAWait(t *testing.T) {
 			var now time.Duration
 			looks := 0
 			for now < tc.wait {
-				now += tc.pace.next(now, 0, rand.Float64())
+				now += tc.pace.nextPause(now, 0, rand.Float64())
 				looks++
 			}
 			if looks > tc.looks {
 				t.Errorf("%d looks in %s, want %d at most", looks, tc.wait, tc.looks)
 			}
-			if late := now - tc.wait; late > max(tc.wait/time.Duration(tc.pace.Part), tc.pace.Fast) {
+			if late := now - tc.wait; late > max(tc.wait/time.Duration(tc.pace.Divisor), tc.pace.MinPause) {
 				t.Errorf("a change after %s is seen %s late", tc.wait, late)
 			}
 		})
@@ -79,10 +79,10 @@ func TestPaceCostOfAWait(t *testing.T) {
 func TestWorkerPace(t *testing.T) {
 	for _, size := range []int{1, 8, 256, 4096, 100_000} {
 		pace := WorkerPace(size)
-		if pace.Fast < fast || pace.Steady < steady || pace.Steady < pace.Fast {
+		if pace.MinPause < minPause || pace.MaxPause < maxPause || pace.MaxPause < pace.MinPause {
 			t.Errorf("%d nodes: %v", size, pace)
 		}
-		if first, later := float64(size)/pace.Fast.Seconds(), float64(size)/pace.Steady.Seconds(); size > 100 && (first > 4001 || later > 1001) {
+		if first, later := float64(size)/pace.MinPause.Seconds(), float64(size)/pace.MaxPause.Seconds(); size > 100 && (first > 4001 || later > 1001) {
 			t.Errorf("%d nodes look %.0f times a second at first, and %.0f later", size, first, later)
 		}
 	}
@@ -94,13 +94,13 @@ func TestWorkerPace(t *testing.T) {
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if !pause.For(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
+		if !pause.SleepContext(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
 			t.Errorf("slept %s", time.Since(begin))
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("over"))
 		defer cancel()
 		begin = time.Now()
-		if pause.For(ctx, time.Hour) || time.Since(begin) != time.Minute {
+		if pause.SleepContext(ctx, time.Hour) || time.Since(begin) != time.Minute {
 			t.Errorf("slept %s though the context ended after a minute", time.Since(begin))
 		}
 	})

@@ -14,9 +14,9 @@ import (
 )
 
 // left is what there is of a host, as the newest so many files have it.
-func left(t *testing.T, p Past, most int) []string {
+func left(t *testing.T, p HostHistory, most int) []string {
 	t.Helper()
-	data, err := p.Recall(within(t), most)
+	data, err := p.ReadRecent(within(t), most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,33 +27,34 @@ func left(t *testing.T, p Past, most int) []string {
 	return all
 }
 
-// TestPast: each run of a host leaves one file, the first time it does; the newest are read, and kept.
+// TestPast: each run of a host leaves one file, the first time it does; the newest are read, and
+// kept.
 func TestPast(t *testing.T) {
 	p := newPlace(t)
 	p.Rank = 3
-	if got := left(t, p.Past(), 3); len(got) > 0 {
+	if got := left(t, p.HostHistory(), 3); len(got) > 0 {
 		t.Errorf("before any run there is %q", got)
 	}
 	if all := names(t, p.LogDir); len(all) > 0 {
 		t.Errorf("who reads makes %q", all)
 	}
-	const runs = pastKept + 3
+	const runs = maxHistoryFiles + 3
 	for n := range runs {
 		p.Run = fmt.Sprintf("%d.0", 900+n*37%runs) // as on a new cluster, whose numbers start again
 		d := create(t, p)
-		if err := d.Past().Keep(within(t), []byte(p.Run)); err != nil {
+		if err := d.HostHistory().SaveRecord(within(t), []byte(p.Run)); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Past().Keep(within(t), []byte("again")); !errors.Is(err, ErrTaken) {
+		if err := d.HostHistory().SaveRecord(within(t), []byte("again")); !errors.Is(err, ErrAlreadyPublished) {
 			t.Errorf("the second time: %v", err)
 		}
-		if got := left(t, p.Past(), 1); len(got) != 1 || got[0] != p.Run {
+		if got := left(t, p.HostHistory(), 1); len(got) != 1 || got[0] != p.Run {
 			t.Errorf("after %s it has %q", p.Run, got)
 		}
 	}
-	host := filepath.Join(p.LogDir, History, "n0")
+	host := filepath.Join(p.LogDir, HistoryDir, "n0")
 	all := names(t, host)
-	if len(all) != pastKept || all[0] != "000004."+left(t, p.Past(), pastKept)[pastKept-1]+".0003" {
+	if len(all) != maxHistoryFiles || all[0] != "000004."+left(t, p.HostHistory(), maxHistoryFiles)[maxHistoryFiles-1]+".0003" {
 		t.Errorf("there are %d: %q", len(all), all)
 	}
 	for path, mode := range map[string]os.FileMode{"..": 0o700 | os.ModeDir, "": 0o700 | os.ModeDir, all[0]: 0o600} {
@@ -62,7 +63,7 @@ func TestPast(t *testing.T) {
 		}
 	}
 	p.Host = "n1"
-	if got := left(t, p.Past(), 3); len(got) > 0 {
+	if got := left(t, p.HostHistory(), 3); len(got) > 0 {
 		t.Errorf("of another host there is %q", got)
 	}
 }
@@ -72,12 +73,12 @@ func TestPastOfHostsWithoutAName(t *testing.T) {
 	p := newPlace(t)
 	for _, host := range []string{"", "..", ".", ".n0", "../n0", "a/b", "n\x00"} {
 		p.Host = host
-		past := p.Past()
-		past.name = "123.0.0000"
-		if err := past.Keep(within(t), []byte("x")); err == nil || !strings.HasPrefix(err.Error(), "cannot keep a history of the host ") {
+		past := p.HostHistory()
+		past.fileName = "123.0.0000"
+		if err := past.SaveRecord(within(t), []byte("x")); err == nil || !strings.HasPrefix(err.Error(), "cannot keep a history of the host ") {
 			t.Errorf("%q: %v", host, err)
 		}
-		if _, err := past.Recall(within(t), 3); err == nil {
+		if _, err := past.ReadRecent(within(t), 3); err == nil {
 			t.Errorf("%q is read", host)
 		}
 	}
@@ -86,15 +87,16 @@ func TestPastOfHostsWithoutAName(t *testing.T) {
 	}
 }
 
-// TestPastThatIsNotOurs: a folder in which others could plant files is neither read nor written, and a link not followed.
+// TestPastThatIsNotOurs: a folder in which others could plant files is neither read nor written,
+// and a link not followed.
 func TestPastThatIsNotOurs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(history, host, elsewhere string) error
-		share Share
+		share SharedFS
 	}{
 		"the history is a link":       {func(history, _, elsewhere string) error { return os.Symlink(elsewhere, history) }, plain},
 		"the history is a file":       {func(history, _, _ string) error { return os.WriteFile(history, nil, 0o600) }, plain},
-		"the history is a stranger's": {func(history, _, _ string) error { return os.Mkdir(history, 0o700) }, foreign{plain, History}},
+		"the history is a stranger's": {func(history, _, _ string) error { return os.Mkdir(history, 0o700) }, foreign{plain, HistoryDir}},
 		"anybody may write to it": {func(history, _, _ string) error {
 			return errors.Join(os.Mkdir(history, 0o700), os.Chmod(history, 0o777))
 		}, plain},
@@ -108,16 +110,16 @@ func TestPastThatIsNotOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			d := create(t, p)
-			d.via.Share = tc.share
-			elsewhere, history := t.TempDir(), filepath.Join(p.LogDir, History)
+			d.access.FS = tc.share
+			elsewhere, history := t.TempDir(), filepath.Join(p.LogDir, HistoryDir)
 			put(t, filepath.Join(elsewhere, "000001.1.0.0000"), "planted")
 			if err := tc.plant(history, filepath.Join(history, "n0"), elsewhere); err != nil {
 				t.Fatal(err)
 			}
-			if data, err := d.Past().Recall(within(t), 3); err == nil || len(data) > 0 {
+			if data, err := d.HostHistory().ReadRecent(within(t), 3); err == nil || len(data) > 0 {
 				t.Errorf("it is read: %q", data)
 			}
-			err := d.Past().Keep(within(t), []byte("ours"))
+			err := d.HostHistory().SaveRecord(within(t), []byte("ours"))
 			if err == nil || !strings.HasPrefix(err.Error(), "cannot use the directory ") {
 				t.Errorf("it is written: %v", err)
 			}
@@ -132,12 +134,12 @@ func TestPastThatIsNotOurs(t *testing.T) {
 func TestPastFilesThatAreNotOurs(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
-	if err := d.Past().Keep(within(t), []byte("ours")); err != nil {
+	if err := d.HostHistory().SaveRecord(within(t), []byte("ours")); err != nil {
 		t.Fatal(err)
 	}
-	host := filepath.Join(p.LogDir, History, "n0")
+	host := filepath.Join(p.LogDir, HistoryDir, "n0")
 	open := put(t, filepath.Join(host, "000002.1.0.0000"), "open")
-	put(t, filepath.Join(host, "000006.1.0.0000"), strings.Repeat("x", pastBytes+1))
+	put(t, filepath.Join(host, "000006.1.0.0000"), strings.Repeat("x", maxHistoryFileSize+1))
 	put(t, filepath.Join(host, "notes"), "of a person")
 	put(t, filepath.Join(host, ".000009.1.0.0000.tmp"), "half")
 	for _, err := range []error{
@@ -148,35 +150,36 @@ func TestPastFilesThatAreNotOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"ours"}, left(t, d.Past(), 9)); diff != "" {
+	if diff := cmp.Diff([]string{"ours"}, left(t, d.HostHistory(), 9)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestPastOnASickShare: a share that is full takes nothing and keeps no half of it; one that hangs is given up.
+// TestPastOnASickShare: a share that is full takes nothing and keeps no half of it; one that hangs
+// is given up.
 func TestPastOnASickShare(t *testing.T) {
 	d := create(t, newPlace(t))
-	d.via.Share = &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}
-	err := d.Past().Keep(within(t), []byte("x"))
+	d.access.FS = &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}
+	err := d.HostHistory().SaveRecord(within(t), []byte("x"))
 	var refused *DirError
-	if !errors.As(err, &refused) || !strings.Contains(refused.Mend, "free space") {
+	if !errors.As(err, &refused) || !strings.Contains(refused.Remedy, "free space") {
 		t.Errorf("full: %v", err)
 	}
-	if all := names(t, filepath.Join(filepath.Dir(d.Path()), History, "n0")); len(all) > 0 {
+	if all := names(t, filepath.Join(filepath.Dir(d.Path()), HistoryDir, "n0")); len(all) > 0 {
 		t.Errorf("there is %q", all)
 	}
 	hangs := make(chan struct{})
-	d.via.Share = &faulty{onLook: func(string) error { <-hangs; return nil }}
+	d.access.FS = &faulty{onLook: func(string) error { <-hangs; return nil }}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no time"))
-	if _, err := d.Past().Recall(ctx, 3); !Stalled(err) {
+	if _, err := d.HostHistory().ReadRecent(ctx, 3); !IsStalled(err) {
 		t.Errorf("hangs: %v", err)
 	}
-	if err := d.Past().Keep(ctx, []byte("x")); !Stalled(err) {
+	if err := d.HostHistory().SaveRecord(ctx, []byte("x")); !IsStalled(err) {
 		t.Errorf("hangs: %v", err)
 	}
 	close(hangs)
-	if err := d.Past().Keep(within(t), make([]byte, pastBytes+1)); err == nil || !strings.HasPrefix(err.Error(), "cannot keep ") {
+	if err := d.HostHistory().SaveRecord(within(t), make([]byte, maxHistoryFileSize+1)); err == nil || !strings.HasPrefix(err.Error(), "cannot keep ") {
 		t.Errorf("too much: %v", err)
 	}
 }

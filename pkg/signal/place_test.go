@@ -19,7 +19,7 @@ type obstacle struct {
 	name string
 	// lay lays it; base is an empty directory and the place one in base/logs,
 	// which is not there. It returns the path that the error must name.
-	lay func(t *testing.T, base string, p *Place) string
+	lay func(t *testing.T, base string, p *Location) string
 	// head tells that only the head meets it: a worker goes on looking.
 	head bool
 }
@@ -49,10 +49,10 @@ func point(t *testing.T, path, target string) string {
 }
 
 // run lays a run directory with that job record, and returns its path.
-func run(t *testing.T, p *Place, job string) string {
+func run(t *testing.T, p *Location, job string) string {
 	t.Helper()
 	path := mkdir(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), dirMode)
-	put(t, filepath.Join(mkdir(t, filepath.Join(path, Control), dirMode), NameJob), job)
+	put(t, filepath.Join(mkdir(t, filepath.Join(path, ControlDir), dirMode), NameJob), job)
 	return path
 }
 
@@ -70,45 +70,45 @@ func disown(t *testing.T, path string) string {
 }
 
 var obstacles = []obstacle{
-	{name: "the parent is missing", lay: func(_ *testing.T, base string, p *Place) string {
+	{name: "the parent is missing", lay: func(_ *testing.T, base string, p *Location) string {
 		p.LogDir = filepath.Join(base, "missing", "logs")
 		return p.LogDir
 	}},
-	{name: "the parent is a file", lay: func(t *testing.T, base string, p *Place) string {
+	{name: "the parent is a file", lay: func(t *testing.T, base string, p *Location) string {
 		p.LogDir = filepath.Join(put(t, filepath.Join(base, "file"), ""), "logs")
 		return p.LogDir
 	}},
-	{name: "a file", lay: func(t *testing.T, _ string, p *Place) string { return put(t, p.LogDir, "") }},
-	{name: "a symbolic link", lay: func(t *testing.T, base string, p *Place) string {
+	{name: "a file", lay: func(t *testing.T, _ string, p *Location) string { return put(t, p.LogDir, "") }},
+	{name: "a symbolic link", lay: func(t *testing.T, base string, p *Location) string {
 		return point(t, p.LogDir, mkdir(t, filepath.Join(base, "real"), dirMode))
 	}},
-	{name: "a link to nothing", lay: func(t *testing.T, _ string, p *Place) string { return point(t, p.LogDir, "nothing") }},
-	{name: "writable by the group", lay: func(t *testing.T, _ string, p *Place) string { return mkdir(t, p.LogDir, 0o770) }},
-	{name: "writable by all", lay: func(t *testing.T, _ string, p *Place) string { return mkdir(t, p.LogDir, 0o777|os.ModeSticky) }},
-	{name: "another owner's", lay: func(t *testing.T, _ string, p *Place) string {
+	{name: "a link to nothing", lay: func(t *testing.T, _ string, p *Location) string { return point(t, p.LogDir, "nothing") }},
+	{name: "writable by the group", lay: func(t *testing.T, _ string, p *Location) string { return mkdir(t, p.LogDir, 0o770) }},
+	{name: "writable by all", lay: func(t *testing.T, _ string, p *Location) string { return mkdir(t, p.LogDir, 0o777|os.ModeSticky) }},
+	{name: "another owner's", lay: func(t *testing.T, _ string, p *Location) string {
 		p.LogDir = disown(t, mkdir(t, p.LogDir, dirMode))
 		return p.LogDir
 	}},
-	{name: "the name is too long", lay: func(_ *testing.T, base string, p *Place) string {
+	{name: "the name is too long", lay: func(_ *testing.T, base string, p *Location) string {
 		p.LogDir = filepath.Join(base, strings.Repeat("x", 300))
 		return p.LogDir
 	}},
-	{name: "the run directory is a file", lay: func(t *testing.T, _ string, p *Place) string {
+	{name: "the run directory is a file", lay: func(t *testing.T, _ string, p *Location) string {
 		return put(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), "")
 	}},
-	{name: "the run directory is a symbolic link", lay: func(t *testing.T, base string, p *Place) string {
+	{name: "the run directory is a symbolic link", lay: func(t *testing.T, base string, p *Location) string {
 		return point(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), mkdir(t, filepath.Join(base, "real"), dirMode))
 	}},
-	{name: "the run directory is writable by the group", lay: func(t *testing.T, _ string, p *Place) string {
+	{name: "the run directory is writable by the group", lay: func(t *testing.T, _ string, p *Location) string {
 		path := run(t, p, "")
 		chmod(t, path, 0o770)
 		return path
 	}},
-	{name: "the run directory is of a run with the same facts", head: true, lay: func(t *testing.T, _ string, p *Place) string {
+	{name: "the run directory is of a run with the same facts", head: true, lay: func(t *testing.T, _ string, p *Location) string {
 		run(t, p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
 		return p.LogDir
 	}},
-	{name: "the run directory is of a newer version", head: true, lay: func(t *testing.T, _ string, p *Place) string {
+	{name: "the run directory is of a newer version", head: true, lay: func(t *testing.T, _ string, p *Location) string {
 		run(t, p, `{"v":2,"nonce":"theirs","key":"other"}`+"\n")
 		return p.LogDir
 	}},
@@ -129,10 +129,10 @@ func mended(t *testing.T, err error, path string, seen map[string]string) *DirEr
 	if !errors.As(err, &refused) {
 		t.Fatalf("got %v, want a *DirError", err)
 	}
-	if refused.Path != path || refused.Host != "n0" || refused.Seen == "" || refused.Mend == "" {
+	if refused.Path != path || refused.Host != "n0" || refused.Problem == "" || refused.Remedy == "" {
 		t.Errorf("got %#v, want one of %s on n0", refused, path)
 	}
-	said := strings.TrimPrefix(path, filepath.Dir(path)) + refused.Seen + refused.Mend
+	said := strings.TrimPrefix(path, filepath.Dir(path)) + refused.Problem + refused.Remedy
 	if before, ok := seen[said]; ok {
 		t.Errorf("%q is said of %q as well", said, before)
 	}
@@ -145,17 +145,17 @@ func TestObstacles(t *testing.T) {
 	for _, tc := range obstacles {
 		t.Run(tc.name, func(t *testing.T) {
 			base := t.TempDir()
-			p := Place{LogDir: filepath.Join(base, "logs"), Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
+			p := Location{LogDir: filepath.Join(base, "logs"), Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
 			path := tc.lay(t, base, &p)
 			t.Run("head", func(t *testing.T) {
-				_, err := Create(within(t), p, Job{})
+				_, err := CreateRun(within(t), p, JobRecord{})
 				mended(t, err, path, head)
 			})
 			if tc.head {
 				return
 			}
 			t.Run("worker", func(t *testing.T) {
-				_, _, err := NewFinder(p).Find(within(t))
+				_, _, err := NewFinder(p).AwaitRun(within(t))
 				mended(t, err, path, worker)
 			})
 		})
@@ -177,15 +177,15 @@ func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 	for _, answer := range []error{syscall.EACCES, syscall.EROFS, syscall.EPERM} {
 		t.Run(answer.Error(), func(t *testing.T) {
 			p := newPlace(t)
-			p.Share = &faulty{onChange: func(how Change, from, to string) error {
+			p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
 				if how == MakeDir && to == p.LogDir {
 					return answer
 				}
-				return plain.Change(how, from, to)
+				return plain.ChangeName(how, from, to)
 			}}
 			create(t, p)
 			p.LogDir += "-missing"
-			_, err := Create(within(t), p, Job{})
+			_, err := CreateRun(within(t), p, JobRecord{})
 			mended(t, err, p.LogDir, map[string]string{})
 		})
 	}
@@ -225,7 +225,7 @@ func inNamespace(t *testing.T) {
 }
 
 // mounted returns a place in a file system of its own.
-func mounted(t *testing.T, options string) Place {
+func mounted(t *testing.T, options string) Location {
 	t.Helper()
 	p := newPlace(t)
 	p.LogDir = mkdir(t, filepath.Join(t.TempDir(), "mount"), dirMode)
@@ -249,25 +249,25 @@ func testReadOnly(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		mended(t, d.Publish(within(t), Nodes, NodeName(0, 4, Joined), &State{}, false), d.Path(), seen)
+		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, StateJoined), &StateRecord{}, false), d.Path(), seen)
 	})
 	t.Run("publish once", func(t *testing.T) {
 		mended(t, d.PublishOnce(within(t), NameResult, &Result{}), d.Path(), seen)
 	})
-	t.Run("beat", func(t *testing.T) { mended(t, d.Beat(within(t), Nodes, BeatState), d.Path(), seen) })
+	t.Run("beat", func(t *testing.T) { mended(t, d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat), d.Path(), seen) })
 	t.Run("find", func(t *testing.T) {
-		if _, job, err := NewFinder(p).Find(within(t)); err != nil || job.Nonce != d.Nonce() {
+		if _, job, err := NewFinder(p).AwaitRun(within(t)); err != nil || job.Nonce != d.Nonce() {
 			t.Errorf("got %+v, %v", job, err)
 		}
 	})
 	p.Run = "124.0"
 	t.Run("create", func(t *testing.T) {
-		_, err := Create(within(t), p, Job{})
+		_, err := CreateRun(within(t), p, JobRecord{})
 		mended(t, err, p.LogDir, seen)
 	})
 	p.LogDir += "/deeper"
 	t.Run("create with the log directory", func(t *testing.T) {
-		_, err := Create(within(t), p, Job{})
+		_, err := CreateRun(within(t), p, JobRecord{})
 		mended(t, err, p.LogDir, seen)
 	})
 }
@@ -282,27 +282,27 @@ func testFull(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		refused := mended(t, d.Publish(within(t), Nodes, NodeName(0, 4, Joined), &State{}, false), d.Path(), seen)
-		if refused.Mend != spaceMend {
-			t.Errorf("a full file system is mended by %q", refused.Mend)
+		refused := mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, StateJoined), &StateRecord{}, false), d.Path(), seen)
+		if refused.Remedy != spaceMend {
+			t.Errorf("a full file system is mended by %q", refused.Remedy)
 		}
-		if left := names(t, filepath.Join(d.Path(), Nodes)); len(left) != 0 {
+		if left := names(t, filepath.Join(d.Path(), NodesDir)); len(left) != 0 {
 			t.Errorf("left %v", left)
 		}
 	})
 	// A beat has no content: it lives on.
 	t.Run("beat", func(t *testing.T) {
 		for range 3 {
-			if err := d.Beat(within(t), Nodes, BeatState); err != nil {
+			if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	t.Run("create", func(t *testing.T) {
 		p.Run = "124.0"
-		_, err := Create(within(t), p, Job{})
-		if refused := mended(t, err, p.LogDir, seen); refused.Mend != spaceMend {
-			t.Errorf("a full file system is mended by %q", refused.Mend)
+		_, err := CreateRun(within(t), p, JobRecord{})
+		if refused := mended(t, err, p.LogDir, seen); refused.Remedy != spaceMend {
+			t.Errorf("a full file system is mended by %q", refused.Remedy)
 		}
 		if left := names(t, p.LogDir); len(left) != 2 {
 			t.Errorf("left %v", left)
@@ -312,7 +312,7 @@ func testFull(t *testing.T) {
 
 func testNoInodes(t *testing.T) {
 	p := mounted(t, "size=1m,nr_inodes=4")
-	_, err := Create(within(t), p, Job{})
+	_, err := CreateRun(within(t), p, JobRecord{})
 	mended(t, err, p.LogDir, map[string]string{})
 	if left := names(t, p.LogDir); len(left) != 0 {
 		t.Errorf("left %v", left)
@@ -323,19 +323,29 @@ func testNoInodes(t *testing.T) {
 func TestStalledShare(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		call func(ctx context.Context, p Place, d *Dir) error
+		call func(ctx context.Context, p Location, d *Dir) error
 	}{
-		{"create", func(ctx context.Context, p Place, _ *Dir) error { _, err := Create(ctx, p, Job{}); return err }},
-		{"find", func(ctx context.Context, p Place, _ *Dir) error { _, _, err := NewFinder(p).Find(ctx); return err }},
-		{"open", func(ctx context.Context, p Place, _ *Dir) error { _, _, err := p.openExisting(ctx); return err }},
-		{"publish", func(ctx context.Context, _ Place, d *Dir) error {
-			return d.Publish(ctx, Nodes, "0000.up", &State{}, true)
+		{"create", func(ctx context.Context, p Location, _ *Dir) error {
+			_, err := CreateRun(ctx, p, JobRecord{})
+			return err
 		}},
-		{"publish once", func(ctx context.Context, _ Place, d *Dir) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
-		{"beat", func(ctx context.Context, _ Place, d *Dir) error { return d.Beat(ctx, Nodes, BeatState) }},
-		{"read", func(ctx context.Context, _ Place, d *Dir) error { return d.Read(ctx, Control, NameJob, &Job{}) }},
-		{"point at the newest", func(ctx context.Context, _ Place, d *Dir) error { return d.PointLatest(ctx) }},
-		{"ask for a stop", func(ctx context.Context, _ Place, d *Dir) error { return d.RequestStop(ctx) }},
+		{"find", func(ctx context.Context, p Location, _ *Dir) error {
+			_, _, err := NewFinder(p).AwaitRun(ctx)
+			return err
+		}},
+		{"open", func(ctx context.Context, p Location, _ *Dir) error { _, _, err := p.openExistingRun(ctx); return err }},
+		{"publish", func(ctx context.Context, _ Location, d *Dir) error {
+			return d.PublishRecord(ctx, NodesDir, "0000.up", &StateRecord{}, true)
+		}},
+		{"publish once", func(ctx context.Context, _ Location, d *Dir) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
+		{"beat", func(ctx context.Context, _ Location, d *Dir) error {
+			return d.WriteHeartbeat(ctx, NodesDir, StateHeartbeat)
+		}},
+		{"read", func(ctx context.Context, _ Location, d *Dir) error {
+			return d.ReadRecord(ctx, ControlDir, NameJob, &JobRecord{})
+		}},
+		{"point at the newest", func(ctx context.Context, _ Location, d *Dir) error { return d.UpdateLatestLink(ctx) }},
+		{"ask for a stop", func(ctx context.Context, _ Location, d *Dir) error { return d.RequestStop(ctx) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
@@ -345,18 +355,18 @@ func TestStalledShare(t *testing.T) {
 				defer close(stall)
 				hang := func() error { <-stall; return errors.New("stalled") }
 				fs := &faulty{}
-				p.Share = fs
+				p.FS = fs
 				d := create(t, p)
 				fs.onList = func(string) ([]string, error) { return nil, hang() }
 				fs.onRead = func(string) error { return hang() }
 				fs.onWrite = func(string, []byte) error { return hang() }
-				fs.onChange = func(Change, string, string) error { return hang() }
+				fs.onChange = func(NameChange, string, string) error { return hang() }
 				over := errors.New("over")
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, over)
 				defer cancel()
 				err := tc.call(ctx, p, d)
 				var stalled *StallError
-				if !errors.As(err, &stalled) || !errors.Is(err, over) || stalled.Path == "" || stalled.After == 0 {
+				if !errors.As(err, &stalled) || !errors.Is(err, over) || stalled.Path == "" || stalled.Elapsed == 0 {
 					t.Errorf("got %v", err)
 				}
 			})

@@ -18,106 +18,108 @@ import (
 // a year old, or one that has runs. It follows no link, and reads no file of another user than the
 // directory's owner. Its methods are safe for concurrent use.
 type Reader struct {
-	path  string
-	owner int
-	via   Access
+	path   string
+	owner  int
+	access Access
 }
 
 // OpenReader returns a reader of the directory at path, which must not be a link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
-	r := &Reader{path: path, via: Access{}.ready()}
-	facts, err := asked(ctx, r.via, "look into", path, func() (Facts, error) { return r.via.Share.Look(path) })
+	r := &Reader{path: path, access: Access{}.withDefaults()}
+	facts, err := guardedQuery(ctx, r.access, "look into", path, func() (FileAttributes, error) { return r.access.FS.Stat(path) })
 	if err == nil && !facts.Mode.IsDir() {
 		err = errNotDir
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, errno(err))
+		return nil, fmt.Errorf("cannot read %s: %w", path, bareErrno(err))
 	}
 	r.owner = facts.Owner
 	return r, nil
 }
 
-// Reader returns a reader of the run directory, with the same access.
-func (d *Dir) Reader() *Reader { return &Reader{path: d.path, owner: os.Geteuid(), via: d.via} }
+// NewReader returns a reader of the run directory, with the same access.
+func (d *Dir) NewReader() *Reader {
+	return &Reader{path: d.path, owner: os.Geteuid(), access: d.access}
+}
 
-// LastChange returns when names last changed in the run directory at path, by the server's clock.
-// Heartbeats change names for as long as the daemons live.
-func LastChange(ctx context.Context, path string) (last time.Time, err error) {
-	share := Access{}.ready()
-	for _, sub := range []string{Control, Nodes} {
+// LastChangeTime returns when names last changed in the run directory at path, by the server's
+// clock. Heartbeats change names for as long as the daemons live.
+func LastChangeTime(ctx context.Context, path string) (last time.Time, err error) {
+	share := Access{}.withDefaults()
+	for _, sub := range []string{ControlDir, NodesDir} {
 		dir := filepath.Join(path, sub)
-		facts, err := guarded(ctx, share.Meter, "look at", dir, func() (Facts, error) { return share.Share.Look(dir) })
+		facts, err := guardedCall(ctx, share.Meter, "look at", dir, func() (FileAttributes, error) { return share.FS.Stat(dir) })
 		if err != nil {
-			return last, fmt.Errorf("cannot look at %s: %w", dir, errno(err))
+			return last, fmt.Errorf("cannot look at %s: %w", dir, bareErrno(err))
 		}
-		if facts.Written.After(last) {
-			last = facts.Written
+		if facts.ModTime.After(last) {
+			last = facts.ModTime
 		}
 	}
 	return last, nil
 }
 
-// Folder is a directory, as one listing has shown it.
-type Folder struct {
-	Names []string // sorted, without temporaries
-	of    *Reader
-	path  string
+// DirSnapshot is a directory, as one listing has shown it.
+type DirSnapshot struct {
+	Names  []string // sorted, without temporaries
+	reader *Reader
+	path   string
 }
 
-// Folder lists a subdirectory. An empty name means the directory itself.
-func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
+// ListDir lists a subdirectory. An empty name means the directory itself.
+func (r *Reader) ListDir(ctx context.Context, sub string) (*DirSnapshot, error) {
 	path := filepath.Join(r.path, sub)
-	names, err := r.via.names(ctx, path, r.own)
+	names, err := r.access.listNames(ctx, path, r.checkOwner)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list %s: %w", path, errno(err))
+		return nil, fmt.Errorf("cannot list %s: %w", path, bareErrno(err))
 	}
-	return &Folder{Names: names, of: r, path: path}, nil
+	return &DirSnapshot{Names: names, reader: r, path: path}, nil
 }
 
-// Listing parses the names of a run directory of size nodes.
-func (f *Folder) Listing(size int) Listing { return newListing(f.Names, size, 1, time.Now()) }
+// ParseListing parses the names of a run directory of size nodes.
+func (f *DirSnapshot) ParseListing(size int) Listing { return newListing(f.Names, size, 1, time.Now()) }
 
-// own returns an error if a file does not belong to the directory's owner.
-func (r *Reader) own(facts Facts) error {
+// checkOwner returns an error if a file does not belong to the directory's owner.
+func (r *Reader) checkOwner(facts FileAttributes) error {
 	if facts.Owner != r.owner {
-		return fmt.Errorf("it belongs to %s, and the directory to %s", userName(facts.Owner), userName(r.owner))
+		return fmt.Errorf("it belongs to %s, and the directory to %s", describeUser(facts.Owner), describeUser(r.owner))
 	}
 	return nil
 }
 
-// Content is the content of a file.
-type Content struct {
+// FileContent is the content of a file.
+type FileContent struct {
 	// Data is its beginning and End its end; the middle of a large file is left out.
-	Data, End []byte
-	Size      int64
-	Written   time.Time // last modification, by the server's clock
+	Data, Tail []byte
+	Size       int64
+	ModTime    time.Time // last modification, by the server's clock
 }
 
-// Read returns the content of a file. If it is larger than limit, it returns the first and the last
-// half of that size.
-func (f *Folder) Read(ctx context.Context, name string, limit int64) (Content, error) {
+// ReadFile returns the content of a file. If it is larger than limit, it returns the first and the
+// last half of that size.
+func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (FileContent, error) {
 	path := filepath.Join(f.path, name)
-	content, err := guarded(ctx, f.of.via.Meter, "read", path, func() (c Content, err error) {
-		data, facts, err := f.part(name, 0, limit)
-		c = Content{Data: data, Size: facts.Size, Written: facts.Written}
+	content, err := guardedCall(ctx, f.reader.access.Meter, "read", path, func() (c FileContent, err error) {
+		data, facts, err := f.readOwnedRange(name, 0, limit)
+		c = FileContent{Data: data, Size: facts.Size, ModTime: facts.ModTime}
 		if err == nil && c.Size > limit {
 			c.Data = data[:limit/2]
-			c.End, _, err = f.part(name, c.Size-limit/2, limit/2)
+			c.Tail, _, err = f.readOwnedRange(name, c.Size-limit/2, limit/2)
 		}
 		return c, err
 	})
 	if err != nil {
-		return content, fmt.Errorf("cannot read %s: %w", path, errno(err))
+		return content, fmt.Errorf("cannot read %s: %w", path, bareErrno(err))
 	}
 	return content, nil
 }
 
-// From returns the content of a file from offset on, limited to `most` bytes. Each call opens the
-// file again, because an open handle may show old content.
-func (f *Folder) From(ctx context.Context, name string, offset, most int64) ([]byte, error) {
+// ReadRange returns the content of a file from offset on, limited to `most` bytes. Each call opens
+// the file again, because an open handle may show old content.
+func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, most int64) ([]byte, error) {
 	path := filepath.Join(f.path, name)
-	data, err := guarded(ctx, f.of.via.Meter, "read", path, func() ([]byte, error) {
-		data, _, err := f.part(name, offset, most)
+	data, err := guardedCall(ctx, f.reader.access.Meter, "read", path, func() ([]byte, error) {
+		data, _, err := f.readOwnedRange(name, offset, most)
 		return data, err
 	})
 	if err != nil {
@@ -126,18 +128,18 @@ func (f *Folder) From(ctx context.Context, name string, offset, most int64) ([]b
 	return data, nil
 }
 
-func (f *Folder) part(name string, offset, most int64) ([]byte, Facts, error) {
+func (f *DirSnapshot) readOwnedRange(name string, offset, most int64) ([]byte, FileAttributes, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-		return nil, Facts{}, errors.New("it is not a name in the directory")
+		return nil, FileAttributes{}, errors.New("it is not a name in the directory")
 	}
-	data, facts, err := f.of.via.Share.Part(filepath.Join(f.path, name), offset, most)
+	data, facts, err := f.reader.access.FS.ReadRange(filepath.Join(f.path, name), offset, most)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		err = errors.New("it is a symbolic link")
 	case err == nil && !facts.Mode.IsRegular():
 		err = errors.New("it is not a file")
 	case err == nil:
-		err = f.of.own(facts)
+		err = f.reader.checkOwner(facts)
 	}
 	if err != nil {
 		data = nil // it may belong to another user
@@ -145,64 +147,64 @@ func (f *Folder) part(name string, offset, most int64) ([]byte, Facts, error) {
 	return data, facts, err
 }
 
-// errCutOff reports that the end of a record is missing.
-var errCutOff = errors.New("it is cut off: its writer is at it, or was ended")
+// errTruncated reports that the end of a record is missing.
+var errTruncated = errors.New("it is cut off: its writer is at it, or was ended")
 
-// errOther reports that a record belongs to another attempt.
-var errOther = errors.New("it is of another attempt")
+// errOtherAttempt reports that a record belongs to another attempt.
+var errOtherAttempt = errors.New("it is of another attempt")
 
-// Record reads a record of the attempt with the given nonce (of any attempt if it is empty), and
-// returns its modification time by the server's clock. An empty file is a valid mark: rec is not
-// changed.
-func (f *Folder) Record(ctx context.Context, name, nonce string, rec Record) (written time.Time, err error) {
-	content, err := f.Read(ctx, name, maxRecord)
+// ReadRecord reads a record of the attempt with the given nonce (of any attempt if it is empty),
+// and returns its modification time by the server's clock. An empty file is a valid mark: rec is
+// not changed.
+func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec Record) (written time.Time, err error) {
+	content, err := f.ReadFile(ctx, name, maxRecordSize)
 	if err != nil || content.Size == 0 {
-		return content.Written, err
+		return content.ModTime, err
 	}
 	path := filepath.Join(f.path, name)
 	switch data := content.Data; {
-	case content.End != nil:
-		return content.Written, fmt.Errorf("cannot use %s: it is larger than any record", path)
+	case content.Tail != nil:
+		return content.ModTime, fmt.Errorf("cannot use %s: it is larger than any record", path)
 	case data[len(data)-1] != '\n':
-		return content.Written, fmt.Errorf("cannot use %s: %w", path, errCutOff)
+		return content.ModTime, fmt.Errorf("cannot use %s: %w", path, errTruncated)
 	}
-	err = decode(content.Data, nonce, rec)
+	err = decodeRecord(content.Data, nonce, rec)
 	if errors.Is(err, errAbsent) {
-		err = errOther
+		err = errOtherAttempt
 	}
 	if err != nil {
 		err = fmt.Errorf("cannot use %s: %w", path, err)
 	}
-	return content.Written, err
+	return content.ModTime, err
 }
 
-// Target returns the target of a symbolic link in the directory.
-func (f *Folder) Target(ctx context.Context, name string) (string, error) {
+// ReadLink returns the target of a symbolic link in the directory.
+func (f *DirSnapshot) ReadLink(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(f.path, name)
-	return guarded(ctx, f.of.via.Meter, "follow", path, func() (string, error) { return f.of.via.Share.Target(path) })
+	return guardedCall(ctx, f.reader.access.Meter, "follow", path, func() (string, error) { return f.reader.access.FS.ReadLink(path) })
 }
 
-// Directories returns the subdirectories, the one that was changed last first.
-func (f *Folder) Directories(ctx context.Context) ([]string, error) {
-	found, err := f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsDir() })
+// ListDirs returns the subdirectories, the one that was changed last first.
+func (f *DirSnapshot) ListDirs(ctx context.Context) ([]string, error) {
+	found, err := f.statNames(ctx, func(facts FileAttributes) bool { return facts.Mode.IsDir() })
 	return slices.SortedFunc(maps.Keys(found), func(a, b string) int {
-		return cmp.Or(found[b].Written.Compare(found[a].Written), cmp.Compare(b, a))
+		return cmp.Or(found[b].ModTime.Compare(found[a].ModTime), cmp.Compare(b, a))
 	}), err
 }
 
-// Files returns the attributes of the files in it, by name. Files of other users than the
+// ListFiles returns the attributes of the files in it, by name. Files of other users than the
 // directory's owner are skipped.
-func (f *Folder) Files(ctx context.Context) (map[string]Facts, error) {
-	return f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsRegular() && f.of.own(facts) == nil })
+func (f *DirSnapshot) ListFiles(ctx context.Context) (map[string]FileAttributes, error) {
+	return f.statNames(ctx, func(facts FileAttributes) bool { return facts.Mode.IsRegular() && f.reader.checkOwner(facts) == nil })
 }
 
-// looked returns the attributes of the directory's names, by name, if the function taken accepts
+// statNames returns the attributes of the directory's names, by name, if the function taken accepts
 // them. Names that have disappeared are skipped.
-func (f *Folder) looked(ctx context.Context, taken func(Facts) bool) (map[string]Facts, error) {
-	return guarded(ctx, f.of.via.Meter, "look into", f.path, func() (map[string]Facts, error) {
-		found := make(map[string]Facts)
+func (f *DirSnapshot) statNames(ctx context.Context, taken func(FileAttributes) bool) (map[string]FileAttributes, error) {
+	return guardedCall(ctx, f.reader.access.Meter, "look into", f.path, func() (map[string]FileAttributes, error) {
+		found := make(map[string]FileAttributes)
 		for _, name := range f.Names {
-			if facts, err := f.of.via.Share.Look(filepath.Join(f.path, name)); err == nil && taken(facts) {
+			if facts, err := f.reader.access.FS.Stat(filepath.Join(f.path, name)); err == nil && taken(facts) {
 				found[name] = facts
 			}
 		}
@@ -210,17 +212,17 @@ func (f *Folder) looked(ctx context.Context, taken func(Facts) bool) (map[string
 	})
 }
 
-// Hosts returns the host in the record of each node that has joined a run of size nodes. Records
-// that cannot be read are skipped.
-func (r *Reader) Hosts(ctx context.Context, size int) (map[int]string, error) {
-	nodes, err := r.Folder(ctx, Nodes)
+// NodeHosts returns the host in the record of each node that has joined a run of size nodes.
+// Records that cannot be read are skipped.
+func (r *Reader) NodeHosts(ctx context.Context, size int) (map[int]string, error) {
+	nodes, err := r.ListDir(ctx, NodesDir)
 	if err != nil {
 		return nil, err
 	}
 	hosts := make(map[int]string)
-	for _, rank := range nodes.Listing(size).Ranks(Joined) {
+	for _, rank := range nodes.ParseListing(size).NodesIn(StateJoined) {
 		var joined JoinedRecord
-		if _, err := nodes.Record(ctx, NodeName(rank, size, Joined), "", &joined); err == nil {
+		if _, err := nodes.ReadRecord(ctx, NodeName(rank, size, StateJoined), "", &joined); err == nil {
 			hosts[rank] = joined.Host
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // reading opens a folder of a fresh directory that has these files.
-func reading(t *testing.T, files map[string]string) (*Reader, *Folder, string) {
+func reading(t *testing.T, files map[string]string) (*Reader, *DirSnapshot, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -22,7 +22,7 @@ func reading(t *testing.T, files map[string]string) (*Reader, *Folder, string) {
 	}
 	reader, err := OpenReader(t.Context(), dir)
 	must(t, err)
-	folder, err := reader.Folder(t.Context(), "")
+	folder, err := reader.ListDir(t.Context(), "")
 	must(t, err)
 	return reader, folder, dir
 }
@@ -35,37 +35,37 @@ func TestReaderRefusesWhatIsNoFileOfTheOwner(t *testing.T) {
 	for name, want := range map[string]string{
 		"link": "symbolic link", "dir": "not a file", "pipe": "not a file", "../fine": "not a name", "none": "no such file",
 	} {
-		if _, err := folder.Read(t.Context(), name, 100); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := folder.ReadFile(t.Context(), name, 100); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is read: %v", name, err)
 		}
 	}
-	if got, err := folder.Read(t.Context(), "fine", 100); err != nil || string(got.Data) != "text" || got.End != nil {
+	if got, err := folder.ReadFile(t.Context(), "fine", 100); err != nil || string(got.Data) != "text" || got.Tail != nil {
 		t.Errorf("a file has %+v: %v", got, err)
 	}
 	reader.owner++
-	if _, err := folder.Read(t.Context(), "fine", 100); err == nil || !strings.Contains(err.Error(), "belongs to") {
+	if _, err := folder.ReadFile(t.Context(), "fine", 100); err == nil || !strings.Contains(err.Error(), "belongs to") {
 		t.Errorf("a stranger's file is read: %v", err)
 	}
-	if _, err := reader.Folder(t.Context(), "dir"); err == nil || !strings.Contains(err.Error(), "belongs to") {
+	if _, err := reader.ListDir(t.Context(), "dir"); err == nil || !strings.Contains(err.Error(), "belongs to") {
 		t.Errorf("a stranger's directory is read: %v", err)
 	}
 }
 
 func TestReaderFollowsNoLinkToADirectory(t *testing.T) {
 	reader, _, dir := reading(t, nil)
-	must(t, os.Symlink(t.TempDir(), filepath.Join(dir, Nodes)))
-	if _, err := reader.Folder(t.Context(), Nodes); err == nil {
+	must(t, os.Symlink(t.TempDir(), filepath.Join(dir, NodesDir)))
+	if _, err := reader.ListDir(t.Context(), NodesDir); err == nil {
 		t.Error("a link to a directory is followed")
 	}
-	if _, err := OpenReader(t.Context(), filepath.Join(dir, Nodes)); !errors.Is(err, errNotDir) {
+	if _, err := OpenReader(t.Context(), filepath.Join(dir, NodesDir)); !errors.Is(err, errNotDir) {
 		t.Errorf("a link is read: %v", err)
 	}
 }
 
 func TestReaderReadsBothEndsOfALargeFile(t *testing.T) {
 	_, folder, _ := reading(t, map[string]string{"large": "begin" + strings.Repeat(".", 100) + "ended"})
-	got, err := folder.Read(t.Context(), "large", 10)
-	if err != nil || string(got.Data) != "begin" || string(got.End) != "ended" || got.Size != 110 {
+	got, err := folder.ReadFile(t.Context(), "large", 10)
+	if err != nil || string(got.Data) != "begin" || string(got.Tail) != "ended" || got.Size != 110 {
 		t.Errorf("a large file has %+v: %v", got, err)
 	}
 }
@@ -82,15 +82,15 @@ func TestReaderRecords(t *testing.T) {
 	}{
 		{"whole", "a", nil, ""},
 		{"whole", "", nil, ""},
-		{"whole", "b", errOther, "another attempt"},
-		{"cut", "a", errCutOff, "cut off"},
-		{"unended", "a", errCutOff, "cut off"},
+		{"whole", "b", errOtherAttempt, "another attempt"},
+		{"cut", "a", errTruncated, "cut off"},
+		{"unended", "a", errTruncated, "cut off"},
 		{"mark", "a", nil, ""},
 		{"new", "a", nil, "version 9"},
 		{"text", "a", nil, "cannot"},
 	} {
-		var rec State
-		at, err := folder.Record(t.Context(), test.name, test.nonce, &rec)
+		var rec StateRecord
+		at, err := folder.ReadRecord(t.Context(), test.name, test.nonce, &rec)
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v", test.name, err)
 		}
@@ -122,9 +122,9 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	}
 	reader, err := OpenReader(t.Context(), dir)
 	must(t, err)
-	folder, err := reader.Folder(t.Context(), "")
+	folder, err := reader.ListDir(t.Context(), "")
 	must(t, err)
-	if got, err := folder.Directories(t.Context()); err != nil || !slices.Equal(got, []string{"c", "a", "b"}) {
+	if got, err := folder.ListDirs(t.Context()); err != nil || !slices.Equal(got, []string{"c", "a", "b"}) {
 		t.Errorf("by age they are %v: %v", got, err)
 	}
 }
@@ -137,10 +137,10 @@ func TestReaderLooksAtFiles(t *testing.T) {
 	must(t, syscall.Mkfifo(filepath.Join(dir, "d"), 0o600))
 	reader, err := OpenReader(t.Context(), dir)
 	must(t, err)
-	reader.via.Share = foreign{reader.via.Share, "/theirs"}
-	folder, err := reader.Folder(t.Context(), "")
+	reader.access.FS = foreign{reader.access.FS, "/theirs"}
+	folder, err := reader.ListDir(t.Context(), "")
 	must(t, err)
-	got, err := folder.Files(t.Context())
+	got, err := folder.ListFiles(t.Context())
 	if err != nil || len(got) != 1 || got["a"].Size != 4 {
 		t.Errorf("its files are %v: %v", got, err)
 	}
@@ -167,21 +167,21 @@ func must(t *testing.T, err error) {
 func TestReaderAsksAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	made := make(chan error, 1)
-	appears := time.AfterFunc(2*againPause, func() { made <- os.MkdirAll(filepath.Join(dir, "nodes"), 0o700) })
+	appears := time.AfterFunc(2*minRetryPause, func() { made <- os.MkdirAll(filepath.Join(dir, "nodes"), 0o700) })
 	defer appears.Stop()
 	reader, err := OpenReader(t.Context(), dir)
 	must(t, err)
 	must(t, <-made)
-	folder, err := reader.Folder(t.Context(), "")
+	folder, err := reader.ListDir(t.Context(), "")
 	must(t, err)
-	if !slices.Equal(folder.Names, []string{"nodes"}) || reader.via.Meter.Stats().Retries == 0 {
-		t.Errorf("it shows %v, after %d tries more", folder.Names, reader.via.Meter.Stats().Retries)
+	if !slices.Equal(folder.Names, []string{"nodes"}) || reader.access.Meter.CallStats().Retries == 0 {
+		t.Errorf("it shows %v, after %d tries more", folder.Names, reader.access.Meter.CallStats().Retries)
 	}
 }
 
 func TestReadFrom(t *testing.T) {
 	d := create(t, newPlace(t))
-	logs := filepath.Join(d.Path(), Logs)
+	logs := filepath.Join(d.Path(), LogsDir)
 	put(t, filepath.Join(logs, "driver.log"), "0123456789")
 	put(t, filepath.Join(logs, ".hidden"), "hidden")
 	mkdir(t, filepath.Join(logs, "head"), dirMode)
@@ -189,7 +189,7 @@ func TestReadFrom(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(logs, "fifo"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := d.Reader().Folder(within(t), Logs)
+	folder, err := d.NewReader().ListDir(within(t), LogsDir)
 	must(t, err)
 	for _, tc := range []struct {
 		name   string
@@ -208,7 +208,7 @@ func TestReadFrom(t *testing.T) {
 		{".hidden", 0, "", "it is not a name"},
 		{"../logs/driver.log", 0, "", "it is not a name"},
 	} {
-		data, err := folder.From(within(t), tc.name, tc.offset, 4)
+		data, err := folder.ReadRange(within(t), tc.name, tc.offset, 4)
 		if string(data) != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s from %d: %q, %v", tc.name, tc.offset, data, err)
 		}
@@ -219,19 +219,19 @@ func TestHosts(t *testing.T) {
 	d := create(t, newPlace(t))
 	want := map[int]string{}
 	for _, rank := range []int{0, 2} {
-		own := d.As(rank)
+		own := d.ForNode(rank)
 		own.host = NodeName(rank, 4, "host")
-		publish(t, own, Nodes, NodeName(rank, 4, Joined), &JoinedRecord{})
+		publish(t, own, NodesDir, NodeName(rank, 4, StateJoined), &JoinedRecord{})
 		want[rank] = own.host
 	}
-	publish(t, d, Nodes, NodeName(1, 4, Up), &State{})
-	if got, err := d.Reader().Hosts(within(t), 4); err != nil || !maps.Equal(got, want) {
+	publish(t, d, NodesDir, NodeName(1, 4, StateServiceUp), &StateRecord{})
+	if got, err := d.NewReader().NodeHosts(within(t), 4); err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, not %v", got, err, want)
 	}
-	if err := os.RemoveAll(filepath.Join(d.Path(), Nodes)); err != nil {
+	if err := os.RemoveAll(filepath.Join(d.Path(), NodesDir)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.Reader().Hosts(within(t), 4); err == nil {
+	if got, err := d.NewReader().NodeHosts(within(t), 4); err == nil {
 		t.Errorf("without the directory: %v", got)
 	}
 }

@@ -9,36 +9,36 @@ import (
 	"time"
 )
 
-// Version is the version of the format of all records. A reader refuses a newer one.
-const Version = 1
+// FormatVersion is the version of the format of all records. A reader refuses a newer one.
+const FormatVersion = 1
 
 // Header is the beginning of every record: its attempt and its writer.
 type Header struct {
-	Version int       `json:"v"`
-	Nonce   string    `json:"nonce"` // random, chosen by the head for this attempt
-	Rank    int       `json:"rank"`
-	Host    string    `json:"host"`
-	At      time.Time `json:"at"` // the writer's wall clock, for information only
+	Version   int       `json:"v"`
+	Nonce     string    `json:"nonce"` // random, chosen by the head for this attempt
+	Rank      int       `json:"rank"`
+	Host      string    `json:"host"`
+	WrittenAt time.Time `json:"at"` // the writer's wall clock, for information only
 }
 
-func (h *Header) header() *Header { return h }
+func (h *Header) recordHeader() *Header { return h }
 
 // Record is a type with a Header that can be published.
-type Record interface{ header() *Header }
+type Record interface{ recordHeader() *Header }
 
 // HeaderOf returns the header of a record; its version is 0 if it was not read.
-func HeaderOf(rec Record) Header { return *rec.header() }
+func HeaderOf(rec Record) Header { return *rec.recordHeader() }
 
-// Job describes the attempt: what every daemon must know to take part in it.
-type Job struct {
+// JobRecord describes the attempt: what every daemon must know to take part in it.
+type JobRecord struct {
 	Header
-	Run       string   `json:"run"`       // the run directory's name
-	Key       string   `json:"key"`       // digest of facts that all nodes of the launch share
-	Size      int      `json:"size"`      // number of nodes
-	Digest    string   `json:"digest"`    // digest of the configuration, the same on all nodes
-	Addresses []string `json:"addresses"` // the head's addresses, best first
-	Program   string   `json:"program"`   // version of the head's bringupd
-	PID       int      `json:"pid"`
+	Run            string   `json:"run"`       // the run directory's name
+	Key            string   `json:"key"`       // digest of facts that all nodes of the launch share
+	Size           int      `json:"size"`      // number of nodes
+	ConfigDigest   string   `json:"digest"`    // digest of the configuration, the same on all nodes
+	Addresses      []string `json:"addresses"` // the head's addresses, best first
+	ProgramVersion string   `json:"program"`   // version of the head's bringupd
+	PID            int      `json:"pid"`
 	// Hosts are the hosts of all nodes in order, as a node list. It is empty if the launcher does not
 	// provide them.
 	Hosts string `json:"hosts,omitempty"`
@@ -49,68 +49,70 @@ type Job struct {
 	FileSystem string `json:"share"`
 	// SandboxStep reports that the gate waits for sandboxes of another step.
 	SandboxStep bool `json:"sandbox_step,omitempty"`
-	// Lifeline has the head's addresses for peer links, best first. It is empty if there are none.
-	Lifeline []string `json:"lifeline,omitempty"`
+	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
+	// none.
+	LinkAddresses []string `json:"lifeline,omitempty"`
 	// Plan is for observers outside of the job. It is nil if an older head made the record.
-	Plan *Plan `json:"plan,omitempty"`
+	Plan *JobPlan `json:"plan,omitempty"`
 }
 
-// Plan describes what the job will do. No daemon reads it.
-type Plan struct {
+// JobPlan describes what the job will do. No daemon reads it.
+type JobPlan struct {
 	Framework string `json:"framework"`
-	// Steps are those of join, check, sandbox, head, workers and driver that this job has, in the
+	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
 	// order of the sequence.
-	Steps []string `json:"steps"`
-	// Deadlines are the timeouts of the steps: join is counted from the head's start; check, sandbox,
-	// head and workers on each node from the beginning of the step.
-	Deadlines map[string]time.Duration `json:"deadlines_ns"`
-	// Need is the number of nodes that the driver needs. It is smaller than the number of nodes if
-	// there are spares.
-	Need int `json:"need"`
-	// Sandboxes is the number of ready sandboxes that the gate needs: all, any, head or a number.
-	Sandboxes string `json:"sandboxes,omitempty"`
+	Phases []string `json:"steps"`
+	// PhaseTimeouts are the timeouts of the steps: join is counted from the head's start; check,
+	// sandbox, head and workers on each node from the beginning of the step.
+	PhaseTimeouts map[string]time.Duration `json:"deadlines_ns"`
+	// NodesNeeded is the number of nodes that the driver needs. It is smaller than the number of nodes
+	// if there are spares.
+	NodesNeeded int `json:"need"`
+	// SandboxQuorum is the number of ready sandboxes that the gate needs: all, any, head or a number.
+	SandboxQuorum string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
-	// World reports that the driver runs as ranks on all nodes.
-	World bool `json:"world,omitempty"`
-	// Rest is the maximum heartbeat interval of a healthy head. It is 0 if an older head made the
-	// record.
-	Rest time.Duration `json:"rest_ns,omitempty"`
+	// HasRanks reports that the driver runs as ranks on all nodes.
+	HasRanks bool `json:"world,omitempty"`
+	// MaxHeartbeatInterval is the maximum heartbeat interval of a healthy head. It is 0 if an older
+	// head made the record.
+	MaxHeartbeatInterval time.Duration `json:"rest_ns,omitempty"`
 }
 
 // JoinedRecord reports that a node has joined. It repeats the job's nonce as a canary, which proves
 // that its writer has read the job record and can write.
 type JoinedRecord struct {
 	Header
-	Canary  string `json:"canary"` // the job's nonce
-	Address string `json:"address,omitempty"`
-	PID     int    `json:"pid"`
-	Program string `json:"program"`
-	// Seen is the time from the daemon's start until it saw the run directory, and Answer the time
-	// from then until this record.
-	Seen   time.Duration `json:"seen_ns"`
-	Answer time.Duration `json:"answer_ns"`
-	// Waited reports that the directory was missing at the daemon's first poll.
-	Waited bool `json:"waited"`
+	JobNonce       string `json:"canary"` // the job's nonce
+	Address        string `json:"address,omitempty"`
+	PID            int    `json:"pid"`
+	ProgramVersion string `json:"program"`
+	// TimeToSeen is the time from the daemon's start until it saw the run directory, and Answer the
+	// time from then until this record.
+	TimeToSeen   time.Duration `json:"seen_ns"`
+	TimeToAnswer time.Duration `json:"answer_ns"`
+	// HasWaited reports that the directory was missing at the daemon's first poll.
+	HasWaited bool `json:"waited"`
 }
 
-// State is a record whose name has all information.
-type State struct {
+// StateRecord is a record whose name has all information.
+type StateRecord struct {
 	Header
 }
 
 // CheckedRecord has the results of a node's checks.
 type CheckedRecord struct {
 	Header
-	Report json.RawMessage `json:"report,omitempty"` // report of pkg/check; empty if there were no checks
+	// report of pkg/check; empty if there were no checks
+	Report json.RawMessage `json:"report,omitempty"`
 }
 
 // EventRecord is an event of a node that did not end the run, but may explain later failures.
 type EventRecord struct {
 	Header
-	What   string          `json:"what"`             // a sentence
-	Detail json.RawMessage `json:"detail,omitempty"` // pkg/gpu's event
-	Times  int             `json:"times,omitempty"`  // if it occurred more than once
+	Message string          `json:"what"`             // a sentence
+	Detail  json.RawMessage `json:"detail,omitempty"` // pkg/gpu's event
+	Count   int             `json:"times,omitempty"`  // if it occurred more than once
 }
 
 // HeadRecord reports that the head's service is up, and has its address.
@@ -128,65 +130,69 @@ type TeamRecord struct {
 	Header
 	Generation int           `json:"generation"`
 	Members    []Member      `json:"members"` // sorted by their place in the team
-	Dropped    []DroppedRank `json:"dropped,omitempty"`
+	Dropped    []DroppedNode `json:"dropped,omitempty"`
 }
 
 // Member is a node's place in the team.
 type Member struct {
 	Rank int `json:"rank"` // in the launch
-	// Since is the generation since which the member's place and the team's size have not changed:
-	// services that were started before have other values.
-	Since int `json:"since,omitempty"`
+	// SinceGeneration is the generation since which the member's place and the team's size have not
+	// changed: services that were started before have other values.
+	SinceGeneration int `json:"since,omitempty"`
 }
 
-// Place returns the place of a node in the team, or -1 if it has none.
-func (t *TeamRecord) Place(rank int) int {
+// PlaceOf returns the place of a node in the team, or -1 if it has none.
+func (t *TeamRecord) PlaceOf(rank int) int {
 	return slices.IndexFunc(t.Members, func(m Member) bool { return m.Rank == rank })
 }
 
-// DroppedRank is a node that was dropped because of a fault.
-type DroppedRank struct {
-	Rank int    `json:"rank"`
-	Host string `json:"host,omitempty"`
-	Why  string `json:"why"`
+// DroppedNode is a node that was dropped because of a fault.
+type DroppedNode struct {
+	Rank   int    `json:"rank"`
+	Host   string `json:"host,omitempty"`
+	Reason string `json:"why"`
 }
 
-// FailedRecord is a cause, as seen by the node that saw it first.
-type FailedRecord struct {
+// FailureRecord is a cause, as seen by the node that saw it first.
+type FailureRecord struct {
 	Header
-	Kind   string `json:"kind"`             // one of package health's kinds
-	Phase  string `json:"phase"`            // the phase of the sequence
-	What   string `json:"what"`             // a sentence
-	Child  string `json:"child,omitempty"`  // the child that died
-	Code   int    `json:"code,omitempty"`   // its exit code; without a child, 126 or 127 as in a shell
+	Kind    string `json:"kind"`            // one of package health's kinds
+	Phase   string `json:"phase"`           // the phase of the sequence
+	Message string `json:"what"`            // a sentence
+	Child   string `json:"child,omitempty"` // the child that died
+	// its exit code; without a child, 126 or 127 as in a shell
+	Code   int    `json:"code,omitempty"`
 	Signal string `json:"signal,omitempty"` // or the signal that ended it
-	ChildEnd
+	ChildExit
 	Log   string   `json:"log,omitempty"`   // the log with its output, in Logs
 	Lines []string `json:"lines,omitempty"` // the last lines of the log
 	// WorldRank is the rank of the world that has failed, or nil if the cause is not about a rank.
 	// Header.Rank is the node's index.
 	WorldRank *WorldRank `json:"world_rank,omitempty"`
-	// Lost are the indices of the nodes that this node has lost contact with.
-	Lost []int `json:"lost,omitempty"`
+	// LostNodes are the indices of the nodes that this node has lost contact with.
+	LostNodes []int `json:"lost,omitempty"`
 	// Report has the results of the node's checks, if one of them failed.
 	Report json.RawMessage `json:"report,omitempty"`
-	// Age is the time from the event until the record was written, on the writer's monotonic clock, so
-	// that no clocks are compared.
-	Age time.Duration `json:"age_ns,omitempty"`
-	// Seen is the time of the event, from which Age is computed. It is zero in a record that was read.
-	Seen time.Time `json:"-"`
+	// RecordDelay is the time from the event until the record was written, on the writer's monotonic
+	// clock, so that no clocks are compared.
+	RecordDelay time.Duration `json:"age_ns,omitempty"`
+	// SeenAt is the time of the event, from which Age is computed. It is zero in a record that was
+	// read.
+	SeenAt time.Time `json:"-"`
 }
 
-// ChildEnd describes the end of a child, besides its code.
-type ChildEnd struct {
-	Exit string `json:"exit,omitempty"` // description of the end; empty if the child has not ended
-	OOM  *OOM   `json:"oom,omitempty"`  // set if the kernel killed processes meanwhile
+// ChildExit describes the end of a child, besides its code.
+type ChildExit struct {
+	// description of the end; empty if the child has not ended
+	ExitText string     `json:"exit,omitempty"`
+	OOM      *OOMReport `json:"oom,omitempty"` // set if the kernel killed processes meanwhile
 }
 
 // WorldRank is a rank of the world, with the information that users need to find it.
 type WorldRank struct {
-	Number int    `json:"number"`
-	GPUs   string `json:"gpus,omitempty"` // indices of its GPUs on the node: "2" or "4-7"; empty if it has none of its own
+	Number int `json:"number"`
+	// indices of its GPUs on the node: "2" or "4-7"; empty if it has none of its own
+	GPUs string `json:"gpus,omitempty"`
 	// Symptom is the reason, from its last lines, why the failure looks like the consequence of
 	// another one. It is empty if there is none.
 	Symptom string `json:"symptom,omitempty"`
@@ -195,8 +201,8 @@ type WorldRank struct {
 // String returns its name in messages: "rank 12".
 func (w WorldRank) String() string { return fmt.Sprintf("rank %d", w.Number) }
 
-// Cards returns its GPUs for messages: "GPU 2", "GPUs 4-7". It is empty if it has none.
-func (w WorldRank) Cards() string {
+// GPULabel returns its GPUs for messages: "GPU 2", "GPUs 4-7". It is empty if it has none.
+func (w WorldRank) GPULabel() string {
 	switch {
 	case w.GPUs == "":
 		return ""
@@ -207,16 +213,16 @@ func (w WorldRank) Cards() string {
 	}
 }
 
-// OOM has the kernel's count of processes that it killed because memory ran out.
-type OOM struct {
+// OOMReport has the kernel's count of processes that it killed because memory ran out.
+type OOMReport struct {
 	Kills  int    `json:"kills"`
 	Limit  int64  `json:"limit_bytes,omitempty"` // the lowest limit there; 0 if there is none
 	Cgroup string `json:"cgroup"`
 }
 
-// RanksRecord has the placement of a world's ranks: their number on each node of the team, and the
-// order of numbering, which pkg/ranks defines.
-type RanksRecord struct {
+// PlacementRecord has the placement of a world's ranks: their number on each node of the team, and
+// the order of numbering, which pkg/ranks defines.
+type PlacementRecord struct {
 	Header
 	Order   string `json:"order,omitempty"`
 	PerNode []int  `json:"per_node"`
@@ -224,122 +230,125 @@ type RanksRecord struct {
 	Slots []int `json:"slots"`
 	// Hosts are the hosts of the nodes.
 	Hosts []string `json:"hosts"`
-	// Master is the address of rank 0's node, and MasterPort a port there that is reserved for it.
-	Master     string `json:"master"`
-	MasterPort int    `json:"master_port"`
+	// MasterAddress is the address of rank 0's node, and MasterPort a port there that is reserved for
+	// it.
+	MasterAddress string `json:"master"`
+	MasterPort    int    `json:"master_port"`
 }
 
-// EndedRecord describes how the ranks of a node have ended.
-type EndedRecord struct {
+// RanksEndedRecord describes how the ranks of a node have ended.
+type RanksEndedRecord struct {
 	Header
 	Exits []RankExit `json:"exits"`
 }
 
 // RankExit describes how a rank has ended.
 type RankExit struct {
-	Rank int    `json:"rank"` // number in the world
-	Code int    `json:"code"` // 128+n if signal n has ended it
-	Exit string `json:"exit"` // description of the end
+	Rank     int    `json:"rank"` // number in the world
+	Code     int    `json:"code"` // 128+n if signal n has ended it
+	ExitText string `json:"exit"` // description of the end
 }
 
 // AbortRecord ends the run with a cause. It has the verdict and the job's exit code.
 type AbortRecord struct {
 	Header
-	Code  int          `json:"code"`
-	Word  string       `json:"word"`
-	Cause FailedRecord `json:"cause"`
-	// Nodes are the hosts to avoid, if nodes have caused it.
-	Nodes []string `json:"bad_nodes,omitempty"`
+	Code    int           `json:"code"`
+	Outcome string        `json:"word"`
+	Cause   FailureRecord `json:"cause"`
+	// BadNodesDir are the hosts to avoid, if nodes have caused it.
+	BadNodes []string `json:"bad_nodes,omitempty"`
 	// NextAttempt is the number of the attempt that follows, or 0 if none does.
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// DrainRecord ends the run in an orderly way. If Look is not 0, it only announces the end: services
-// stay up for that time.
-type DrainRecord struct {
+// OrderlyEndRecord ends the run in an orderly way. If Look is not 0, it only announces the end:
+// services stay up for that time.
+type OrderlyEndRecord struct {
 	Header
-	Code int           `json:"code"` // the job's: the driver's own
-	Why  string        `json:"why"`
-	Look time.Duration `json:"look_ns,omitempty"`
+	Code        int           `json:"code"` // the job's: the driver's own
+	Reason      string        `json:"why"`
+	InspectTime time.Duration `json:"look_ns,omitempty"`
 }
 
 // DoneRecord reports that no process of the daemon is left on the node.
 type DoneRecord struct {
 	Header
-	Left []string `json:"left,omitempty"` // processes that could not be ended
+	LeftProcesses []string `json:"left,omitempty"` // processes that could not be ended
 	// Share are the statistics of the daemon's file system calls so far.
-	Share *Stats `json:"share,omitempty"`
+	Share *CallStats `json:"share,omitempty"`
 }
 
 // Result is the result of an attempt.
 type Result struct {
 	Header
-	Run   string        `json:"run"`
-	Size  int           `json:"size"`
-	Code  int           `json:"code"`
-	Word  string        `json:"word"`
-	Why   string        `json:"why"`
-	Cause *FailedRecord `json:"cause,omitempty"`
-	Circumstances
-	Nodes []string `json:"bad_nodes,omitempty"`
-	Cast
-	Course
-	Share *ShareReport `json:"share,omitempty"`
-	// Lifelines is nil if there were no peer links.
-	Lifelines *LifelineReport `json:"lifelines,omitempty"`
+	Run     string         `json:"run"`
+	Size    int            `json:"size"`
+	Code    int            `json:"code"`
+	Outcome string         `json:"word"`
+	Reason  string         `json:"why"`
+	Cause   *FailureRecord `json:"cause,omitempty"`
+	FailureContext
+	BadNodes []string `json:"bad_nodes,omitempty"`
+	NodeLists
+	RunTimings
+	Share *FileSystemReport `json:"share,omitempty"`
+	// Links is nil if there were no peer links.
+	Links *LinkReport `json:"lifelines,omitempty"`
 	// Requeue is the decision about a requeue, if one was considered.
-	Requeue *Requeue `json:"requeue,omitempty"`
+	Requeue *RequeueDecision `json:"requeue,omitempty"`
 	// NextAttempt is the number of the attempt that follows within this launch, or 0 if none does.
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// Circumstances has further facts about a failed attempt.
-type Circumstances struct {
+// FailureContext has further facts about a failed attempt.
+type FailureContext struct {
 	// AtPhase is the phase of the sequence at the failure, and AfterGate how long the gate had been
 	// open then, by the head's clock.
 	AtPhase   string        `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
 	// Consequences are the other failures, without their last lines, limited to the size of a record.
-	Consequences []FailedRecord `json:"consequences,omitempty"`
-	Advice       []string       `json:"advice,omitempty"` // recommended next steps
+	Consequences []FailureRecord `json:"consequences,omitempty"`
+	Advice       []string        `json:"advice,omitempty"` // recommended next steps
 	// Events are events of nodes while the driver ran, which did not end the run.
 	Events []EventRecord `json:"events,omitempty"`
 }
 
-// Cast has the nodes that took part. Team are the indices of the driver's nodes, sorted by their
-// place, if there were spares. Dropped are the nodes with a fault.
-type Cast struct {
+// NodeLists has the nodes that took part. Team are the indices of the driver's nodes, sorted by
+// their place, if there were spares. Dropped are the nodes with a fault.
+type NodeLists struct {
 	Hosts   []string      `json:"hosts,omitempty"`
 	Team    []int         `json:"team,omitempty"`
-	Dropped []DroppedRank `json:"dropped,omitempty"`
+	Dropped []DroppedNode `json:"dropped,omitempty"`
 }
 
-// Course has the durations of the attempt and of its phases.
-type Course struct {
-	Took    time.Duration `json:"took_ns"`          // from the start of the head
-	ToGate  time.Duration `json:"to_gate_ns"`       // from the start of the head to the gate; 0 if it never opened
-	Program string        `json:"program"`          // version of bringupd
-	Phases  []PhaseTime   `json:"phases,omitempty"` // phases of the head
+// RunTimings has the durations of the attempt and of its phases.
+type RunTimings struct {
+	Duration time.Duration `json:"took_ns"` // from the start of the head
+	// from the start of the head to the gate; 0 if it never opened
+	TimeToGate     time.Duration   `json:"to_gate_ns"`
+	ProgramVersion string          `json:"program"`          // version of bringupd
+	Phases         []PhaseDuration `json:"phases,omitempty"` // phases of the head
 }
 
-// Requeue is the decision about a requeue. It is made before the request to the launcher; the
-// launcher's answer is in the log.
-type Requeue struct {
+// RequeueDecision is the decision about a requeue. It is made before the request to the launcher;
+// the launcher's answer is in the log.
+type RequeueDecision struct {
 	Wanted bool   `json:"wanted"`
-	Why    string `json:"why"`
+	Reason string `json:"why"`
 }
 
-// LifelineReport has the head's statistics of peer links.
-type LifelineReport struct {
-	Reconnects int `json:"reconnects"` // number of new connections of nodes that had been connected before
-	// Strangers are the numbers of rejected connections, by the reason.
-	Strangers map[string]int `json:"strangers,omitempty"`
+// LinkReport has the head's statistics of peer links.
+type LinkReport struct {
+	// number of new connections of nodes that had been connected before
+	Reconnects int `json:"reconnects"`
+	// Rejected are the numbers of rejected connections, by the reason.
+	Rejected map[string]int `json:"strangers,omitempty"`
 }
 
-// ShareReport has the head's statistics of the file system. Those of the other nodes are in their
-// DoneRecords.
-type ShareReport struct {
-	Head Stats `json:"head"` // the head's calls until the result was written
+// FileSystemReport has the head's statistics of the file system. Those of the other nodes are in
+// their DoneRecords.
+type FileSystemReport struct {
+	Head CallStats `json:"head"` // the head's calls until the result was written
 	// RoundTrips are the round-trip times of the canary, for a few nodes. They show the delay of
 	// records.
 	RoundTrips []RoundTrip `json:"round_trips,omitempty"`
@@ -353,29 +362,29 @@ type RoundTrip struct {
 	Took time.Duration `json:"took_ns"`
 }
 
-// PhaseTime is the duration of a phase on the reporting node.
-type PhaseTime struct {
+// PhaseDuration is the duration of a phase on the reporting node.
+type PhaseDuration struct {
 	Phase string        `json:"phase"`
 	Took  time.Duration `json:"took_ns"`
 }
 
-// encode fills in the record's header and returns the record in JSON, as one line.
-func (d *Dir) encode(rec Record) ([]byte, error) {
-	h := rec.header()
-	*h = Header{Version: Version, Nonce: d.nonce, Rank: d.rank, Host: d.host, At: time.Now()}
+// encodeRecord fills in the record's header and returns the record in JSON, as one line.
+func (d *Dir) encodeRecord(rec Record) ([]byte, error) {
+	h := rec.recordHeader()
+	*h = Header{Version: FormatVersion, Nonce: d.nonce, Rank: d.rank, Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
 	}
-	if len(data) >= maxRecord {
-		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecord-1)
+	if len(data) >= maxRecordSize {
+		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecordSize-1)
 	}
 	return append(data, '\n'), nil
 }
 
-// decode parses a record. The error is errAbsent for a truncated record, because it may become
-// complete, and for a record of another attempt. rec is only changed if there is no error.
-func decode(data []byte, nonce string, rec Record) error {
+// decodeRecord parses a record. The error is errAbsent for a truncated record, because it may
+// become complete, and for a record of another attempt. rec is only changed if there is no error.
+func decodeRecord(data []byte, nonce string, rec Record) error {
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		return errAbsent
 	}
@@ -386,8 +395,8 @@ func decode(data []byte, nonce string, rec Record) error {
 		return fmt.Errorf(unread, err)
 	}
 	switch {
-	case h.Version > Version:
-		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, Version)
+	case h.Version > FormatVersion:
+		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, FormatVersion)
 	case h.Version < 1 || h.Nonce == "":
 		return errors.New("cannot read a record: it has no header")
 	case nonce != "" && h.Nonce != nonce:

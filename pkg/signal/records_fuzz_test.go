@@ -15,31 +15,31 @@ import (
 // allRecords has an empty record of every type.
 func allRecords() []Record {
 	return []Record{
-		&Job{}, &JoinedRecord{}, &State{}, &HeadRecord{}, &FailedRecord{}, &AbortRecord{}, &DrainRecord{}, &DoneRecord{}, &Result{},
+		&JobRecord{}, &JoinedRecord{}, &StateRecord{}, &HeadRecord{}, &FailureRecord{}, &AbortRecord{}, &OrderlyEndRecord{}, &DoneRecord{}, &Result{},
 	}
 }
 
 // fullRecords has a record of every type in which nothing is left out.
 func fullRecords() []Record {
-	asked := Stats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: SlowCall{Op: "list", Path: "/share", Took: time.Second}}
-	cause := FailedRecord{
-		Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3", At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
-		Kind:   "service", Phase: "workers", What: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
-		Lines: []string{"last", "\xff<&>\u2028"}, Lost: []int{1, 2}, ChildEnd: ChildEnd{"exit code 1", &OOM{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
+	asked := CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: SlowCall{Op: "list", Path: "/share", Took: time.Second}}
+	cause := FailureRecord{
+		Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
+		Kind:   "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
+		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: ChildExit{"exit code 1", &OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
 	return []Record{
-		&Job{Run: "17.0", Key: "facts", Size: 4, Digest: "d", Addresses: []string{"192.0.2.1", "n0"}, Program: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
-		&JoinedRecord{Canary: "ours", Address: "192.0.2.2", PID: 8, Program: "v1", Seen: time.Second, Answer: time.Millisecond, Waited: true},
-		&State{},
+		&JobRecord{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
+		&JoinedRecord{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToSeen: time.Second, TimeToAnswer: time.Millisecond, HasWaited: true},
+		&StateRecord{},
 		&HeadRecord{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},
 		&cause,
-		&AbortRecord{Code: 77, Word: "service", Cause: cause, Nodes: []string{"n3"}},
-		&DrainRecord{Code: 1, Why: "the driver has ended"},
-		&DoneRecord{Left: []string{"pid 7 (sh)"}, Share: &asked},
+		&AbortRecord{Code: 77, Outcome: "service", Cause: cause, BadNodes: []string{"n3"}},
+		&OrderlyEndRecord{Code: 1, Reason: "the driver has ended"},
+		&DoneRecord{LeftProcesses: []string{"pid 7 (sh)"}, Share: &asked},
 		&Result{
-			Run: "17.0", Size: 4, Code: 77, Word: "service", Why: "it died", Cause: &cause, Nodes: []string{"n3"}, Cast: Cast{Hosts: []string{"n0", "n1"}},
-			Course: Course{Took: time.Minute, ToGate: time.Second, Program: "v1", Phases: []PhaseTime{{"join", time.Second}}},
-			Share:  &ShareReport{Head: asked, RoundTrips: []RoundTrip{{Rank: 1, Took: time.Second}}},
+			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: NodeLists{Hosts: []string{"n0", "n1"}},
+			RunTimings: RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []PhaseDuration{{"join", time.Second}}},
+			Share:      &FileSystemReport{Head: asked, RoundTrips: []RoundTrip{{Rank: 1, Took: time.Second}}},
 		},
 	}
 }
@@ -56,7 +56,7 @@ func allocated(f func()) uint64 {
 // asJSON is a record as JSON, without what every writer puts in anew.
 func asJSON(t *testing.T, rec Record) string {
 	t.Helper()
-	h := rec.header()
+	h := rec.recordHeader()
 	kept := *h
 	defer func() { *h = kept }()
 	*h = Header{}
@@ -70,27 +70,27 @@ func asJSON(t *testing.T, rec Record) string {
 // checkDecoded holds a record that decoding data has filled to what records promise.
 func checkDecoded(t *testing.T, data []byte, nonce string, rec Record) {
 	t.Helper()
-	h := *rec.header()
-	if data[len(data)-1] != '\n' || h.Version != Version || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
+	h := *rec.recordHeader()
+	if data[len(data)-1] != '\n' || h.Version != FormatVersion || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
 		t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
 	}
 	theirs := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(Record)
-	if err := decode(data, h.Nonce+"x", theirs); err != errAbsent || !reflect.ValueOf(theirs).Elem().IsZero() {
+	if err := decodeRecord(data, h.Nonce+"x", theirs); err != errAbsent || !reflect.ValueOf(theirs).Elem().IsZero() {
 		t.Errorf("%q is of attempt %q, and another one got %v, %+v", data, h.Nonce, err, theirs)
 	}
-	if err := decode(data[:len(data)-1], nonce, theirs); err != errAbsent {
+	if err := decodeRecord(data[:len(data)-1], nonce, theirs); err != errAbsent {
 		t.Errorf("%q without its end: %v", data, err)
 	}
 	want := asJSON(t, rec)
-	again, err := (&Dir{nonce: "ours", host: "n1"}).encode(rec)
-	if len(want) >= maxRecord/2 {
+	again, err := (&Dir{nonce: "ours", host: "n1"}).encodeRecord(rec)
+	if len(want) >= maxRecordSize/2 {
 		return // what is no text takes more room than it came in
 	}
 	if err != nil {
 		t.Fatalf("can't be published again: %v", err)
 	}
 	read := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(Record)
-	if err := decode(again, "ours", read); err != nil || asJSON(t, read) != want {
+	if err := decodeRecord(again, "ours", read); err != nil || asJSON(t, read) != want {
 		t.Errorf("published %s, read %s: %v", want, asJSON(t, read), err)
 	}
 }
@@ -98,7 +98,7 @@ func checkDecoded(t *testing.T, data []byte, nonce string, rec Record) {
 func FuzzDecode(f *testing.F) {
 	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
 	for _, rec := range fullRecords() {
-		data, err := d.encode(rec)
+		data, err := d.encodeRecord(rec)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func FuzzDecode(f *testing.F) {
 		errs := make([]error, len(recs))
 		took := allocated(func() {
 			for i, rec := range recs {
-				errs[i] = decode(data, nonce, rec)
+				errs[i] = decodeRecord(data, nonce, rec)
 			}
 		})
 		// The error of a time that is none has each of its bytes 24 times.
@@ -145,27 +145,27 @@ func checkDecode(t *testing.T, data []byte, nonce string, rec Record, err error)
 func FuzzReadRecord(f *testing.F) {
 	d := create(f, newPlace(f))
 	d.nonce = "ours"
-	path := filepath.Join(d.Path(), Nodes, "0001.failed")
+	path := filepath.Join(d.Path(), NodesDir, "0001.failed")
 	f.Fuzz(func(t *testing.T, data []byte, more uint32) {
-		size := len(data) + int(more%(2*maxRecord))
+		size := len(data) + int(more%(2*maxRecordSize))
 		if err := errors.Join(os.WriteFile(path, data, fileMode), os.Truncate(path, int64(size))); err != nil {
 			t.Fatal(err)
 		}
-		var rec, want FailedRecord
+		var rec, want FailureRecord
 		var err error
-		took := allocated(func() { err = d.read(t.Context(), Nodes, "0001.failed", &rec) })
-		if most := uint64(8*maxRecord + 128*len(data)); took > most {
+		took := allocated(func() { err = d.readRecordOnce(t.Context(), NodesDir, "0001.failed", &rec) })
+		if most := uint64(8*maxRecordSize + 128*len(data)); took > most {
 			t.Errorf("a file of %d bytes makes %d, and %d is the most", size, took, most)
 		}
-		switch whole := decode(append(data, make([]byte, size-len(data))...), d.nonce, &want); {
-		case size > maxRecord:
+		switch whole := decodeRecord(append(data, make([]byte, size-len(data))...), d.nonce, &want); {
+		case size > maxRecordSize:
 			if err == nil || errors.Is(err, errAbsent) || !strings.HasPrefix(err.Error(), "cannot read "+path) {
 				t.Errorf("a file of %d bytes: %v", size, err)
 			}
 		case errors.Is(whole, errAbsent) != errors.Is(err, errAbsent) || (whole == nil) != (err == nil):
 			t.Errorf("%q in a file: %v; by itself: %v", data, err, whole)
 		case err == nil:
-			if err := d.Read(t.Context(), Nodes, "0001.failed", &rec); err != nil || !reflect.DeepEqual(rec, want) {
+			if err := d.ReadRecord(t.Context(), NodesDir, "0001.failed", &rec); err != nil || !reflect.DeepEqual(rec, want) {
 				t.Errorf("read %+v, want %+v: %v", rec, want, err)
 			}
 		case !errors.Is(err, errAbsent) && !strings.Contains(err.Error(), path):

@@ -12,7 +12,7 @@ import (
 
 func TestDecode(t *testing.T) {
 	const ours = `{"v":1,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
-	whole := FailedRecord{Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3"}, Kind: "service", What: "it died"}
+	whole := FailureRecord{Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3"}, Kind: "service", Message: "it died"}
 	for _, tc := range []struct {
 		name   string
 		data   string
@@ -39,15 +39,15 @@ func TestDecode(t *testing.T) {
 		{name: "a field of another type", data: `{"v":1,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var rec FailedRecord
-			err := decode([]byte(tc.data), tc.nonce, &rec)
+			var rec FailureRecord
+			err := decodeRecord([]byte(tc.data), tc.nonce, &rec)
 			if errors.Is(err, errAbsent) != tc.absent || (err != nil) != (tc.absent || tc.bad) {
 				t.Errorf("got the error %v", err)
 			}
 			if err == nil && !reflect.DeepEqual(rec, whole) {
 				t.Errorf("got %+v", rec)
 			}
-			if tc.absent && !reflect.DeepEqual(rec, FailedRecord{}) {
+			if tc.absent && !reflect.DeepEqual(rec, FailureRecord{}) {
 				t.Errorf("what is not meant has left %+v", rec)
 			}
 		})
@@ -57,7 +57,7 @@ func TestDecode(t *testing.T) {
 func TestPlace(t *testing.T) {
 	team := TeamRecord{Members: []Member{{Rank: 0}, {Rank: 5}, {Rank: 2}}}
 	for rank, want := range []int{0, -1, 2, -1, -1, 1} {
-		if got := team.Place(rank); got != want {
+		if got := team.PlaceOf(rank); got != want {
 			t.Errorf("rank %d has place %d, not %d", rank, got, want)
 		}
 	}
@@ -65,20 +65,20 @@ func TestPlace(t *testing.T) {
 
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
-	rec := &FailedRecord{Header: Header{Version: 9, Nonce: "forged", Rank: 9}, Kind: "service", What: "it died\nhere", Lost: []int{1}}
-	data, err := d.encode(rec)
+	rec := &FailureRecord{Header: Header{Version: 9, Nonce: "forged", Rank: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
+	data, err := d.encodeRecord(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if bytes.IndexByte(data, '\n') != len(data)-1 {
 		t.Errorf("not one line: %q", data)
 	}
-	var again FailedRecord
-	if err := decode(data, "ours", &again); err != nil {
+	var again FailureRecord
+	if err := decodeRecord(data, "ours", &again); err != nil {
 		t.Fatal(err)
 	}
-	rec.At = again.At // the monotonic part is gone
-	if !reflect.DeepEqual(&again, rec) || again.Rank != 3 || again.Host != "n3" || again.Version != Version {
+	rec.WrittenAt = again.WrittenAt // the monotonic part is gone
+	if !reflect.DeepEqual(&again, rec) || again.Rank != 3 || again.Host != "n3" || again.Version != FormatVersion {
 		t.Errorf("wrote %+v, read %+v", rec, again)
 	}
 }
@@ -86,8 +86,8 @@ func TestEncode(t *testing.T) {
 // The largest records that there are: the last lines of a child that printed no
 // text, and the hosts of a very large job.
 func TestEncodeLargest(t *testing.T) {
-	d := &Dir{nonce: newTag(), host: "n0"}
-	cause := FailedRecord{Kind: "service", What: "it died"}
+	d := &Dir{nonce: randomTag(), host: "n0"}
+	cause := FailureRecord{Kind: "service", Message: "it died"}
 	for range 20 {
 		cause.Lines = append(cause.Lines, strings.Repeat("\xff", 1<<10))
 	}
@@ -100,17 +100,17 @@ func TestEncodeLargest(t *testing.T) {
 		rec  Record
 	}{
 		{"a cause with lines that are not text", &cause},
-		{"a result of 10000 nodes", &Result{Cause: &cause, Cast: Cast{Hosts: hosts}}},
+		{"a result of 10000 nodes", &Result{Cause: &cause, NodeLists: NodeLists{Hosts: hosts}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := d.encode(tc.rec)
-			if err != nil || len(data) > maxRecord {
+			data, err := d.encodeRecord(tc.rec)
+			if err != nil || len(data) > maxRecordSize {
 				t.Errorf("%d bytes: %v", len(data), err)
 			}
 		})
 	}
 	t.Run("too large", func(t *testing.T) {
-		if _, err := d.encode(&FailedRecord{What: strings.Repeat("x", maxRecord)}); err == nil {
+		if _, err := d.encodeRecord(&FailureRecord{Message: strings.Repeat("x", maxRecordSize)}); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -120,15 +120,15 @@ func TestRecordsHaveHeaders(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 1, host: "n1"}
 	for _, rec := range allRecords() {
 		t.Run(reflect.TypeOf(rec).Elem().Name(), func(t *testing.T) {
-			data, err := d.encode(rec)
+			data, err := d.encodeRecord(rec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var h State
-			if err := decode(data, "ours", &h); err != nil {
+			var h StateRecord
+			if err := decodeRecord(data, "ours", &h); err != nil {
 				t.Fatal(err)
 			}
-			if h.Rank != 1 || h.Host != "n1" || time.Since(h.At) > ceiling {
+			if h.Rank != 1 || h.Host != "n1" || time.Since(h.WrittenAt) > ceiling {
 				t.Errorf("got %+v", h)
 			}
 		})

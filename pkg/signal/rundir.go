@@ -19,30 +19,30 @@ import (
 
 // Dir is the run directory of one attempt, as used by one node.
 type Dir struct {
-	path  string
-	run   string
-	nonce string
-	rank  int
-	size  int
-	host  string
-	kind  FileSystem
-	via   Access
-	pulse pulse
+	path       string
+	name       string
+	nonce      string
+	rank       int
+	size       int
+	host       string
+	fileSystem FileSystem
+	access     Access
+	heartbeats heartbeatCount
 }
 
 // Path returns the run directory's absolute path.
 func (d *Dir) Path() string { return d.path }
 
 // Name returns the run directory's name in the log directory.
-func (d *Dir) Name() string { return d.run }
+func (d *Dir) Name() string { return d.name }
 
 // Nonce returns the random value that the head chose for this attempt.
 func (d *Dir) Nonce() string { return d.nonce }
 
-// Secret returns 32 bytes that only readers of the run directory can derive: the same in all
+// DeriveSecret returns 32 bytes that only readers of the run directory can derive: the same in all
 // daemons of this attempt, different for each purpose, and not derivable from each other. They are
 // derived from the nonce by HKDF (RFC 5869, with SHA-256).
-func (d *Dir) Secret(purpose string) []byte {
+func (d *Dir) DeriveSecret(purpose string) []byte {
 	secret, err := hkdf.Key(sha256.New, []byte(d.nonce), nil, "bringupd "+purpose, sha256.Size)
 	if err != nil {
 		panic(fmt.Sprintf("internal error: %v", err)) // the length is always valid for HKDF
@@ -51,63 +51,63 @@ func (d *Dir) Secret(purpose string) []byte {
 }
 
 // FileSystem returns the file system of the run directory, as its head saw it.
-func (d *Dir) FileSystem() FileSystem { return d.kind }
+func (d *Dir) FileSystem() FileSystem { return d.fileSystem }
 
-// As returns the same run directory for use by another node.
-func (d *Dir) As(rank int) *Dir {
+// ForNode returns the same run directory for use by another node.
+func (d *Dir) ForNode(rank int) *Dir {
 	other := *d
-	other.rank, other.pulse = rank, newPulse()
+	other.rank, other.heartbeats = rank, newHeartbeatCount()
 	return &other
 }
 
-// Deaf returns the same run directory without hints of the kernel: if many processes watch one
-// directory, each name would wake all of them.
-func (d *Dir) Deaf() *Dir {
-	deaf := d.As(d.rank)
-	deaf.via.Deaf = true
+// WithoutHints returns the same run directory without hints of the kernel: if many processes watch
+// one directory, each name would wake all of them.
+func (d *Dir) WithoutHints() *Dir {
+	deaf := d.ForNode(d.rank)
+	deaf.access.NoHints = true
 	return deaf
 }
 
 // NodeName returns the name in Nodes for a node's state.
 func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
 
-func (p Place) dir(run string) *Dir {
+func (p Location) newDir(run string) *Dir {
 	return &Dir{
-		path: filepath.Join(p.LogDir, run), run: run,
-		rank: p.Rank, size: p.Size, host: p.Host, via: p.Access, pulse: newPulse(),
+		path: filepath.Join(p.LogDir, run), name: run,
+		rank: p.Rank, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
 	}
 }
 
-// Create atomically makes the run directory with the job's record in it, and returns it. It fills
-// in the record's Run, Key, Size and FileSystem. If an earlier run has the name (job numbers start
-// again on a new cluster), it uses a name with the same beginning. Its error is a *DirError or a
-// *StallError, or reports that the record cannot be encoded.
-func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
-	p.Access = p.ready()
-	names, kind, err := p.survey(ctx)
+// CreateRun atomically makes the run directory with the job's record in it, and returns it. It
+// fills in the record's Run, Key, Size and FileSystem. If an earlier run has the name (job numbers
+// start again on a new cluster), it uses a name with the same beginning. Its error is a *DirError
+// or a *StallError, or reports that the record cannot be encoded.
+func CreateRun(ctx context.Context, p Location, job JobRecord) (*Dir, error) {
+	p.Access = p.withDefaults()
+	names, kind, err := p.surveyLogDir(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The nonce is in no name: only readers of the run directory know it, and any user may list the
 	// log directory.
-	run, nonce := p.Run, newTag()+newTag() // 256 bits, from which secrets are derived
+	run, nonce := p.Run, randomTag()+randomTag() // 256 bits, from which secrets are derived
 	if slices.Contains(names, run) {
-		if err := p.refuseOwn(ctx); err != nil {
+		if err := p.refuseExistingRun(ctx); err != nil {
 			return nil, err
 		}
-		run += "+" + newTag()[:8]
+		run += "+" + randomTag()[:8]
 	}
 	// The job record is written before the directory gets its name.
-	d := p.dir(run)
-	d.nonce, d.kind = nonce, kind
+	d := p.newDir(run)
+	d.nonce, d.fileSystem = nonce, kind
 	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
-	data, err := d.encode(&job)
+	data, err := d.encodeRecord(&job)
 	if err != nil {
 		return nil, err
 	}
-	err = do(ctx, d.via.Meter, "make", d.path, func() error { return d.build(p.LogDir, data) })
-	if taken(err) && run == p.Run {
-		err = cmp.Or(p.refuseOwn(ctx), err) // made by another head at the same time
+	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, data) })
+	if isNameTaken(err) && run == p.Run {
+		err = cmp.Or(p.refuseExistingRun(ctx), err) // made by another head at the same time
 	}
 	if err != nil {
 		return nil, p.explainBuild(d.path, err)
@@ -115,203 +115,204 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	return d, nil
 }
 
-// survey lists the log directory and determines its file system.
-func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err error) {
-	err = p.again(func() error {
-		names, err = p.look(ctx, false)
+// surveyLogDir lists the log directory and determines its file system.
+func (p Location) surveyLogDir(ctx context.Context) (names []string, kind FileSystem, err error) {
+	err = p.retryTransient(func() error {
+		names, err = p.listLogDir(ctx, false)
 		if err == nil {
-			kind, err = p.fileSystem(ctx)
+			kind, err = p.logDirFileSystem(ctx)
 		}
 		return err
 	})
-	if passing(err) {
-		err = p.unread(p.LogDir, err)
+	if isTransient(err) {
+		err = p.unreadableError(p.LogDir, err)
 	}
 	return names, kind, err
 }
 
-// refuseOwn refuses a name whose run has the same launch facts, because peers could not distinguish
-// the two. It also refuses names with which peers would fail.
-func (p Place) refuseOwn(ctx context.Context) error {
+// refuseExistingRun refuses a name whose run has the same launch facts, because peers could not
+// distinguish the two. It also refuses names with which peers would fail.
+func (p Location) refuseExistingRun(ctx context.Context) error {
 	const mend = "give another --job-id, or another --log-dir"
-	d, job, err := p.open(ctx, p.Run)
+	d, job, err := p.openRun(ctx, p.Run)
 	var refused *DirError
 	switch {
 	case errors.Is(err, errAbsent):
 		return nil
-	case errors.As(err, &refused), Stalled(err):
+	case errors.As(err, &refused), IsStalled(err):
 		return err
 	case err != nil:
-		return p.refuse(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
+		return p.newDirError(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
 	case job.Key == p.Key:
-		return cmp.Or(d.twin(job.Header, job.PID), p.refuse(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run))
+		return cmp.Or(d.duplicateError(job.Header, job.PID), p.newDirError(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run))
 	default:
 		return nil
 	}
 }
 
-// build makes the tree under a hidden name, and then renames it into place.
-func (d *Dir) build(logDir string, job []byte) error {
-	hidden := filepath.Join(logDir, ".new-"+newTag())
-	err := d.via.makeOwn(hidden)
-	for _, sub := range []string{Control, Nodes, Logs, Events} {
+// buildTree makes the tree under a hidden name, and then renames it into place.
+func (d *Dir) buildTree(logDir string, job []byte) error {
+	hidden := filepath.Join(logDir, ".new-"+randomTag())
+	err := d.access.ensureDir(hidden)
+	for _, sub := range []string{ControlDir, NodesDir, LogsDir, EventsDir} {
 		if err == nil {
-			err = d.via.makeOwn(filepath.Join(hidden, sub))
+			err = d.access.ensureDir(filepath.Join(hidden, sub))
 		}
 	}
 	if err == nil {
-		err = d.via.write(filepath.Join(hidden, Control, NameJob), job, false)
+		err = d.access.writeNew(filepath.Join(hidden, ControlDir, NameJob), job, false)
 	}
 	if err == nil {
-		err = d.via.renameOwn(hidden, d.path)
+		err = d.access.renamePrivate(hidden, d.path)
 	}
 	if err != nil {
-		d.via.tidy(hidden)
+		d.access.removeQuietly(hidden)
 	}
 	return err
 }
 
-// taken reports whether a run directory could not be made because its name is taken.
-func taken(err error) bool {
+// isNameTaken reports whether a run directory could not be made because its name is taken.
+func isNameTaken(err error) bool {
 	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, os.ErrExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-func (p Place) explainBuild(path string, err error) error {
+func (p Location) explainBuild(path string, err error) error {
 	var refused *DirError
-	var twin *TwinError
+	var twin *DuplicateDaemonError
 	switch {
-	case Stalled(err), errors.As(err, &refused), errors.As(err, &twin):
+	case IsStalled(err), errors.As(err, &refused), errors.As(err, &twin):
 		return err
-	case taken(err):
-		return p.refuse(p.LogDir, "give another --job-id, or another --log-dir",
+	case isNameTaken(err):
+		return p.newDirError(p.LogDir, "give another --job-id, or another --log-dir",
 			"another run has made %s at the same moment", filepath.Base(path))
 	default:
-		return p.refuse(p.LogDir, mendFor(err), "cannot make the run directory in it: %v", errno(err))
+		return p.newDirError(p.LogDir, remedyFor(err), "cannot make the run directory in it: %v", bareErrno(err))
 	}
 }
 
-// newTag returns a random name.
-func newTag() string {
+// randomTag returns a random name.
+func randomTag() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
 	return fmt.Sprintf("%x", raw)
 }
 
-// open opens the run directory with the given name, which may belong to another run. It returns
-// errOther if the name is not a directory, because Slurm's own output is often named like the job.
-// If it is the name of this run, the error is a *DirError instead.
-func (p Place) open(ctx context.Context, name string) (*Dir, Job, error) {
-	d := p.dir(name)
-	err := d.inspect(ctx, p)
+// openRun opens the run directory with the given name, which may belong to another run. It returns
+// errOtherAttempt if the name is not a directory, because Slurm's own output is often named like
+// the job. If it is the name of this run, the error is a *DirError instead.
+func (p Location) openRun(ctx context.Context, name string) (*Dir, JobRecord, error) {
+	d := p.newDir(name)
+	err := d.checkDir(ctx, p)
 	switch {
 	case err == errNotDir && name == p.Run:
-		return d, Job{}, p.explainInTheWay(ctx, d.path)
+		return d, JobRecord{}, p.explainNameTaken(ctx, d.path)
 	case err == errNotDir:
-		return d, Job{}, errOther
+		return d, JobRecord{}, errOtherAttempt
 	case err != nil:
-		return d, Job{}, err
+		return d, JobRecord{}, err
 	}
-	job, err := d.adopt(ctx)
+	job, err := d.loadJob(ctx)
 	return d, job, err
 }
 
-// adopt initialises d from its job record, and returns the record. The secrets of the attempt are
+// loadJob initialises d from its job record, and returns the record. The secrets of the attempt are
 // derived from this record, so it must belong to this user.
-func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
-	path := filepath.Join(d.path, Control, NameJob)
-	file, err := guarded(ctx, d.via.Meter, "read", path, func() (ownedFile, error) { return d.via.openOwned(path) })
+func (d *Dir) loadJob(ctx context.Context) (job JobRecord, err error) {
+	path := filepath.Join(d.path, ControlDir, NameJob)
+	file, err := guardedCall(ctx, d.access.Meter, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
 	switch {
 	case err == nil:
-		err = d.use(file, path, &job)
-	case !passing(err):
+		err = d.decodeOwned(file, path, &job)
+	case !isTransient(err):
 		err = fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	if passing(err) {
+	if isTransient(err) {
 		return job, errAbsent
 	}
 	if err == nil {
-		d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
+		d.nonce, d.size, d.fileSystem = job.Nonce, job.Size, fileSystemNamed(job.FileSystem)
 	}
 	return job, err
 }
 
-// inspect refuses a run directory that another user has made. It returns errAbsent if this client
+// checkDir refuses a run directory that another user has made. It returns errAbsent if this client
 // does not know it yet, and errNotDir if it is not a directory.
-func (d *Dir) inspect(ctx context.Context, p Place) error {
-	facts, err := guarded(ctx, d.via.Meter, "inspect", d.path, func() (Facts, error) { return d.via.Share.Look(d.path) })
+func (d *Dir) checkDir(ctx context.Context, p Location) error {
+	facts, err := guardedCall(ctx, d.access.Meter, "inspect", d.path, func() (FileAttributes, error) { return d.access.FS.Stat(d.path) })
 	if err == nil && facts.Mode.IsDir() {
-		return p.trust(d.path, facts)
+		return p.checkOwner(d.path, facts)
 	}
 	if err == nil {
 		return errNotDir
 	}
-	err = classify(err)
-	if err == errAbsent || err == errNotDir || Stalled(err) {
+	err = classifyListError(err)
+	if err == errAbsent || err == errNotDir || IsStalled(err) {
 		return err
 	}
-	return p.unread(d.path, err)
+	return p.unreadableError(d.path, err)
 }
 
-// Publish makes the record appear as name in the subdirectory sub, completely or not at all.
+// PublishRecord makes the record appear as name in the subdirectory sub, completely or not at all.
 // Durable records (causes and results) survive a crash of the server. Each name must be published
 // only once. The first record of this node determines Offset.
-func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
-	return d.publish(ctx, sub, name, rec, durable, d.via.writeWhole)
+func (d *Dir) PublishRecord(ctx context.Context, sub, name string, rec Record, durable bool) error {
+	return d.writeRecord(ctx, sub, name, rec, durable, d.access.publishFile)
 }
 
-// Claim is like Publish for a record that is not durable and that another process may publish, too:
-// the first one wins, if the file system has links, and the others get ErrTaken.
-func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
-	return d.publish(ctx, sub, name, rec, false, d.via.writeFirst)
+// ClaimRecord is like Publish for a record that is not durable and that another process may
+// publish, too: the first one wins, if the file system has links, and the others get
+// ErrAlreadyPublished.
+func (d *Dir) ClaimRecord(ctx context.Context, sub, name string, rec Record) error {
+	return d.writeRecord(ctx, sub, name, rec, false, d.access.publishFirst)
 }
 
 // PublishOnce publishes a durable record that several nodes may want to write (a result if the head
-// is lost): the first one wins and the others get ErrTaken. The name is relative to the run
-// directory.
+// is lost): the first one wins and the others get ErrAlreadyPublished. The name is relative to the
+// run directory.
 func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
 	sub, name := filepath.Split(name)
-	return d.publish(ctx, sub, name, rec, true, d.via.writeFirst)
+	return d.writeRecord(ctx, sub, name, rec, true, d.access.publishFirst)
 }
 
-// publish encodes a record and writes it by calling the parameter write.
-func (d *Dir) publish(
+// writeRecord encodes a record and writes it by calling the parameter write.
+func (d *Dir) writeRecord(
 	ctx context.Context, sub, name string, rec Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
 ) error {
-	data, err := d.encode(rec)
+	data, err := d.encodeRecord(rec)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(d.path, sub)
-	return d.change(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
+	return d.changePath(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
 }
 
-// change makes a call that changes path, and explains its error.
-func (d *Dir) change(ctx context.Context, op, path string, call func() error) error {
-	return d.explainWrite(path, do(ctx, d.via.Meter, op, path, call))
+// changePath makes a call that changes path, and explains its error.
+func (d *Dir) changePath(ctx context.Context, op, path string, call func() error) error {
+	return d.explainWrite(path, guardedDo(ctx, d.access.Meter, op, path, call))
 }
 
 func (d *Dir) explainWrite(path string, err error) error {
 	var refused *DirError
-	if err == nil || errors.Is(err, ErrTaken) || Stalled(err) || errors.As(err, &refused) {
+	if err == nil || errors.Is(err, ErrAlreadyPublished) || IsStalled(err) || errors.As(err, &refused) {
 		return err
 	}
-	return &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: mendFor(err)}
+	return &DirError{Path: d.path, Host: d.host, Problem: fmt.Sprintf("cannot write %s: %v", path, bareErrno(err)), Remedy: remedyFor(err)}
 }
 
-// Mark makes name appear in the subdirectory sub as an empty file, which is complete from the
+// WriteMark makes name appear in the subdirectory sub as an empty file, which is complete from the
 // beginning. Each name must be marked only once. If it exists already, from a Publish whose reply
 // was lost, its content stays.
-func (d *Dir) Mark(ctx context.Context, sub, name string) error {
+func (d *Dir) WriteMark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil, false) })
+	return d.changePath(ctx, "publish", path, func() error { return d.access.writeNew(path, nil, false) })
 }
 
-// Remark renames a mark of this node, for a full file system: a rename needs no space. It does
+// RenameMark renames a mark of this node, for a full file system: a rename needs no space. It does
 // nothing if a listing shows the new name, from a Publish whose reply was lost.
-func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
+func (d *Dir) RenameMark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
-	return d.change(ctx, "publish", filepath.Join(dir, to), func() error {
-		err := d.via.renameFirst(dir, filepath.Join(dir, from), to)
+	return d.changePath(ctx, "publish", filepath.Join(dir, to), func() error {
+		err := d.access.renameIfAbsent(dir, filepath.Join(dir, from), to)
 		if errors.Is(err, os.ErrExist) {
 			return nil
 		}
@@ -319,33 +320,33 @@ func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	})
 }
 
-// Read reads the record name in sub, which a listing must have shown. It retries until ctx ends
-// while this client does not see it yet.
-func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
+// ReadRecord reads the record name in sub, which a listing must have shown. It retries until ctx
+// ends while this client does not see it yet.
+func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec Record) error {
 	begin := time.Now()
 	for {
-		err := d.read(ctx, sub, name, rec)
+		err := d.readRecordOnce(ctx, sub, name, rec)
 		if !errors.Is(err, errAbsent) {
 			return err
 		}
-		d.via.Meter.retry()
-		if !pause.For(ctx, HeadPace.next(time.Since(begin), 0, d.via.Jitter())) {
+		d.access.Meter.countRetry()
+		if !pause.SleepContext(ctx, HeadPace.nextPause(time.Since(begin), 0, d.access.Jitter())) {
 			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
 		}
 	}
 }
 
-func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
+func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, err := guarded(ctx, d.via.Meter, "read", path, func() ([]byte, error) { return d.via.Share.Read(path) })
+	data, err := guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
 	switch {
-	case passing(err):
+	case isTransient(err):
 		return errAbsent
 	case err != nil:
 		return fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	if err := decode(data, d.nonce, rec); err != nil {
+	if err := decodeRecord(data, d.nonce, rec); err != nil {
 		if errors.Is(err, errAbsent) {
 			return err
 		}
@@ -354,58 +355,58 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	return nil
 }
 
-// pulse is a channel of capacity one that holds the number of a node's heartbeats so far. It is
-// empty while a heartbeat is in progress, so that heartbeats are made one after the other.
-type pulse chan int64
+// heartbeatCount is a channel of capacity one that holds the number of a node's heartbeats so far.
+// It is empty while a heartbeat is in progress, so that heartbeats are made one after the other.
+type heartbeatCount chan int64
 
-func newPulse() pulse {
-	p := make(pulse, 1)
+func newHeartbeatCount() heartbeatCount {
+	p := make(heartbeatCount, 1)
 	p <- 0
 	return p
 }
 
-// Beat writes the next heartbeat of this node as state: see BeatAs.
-func (d *Dir) Beat(ctx context.Context, sub, state string) error {
-	return d.BeatAs(ctx, sub, NodeName(d.rank, d.size, state))
+// WriteHeartbeat writes the next heartbeat of this node as state: see WriteNamedHeartbeat.
+func (d *Dir) WriteHeartbeat(ctx context.Context, sub, state string) error {
+	return d.WriteNamedHeartbeat(ctx, sub, NodeName(d.rank, d.size, state))
 }
 
-// BeatAs writes the next heartbeat, a name and a number, in the subdirectory sub: it renames the
-// last one to increase the number, so that a heartbeat is one call and leaves one name. A Dir has
-// one sequence of heartbeats; As returns a Dir with another one. Concurrent heartbeats wait for
-// each other.
-func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
+// WriteNamedHeartbeat writes the next heartbeat, a name and a number, in the subdirectory sub: it
+// renames the last one to increase the number, so that a heartbeat is one call and leaves one name.
+// A Dir has one sequence of heartbeats; As returns a Dir with another one. Concurrent heartbeats
+// wait for each other.
+func (d *Dir) WriteNamedHeartbeat(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	newest, ok := d.pulse.turn(ctx)
+	newest, ok := d.heartbeats.awaitTurn(ctx)
 	if !ok {
 		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
 	// The call returns the turn, even if its caller does not wait for it any more.
-	_, err := begun(ctx, d.via.Meter, "beat", path, func() (struct{}, error) {
-		err := d.beat(path, newest)
+	_, err := unconditionalCall(ctx, d.access.Meter, "beat", path, func() (struct{}, error) {
+		err := d.renameHeartbeat(path, newest)
 		if err == nil {
 			newest++
 		}
-		d.pulse <- newest
+		d.heartbeats <- newest
 		return struct{}{}, err
 	})
 	return d.explainWrite(path, err)
 }
 
-func (d *Dir) beat(path string, newest int64) error {
+func (d *Dir) renameHeartbeat(path string, newest int64) error {
 	name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
 	err := os.ErrNotExist
 	// The rename is tried twice if the error is temporary, because the old name would stay otherwise.
-	for try := 1; newest > 0 && passing(err) && try <= 2; try++ {
-		err = d.via.Share.Change(Rename, name(newest), name(newest+1))
+	for try := 1; newest > 0 && isTransient(err) && try <= 2; try++ {
+		err = d.access.FS.ChangeName(RenamePath, name(newest), name(newest+1))
 	}
 	if err != nil { // if only the reply was lost, this changes nothing
-		err = d.via.write(name(newest+1), nil, false)
+		err = d.access.writeNew(name(newest+1), nil, false)
 	}
 	return err
 }
 
-// turn waits for the turn to write a heartbeat, and reports whether it came in time.
-func (p pulse) turn(ctx context.Context) (newest int64, ok bool) {
+// awaitTurn waits for the turn to write a heartbeat, and reports whether it came in time.
+func (p heartbeatCount) awaitTurn(ctx context.Context) (newest int64, ok bool) {
 	if ctx.Err() != nil { // if both channels are ready, select chooses either
 		return 0, false
 	}

@@ -23,40 +23,41 @@ func TestCreate(t *testing.T) {
 	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 64 {
 		t.Errorf("made %s at %s with the nonce %q", d.Name(), d.Path(), d.Nonce())
 	}
-	if got := names(t, d.Path()); !slices.Equal(got, []string{Control, Events, Logs, Nodes}) {
+	if got := names(t, d.Path()); !slices.Equal(got, []string{ControlDir, EventsDir, LogsDir, NodesDir}) {
 		t.Errorf("it has %v", got)
 	}
 	if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run}) {
 		t.Errorf("the log directory has %v", got)
 	}
-	for _, path := range []string{"", Control, Nodes, Logs, Events} {
+	for _, path := range []string{"", ControlDir, NodesDir, LogsDir, EventsDir} {
 		if info, err := os.Stat(filepath.Join(d.Path(), path)); err != nil || info.Mode().Perm() != dirMode {
 			t.Errorf("%q: mode %v, %v", path, info.Mode(), err)
 		}
 	}
-	var job Job
-	if err := d.Read(within(t), Control, NameJob, &job); err != nil {
+	var job JobRecord
+	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil {
 		t.Fatal(err)
 	}
-	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.FileSystem != d.FileSystem().Name || job.Digest != "digest" || job.Nonce != d.Nonce() {
+	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.FileSystem != d.FileSystem().Name || job.ConfigDigest != "digest" || job.Nonce != d.Nonce() {
 		t.Errorf("the job is %+v", job)
 	}
 }
 
-// Daemons of one attempt have the same secrets, another for each purpose; those of another attempt have others.
+// Daemons of one attempt have the same secrets, another for each purpose; those of another attempt
+// have others.
 func TestSecret(t *testing.T) {
 	p, other := newPlace(t), newPlace(t)
 	d, stranger := create(t, p), create(t, other)
 	p.Rank = 1
-	peer, _, err := NewFinder(p).Find(within(t))
+	peer, _, err := NewFinder(p).AwaitRun(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := d.Secret("ray")
-	if len(secret) != 32 || !bytes.Equal(secret, peer.Secret("ray")) {
-		t.Errorf("the head has %x, and its peer %x", secret, peer.Secret("ray"))
+	secret := d.DeriveSecret("ray")
+	if len(secret) != 32 || !bytes.Equal(secret, peer.DeriveSecret("ray")) {
+		t.Errorf("the head has %x, and its peer %x", secret, peer.DeriveSecret("ray"))
 	}
-	if bytes.Equal(secret, d.Secret("dask")) || bytes.Equal(secret, stranger.Secret("ray")) || strings.Contains(d.Nonce(), hex.EncodeToString(secret)) {
+	if bytes.Equal(secret, d.DeriveSecret("dask")) || bytes.Equal(secret, stranger.DeriveSecret("ray")) || strings.Contains(d.Nonce(), hex.EncodeToString(secret)) {
 		t.Errorf("%x is no secret of its own", secret)
 	}
 }
@@ -76,7 +77,7 @@ func TestCreateOnATakenName(t *testing.T) {
 				t.Errorf("made %s", d.Name())
 			}
 			p.Rank = 1
-			found, job, err := NewFinder(p).Find(within(t))
+			found, job, err := NewFinder(p).AwaitRun(within(t))
 			if err != nil || found.Path() != d.Path() || job.Nonce != d.Nonce() || found.Nonce() != d.Nonce() {
 				t.Errorf("found %v, %+v, %v; want %s", found, job, err, d.Path())
 			}
@@ -91,7 +92,7 @@ func TestCreateByMany(t *testing.T) {
 	var heads sync.WaitGroup
 	for range 8 {
 		heads.Go(func() {
-			_, err := Create(within(t), p, Job{})
+			_, err := CreateRun(within(t), p, JobRecord{})
 			if err == nil {
 				made.Add(1)
 			} else if _, refused := errors.AsType[*DirError](err); !refused {
@@ -111,24 +112,24 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		fs   *faulty
 	}{
 		{"the record can't be written", &faulty{onWrite: func(string, []byte) error { return syscall.EDQUOT }}},
-		{"the tree can't be made", &faulty{onChange: func(how Change, from, to string) error {
-			if how == MakeDir && filepath.Base(to) == Logs {
+		{"the tree can't be made", &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == MakeDir && filepath.Base(to) == LogsDir {
 				return syscall.EDQUOT
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}},
-		{"it can't be shown", &faulty{onChange: func(how Change, from, to string) error {
-			if how == Rename {
+		{"it can't be shown", &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == RenamePath {
 				return syscall.EIO
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}},
 		{"the log directory can't be listed", &faulty{onList: func(string) ([]string, error) { return nil, syscall.EIO }}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
-			p.Share = tc.fs
-			_, err := Create(within(t), p, Job{})
+			p.FS = tc.fs
+			_, err := CreateRun(within(t), p, JobRecord{})
 			mended(t, err, p.LogDir, map[string]string{})
 			if got := names(t, p.LogDir); len(got) != 0 {
 				t.Errorf("left %v", got)
@@ -139,10 +140,10 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 
 func TestCreateBelievesTheListing(t *testing.T) {
 	p := newPlace(t)
-	p.Share = &faulty{onChange: func(how Change, from, to string) error {
-		err := plain.Change(how, from, to)
-		if how == Rename {
-			err = plain.Change(how, from, to)
+	p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
+		err := plain.ChangeName(how, from, to)
+		if how == RenamePath {
+			err = plain.ChangeName(how, from, to)
 		}
 		return err
 	}}
@@ -156,22 +157,23 @@ func TestCreateBelievesTheListing(t *testing.T) {
 func TestNoNameTellsTheNonce(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
-	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n") // takes the name, so that another is drawn
+	// takes the name, so that another is drawn
+	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n")
 	var seen []string
-	p.Share = &faulty{
+	p.FS = &faulty{
 		onWrite: func(path string, _ []byte) error {
 			seen = append(seen, path)
 			return nil
 		},
-		onChange: func(how Change, from, to string) error {
+		onChange: func(how NameChange, from, to string) error {
 			seen = append(seen, from, to)
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		},
 	}
 	d := create(t, p)
-	publish(t, d, Nodes, "0001.failed", &FailedRecord{What: "something"})
+	publish(t, d, NodesDir, "0001.failed", &FailureRecord{Message: "something"})
 	for _, err := range []error{
-		d.PointLatest(within(t)), d.Beat(within(t), Nodes, "beat"), d.PublishOnce(within(t), "result.json", &State{}),
+		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir, "beat"), d.PublishOnce(within(t), "result.json", &StateRecord{}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -211,14 +213,14 @@ func TestInspect(t *testing.T) {
 			defer close(hang)
 			ctx, cancel := context.WithCancel(within(t))
 			defer cancel()
-			other := &Dir{path: tc.path, via: Access{Share: &faulty{onLook: func(string) error {
+			other := &Dir{path: tc.path, access: Access{FS: &faulty{onLook: func(string) error {
 				if tc.look == errCeiling {
 					cancel()
 					<-hang
 				}
 				return tc.look
-			}}}.ready()}
-			err := other.inspect(ctx, Place{})
+			}}}.withDefaults()}
+			err := other.checkDir(ctx, Location{})
 			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", tc.want) || (tc.want == errAbsent || tc.want == errNotDir) && err != tc.want {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
@@ -228,14 +230,14 @@ func TestInspect(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
-	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready()}
-	publish(t, theirs, Nodes, "0001.failed", &FailedRecord{What: "of old"})
-	publish(t, d, Nodes, "0002.failed", &FailedRecord{What: "of now"})
-	put(t, filepath.Join(d.path, Nodes, "0003.failed"), `{"v":1,"nonce":`)
-	put(t, filepath.Join(d.path, Nodes, "0004.failed"), `{"v":2,"nonce":"`+d.nonce+`"}`+"\n")
-	put(t, filepath.Join(d.path, Nodes, "0005.failed"), strings.Repeat(" ", maxRecord)+"\n")
-	mkdir(t, filepath.Join(d.path, Nodes, "0006.failed"), dirMode)
-	point(t, filepath.Join(d.path, Nodes, "0007.failed"), "0002.failed")
+	theirs := &Dir{path: d.path, nonce: "theirs", access: Access{}.withDefaults()}
+	publish(t, theirs, NodesDir, "0001.failed", &FailureRecord{Message: "of old"})
+	publish(t, d, NodesDir, "0002.failed", &FailureRecord{Message: "of now"})
+	put(t, filepath.Join(d.path, NodesDir, "0003.failed"), `{"v":1,"nonce":`)
+	put(t, filepath.Join(d.path, NodesDir, "0004.failed"), `{"v":2,"nonce":"`+d.nonce+`"}`+"\n")
+	put(t, filepath.Join(d.path, NodesDir, "0005.failed"), strings.Repeat(" ", maxRecordSize)+"\n")
+	mkdir(t, filepath.Join(d.path, NodesDir, "0006.failed"), dirMode)
+	point(t, filepath.Join(d.path, NodesDir, "0007.failed"), "0002.failed")
 	over := errors.New("over")
 	for _, tc := range []struct {
 		name   string
@@ -259,9 +261,9 @@ func TestRead(t *testing.T) {
 				ctx, cancel = context.WithTimeoutCause(within(t), 20*time.Millisecond, over)
 			}
 			defer cancel()
-			var rec FailedRecord
-			err := d.Read(ctx, Nodes, tc.file, &rec)
-			if errors.Is(err, over) != tc.absent || (err != nil) != (tc.absent || tc.bad) || rec.What != tc.what {
+			var rec FailureRecord
+			err := d.ReadRecord(ctx, NodesDir, tc.file, &rec)
+			if errors.Is(err, over) != tc.absent || (err != nil) != (tc.absent || tc.bad) || rec.Message != tc.what {
 				t.Errorf("got %+v, %v", rec, err)
 			}
 		})
@@ -272,14 +274,14 @@ func TestRead(t *testing.T) {
 func TestReadAgain(t *testing.T) {
 	p := newPlace(t)
 	answers := []error{syscall.ENOENT, syscall.ESTALE, syscall.EIO, nil}
-	p.Share = &faulty{onRead: func(string) error {
+	p.FS = &faulty{onRead: func(string) error {
 		answer := answers[0]
 		answers = answers[1:]
 		return answer
 	}}
 	d := create(t, p)
-	var job Job
-	if err := d.Read(within(t), Control, NameJob, &job); err != nil || job.Nonce != d.Nonce() || len(answers) != 0 {
+	var job JobRecord
+	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil || job.Nonce != d.Nonce() || len(answers) != 0 {
 		t.Errorf("got %+v, %v, with %d answers left", job, err, len(answers))
 	}
 }
@@ -291,39 +293,41 @@ func TestLostAnswer(t *testing.T) {
 		name  string
 		alone func(ctx context.Context, d *Dir) error
 	}{
-		{"marked", func(ctx context.Context, d *Dir) error { return d.Mark(ctx, Control, NameDrain) }},
-		{"by a mark's new name", func(ctx context.Context, d *Dir) error { return d.Remark(ctx, Control, NameGo, NameDrain) }},
+		{"marked", func(ctx context.Context, d *Dir) error { return d.WriteMark(ctx, ControlDir, NameOrderlyEnd) }},
+		{"by a mark's new name", func(ctx context.Context, d *Dir) error {
+			return d.RenameMark(ctx, ControlDir, NameGateOpen, NameOrderlyEnd)
+		}},
 	} {
 		for _, lost := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, lost: %v", tc.name, lost), func(t *testing.T) {
 				p := newPlace(t)
 				answers := false
-				p.Share = &faulty{onChange: func(how Change, from, to string) error {
+				p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
 					switch {
-					case answers || filepath.Base(to) != NameDrain:
-						return plain.Change(how, from, to)
+					case answers || filepath.Base(to) != NameOrderlyEnd:
+						return plain.ChangeName(how, from, to)
 					case lost:
-						_ = plain.Change(how, from, to)
+						_ = plain.ChangeName(how, from, to)
 					}
 					return syscall.EIO
 				}}
 				d := create(t, p)
-				if err := d.Mark(within(t), Control, NameGo); err != nil {
+				if err := d.WriteMark(within(t), ControlDir, NameGateOpen); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.Publish(within(t), Control, NameDrain, &DrainRecord{Code: 3}, false); err == nil {
+				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{Code: 3}, false); err == nil {
 					t.Fatal("nothing was lost")
 				}
 				answers = true
 				if err := tc.alone(within(t), d); err != nil {
 					t.Fatal(err)
 				}
-				data, err := os.ReadFile(filepath.Join(d.Path(), Control, NameDrain))
+				data, err := os.ReadFile(filepath.Join(d.Path(), ControlDir, NameOrderlyEnd))
 				if err != nil || (len(data) > 0) != lost {
 					t.Errorf("there is %q, %v", data, err)
 				}
-				var drain DrainRecord
-				if err := d.read(within(t), Control, NameDrain, &drain); lost && (err != nil || drain.Code != 3) {
+				var drain OrderlyEndRecord
+				if err := d.readRecordOnce(within(t), ControlDir, NameOrderlyEnd, &drain); lost && (err != nil || drain.Code != 3) {
 					t.Errorf("got %+v, %v", drain, err)
 				}
 			})
@@ -340,13 +344,13 @@ func TestNoSuchFileInPassing(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, hidden: %v", name, hidden), func(t *testing.T) {
 				p := newPlace(t)
 				renames, looks := 0, 0
-				p.Share = &faulty{
-					onChange: func(how Change, from, to string) error {
-						if filepath.Base(to) != NameDrain {
-							return plain.Change(how, from, to)
+				p.FS = &faulty{
+					onChange: func(how NameChange, from, to string) error {
+						if filepath.Base(to) != NameOrderlyEnd {
+							return plain.ChangeName(how, from, to)
 						}
 						if renames++; renames > often || renames == 1 && works {
-							if err := plain.Change(how, from, to); err != nil {
+							if err := plain.ChangeName(how, from, to); err != nil {
 								return err
 							}
 						}
@@ -357,21 +361,21 @@ func TestNoSuchFileInPassing(t *testing.T) {
 					},
 					onLook: func(path string) error {
 						base := filepath.Base(path)
-						draft := strings.HasPrefix(base, "."+NameDrain+".")
+						draft := strings.HasPrefix(base, "."+NameOrderlyEnd+".")
 						if draft {
 							looks++
 						}
-						if draft && looks <= often || base == NameDrain && hidden {
+						if draft && looks <= often || base == NameOrderlyEnd && hidden {
 							return syscall.ENOENT
 						}
 						return nil
 					},
 				}
 				d := create(t, p)
-				if err := d.Publish(within(t), Control, NameDrain, &DrainRecord{Code: 3}, false); err != nil {
+				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{Code: 3}, false); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := os.Stat(filepath.Join(d.Path(), Control, NameDrain)); err != nil {
+				if _, err := os.Stat(filepath.Join(d.Path(), ControlDir, NameOrderlyEnd)); err != nil {
 					t.Error(err)
 				}
 				if works && !hidden && renames != 2 {
@@ -384,20 +388,20 @@ func TestNoSuchFileInPassing(t *testing.T) {
 
 func TestBeat(t *testing.T) {
 	d := create(t, newPlace(t))
-	nodes := filepath.Join(d.Path(), Nodes)
+	nodes := filepath.Join(d.Path(), NodesDir)
 	beat := func(d *Dir, state string) {
 		t.Helper()
-		if err := d.Beat(within(t), Nodes, state); err != nil {
+		if err := d.WriteHeartbeat(within(t), NodesDir, state); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for count := range 3 {
-		beat(d, BeatState)
+		beat(d, StateHeartbeat)
 		if got, want := names(t, nodes), fmt.Sprintf("0000.beat.%06d", count+1); !slices.Equal(got, []string{want}) {
 			t.Fatalf("there is %v, want %s", got, want)
 		}
 	}
-	beat(d.As(3), SandboxBeat)
+	beat(d.ForNode(3), StateSandboxHeartbeat)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003.sandbox-beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -405,7 +409,7 @@ func TestBeat(t *testing.T) {
 	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
 		t.Fatal(err)
 	}
-	beat(d, BeatState)
+	beat(d, StateHeartbeat)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003.sandbox-beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -430,16 +434,16 @@ func TestBeatTriesTwice(t *testing.T) {
 			p := newPlace(t)
 			var answers []error
 			asked := 0
-			p.Share = &faulty{onChange: func(how Change, from, to string) error {
-				if how != Rename || filepath.Base(filepath.Dir(to)) != Nodes {
-					return plain.Change(how, from, to)
+			p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
+				if how != RenamePath || filepath.Base(filepath.Dir(to)) != NodesDir {
+					return plain.ChangeName(how, from, to)
 				}
 				asked++
 				if len(answers) == 0 {
-					return plain.Change(how, from, to)
+					return plain.ChangeName(how, from, to)
 				}
 				if tc.made {
-					_ = plain.Change(how, from, to)
+					_ = plain.ChangeName(how, from, to)
 				}
 				answer := answers[0]
 				answers = answers[1:]
@@ -447,17 +451,17 @@ func TestBeatTriesTwice(t *testing.T) {
 			}}
 			d := create(t, p)
 			for range 2 {
-				if err := d.Beat(within(t), Nodes, BeatState); err != nil {
+				if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
 					t.Fatal(err)
 				}
 				answers = tc.answers
 			}
-			if got := names(t, filepath.Join(d.Path(), Nodes)); !slices.Equal(got, tc.want) || asked > 2 {
+			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, tc.want) || asked > 2 {
 				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
 			}
 			// What has worked is gone on with.
-			if err := d.Beat(within(t), Nodes, BeatState); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), Nodes)), "0000.beat.000003") {
-				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), Nodes)), err)
+			if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
+				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), NodesDir)), err)
 			}
 		})
 	}
@@ -471,22 +475,22 @@ func TestBeatAfterItsTime(t *testing.T) {
 	}{{"over before", 0}, {"over as it begins", 1}} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
-			p.Meter = new(Meter)
+			p.Meter = new(CallMeter)
 			d := create(t, p)
 			for range 64 { // which of two channels that are ready is taken is a matter of luck
 				over, cancel := context.WithCancel(within(t))
 				cancel()
-				err := d.Beat(&ending{over, tc.alive}, Nodes, BeatState)
+				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir, StateHeartbeat)
 				if _, stalled := errors.AsType[*StallError](err); !stalled && (err != nil || tc.alive == 0) {
 					t.Fatalf("got %v", err)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling/6)
 			defer cancel()
-			if err := d.Beat(ctx, Nodes, BeatState); err != nil || !p.Meter.Settle(ctx) {
+			if err := d.WriteHeartbeat(ctx, NodesDir, StateHeartbeat); err != nil || !p.Meter.AwaitIdle(ctx) {
 				t.Fatal(err)
 			}
-			if got := names(t, filepath.Join(d.Path(), Nodes)); len(got) != 1 {
+			if got := names(t, filepath.Join(d.Path(), NodesDir)); len(got) != 1 {
 				t.Errorf("there is %v, want one beat", got)
 			}
 		})
@@ -515,11 +519,11 @@ func TestNothingHalfWritten(t *testing.T) {
 	written := make(chan struct{})
 	for rank := range writers {
 		writing.Go(func() {
-			own := d.As(rank)
+			own := d.ForNode(rank)
 			for i := range records {
-				rec := &FailedRecord{Code: i, What: strings.Repeat("x", 1+rank*i*16), Lost: []int{rank * i}}
-				publish(t, own, Nodes, fmt.Sprintf("%04d.state%d", rank, i), rec)
-				if err := own.Beat(within(t), Nodes, BeatState); err != nil {
+				rec := &FailureRecord{Code: i, Message: strings.Repeat("x", 1+rank*i*16), LostNodes: []int{rank * i}}
+				publish(t, own, NodesDir, fmt.Sprintf("%04d.state%d", rank, i), rec)
+				if err := own.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
 					t.Error(err)
 				}
 			}
@@ -547,7 +551,7 @@ func TestNothingHalfWritten(t *testing.T) {
 }
 
 func readWhole(t *testing.T, d *Dir, read map[string]bool) {
-	all, err := plain.List(filepath.Join(d.Path(), Nodes), nil)
+	all, err := plain.ListDir(filepath.Join(d.Path(), NodesDir), nil)
 	if err != nil {
 		t.Error(err)
 	}
@@ -556,15 +560,15 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		if !ok {
 			t.Errorf("%q is shown", name)
 		}
-		if counted(state) || read[name] {
+		if hasNumber(state) || read[name] {
 			continue
 		}
 		read[name] = true
-		var rec FailedRecord
-		if err := d.read(within(t), Nodes, name, &rec); err != nil {
+		var rec FailureRecord
+		if err := d.readRecordOnce(within(t), NodesDir, name, &rec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if rec.Rank != rank || len(rec.What) != 1+rank*rec.Code*16 || rec.Lost[0] != rank*rec.Code {
+		if rec.Rank != rank || len(rec.Message) != 1+rank*rec.Code*16 || rec.LostNodes[0] != rank*rec.Code {
 			t.Errorf("%s is %+v", name, rec.Header)
 		}
 	}

@@ -19,19 +19,19 @@ func TestDiskList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := plain.List(dir, nil)
+	got, err := plain.ListDir(dir, nil)
 	slices.Sort(got)
 	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	refused := errors.New("refused")
-	if got, err := plain.List(dir, func(Facts) error { return refused }); got != nil || !errors.Is(err, refused) {
+	if got, err := plain.ListDir(dir, func(FileAttributes) error { return refused }); got != nil || !errors.Is(err, refused) {
 		t.Errorf("a check that refuses: got %v, %v", got, err)
 	}
 	if err := os.Symlink(dir, dir+"-link"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plain.List(dir+"-link", nil); !errors.Is(classify(err), errNotDir) {
+	if _, err := plain.ListDir(dir+"-link", nil); !errors.Is(classifyListError(err), errNotDir) {
 		t.Errorf("a link: got %v", err)
 	}
 }
@@ -40,7 +40,7 @@ func TestDiskRead(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for name, data := range map[string]string{
-		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecord), "too-large": strings.Repeat("x", maxRecord+1),
+		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecordSize), "too-large": strings.Repeat("x", maxRecordSize+1),
 	} {
 		if err := os.WriteFile(path(name), []byte(data), fileMode); err != nil {
 			t.Fatal(err)
@@ -53,12 +53,12 @@ func TestDiskRead(t *testing.T) {
 		name string
 		size int // -1 for an error
 	}{
-		{"empty", 0}, {"small", 6}, {"largest", maxRecord}, {"too-large", -1},
+		{"empty", 0}, {"small", 6}, {"largest", maxRecordSize}, {"too-large", -1},
 		{"link", -1}, {"directory", -1}, {"missing", -1},
 		{"fifo", 0}, // nobody writes to it, and nobody waits
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := plain.Read(path(tc.name))
+			data, err := plain.ReadFile(path(tc.name))
 			if (err != nil) != (tc.size < 0) || err == nil && len(data) != tc.size {
 				t.Errorf("got %d bytes, %v", len(data), err)
 			}
@@ -69,25 +69,25 @@ func TestDiskRead(t *testing.T) {
 // What the disk tells of itself is the kernel's word.
 func TestDiskTells(t *testing.T) {
 	dir := t.TempDir()
-	kind, err := plain.Kind(dir)
+	kind, err := plain.FileSystemOf(dir)
 	if want, wantErr := fileSystemOf(dir); err != nil || wantErr != nil || kind != want || kind.Name == "" {
 		t.Errorf("it is %+v (%v), not %+v", kind, err, want)
 	}
-	if space, err := plain.Space(dir); err != nil || space.Size == 0 || space.Free > space.Size {
+	if space, err := plain.SpaceOf(dir); err != nil || space.Size == 0 || space.Free > space.Size {
 		t.Errorf("it has %+v, %v", space, err)
 	}
 	link := filepath.Join(dir, "link")
-	if err := plain.Change(Symlink, "elsewhere", link); err != nil {
+	if err := plain.ChangeName(MakeSymlink, "elsewhere", link); err != nil {
 		t.Fatal(err)
 	}
-	if target, err := plain.Target(link); err != nil || target != "elsewhere" {
+	if target, err := plain.ReadLink(link); err != nil || target != "elsewhere" {
 		t.Errorf("the link points at %q, %v", target, err)
 	}
 	for _, err := range []error{
-		func() error { _, err := plain.Kind(dir + "/missing"); return err }(),
-		func() error { _, err := plain.Space(dir + "/missing"); return err }(),
-		func() error { _, err := plain.Target(dir + "/missing"); return err }(),
-		func() error { _, err := plain.Look(dir + "/missing"); return err }(),
+		func() error { _, err := plain.FileSystemOf(dir + "/missing"); return err }(),
+		func() error { _, err := plain.SpaceOf(dir + "/missing"); return err }(),
+		func() error { _, err := plain.ReadLink(dir + "/missing"); return err }(),
+		func() error { _, err := plain.Stat(dir + "/missing"); return err }(),
 	} {
 		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("got %v", err)
@@ -100,13 +100,13 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {
 		t.Fatal(err)
 	}
-	if err := plain.Write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, os.ErrExist) {
+	if err := plain.WriteFile(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("write: %v", err)
 	}
-	if err := plain.Write(filepath.Join(dir, "name"), nil, false); !errors.Is(err, syscall.ELOOP) {
+	if err := plain.WriteFile(filepath.Join(dir, "name"), nil, false); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("mark: %v", err)
 	}
-	if file, err := plain.Extend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
+	if file, err := plain.OpenAppend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("extend: %v, %v", file, err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"name"}) {
@@ -116,7 +116,7 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 
 func TestDiskWriteMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "name")
-	if err := plain.Write(path, []byte("x"), true); err != nil {
+	if err := plain.WriteFile(path, []byte("x"), true); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -131,16 +131,20 @@ func TestDiskClose(t *testing.T) {
 	failed := errors.New("failed")
 	for _, tc := range []struct {
 		name string
-		do   func(d disk, path string) error
+		do   func(d diskFS, path string) error
 	}{
-		{"write", func(d disk, path string) error { return d.Write(path+draftName("", "new")[1:], []byte("x"), false) }},
-		{"write for good", func(d disk, path string) error { return d.Write(path+draftName("", "new")[1:], []byte("x"), true) }},
-		{"mark", func(d disk, path string) error { return d.Write(path, nil, false) }},
-		{"read", func(d disk, path string) error { _, err := d.Read(path); return err }},
-		{"list", func(d disk, path string) error { _, err := d.List(filepath.Dir(path), nil); return err }},
-		{"settle", func(d disk, path string) error { return d.Change(Settle, "", filepath.Dir(path)) }},
-		{"extend", func(d disk, path string) error {
-			file, err := d.Extend(path)
+		{"write", func(d diskFS, path string) error {
+			return d.WriteFile(path+draftName("", "new")[1:], []byte("x"), false)
+		}},
+		{"write for good", func(d diskFS, path string) error {
+			return d.WriteFile(path+draftName("", "new")[1:], []byte("x"), true)
+		}},
+		{"mark", func(d diskFS, path string) error { return d.WriteFile(path, nil, false) }},
+		{"read", func(d diskFS, path string) error { _, err := d.ReadFile(path); return err }},
+		{"list", func(d diskFS, path string) error { _, err := d.ListDir(filepath.Dir(path), nil); return err }},
+		{"settle", func(d diskFS, path string) error { return d.ChangeName(SyncDir, "", filepath.Dir(path)) }},
+		{"extend", func(d diskFS, path string) error {
+			file, err := d.OpenAppend(path)
 			if err == nil {
 				_, err = file.Write([]byte("x"))
 			}
@@ -149,11 +153,11 @@ func TestDiskClose(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "name")
-			if err := plain.Write(path, []byte("x"), false); err != nil {
+			if err := plain.WriteFile(path, []byte("x"), false); err != nil {
 				t.Fatal(err)
 			}
 			calls, closes, last := 0, 0, -1
-			d := Disk(before(func(op Op, _ string) error {
+			d := NewDiskFS(before(func(op Op, _ string) error {
 				if calls++; calls == last {
 					return failed
 				}
@@ -161,7 +165,7 @@ func TestDiskClose(t *testing.T) {
 					closes++
 				}
 				return nil
-			})).(disk)
+			})).(diskFS)
 			if err := tc.do(d, path); err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +178,7 @@ func TestDiskClose(t *testing.T) {
 }
 
 func TestDiskChangeUnknown(t *testing.T) {
-	if err := plain.Change("paint", "", ""); err == nil {
+	if err := plain.ChangeName("paint", "", ""); err == nil {
 		t.Error("no error")
 	}
 }
@@ -196,8 +200,8 @@ func TestAgain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, began, tries := Access{}.ready(), time.Now(), 0
-				err := a.again(func() error {
+				a, began, tries := Access{}.withDefaults(), time.Now(), 0
+				err := a.retryTransient(func() error {
 					if tries++; tries <= tc.fails {
 						return tc.err
 					}
@@ -206,7 +210,7 @@ func TestAgain(t *testing.T) {
 				if failed := tc.fails >= tc.tries; (err != nil) != failed || tries != tc.tries || time.Since(began) != tc.took {
 					t.Errorf("%v after %d tries in %s, want %d in %s", err, tries, time.Since(began), tc.tries, tc.took)
 				}
-				if got := a.Meter.Stats().Retries; got != int64(tc.tries-1) {
+				if got := a.Meter.CallStats().Retries; got != int64(tc.tries-1) {
 					t.Errorf("%d were counted as made again", got)
 				}
 			})
@@ -228,37 +232,37 @@ func TestWriteWhole(t *testing.T) {
 		{"the share is full half-way", &faulty{onWrite: func(path string, data []byte) error {
 			return errors.Join(os.WriteFile(path, data[:len(data)/2], fileMode), syscall.ENOSPC)
 		}}, false, syscall.ENOSPC, []string{}},
-		{"the rename fails", &faulty{onChange: func(how Change, from, to string) error {
-			if how == Rename {
+		{"the rename fails", &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == RenamePath {
 				return failed
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}, false, failed, []string{}},
-		{"the rename was done and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
-			err := plain.Change(how, from, to)
-			if how == Rename {
-				err = plain.Change(how, from, to)
+		{"the rename was done and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
+			err := plain.ChangeName(how, from, to)
+			if how == RenamePath {
+				err = plain.ChangeName(how, from, to)
 			}
 			return err
 		}}, true, nil, []string{"name"}},
-		{"the rename was not done and answers so", &faulty{onChange: func(how Change, from, to string) error {
-			if how == Rename {
+		{"the rename was not done and answers so", &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == RenamePath {
 				return syscall.ENOENT
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}, false, syscall.ENOENT, []string{}},
 		{"every call is answered in vain at first", inVain(syscall.ESTALE), true, nil, []string{"name"}},
 		{"every call fails once, and the rename was done", inVain(syscall.EIO), true, nil, []string{"name"}},
-		{"the names are not settled", &faulty{onChange: func(how Change, from, to string) error {
-			if how == Settle {
+		{"the names are not settled", &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == SyncDir {
 				return failed
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}, true, failed, []string{"name"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			err := Access{Share: tc.fs}.ready().writeWhole(dir, "name", []byte("hello\n"), tc.durable)
+			err := Access{FS: tc.fs}.withDefaults().publishFile(dir, "name", []byte("hello\n"), tc.durable)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
@@ -291,12 +295,12 @@ func inVain(answer error) *faulty {
 			}
 			return nil
 		},
-		onChange: func(how Change, from, to string) error {
+		onChange: func(how NameChange, from, to string) error {
 			if !first(string(how)) {
-				return plain.Change(how, from, to)
+				return plain.ChangeName(how, from, to)
 			}
 			if errors.Is(answer, syscall.EIO) {
-				_ = plain.Change(how, from, to)
+				_ = plain.ChangeName(how, from, to)
 			}
 			return answer
 		},
@@ -305,11 +309,11 @@ func inVain(answer error) *faulty {
 
 func TestWriteFirst(t *testing.T) {
 	without := func(answer error) *faulty {
-		return &faulty{onChange: func(how Change, from, to string) error {
-			if how == Link {
+		return &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == MakeLink {
 				return answer
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}
 	}
 	for _, tc := range []struct {
@@ -319,18 +323,18 @@ func TestWriteFirst(t *testing.T) {
 		err   error
 	}{
 		{"the first", &faulty{}, false, nil},
-		{"the second", &faulty{}, true, ErrTaken},
-		{"the link was made and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
-			err := plain.Change(how, from, to)
-			if how == Link {
-				err = plain.Change(how, from, to)
+		{"the second", &faulty{}, true, ErrAlreadyPublished},
+		{"the link was made and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
+			err := plain.ChangeName(how, from, to)
+			if how == MakeLink {
+				err = plain.ChangeName(how, from, to)
 			}
 			return err
 		}}, false, nil},
 		{"every call is answered in vain at first", inVain(syscall.ESTALE), false, nil},
 		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil},
 		{"the first without links", without(syscall.EPERM), false, nil},
-		{"the second without links", without(syscall.ENOTSUP), true, ErrTaken},
+		{"the second without links", without(syscall.ENOTSUP), true, ErrAlreadyPublished},
 		{"a share that fails", without(syscall.EIO), false, syscall.EIO},
 		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC},
 	} {
@@ -343,7 +347,7 @@ func TestWriteFirst(t *testing.T) {
 			} else if tc.err != nil {
 				want = []string{}
 			}
-			err := Access{Share: tc.fs}.ready().writeFirst(dir, "name", []byte("ours\n"), true)
+			err := Access{FS: tc.fs}.withDefaults().publishFirst(dir, "name", []byte("ours\n"), true)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
@@ -360,11 +364,11 @@ func TestWriteFirst(t *testing.T) {
 
 func TestClaim(t *testing.T) {
 	without := func(answer error) *faulty {
-		return &faulty{onChange: func(how Change, from, to string) error {
-			if how == Link {
+		return &faulty{onChange: func(how NameChange, from, to string) error {
+			if how == MakeLink {
 				return answer
 			}
-			return plain.Change(how, from, to)
+			return plain.ChangeName(how, from, to)
 		}}
 	}
 	for _, tc := range []struct {
@@ -375,11 +379,11 @@ func TestClaim(t *testing.T) {
 		theirs bool
 	}{
 		{"the first", &faulty{}, false, nil, false},
-		{"the second", &faulty{}, true, ErrTaken, true},
-		{"the link was made and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
-			err := plain.Change(how, from, to)
-			if how == Link {
-				err = plain.Change(how, from, to)
+		{"the second", &faulty{}, true, ErrAlreadyPublished, true},
+		{"the link was made and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
+			err := plain.ChangeName(how, from, to)
+			if how == MakeLink {
+				err = plain.ChangeName(how, from, to)
 			}
 			return err
 		}}, false, nil, false},
@@ -393,26 +397,26 @@ func TestClaim(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			d := create(t, p)
-			theirs := &FailedRecord{What: "theirs"}
+			theirs := &FailureRecord{Message: "theirs"}
 			if tc.there {
-				publish(t, d, Nodes, "0001.joined", theirs)
+				publish(t, d, NodesDir, "0001.joined", theirs)
 			}
 			tc.fs.lists.Store(0)
-			d.via.Share = tc.fs
-			if err := d.Claim(within(t), Nodes, "0001.joined", &FailedRecord{What: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
+			d.access.FS = tc.fs
+			if err := d.ClaimRecord(within(t), NodesDir, "0001.joined", &FailureRecord{Message: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
 			want := []string{"0001.joined"}
 			if tc.err != nil && !tc.there {
 				want = []string{}
 			}
-			if got := names(t, filepath.Join(d.Path(), Nodes)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
+			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
 				t.Errorf("left %v after %d listings, want %v after none", got, tc.fs.lists.Load(), want)
 			}
-			var rec FailedRecord
-			err := d.read(within(t), Nodes, "0001.joined", &rec)
-			if len(want) > 0 && (err != nil || (rec.What == "theirs") != tc.theirs) {
-				t.Errorf("it is %q (%v)", rec.What, err)
+			var rec FailureRecord
+			err := d.readRecordOnce(within(t), NodesDir, "0001.joined", &rec)
+			if len(want) > 0 && (err != nil || (rec.Message == "theirs") != tc.theirs) {
+				t.Errorf("it is %q (%v)", rec.Message, err)
 			}
 		})
 	}

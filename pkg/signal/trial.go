@@ -10,44 +10,44 @@ import (
 	"time"
 )
 
-// Trial has the results of one node's tests of the file system: for each capability an empty string
-// if it works, and otherwise the error.
-type Trial struct {
+// Capabilities has the results of one node's tests of the file system: for each capability an empty
+// string if it works, and otherwise the error.
+type Capabilities struct {
 	Rename string `json:"rename,omitempty"` // a rename replaces a file
 	Link   string `json:"link,omitempty"`   // a hard link works, and fails if the name exists
 }
 
-// Try tests renames and links with files in the subdirectory Logs, which it removes afterwards. It
-// returns an error if the file system is not writable at all.
-func (d *Dir) Try(ctx context.Context) (Trial, error) {
-	dir := filepath.Join(d.path, Logs)
-	return guarded(ctx, d.via.Meter, "try", dir, func() (Trial, error) {
+// TestCapabilities tests renames and links with files in the subdirectory Logs, which it removes
+// afterwards. It returns an error if the file system is not writable at all.
+func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
+	dir := filepath.Join(d.path, LogsDir)
+	return guardedCall(ctx, d.access.Meter, "try", dir, func() (Capabilities, error) {
 		// The names begin with a dot and are used once: no process looks at them, and no client has
 		// cached that they are missing.
 		name := func(what string) string {
-			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", Width(d.size), d.rank, what, newTag()[:8]))
+			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", IndexWidth(d.size), d.rank, what, randomTag()[:8]))
 		}
 		first, second, third := name("first"), name("second"), name("third")
 		defer func() {
 			for _, path := range []string{first, second, third} {
-				d.via.tidy(path)
+				d.access.removeQuietly(path)
 			}
 		}()
 		for _, path := range []string{first, second} {
-			if err := d.via.write(path, []byte(filepath.Base(path)), false); err != nil {
-				return Trial{}, d.explainWrite(path, err)
+			if err := d.access.writeNew(path, []byte(filepath.Base(path)), false); err != nil {
+				return Capabilities{}, d.explainWrite(path, err)
 			}
 		}
-		return Trial{Link: d.tryLink(first, second, third), Rename: d.tryRename(first, second)}, nil
+		return Capabilities{Link: d.tryLink(first, second, third), Rename: d.tryRename(first, second)}, nil
 	})
 }
 
 // tryLink makes name a link to first. After that, a link to second with the same name must fail.
 func (d *Dir) tryLink(first, second, name string) string {
-	if err := d.via.change(Link, first, name); err != nil {
-		return errno(err).Error()
+	if err := d.access.changeName(MakeLink, first, name); err != nil {
+		return bareErrno(err).Error()
 	}
-	err := d.via.Share.Change(Link, second, name)
+	err := d.access.FS.ChangeName(MakeLink, second, name)
 	if !errors.Is(err, os.ErrExist) {
 		return fmt.Sprintf("a name that is taken can be given to another file (%v)", err)
 	}
@@ -56,92 +56,92 @@ func (d *Dir) tryLink(first, second, name string) string {
 
 // tryRename renames first to second, which exists.
 func (d *Dir) tryRename(first, second string) string {
-	if err := d.via.renameOwn(first, second); err != nil {
-		return errno(err).Error()
+	if err := d.access.renamePrivate(first, second); err != nil {
+		return bareErrno(err).Error()
 	}
-	data, err := d.via.Share.Read(second)
+	data, err := d.access.FS.ReadFile(second)
 	switch {
-	case err != nil && !passing(err):
-		return errno(err).Error()
+	case err != nil && !isTransient(err):
+		return bareErrno(err).Error()
 	case err == nil && string(data) != filepath.Base(first):
 		return "the name has the content of before"
 	}
 	return ""
 }
 
-// Hear makes the kernel report names that appear in the subdirectory sub, on any file system. It
-// returns a channel for the reports and a function that ends them. Most shared file systems only
+// WatchNames makes the kernel report names that appear in the subdirectory sub, on any file system.
+// It returns a channel for the reports and a function that ends them. Most shared file systems only
 // report changes by this node.
-func (d *Dir) Hear(sub string) (heard <-chan struct{}, stop func()) {
-	return hint(filepath.Join(d.path, sub), true)
+func (d *Dir) WatchNames(sub string) (heard <-chan struct{}, stop func()) {
+	return watchNames(filepath.Join(d.path, sub), true)
 }
 
-// Remove removes the run directory and everything in it.
-func (d *Dir) Remove(ctx context.Context) error {
-	err := do(ctx, d.via.Meter, "remove", d.path, func() error { return d.via.change(Remove, "", d.path) })
-	if err == nil || Stalled(err) {
+// RemoveAll removes the run directory and everything in it.
+func (d *Dir) RemoveAll(ctx context.Context) error {
+	err := guardedDo(ctx, d.access.Meter, "remove", d.path, func() error { return d.access.changeName(RemoveTree, "", d.path) })
+	if err == nil || IsStalled(err) {
 		return err
 	}
-	return fmt.Errorf("cannot remove %s: %v", d.path, errno(err))
+	return fmt.Errorf("cannot remove %s: %v", d.path, bareErrno(err))
 }
 
-// mostRuns is the maximum number of names in a log directory that are searched for runs without an
-// end.
-const mostRuns = 1000
+// maxScannedRuns is the maximum number of names in a log directory that are searched for runs
+// without an end.
+const maxScannedRuns = 1000
 
-// Endless is a run directory without a result that is not written to any more.
-type Endless struct {
-	Path  string        `json:"path"`
-	Quiet time.Duration `json:"quiet_ns"` // time since the last write
+// StaleRun is a run directory without a result that is not written to any more.
+type StaleRun struct {
+	Path         string        `json:"path"`
+	UnchangedFor time.Duration `json:"quiet_ns"` // time since the last write
 }
 
-// EndlessRuns returns this user's runs in the log directory that have no result and were not
+// FindStaleRuns returns this user's runs in the log directory that have no result and were not
 // written to for the given time, by this node's clock. When ctx ends, it returns what it has found
 // so far.
-func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, error) {
-	p.Access = p.ready()
-	names, err := guarded(ctx, p.Meter, "list", p.LogDir, func() ([]string, error) { return p.Share.List(p.LogDir, nil) })
+func FindStaleRuns(ctx context.Context, p Location, quiet time.Duration) ([]StaleRun, error) {
+	p.Access = p.withDefaults()
+	names, err := guardedCall(ctx, p.Meter, "list", p.LogDir, func() ([]string, error) { return p.FS.ListDir(p.LogDir, nil) })
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var found []Endless
-	for _, name := range names[:min(len(names), mostRuns)] {
+	var found []StaleRun
+	for _, name := range names[:min(len(names), maxScannedRuns)] {
 		path := filepath.Join(p.LogDir, name)
-		written, err := guarded(ctx, p.Meter, "look into", path, func() (time.Time, error) { return p.lastWritten(path) })
-		if Stalled(err) {
+		written, err := guardedCall(ctx, p.Meter, "look into", path, func() (time.Time, error) { return p.lastWriteTime(path) })
+		if IsStalled(err) {
 			return found, err
 		}
 		if age := time.Since(written); err == nil && !written.IsZero() && age > quiet {
-			found = append(found, Endless{Path: path, Quiet: age})
+			found = append(found, StaleRun{Path: path, UnchangedFor: age})
 		}
 	}
 	return found, nil
 }
 
-// lastWritten returns the time of the last write to the run directory at path. The time is zero if
-// path is not a run directory of this user, or has a result.
-func (p Place) lastWritten(path string) (last time.Time, err error) {
-	facts, err := p.Share.Look(path)
+// lastWriteTime returns the time of the last write to the run directory at path. The time is zero
+// if path is not a run directory of this user, or has a result.
+func (p Location) lastWriteTime(path string) (last time.Time, err error) {
+	facts, err := p.FS.Stat(path)
 	if err != nil || !facts.Mode.IsDir() || facts.Owner != os.Geteuid() {
 		return last, err
 	}
-	names, err := p.Share.List(path, nil)
-	if err != nil || !slices.Contains(names, Control) || slices.Contains(names, NameResult) {
+	names, err := p.FS.ListDir(path, nil)
+	if err != nil || !slices.Contains(names, ControlDir) || slices.Contains(names, NameResult) {
 		return last, err
 	}
-	paths := []string{"", Control, Nodes, Logs, Events}
-	for _, sub := range []string{Logs, Events} { // a healthy run may only write logs
-		inside, _ := p.Share.List(filepath.Join(path, sub), nil)
+	paths := []string{"", ControlDir, NodesDir, LogsDir, EventsDir}
+	for _, sub := range []string{LogsDir, EventsDir} { // a healthy run may only write logs
+		inside, _ := p.FS.ListDir(filepath.Join(path, sub), nil)
 		for _, name := range inside {
 			paths = append(paths, filepath.Join(sub, name))
 		}
 	}
 	for _, name := range paths {
-		if facts, err := p.Share.Look(filepath.Join(path, name)); err == nil && facts.Written.After(last) {
-			last = facts.Written
+		if facts, err := p.FS.Stat(filepath.Join(path, name)); err == nil && facts.ModTime.After(last) {
+			last = facts.ModTime
 		}
 	}
 	return last, nil

@@ -12,25 +12,25 @@ import (
 )
 
 // noLinks is a share without hard links, on which a rename is lost.
-type noLinks struct{ Share }
+type noLinks struct{ SharedFS }
 
-func (s noLinks) Change(how Change, from, to string) error {
+func (s noLinks) ChangeName(how NameChange, from, to string) error {
 	switch how {
-	case Link:
+	case MakeLink:
 		return syscall.EPERM
-	case Rename:
+	case RenamePath:
 		if strings.HasPrefix(filepath.Base(to), ".try-") {
 			return syscall.EXDEV
 		}
 	}
-	return s.Share.Change(how, from, to)
+	return s.SharedFS.ChangeName(how, from, to)
 }
 
 // overwriting is a share whose links take names that are taken.
-type overwriting struct{ Share }
+type overwriting struct{ SharedFS }
 
-func (s overwriting) Change(how Change, from, to string) error {
-	if err := s.Share.Change(how, from, to); how != Link || !os.IsExist(err) {
+func (s overwriting) ChangeName(how NameChange, from, to string) error {
+	if err := s.SharedFS.ChangeName(how, from, to); how != MakeLink || !os.IsExist(err) {
 		return err
 	}
 	return nil
@@ -38,8 +38,8 @@ func (s overwriting) Change(how Change, from, to string) error {
 
 func TestTryWhereLinksOverwrite(t *testing.T) {
 	p := newPlace(t)
-	p.Share = overwriting{Disk(new(Meter)).(disk)}
-	got, err := create(t, p).Try(within(t))
+	p.FS = overwriting{NewDiskFS(new(CallMeter)).(diskFS)}
+	got, err := create(t, p).TestCapabilities(within(t))
 	if err != nil || !strings.Contains(got.Link, "a name that is taken") {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -47,34 +47,34 @@ func TestTryWhereLinksOverwrite(t *testing.T) {
 
 func TestTry(t *testing.T) {
 	d := create(t, newPlace(t))
-	got, err := d.Try(within(t))
-	if err != nil || got != (Trial{}) {
+	got, err := d.TestCapabilities(within(t))
+	if err != nil || got != (Capabilities{}) {
 		t.Errorf("a local file system: %+v, %v", got, err)
 	}
 	p := newPlace(t)
-	p.Share = noLinks{Disk(new(Meter)).(disk)}
+	p.FS = noLinks{NewDiskFS(new(CallMeter)).(diskFS)}
 	d = create(t, p)
-	got, err = d.Try(within(t))
+	got, err = d.TestCapabilities(within(t))
 	if err != nil || got.Link != "operation not permitted" || got.Rename != "invalid cross-device link" {
 		t.Errorf("one without links: %+v, %v", got, err)
 	}
-	left, err := os.ReadDir(filepath.Join(d.Path(), Logs))
+	left, err := os.ReadDir(filepath.Join(d.Path(), LogsDir))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if err := os.RemoveAll(filepath.Join(d.Path(), Logs)); err != nil {
+	if err := os.RemoveAll(filepath.Join(d.Path(), LogsDir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = d.Try(within(t)); err == nil {
+	if _, err = d.TestCapabilities(within(t)); err == nil {
 		t.Error("no error where nothing can be written")
 	}
 }
 
 func TestHear(t *testing.T) {
 	d := create(t, newPlace(t))
-	heard, stop := d.Hear(Control)
+	heard, stop := d.WatchNames(ControlDir)
 	defer stop()
-	if err := d.Mark(within(t), Control, NameGo); err != nil {
+	if err := d.WriteMark(within(t), ControlDir, NameGateOpen); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -86,7 +86,7 @@ func TestHear(t *testing.T) {
 
 func TestRemoveRun(t *testing.T) {
 	d := create(t, newPlace(t))
-	if err := d.Remove(within(t)); err != nil {
+	if err := d.RemoveAll(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(d.Path()); !os.IsNotExist(err) {
@@ -122,7 +122,7 @@ func TestEndlessRuns(t *testing.T) {
 	age(ended.Path())
 	quiet := make("4.0") // is under way, and only its log shows it
 	age(quiet.Path())
-	log := filepath.Join(quiet.Path(), Logs, "head.log")
+	log := filepath.Join(quiet.Path(), LogsDir, "head.log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -135,19 +135,19 @@ func TestEndlessRuns(t *testing.T) {
 	}
 	age(other)
 	age(make("5.0").Path()) // somebody else's
-	p.Share = foreign{plain, "5.0"}
+	p.FS = foreign{plain, "5.0"}
 	beats := make("6.0") // is under way, and only its beats show it
 	age(beats.Path())
 	now := time.Now()
-	if err := os.Chtimes(filepath.Join(beats.Path(), Nodes), now, now); err != nil {
+	if err := os.Chtimes(filepath.Join(beats.Path(), NodesDir), now, now); err != nil {
 		t.Fatal(err)
 	}
-	got, err := EndlessRuns(within(t), p, 24*time.Hour)
-	if err != nil || len(got) != 1 || filepath.Base(got[0].Path) != "2.0" || got[0].Quiet < 47*time.Hour {
+	got, err := FindStaleRuns(within(t), p, 24*time.Hour)
+	if err != nil || len(got) != 1 || filepath.Base(got[0].Path) != "2.0" || got[0].UnchangedFor < 47*time.Hour {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	p.LogDir = filepath.Join(p.LogDir, "none")
-	if got, err = EndlessRuns(within(t), p, 0); err != nil || got != nil {
+	if got, err = FindStaleRuns(within(t), p, 0); err != nil || got != nil {
 		t.Errorf("where there is no log directory: %+v, %v", got, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestEndlessRunsStall(t *testing.T) {
 	}
 	hang := make(chan struct{})
 	defer close(hang)
-	p.Share = &faulty{
+	p.FS = &faulty{
 		onList: func(path string) ([]string, error) {
 			if path == p.LogDir {
 				return []string{"1.0", "2.0"}, nil
@@ -181,7 +181,7 @@ func TestEndlessRunsStall(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := EndlessRuns(ctx, p, 24*time.Hour)
+	_, err := FindStaleRuns(ctx, p, 24*time.Hour)
 	if _, stalled := errors.AsType[*StallError](err); !stalled {
 		t.Errorf("got %v", err)
 	}

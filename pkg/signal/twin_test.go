@@ -21,25 +21,25 @@ func TestTwin(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
-			d, err := Create(within(t), p, Job{PID: tc.pid})
+			d, err := CreateRun(within(t), p, JobRecord{PID: tc.pid})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.Publish(within(t), Nodes, d.NodeName(0, Joined), &JoinedRecord{PID: tc.pid}, false); err != nil {
+			if err := d.PublishRecord(within(t), NodesDir, d.NodeName(0, StateJoined), &JoinedRecord{PID: tc.pid}, false); err != nil {
 				t.Fatal(err)
 			}
 			p.Host = tc.host
-			begun, err := p.Newest(within(t))
+			begun, err := p.NewestAttempt(within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, again := Create(within(t), p, Job{})
-			for what, err := range map[string]error{"joined": begun.Twin(within(t)), "created": again} {
-				var same *TwinError
+			_, again := CreateRun(within(t), p, JobRecord{})
+			for what, err := range map[string]error{"joined": begun.CheckDuplicate(within(t)), "created": again} {
+				var same *DuplicateDaemonError
 				if errors.As(err, &same) != tc.twin {
 					t.Errorf("%s: the error is %v", what, err)
 				}
-				if tc.twin && *same != (TwinError{Run: "123.0", Host: "n0", PID: tc.pid}) {
+				if tc.twin && *same != (DuplicateDaemonError{Run: "123.0", Host: "n0", PID: tc.pid}) {
 					t.Errorf("%s: the error is %+v", what, same)
 				}
 			}

@@ -12,100 +12,101 @@ import (
 // Watch polls one directory and serves all waits for its contents: one listing answers all of them.
 // Correctness depends on polling only; notifications make the next poll come sooner.
 type Watch struct {
-	dir   *Dir
-	path  string
-	nudge chan struct{} // buffered by one: "poll now"
-	brisk Pace          // the initial pace, which Relax does not change
+	dir         *Dir
+	path        string
+	wake        chan struct{} // buffered by one: "poll now"
+	initialPace Pace          // the initial pace, which Relax does not change
 
-	mu      sync.Mutex // guards all fields below
-	pace    Pace
-	last    Listing
-	began   time.Time     // when the newest wait began; pauses grow from then on
-	due     time.Time     // when the next poll is due
-	rested  time.Time     // no poll comes earlier than this, even after a notification
-	looked  time.Time     // when the newest poll ended
-	nudged  bool          // since the newest poll began
-	changed chan struct{} // closed and replaced by every successful poll
-	trouble
+	mu             sync.Mutex // guards all fields below
+	pace           Pace
+	lastListing    Listing
+	waitBegan      time.Time     // when the newest wait began; pauses grow from then on
+	nextPoll       time.Time     // when the next poll is due
+	earliestPoll   time.Time     // no poll comes earlier than this, even after a notification
+	lastPollEnd    time.Time     // when the newest poll ended
+	notified       bool          // since the newest poll began
+	listingChanged chan struct{} // closed and replaced by every successful poll
+	pollState
 }
 
-// trouble is the state of failing polls of a Watch.
-type trouble struct {
-	err     error     // error of the newest poll
-	looking bool      // a poll is in progress
-	sick    time.Time // start of the first poll since the last success; zero if the newest poll succeeded
-	failing time.Time // when the first of them failed
+// pollState is the state of failing polls of a Watch.
+type pollState struct {
+	lastErr   error // error of the newest poll
+	isPolling bool  // a poll is in progress
+	// start of the first poll since the last success; zero if the newest poll succeeded
+	failingSince time.Time
+	firstFailure time.Time // when the first of them failed
 }
 
-// Watch returns a watch of the subdirectory sub. Its Run must be running for its waits to end.
-func (d *Dir) Watch(sub string, pace Pace) *Watch {
+// NewWatch returns a watch of the subdirectory sub. Its Run must be running for its waits to end.
+func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 	now := time.Now()
 	return &Watch{
-		dir: d, path: d.path + "/" + sub, pace: pace, brisk: pace,
-		nudge: make(chan struct{}, 1), changed: make(chan struct{}),
-		began: now, looked: now, due: now.Add(pace.next(0, 0, d.via.Jitter())),
+		dir: d, path: d.path + "/" + sub, pace: pace, initialPace: pace,
+		wake: make(chan struct{}, 1), listingChanged: make(chan struct{}),
+		waitBegan: now, lastPollEnd: now, nextPoll: now.Add(pace.nextPause(0, 0, d.access.Jitter())),
 	}
 }
 
 // Run polls until ctx ends, and returns only then. A failed poll is repeated; waits report it at
 // their deadline.
 func (w *Watch) Run(ctx context.Context) {
-	hints, stop := hint(w.path, w.dir.kind.Local && !w.dir.via.Deaf)
+	hints, stop := watchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
 	defer stop()
-	for looks := 1; w.pause(ctx, hints); looks++ {
-		begin := w.begin()
-		names, err := guarded(ctx, w.dir.via.Meter, "list", w.path, func() ([]string, error) { return w.dir.via.Share.List(w.path, nil) })
+	for looks := 1; w.awaitNextPoll(ctx, hints); looks++ {
+		begin := w.beginPoll()
+		names, err := guardedCall(ctx, w.dir.access.Meter, "list", w.path, func() ([]string, error) { return w.dir.access.FS.ListDir(w.path, nil) })
 		if ctx.Err() != nil {
 			return
 		}
-		w.note(names, err, looks, time.Since(begin))
+		w.recordPoll(names, err, looks, time.Since(begin))
 	}
 }
 
-func (w *Watch) begin() time.Time {
+func (w *Watch) beginPoll() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.looking, w.nudged = true, false
-	if w.sick.IsZero() {
-		w.sick = now
+	w.isPolling, w.notified = true, false
+	if w.failingSince.IsZero() {
+		w.failingSince = now
 	}
 	return now
 }
 
-// note records the result of a poll, and sets the time of the next one.
+// recordPoll records the result of a poll, and sets the time of the next one.
 //
 // A pause is at least as long as the poll before it took, unless that hung for long, which does not
 // predict the duration of others. A failed poll is repeated soon, even if polls have become rare,
 // so that a temporary error is not mistaken for an unresponsive file system. The pauses grow with
 // the time since the first failure; the time for which that poll hung does not count.
-func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
+func (w *Watch) recordPoll(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.looking, w.err, w.looked = false, err, now
-	took = min(took, w.pace.Steady, w.brisk.Steady)
-	w.rested = now.Add(took)
+	w.isPolling, w.lastErr, w.lastPollEnd = false, err, now
+	took = min(took, w.pace.MaxPause, w.initialPace.MaxPause)
+	w.earliestPoll = now.Add(took)
 	if err != nil {
-		if w.failing.IsZero() {
-			w.failing = now
+		if w.firstFailure.IsZero() {
+			w.firstFailure = now
 		}
-		w.due = now.Add(w.brisk.next(now.Sub(w.failing), 0, w.dir.via.Jitter()))
-		w.dir.via.Meter.retry()
+		w.nextPoll = now.Add(w.initialPace.nextPause(now.Sub(w.firstFailure), 0, w.dir.access.Jitter()))
+		w.dir.access.Meter.countRetry()
 		return
 	}
-	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
-	w.sick, w.failing = time.Time{}, time.Time{}
-	w.last = newListing(names, w.dir.size, looks, now)
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
+	w.failingSince, w.firstFailure = time.Time{}, time.Time{}
+	w.lastListing = newListing(names, w.dir.size, looks, now)
+	close(w.listingChanged)
+	w.listingChanged = make(chan struct{})
 }
 
-// pause waits until the next poll is due and reports whether there is one.
-func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
+// awaitNextPoll waits until the next poll is due and reports whether there is one.
+func (w *Watch) awaitNextPoll(ctx context.Context, hints <-chan struct{}) bool {
 	for ctx.Err() == nil {
 		w.mu.Lock()
-		left := time.Until(w.due)
+		left := time.Until(w.nextPoll)
 		w.mu.Unlock()
 		if left <= 0 {
 			return true
@@ -113,9 +114,9 @@ func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
-		case <-w.nudge: // due has changed
+		case <-w.wake: // due has changed
 		case <-hints:
-			w.advance(time.Now())
+			w.advancePoll(time.Now())
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -123,130 +124,132 @@ func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 	return false
 }
 
-// advance moves the next poll to the given time if it was due later. After each poll there is a
+// advancePoll moves the next poll to the given time if it was due later. After each poll there is a
 // rest as long as the poll took: the arrival of a thousand nodes must not make the head list a
 // thousand times.
-func (w *Watch) advance(at time.Time) {
+func (w *Watch) advancePoll(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at.Before(w.rested) {
-		at = w.rested
+	if at.Before(w.earliestPoll) {
+		at = w.earliestPoll
 	}
-	if at.Before(w.due) {
-		w.due = at
+	if at.Before(w.nextPoll) {
+		w.nextPoll = at
 	}
-	pause.Ring(w.nudge)
+	pause.NotifyChannel(w.wake)
 }
 
-// Relax sets the maximum pause between two polls to steady, beginning with the present pause. It is
-// for times in which no change is expected soon: the pauses continue as if a wait had lasted for a
-// while already. If a change was notified that no poll has shown yet, the next poll still comes
+// SlowDown sets the maximum pause between two polls to steady, beginning with the present pause. It
+// is for times in which no change is expected soon: the pauses continue as if a wait had lasted for
+// a while already. If a change was notified that no poll has shown yet, the next poll still comes
 // soon.
-func (w *Watch) Relax(steady time.Duration) {
+func (w *Watch) SlowDown(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pace.Steady = steady
-	if w.nudged {
+	w.pace.MaxPause = steady
+	if w.notified {
 		return
 	}
 	now := time.Now()
-	w.began = now.Add(-relaxed * w.pace.Fast)
-	took := max(0, w.rested.Sub(w.looked))
-	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
-	pause.Ring(w.nudge)
+	w.waitBegan = now.Add(-relaxedPauses * w.pace.MinPause)
+	took := max(0, w.earliestPoll.Sub(w.lastPollEnd))
+	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
+	pause.NotifyChannel(w.wake)
 }
 
-// relaxed is the assumed duration of the wait after Relax, in multiples of the shortest pause.
-const relaxed = 40
+// relaxedPauses is the assumed duration of the wait after Relax, in multiples of the shortest
+// pause.
+const relaxedPauses = 40
 
-// Nudge makes the next poll come at once, and the following ones soon, because a listing may be
-// older than the notification. It never blocks.
-func (w *Watch) Nudge() { w.NudgeWithin(0) }
+// NotifyChange makes the next poll come at once, and the following ones soon, because a listing may
+// be older than the notification. It never blocks.
+func (w *Watch) NotifyChange() { w.NotifyChangeWithin(0) }
 
-// NudgeWithin makes the next poll come at a random time before most has passed, so that daemons
-// that are notified at once do not all poll at the same time.
-func (w *Watch) NudgeWithin(most time.Duration) {
-	at := time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most)))
+// NotifyChangeWithin makes the next poll come at a random time before most has passed, so that
+// daemons that are notified at once do not all poll at the same time.
+func (w *Watch) NotifyChangeWithin(most time.Duration) {
+	at := time.Now().Add(time.Duration(w.dir.access.Jitter() * float64(most)))
 	w.mu.Lock()
-	w.began, w.nudged = at, true
+	w.waitBegan, w.notified = at, true
 	w.mu.Unlock()
-	w.advance(at)
+	w.advancePoll(at)
 }
 
-// Wait waits for a listing for which until returns true, and returns it. It polls often at first.
-// If ctx ends first, the error wraps its cause and reports a poll that has failed or not returned.
-func (w *Watch) Wait(ctx context.Context, until func(Listing) bool) (Listing, error) {
-	w.Quicken()
-	return w.Follow(ctx, until)
+// WaitListing waits for a listing for which until returns true, and returns it. It polls often at
+// first. If ctx ends first, the error wraps its cause and reports a poll that has failed or not
+// returned.
+func (w *Watch) WaitListing(ctx context.Context, until func(Listing) bool) (Listing, error) {
+	w.SpeedUp()
+	return w.FollowListings(ctx, until)
 }
 
-// Await polls the subdirectory sub, at the pace of one of many nodes, until the function until
-// returns true for a listing. It returns an error like that of Watch.Wait if ctx ends first.
-func (d *Dir) Await(ctx context.Context, sub string, until func(Listing) bool) error {
+// AwaitListing polls the subdirectory sub, at the pace of one of many nodes, until the function
+// until returns true for a listing. It returns an error like that of Watch.Wait if ctx ends first.
+func (d *Dir) AwaitListing(ctx context.Context, sub string, until func(Listing) bool) error {
 	watching, stop := context.WithCancel(ctx)
-	watch := d.Watch(sub, WorkerPace(d.size))
+	watch := d.NewWatch(sub, WorkerPace(d.size))
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	defer stop()
 	looking.Go(func() { watch.Run(watching) })
-	_, err := watch.Wait(ctx, until)
+	_, err := watch.WaitListing(ctx, until)
 	return err
 }
 
-// Quicken makes the polls come as often as at the start of a wait.
-func (w *Watch) Quicken() {
+// SpeedUp makes the polls come as often as at the start of a wait.
+func (w *Watch) SpeedUp() {
 	w.mu.Lock()
-	w.began = time.Now()
-	soon := w.looked.Add(w.pace.next(0, 0, w.dir.via.Jitter()))
+	w.waitBegan = time.Now()
+	soon := w.lastPollEnd.Add(w.pace.nextPause(0, 0, w.dir.access.Jitter()))
 	w.mu.Unlock()
-	w.advance(soon)
+	w.advancePoll(soon)
 }
 
-// Follow is like Wait, but keeps the present pace of the watch.
-func (w *Watch) Follow(ctx context.Context, until func(Listing) bool) (Listing, error) {
+// FollowListings is like Wait, but keeps the present pace of the watch.
+func (w *Watch) FollowListings(ctx context.Context, until func(Listing) bool) (Listing, error) {
 	for {
 		w.mu.Lock()
-		last, changed := w.last, w.changed
+		last, changed := w.lastListing, w.listingChanged
 		w.mu.Unlock()
-		if last.Looks > 0 && until(last) {
+		if last.Polls > 0 && until(last) {
 			return last, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return last, w.gaveUp(ctx)
+			return last, w.waitError(ctx)
 		}
 	}
 }
 
-func (w *Watch) gaveUp(ctx context.Context) error {
+func (w *Watch) waitError(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cause := context.Cause(ctx)
 	switch {
-	case w.looking && time.Since(w.sick) > w.pace.Steady:
-		return fmt.Errorf("%w (the share has not answered a look at %s for %s)", cause, w.path, time.Since(w.sick).Round(time.Millisecond))
-	case w.err != nil:
-		return fmt.Errorf("%w (the last look at %s: %v)", cause, w.path, w.err)
+	case w.isPolling && time.Since(w.failingSince) > w.pace.MaxPause:
+		return fmt.Errorf("%w (the share has not answered a look at %s for %s)", cause, w.path, time.Since(w.failingSince).Round(time.Millisecond))
+	case w.lastErr != nil:
+		return fmt.Errorf("%w (the last look at %s: %v)", cause, w.path, w.lastErr)
 	default:
 		return cause
 	}
 }
 
-// Silence returns the time since the start of the first poll that did not succeed, or 0 if the last
-// poll has succeeded. For that time the file system is unresponsive, not the peers.
-func (w *Watch) Silence() time.Duration {
+// UnresponsiveFor returns the time since the start of the first poll that did not succeed, or 0 if
+// the last poll has succeeded. For that time the file system is unresponsive, not the peers.
+func (w *Watch) UnresponsiveFor() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sick.IsZero() {
+	if w.failingSince.IsZero() {
 		return 0
 	}
-	return time.Since(w.sick)
+	return time.Since(w.failingSince)
 }
 
-// Last returns the newest listing; it is empty before the first poll.
-func (w *Watch) Last() Listing {
+// LastListing returns the newest listing; it is empty before the first poll.
+func (w *Watch) LastListing() Listing {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.last
+	return w.lastListing
 }

@@ -17,12 +17,12 @@ import (
 )
 
 func shows(name string) func(Listing) bool {
-	return func(l Listing) bool { return l.Has(name) }
+	return func(l Listing) bool { return l.HasName(name) }
 }
 
 // memory is a run directory whose listings a test makes up: no real waiting.
 func memory(onList func(path string) ([]string, error)) *Dir {
-	return &Dir{path: "/logs/123.0", via: Access{Share: &faulty{onList: onList}}.ready()}
+	return &Dir{path: "/logs/123.0", access: Access{FS: &faulty{onList: onList}}.withDefaults()}
 }
 
 // Many waits are served by the looks of one: each name is waited for by four.
@@ -35,31 +35,31 @@ func TestWatchServesManyWaits(t *testing.T) {
 			const waits = 64
 			p := newPlace(t)
 			fs := &faulty{}
-			p.Share = fs
+			p.FS = fs
 			d := create(t, p)
-			d.kind.Local = tc.local
-			w := d.Watch(Nodes, HeadPace)
+			d.fileSystem.Local = tc.local
+			w := d.NewWatch(NodesDir, HeadPace)
 			watching(t, w)
 			before := fs.lists.Load()
 			var waiting sync.WaitGroup
 			var served atomic.Int64
 			for i := range waits {
 				waiting.Go(func() {
-					name := NodeName(i/4, waits, Up)
-					l, err := w.Wait(within(t), shows(name))
-					if err != nil || !l.Has(name) || l.Looks < 1 || time.Since(l.At) > ceiling {
+					name := NodeName(i/4, waits, StateServiceUp)
+					l, err := w.WaitListing(within(t), shows(name))
+					if err != nil || !l.HasName(name) || l.Polls < 1 || time.Since(l.PolledAt) > ceiling {
 						t.Errorf("%s: %v, %v", name, l, err)
 					}
 					served.Add(1)
 				})
 			}
 			for i := range waits / 4 {
-				publish(t, d.As(i), Nodes, NodeName(i, waits, Up), &State{})
+				publish(t, d.ForNode(i), NodesDir, NodeName(i, waits, StateServiceUp), &StateRecord{})
 			}
 			waiting.Wait()
 			lists := fs.lists.Load() - before
 			// One more may be under way.
-			if looks := int64(w.Last().Looks); served.Load() != waits || lists > looks+1 {
+			if looks := int64(w.LastListing().Polls); served.Load() != waits || lists > looks+1 {
 				t.Errorf("%d waits were served by %d looks that cost %d listings", served.Load(), looks, lists)
 			}
 		})
@@ -68,17 +68,17 @@ func TestWatchServesManyWaits(t *testing.T) {
 
 func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	d := create(t, newPlace(t))
-	w := d.Watch(Control, Pace{Fast: time.Millisecond, Steady: time.Hour, Part: 2})
-	if l := w.Last(); l.Looks != 0 || l.Has(NameJob) {
+	w := d.NewWatch(ControlDir, Pace{MinPause: time.Millisecond, MaxPause: time.Hour, Divisor: 2})
+	if l := w.LastListing(); l.Polls != 0 || l.HasName(NameJob) {
 		t.Errorf("before the first look: %v", l)
 	}
 	watching(t, w)
-	if _, err := w.Follow(within(t), shows(NameJob)); err != nil {
+	if _, err := w.FollowListings(within(t), shows(NameJob)); err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(within(t))
 	cancel()
-	if _, err := w.Follow(over, shows(NameJob)); err != nil {
+	if _, err := w.FollowListings(over, shows(NameJob)); err != nil {
 		t.Errorf("what has been seen is seen: %v", err)
 	}
 }
@@ -92,9 +92,9 @@ func TestWatchNudge(t *testing.T) {
 		again func(*Watch)
 		after time.Duration
 	}{
-		{"a nudge", (*Watch).Nudge, 0},
-		{"a new wait", func(w *Watch) { _, _ = w.Wait(t.Context(), shows("old")) }, 0},
-		{"quickened", (*Watch).Quicken, 0},
+		{"a nudge", (*Watch).NotifyChange, 0},
+		{"a new wait", func(w *Watch) { _, _ = w.WaitListing(t.Context(), shows("old")) }, 0},
+		{"quickened", (*Watch).SpeedUp, 0},
 		{"nothing", func(*Watch) {}, time.Hour / 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestWatchNudge(t *testing.T) {
 					defer mu.Unlock()
 					times = append(times, time.Now())
 					return []string{"old"}, nil
-				}).Watch(Nodes, Pace{Fast: fast, Steady: time.Hour, Part: 2})
+				}).NewWatch(NodesDir, Pace{MinPause: fast, MaxPause: time.Hour, Divisor: 2})
 				began := time.Now()
 				watching(t, w)
 				time.Sleep(2 * time.Hour)
@@ -149,12 +149,12 @@ func TestWatchWaitEnds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang = make(chan struct{})
-				w := memory(tc.list).Watch(Nodes, HeadPace)
+				w := memory(tc.list).NewWatch(NodesDir, HeadPace)
 				watching(t, w)
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				l, err := w.Wait(ctx, shows("0002.up"))
-				if !errors.Is(err, over) || l.Has("0002.up") {
+				l, err := w.WaitListing(ctx, shows("0002.up"))
+				if !errors.Is(err, over) || l.HasName("0002.up") {
 					t.Fatalf("got %v, %v", l, err)
 				}
 				for _, text := range tc.says {
@@ -182,7 +182,7 @@ func TestWatchStall(t *testing.T) {
 				<-hang
 			}
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, HeadPace)
+		}).NewWatch(NodesDir, HeadPace)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -190,12 +190,12 @@ func TestWatchStall(t *testing.T) {
 			w.Run(ctx)
 		}()
 		time.Sleep(time.Minute)
-		if silence := w.Silence(); silence < time.Minute-HeadPace.Fast || looks.Load() != 1 {
+		if silence := w.UnresponsiveFor(); silence < time.Minute-HeadPace.MinPause || looks.Load() != 1 {
 			t.Errorf("silent for %s after %d looks", silence, looks.Load())
 		}
 		close(hang)
-		time.Sleep(2 * HeadPace.Steady)
-		if silence := w.Silence(); silence != 0 || looks.Load() < 2 {
+		time.Sleep(2 * HeadPace.MaxPause)
+		if silence := w.UnresponsiveFor(); silence != 0 || looks.Load() < 2 {
 			t.Errorf("a minute's hang earned a long pause: silent for %s after %d looks", silence, looks.Load())
 		}
 		cancel()
@@ -206,7 +206,7 @@ func TestWatchStall(t *testing.T) {
 func TestWatchEndsWhileTheShareHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		w := memory(func(string) ([]string, error) { <-hang; return nil, nil }).Watch(Nodes, HeadPace)
+		w := memory(func(string) ([]string, error) { <-hang; return nil, nil }).NewWatch(NodesDir, HeadPace)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begin := time.Now()
@@ -227,13 +227,13 @@ func TestWatchRecovers(t *testing.T) {
 				return nil, syscall.EIO
 			}
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, HeadPace)
+		}).NewWatch(NodesDir, HeadPace)
 		watching(t, w)
-		l, err := w.Wait(t.Context(), func(l Listing) bool {
+		l, err := w.WaitListing(t.Context(), func(l Listing) bool {
 			asked++
-			return l.Has("0001.up")
+			return l.HasName("0001.up")
 		})
-		if err != nil || l.Looks != 6 || asked != 1 {
+		if err != nil || l.Polls != 6 || asked != 1 {
 			t.Errorf("got %v, %v; asked %d times", l, err, asked)
 		}
 	})
@@ -248,11 +248,11 @@ func TestWatchBearsManyNudges(t *testing.T) {
 			looks.Add(1)
 			time.Sleep(look)
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, HeadPace)
+		}).NewWatch(NodesDir, HeadPace)
 		t.Cleanup(func() { time.Sleep(look) }) // for the look that is given up
 		watching(t, w)
 		for range 1000 {
-			w.Nudge()
+			w.NotifyChange()
 			time.Sleep(time.Millisecond)
 		}
 		// Of the pause, which is as long as a look, up to a quarter is left out at random.
@@ -289,18 +289,18 @@ func TestWatchLooksAgainSoon(t *testing.T) {
 						defer func() { spoiled = time.Now() }()
 						return tc.first()
 					case !spoiled.IsZero():
-						return []string{NameDrain}, nil
+						return []string{NameOrderlyEnd}, nil
 					}
 					return []string{NameJob}, nil
-				}).Watch(Control, WorkerPace(4))
+				}).NewWatch(ControlDir, WorkerPace(4))
 				watching(t, w)
-				w.Relax(rare)
+				w.SlowDown(rare)
 				time.Sleep(10 * rare)
 				old.Store(true)
 				if tc.nudge {
-					w.Nudge()
+					w.NotifyChange()
 				}
-				if _, err := w.Follow(t.Context(), shows(NameDrain)); err != nil {
+				if _, err := w.FollowListings(t.Context(), shows(NameOrderlyEnd)); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(spoiled); took > soon {
@@ -334,17 +334,17 @@ func TestWatchFindsTheShareAgain(t *testing.T) {
 						return nil, syscall.EIO
 					}
 					return []string{NameJob}, nil
-				}).Watch(Control, WorkerPace(4))
+				}).NewWatch(ControlDir, WorkerPace(4))
 				watching(t, w)
-				w.Relax(40 * time.Second)
+				w.SlowDown(40 * time.Second)
 				time.Sleep(time.Hour)
 				bad.Store(tc.looks)
 				looks.Store(0)
-				w.Nudge()
+				w.NotifyChange()
 				time.Sleep(time.Millisecond)
 				var silence time.Duration
-				for w.Silence() > 0 {
-					silence = max(silence, w.Silence())
+				for w.UnresponsiveFor() > 0 {
+					silence = max(silence, w.UnresponsiveFor())
 					time.Sleep(time.Millisecond)
 				}
 				if silence > tc.most || looks.Load() != tc.looks+1 {
@@ -364,13 +364,13 @@ func TestWatchRelax(t *testing.T) {
 		w := memory(func(string) ([]string, error) {
 			looks.Add(1)
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, Pace{Fast: time.Second, Steady: time.Second, Part: 2})
+		}).NewWatch(NodesDir, Pace{MinPause: time.Second, MaxPause: time.Second, Divisor: 2})
 		watching(t, w)
 		time.Sleep(time.Hour)
 		if got := looks.Load(); got < 3600 {
 			t.Errorf("%d looks in an hour, one a second at least", got)
 		}
-		w.Relax(time.Minute)
+		w.SlowDown(time.Minute)
 		time.Sleep(time.Minute) // for the pause under way
 		before := looks.Load()
 		time.Sleep(time.Hour)
@@ -390,11 +390,11 @@ func TestWatchRelaxWakesThePause(t *testing.T) {
 			now := time.Now()
 			looked.Store(&now)
 			return nil, nil
-		}).Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour, Part: 2})
+		}).NewWatch(ControlDir, Pace{MinPause: time.Hour, MaxPause: time.Hour, Divisor: 2})
 		watching(t, w)
 		time.Sleep(90 * time.Minute)
 		asked := time.Now()
-		w.Relax(shorter)
+		w.SlowDown(shorter)
 		time.Sleep(shorter)
 		synctest.Wait()
 		if last := looked.Load(); last == nil || last.Before(asked) {
@@ -423,21 +423,21 @@ func TestWatchRelaxAfterANudge(t *testing.T) {
 				w := memory(func(string) (names []string, err error) {
 					looks <- struct{}{}
 					if there.Load() {
-						names = []string{NameDrain}
+						names = []string{NameOrderlyEnd}
 					}
 					time.Sleep(tc.slow)
 					return names, nil
-				}).Watch(Control, WorkerPace(1024))
+				}).NewWatch(ControlDir, WorkerPace(1024))
 				watching(t, w)
 				<-looks
 				time.Sleep(tc.after)
 				there.Store(true)
-				w.NudgeWithin(most)
-				w.Relax(40 * time.Second)
+				w.NotifyChangeWithin(most)
+				w.SlowDown(40 * time.Second)
 				began := time.Now()
-				last, err := w.Follow(within(t), func(l Listing) bool { return l.Has(NameDrain) })
+				last, err := w.FollowListings(within(t), func(l Listing) bool { return l.HasName(NameOrderlyEnd) })
 				if took := time.Since(began); err != nil || took > 2*most {
-					t.Errorf("it was seen after %s, by look %d: %v", took, last.Looks, err)
+					t.Errorf("it was seen after %s, by look %d: %v", took, last.Polls, err)
 				}
 			})
 		})
@@ -446,7 +446,7 @@ func TestWatchRelaxAfterANudge(t *testing.T) {
 
 func TestHint(t *testing.T) {
 	d := create(t, newPlace(t))
-	nodes := filepath.Join(d.Path(), Nodes)
+	nodes := filepath.Join(d.Path(), NodesDir)
 	for _, tc := range []struct {
 		name  string
 		path  string
@@ -458,12 +458,12 @@ func TestHint(t *testing.T) {
 		{"missing", nodes + "-missing", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			hints, stop := hint(tc.path, tc.local)
+			hints, stop := watchNames(tc.path, tc.local)
 			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
-			if pause.For(within(t), 20*time.Millisecond) && len(hints) > 0 {
+			if pause.SleepContext(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")
 			}
-			publish(t, d, Nodes, "0001."+tc.name, &State{})
+			publish(t, d, NodesDir, "0001."+tc.name, &StateRecord{})
 			if tc.hints {
 				// The kernel tells in order: one record, one hint.
 				select {

@@ -37,13 +37,13 @@ type Config struct {
 	// Death says whose daemon dies then, as by kill -9: DeathOfWorker or
 	// DeathOfHead; empty: nobody's, and the job ends in order.
 	Death string
-	// Ranks is how many ranks each node has, which meet in Fences fences, with a value put by each before; 0: there is a
-	// driver, and no ranks.
+	// Ranks is how many ranks each node has, which meet in Fences fences, with a value put by each
+	// before; 0: there is a driver, and no ranks.
 	Ranks, Fences int
 	// Bytes is how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before.
 	Bytes int
 	// Lifeline says whether workers hold a connection to the head; empty: auto.
-	Lifeline config.LifelineMode
+	Lifeline config.LinkMode
 
 	Join    time.Duration // as --join-timeout
 	Peer    time.Duration // as --peer-timeout
@@ -63,12 +63,12 @@ func (c Config) Validate() error {
 	if c.Ranks < 0 || c.Ranks > mostRanks || c.Fences < 0 || c.Fences > mostFences || c.Ranks > 0 && c.Fences == 0 {
 		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, mostRanks, mostFences)
 	}
-	if c.Ranks > 0 && c.Nodes > 1 && c.Lifeline == config.LifelineOff {
+	if c.Ranks > 0 && c.Nodes > 1 && c.Lifeline == config.LinkOff {
 		return errors.New("cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks")
 	}
-	if values := c.Nodes * c.Ranks * c.Fences; values > client.MostKeys {
+	if values := c.Nodes * c.Ranks * c.Fences; values > client.MaxKeys {
 		return fmt.Errorf("cannot simulate %d nodes of %d ranks in %d fences: they put %s values, and a world keeps at most %s; give fewer --fences",
-			c.Nodes, c.Ranks, c.Fences, prose.Grouped(values), prose.Grouped(client.MostKeys))
+			c.Nodes, c.Ranks, c.Fences, prose.GroupThousands(values), prose.GroupThousands(client.MaxKeys))
 	}
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)
@@ -100,8 +100,8 @@ const (
 // mostLatency is more than any share takes on which a job could run.
 const mostLatency = time.Second
 
-func (c Config) times() config.Times {
-	times := config.DefaultTimes()
+func (c Config) times() config.Timeouts {
+	times := config.DefaultTimeouts()
 	times.Join, times.Peer = c.Join, c.Peer
 	return times
 }

@@ -26,7 +26,7 @@ func TestValidate(t *testing.T) {
 			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
 		{"ranks without lifelines", func(c *Config) {
-			c.Nodes, c.Ranks, c.Fences, c.Lifeline = 2, 1, 1, config.LifelineOff
+			c.Nodes, c.Ranks, c.Fences, c.Lifeline = 2, 1, 1, config.LinkOff
 		}, "cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks"},
 		{"no nodes", func(c *Config) { c.Nodes = 0 }, "cannot simulate 0 nodes: give a number of 1 to 16384"},
 		{"too many nodes", func(c *Config) { c.Nodes = MostNodes + 1 }, "cannot simulate 16385 nodes"},

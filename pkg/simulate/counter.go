@@ -45,7 +45,7 @@ func (c *clock) peak(from, to time.Duration) int64 {
 }
 
 // count is the calls of one daemon so far, by kind.
-type count []signal.Spent
+type count []signal.OpStats
 
 func (c count) sum() (sum int64) {
 	for _, kind := range c {

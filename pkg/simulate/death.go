@@ -34,10 +34,11 @@ func (c Config) judgeDeath() error {
 // asks for is done, or answered. Its goroutines live on in this process, and
 // are ended when it is buried.
 type victim struct {
-	rank   int
-	alive  context.Context // ends at its death
-	die    func()          // first the share ends for it, and then the connections, by which the others may hear of it
-	buried chan struct{}   // closed when all others have returned
+	rank  int
+	alive context.Context // ends at its death
+	// first the share ends for it, and then the connections, by which the others may hear of it
+	die    func()
+	buried chan struct{} // closed when all others have returned
 }
 
 // newVictim returns nil where nobody is to die.
@@ -96,7 +97,7 @@ func (j *job) others() []ended { return slices.DeleteFunc(slices.Clone(j.ended),
 // judged returns what is wrong with the end after a death: nil where each other
 // daemon has told that a peer was lost.
 func judged(others []ended) *Failure {
-	want := health.OutcomeOf(health.PeerLost).Code
+	want := health.OutcomeOfKind(health.PeerLost).Code
 	wrong := slices.IndexFunc(others, func(one ended) bool { return one.code != want })
 	if wrong < 0 {
 		return nil

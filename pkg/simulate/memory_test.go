@@ -50,7 +50,7 @@ func TestMemoryEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ours, theirs := connected(t, new(memory))
-			if got := ours.(end).Evidence(); got != (lifeline.Evidence{Connected: true, Answers: true}) {
+			if got := ours.(end).TCPState(); got != (lifeline.TCPState{Connected: true, Acknowledges: true}) {
 				t.Errorf("the evidence is %+v", got)
 			}
 			if _, err := theirs.Write([]byte("a word")); err != nil {

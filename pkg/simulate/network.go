@@ -16,8 +16,8 @@ const (
 	overNone   = "none"   // beat files alone
 )
 
-// connectionsANode is how many files a lifeline takes: both its ends are here. Where nodes have ranks, these have a connection
-// as well, and a socket.
+// connectionsANode is how many files a lifeline takes: both its ends are here. Where nodes have
+// ranks, these have a connection as well, and a socket.
 const (
 	connectionsANode    = 2
 	connectionsOfAWorld = 5
@@ -25,7 +25,7 @@ const (
 
 // over returns what the lifelines of a job are held over.
 func (c Config) over() string {
-	if c.Lifeline == config.LifelineOff || c.Nodes == 1 {
+	if c.Lifeline == config.LinkOff || c.Nodes == 1 {
 		return overNone
 	}
 	each := connectionsANode

@@ -37,18 +37,20 @@ type Run struct {
 	Gate time.Duration         `json:"gate_ns"`
 	Up   Spread[time.Duration] `json:"up_ns"`
 
-	Worker Calls `json:"worker_calls"` // of each worker, from its start until it had said that it was up
+	// of each worker, from its start until it had said that it was up
+	Worker Calls `json:"worker_calls"`
 	// WorkerToGate is of each worker, from its start to the open gate.
 	WorkerToGate Spread[int64] `json:"worker_calls_to_gate"`
-	Head         Tally         `json:"head_calls"`  // of the head, to the gate
-	ToGate       Tally         `json:"calls"`       // of all nodes, to the gate
-	Peak         int64         `json:"peak_rate"`   // of all nodes to the gate: calls a second in the busiest tenth of one
-	Steady       *Steady       `json:"steady"`      // nil: not measured
-	World        *World        `json:"world"`       // nil: there were no ranks
-	End          End           `json:"end"`         // from the wish to leave
-	Death        *Death        `json:"death"`       // nil: nobody died
-	Whole        Tally         `json:"whole_calls"` // of all nodes, from the start to the end
-	Machine      Machine       `json:"machine"`
+	Head         Tally         `json:"head_calls"` // of the head, to the gate
+	ToGate       Tally         `json:"calls"`      // of all nodes, to the gate
+	// of all nodes to the gate: calls a second in the busiest tenth of one
+	Peak    int64   `json:"peak_rate"`
+	Steady  *Steady `json:"steady"`      // nil: not measured
+	World   *World  `json:"world"`       // nil: there were no ranks
+	End     End     `json:"end"`         // from the wish to leave
+	Death   *Death  `json:"death"`       // nil: nobody died
+	Whole   Tally   `json:"whole_calls"` // of all nodes, from the start to the end
+	Machine Machine `json:"machine"`
 }
 
 // Failure is why a run failed.
@@ -81,11 +83,12 @@ type Steady struct {
 
 // World is how the ranks of a job met, each of which put a value before each fence.
 type World struct {
-	Ranks  int                   `json:"ranks_per_node"`
-	Fences int                   `json:"fences"`
-	Met    time.Duration         `json:"met_ns"`   // from the gate until the last rank had left the last fence
-	Fence  Spread[time.Duration] `json:"fence_ns"` // of all ranks and fences: from entering to leaving
-	Calls  Tally                 `json:"calls"`    // of all nodes, from the gate until then
+	Ranks  int `json:"ranks_per_node"`
+	Fences int `json:"fences"`
+	// from the gate until the last rank had left the last fence
+	Met   time.Duration         `json:"met_ns"`
+	Fence Spread[time.Duration] `json:"fence_ns"` // of all ranks and fences: from entering to leaving
+	Calls Tally                 `json:"calls"`    // of all nodes, from the gate until then
 }
 
 // End is the orderly end, as after a driver.

@@ -41,8 +41,8 @@ func OpenRoom(ctx context.Context, dir, host string) (*Room, error) {
 		path, err := os.MkdirTemp(dir, "bringupd-simulate-")
 		if err != nil {
 			return "", &signal.DirError{
-				Path: dir, Host: host, Seen: fmt.Sprintf("cannot make a directory in it: %v", bare(err)),
-				Mend: "give a --dir that you can write to",
+				Path: dir, Host: host, Problem: fmt.Sprintf("cannot make a directory in it: %v", bare(err)),
+				Remedy: "give a --dir that you can write to",
 			}
 		}
 		return path, nil
@@ -86,7 +86,7 @@ func (r *Room) Remove(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errLate) || !pause.For(ctx, latePause) {
+		if !errors.Is(err, errLate) || !pause.SleepContext(ctx, latePause) {
 			return fmt.Errorf("cannot remove %s: %w; it is left to you", r.path, err)
 		}
 	}
@@ -129,9 +129,9 @@ func removeAll(ctx context.Context, path string) error {
 // may hang for as long as the share does.
 func answered[T any](ctx context.Context, op, path string, ask func() (T, error)) (T, error) {
 	began := time.Now()
-	value, err := pause.Bounded(ctx, 0, ask)
-	if errors.Is(err, pause.ErrHangs) {
-		err = &signal.StallError{Op: op, Path: path, After: time.Since(began), Cause: context.Cause(ctx)}
+	value, err := pause.CallBounded(ctx, 0, ask)
+	if errors.Is(err, pause.ErrAbandoned) {
+		err = &signal.StallError{Op: op, Path: path, Elapsed: time.Since(began), Cause: context.Cause(ctx)}
 	}
 	return value, err
 }

@@ -106,11 +106,11 @@ func newJob(room *Room, cfg Config, said *os.File) *job {
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
 	id := roles.Identity{
-		Launcher: roles.Local, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runs),
-		Key: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
+		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runs),
+		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
 	}
 	for rank := range cfg.Nodes {
-		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.Width(cfg.Nodes), rank))
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), rank))
 	}
 	j.run = filepath.Join(room.path, id.RunName())
 	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
@@ -140,12 +140,12 @@ func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) confi
 		World: world, Driver: argv,
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
-		Means: config.Means{
+		Deps: config.Deps{
 			TempDir: filepath.Dir(j.said.Name()), Checks: healthy{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
-			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true}, Play: played,
+			Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 		},
-		Output: config.Output{Files: config.Files{Out: j.said, Err: j.said}, JSONLog: true},
+		Output: config.Output{Streams: config.Streams{Out: j.said, Err: j.said}, JSONLog: true},
 	}
 }
 
@@ -154,19 +154,19 @@ type healthy struct{ rank int }
 
 var _ config.Checks = healthy{}
 
-func (h healthy) Await(context.Context, func(check.Report)) check.Report {
+func (h healthy) AwaitReady(context.Context, func(check.Report)) check.Report {
 	return check.Report{
 		Version: check.ReportVersion, Rank: h.rank, Verdict: check.Pass,
-		Findings: []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
-		Traits:   []check.Trait{{ID: check.GPUCount, Value: "8"}, {ID: check.Kernel, Value: "simulated"}},
+		Findings:   []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
+		Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "simulated"}},
 	}
 }
 
-func (healthy) Judge(findings []check.Finding) []check.Finding {
-	return check.Policy{Mode: check.ModeAuto}.Judge(findings)
+func (healthy) ApplyPolicy(findings []check.Finding) []check.Finding {
+	return check.Policy{Mode: check.ModeAuto}.Apply(findings)
 }
 
-func (healthy) Longest() time.Duration { return time.Second }
+func (healthy) MaxDuration() time.Duration { return time.Second }
 
 // nothing is a framework whose services are up at once.
 type nothing struct{}
@@ -175,13 +175,13 @@ var _ framework.Framework = nothing{}
 
 func (nothing) Name() string { return "simulated" }
 
-func (nothing) Serves() bool { return true }
+func (nothing) HasServices() bool { return true }
 
-func (nothing) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+func (nothing) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
 	return nil, framework.Endpoint{Address: node.Address}, nil
 }
 
-func (nothing) Worker(framework.Node, framework.Endpoint) (*framework.Service, error) {
+func (nothing) WorkerService(framework.Node, framework.Endpoint) (*framework.Service, error) {
 	return nil, nil
 }
 
@@ -190,13 +190,13 @@ func (nothing) Worker(framework.Node, framework.Endpoint) (*framework.Service, e
 func (j *job) marked(rank int, name string) {
 	since := j.clock.elapsed()
 	switch name {
-	case signal.NodeName(rank, j.cfg.Nodes, signal.Up):
+	case signal.NodeName(rank, j.cfg.Nodes, signal.StateServiceUp):
 		p := j.daemons[rank]
-		p.upAt, p.upCalls = since, p.way.meter.Spent()
+		p.upAt, p.upCalls = since, p.way.meter.OpStats()
 		if j.notUp.Add(-1) == 0 {
 			close(j.allUp)
 		}
-	case signal.NameGo:
+	case signal.NameGateOpen:
 		j.gate.at, j.gate.calls = since, j.counts()
 		j.machine.gate = read()
 		close(j.gate.open)
@@ -207,7 +207,7 @@ func (j *job) marked(rank int, name string) {
 func (j *job) counts() []count {
 	counts := make([]count, len(j.daemons))
 	for rank, p := range j.daemons {
-		counts[rank] = p.way.meter.Spent()
+		counts[rank] = p.way.meter.OpStats()
 	}
 	return counts
 }
@@ -263,13 +263,13 @@ func (j *job) simulate(ctx context.Context) Run {
 func (j *job) start(head, workers context.Context) {
 	begin := make(chan struct{})
 	for rank, p := range j.daemons {
-		role, ctx := roles.Worker, workers
+		role, ctx := roles.RoleWorker, workers
 		if rank == 0 {
-			role, ctx = roles.Head, head
+			role, ctx = roles.RoleHead, head
 		}
 		go func() {
 			<-begin
-			pause.For(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
+			pause.SleepContext(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
 			code := daemon.Run(ctx, p.Config, role).Code
 			j.ends <- ended{rank, code, j.clock.elapsed()}
 		}()
@@ -288,12 +288,12 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 			return nil, err
 		}
 	}
-	j.tell("the gate was open after " + prose.Measured(j.gate.at))
+	j.tell("the gate was open after " + prose.MeasuredDuration(j.gate.at))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
 	}
-	j.tell("staying up for " + prose.Measured(2*span))
+	j.tell("staying up for " + prose.MeasuredDuration(2*span))
 	if err := j.await(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}
@@ -373,7 +373,7 @@ func (j *job) settle() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errRoom)
 	defer cancel()
 	for _, p := range j.daemons {
-		p.way.meter.Settle(ctx)
+		p.way.meter.AwaitIdle(ctx)
 	}
 }
 
@@ -396,7 +396,7 @@ func (j *job) hurry() {
 // head once it was told to.
 func (j *job) patience() time.Duration {
 	times := j.cfg.times()
-	return health.WorkerTempo(times.Peer, j.cfg.Nodes).Look + times.Peer + times.DriverGrace + times.StopGrace
+	return health.WorkerHeartbeatTiming(times.Peer, j.cfg.Nodes).MaxPollInterval + times.Peer + times.DriverGrace + times.StopGrace
 }
 
 // sum is what was seen of the daemons, which have ended.
@@ -453,16 +453,16 @@ func (j *job) explain(run *Run) (share string) {
 	}
 	var result signal.Result
 	if err == nil && (run.Failure != nil || run.Death != nil) {
-		err = dir.Read(ctx, "", signal.NameResult, &result)
+		err = dir.ReadRecord(ctx, "", signal.NameResult, &result)
 	}
 	if run.Death != nil && result.Cause != nil {
-		run.Death.Kind, run.Death.Why = result.Cause.Kind, result.Cause.What
+		run.Death.Kind, run.Death.Why = result.Cause.Kind, result.Cause.Message
 	}
 	if run.Failure == nil {
 		return share
 	}
 	if err == nil && result.Cause != nil {
-		run.Failure.Code, run.Failure.Word, run.Failure.Why = result.Code, result.Word, result.Cause.What
+		run.Failure.Code, run.Failure.Word, run.Failure.Why = result.Code, result.Outcome, result.Cause.Message
 		return share
 	}
 	run.Failure.Word = wordOf(run.Failure.Code)
@@ -477,12 +477,12 @@ func (j *job) explain(run *Run) (share string) {
 
 // wordOf is the word of an exit code.
 func wordOf(code int) string {
-	for _, outcome := range health.Outcomes() {
+	for _, outcome := range health.OutcomeTable() {
 		if outcome.Code == code {
-			return outcome.Word
+			return outcome.Name
 		}
 	}
-	return health.OutcomeOf(health.Internal).Word
+	return health.OutcomeOfKind(health.Internal).Name
 }
 
 // firstError is the first error of what the daemons have said, by lines of

@@ -61,7 +61,7 @@ func TestSimulate(t *testing.T) {
 				t.Error("it doesn't tell on what file system")
 			}
 			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
-			if nodes := names(t, filepath.Join(dir, signal.Nodes)); !slices.Contains(nodes, signal.NodeName(tc.nodes-1, tc.nodes, signal.Done)) {
+			if nodes := names(t, filepath.Join(dir, signal.NodesDir)); !slices.Contains(nodes, signal.NodeName(tc.nodes-1, tc.nodes, signal.StateDone)) {
 				t.Errorf("the last node has not told that it is done: %v", nodes)
 			}
 		})
@@ -119,7 +119,7 @@ func plausible(t *testing.T, cfg Config, run Run) {
 func TestCallsDoNotGrowWithRanks(t *testing.T) {
 	calls := func(ranks int) map[string]int64 {
 		cfg := few(4)
-		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, config.LifelineOn
+		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, config.LinkOn
 		run, _ := simulated(t, newRoom(t), cfg)
 		if run.Failure != nil {
 			t.Fatalf("it failed: %+v", run.Failure)
@@ -159,16 +159,16 @@ func TestDeath(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		who      string
-		lifeline config.LifelineMode
+		lifeline config.LinkMode
 		memory   bool
 		kind     health.Kind
 	}{
-		{DeathOfWorker, config.LifelineOff, false, health.PeerLost},
-		{DeathOfHead, config.LifelineOff, false, health.PeerLost},
-		{DeathOfWorker, config.LifelineOn, false, health.DaemonDied},
-		{DeathOfHead, config.LifelineOn, false, health.DaemonDied},
-		{DeathOfWorker, config.LifelineOn, true, health.DaemonDied},
-		{DeathOfHead, config.LifelineOn, true, health.DaemonDied},
+		{DeathOfWorker, config.LinkOff, false, health.PeerLost},
+		{DeathOfHead, config.LinkOff, false, health.PeerLost},
+		{DeathOfWorker, config.LinkOn, false, health.DaemonDied},
+		{DeathOfHead, config.LinkOn, false, health.DaemonDied},
+		{DeathOfWorker, config.LinkOn, true, health.DaemonDied},
+		{DeathOfHead, config.LinkOn, true, health.DaemonDied},
 	} {
 		t.Run(fmt.Sprintf("%s, lifeline %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
 			room := newRoom(t)
@@ -193,9 +193,9 @@ func TestDeath(t *testing.T) {
 				t.Errorf("it ended in order, too: %+v", run.End)
 			}
 			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
-			nodes := names(t, filepath.Join(dir, signal.Nodes))
+			nodes := names(t, filepath.Join(dir, signal.NodesDir))
 			for rank := range cfg.Nodes {
-				if done := slices.Contains(nodes, signal.NodeName(rank, cfg.Nodes, signal.Done)); done == (rank == victim) {
+				if done := slices.Contains(nodes, signal.NodeName(rank, cfg.Nodes, signal.StateDone)); done == (rank == victim) {
 					t.Errorf("rank %d has told that it is done: %t; all names: %v", rank, done, nodes)
 				}
 			}
@@ -238,7 +238,7 @@ func TestOver(t *testing.T) {
 			}
 		})
 	}
-	if got := (Config{Nodes: 2, Lifeline: config.LifelineOff}).over(); got != overNone {
+	if got := (Config{Nodes: 2, Lifeline: config.LinkOff}).over(); got != overNone {
 		t.Errorf("without lifelines: %s", got)
 	}
 	if got := (Config{Nodes: 1}).over(); got != overNone {
@@ -403,7 +403,7 @@ func TestCounts(t *testing.T) {
 	slots := make(chan struct{}, len(calls))
 	for _, call := range calls {
 		ways[call.rank].slots = slots
-		if _, err := ways[call.rank].Enter(call.op, ""); err != nil {
+		if _, err := ways[call.rank].BeginCall(call.op, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,19 +19,19 @@ func TestWay(t *testing.T) {
 		w.victim = newVictim(Config{Death: DeathOfHead})
 		for range 2 {
 			go func() {
-				entered, _ := w.Enter(signal.OpList, "nodes")
+				entered, _ := w.BeginCall(signal.OpList, "nodes")
 				time.Sleep(time.Second)
-				w.Leave(signal.OpList, "nodes", entered)
+				w.EndCall(signal.OpList, "nodes", entered)
 			}()
 		}
 		time.Sleep(time.Minute)
-		if stats := w.meter.Stats(); stats.Calls != 2 || told.Load() != 2 || stats.Busy != 5*time.Second {
+		if stats := w.meter.CallStats(); stats.Calls != 2 || told.Load() != 2 || stats.Busy != 5*time.Second {
 			t.Errorf("%d calls, of which %d were told of, took %s, want 2 that took 2s and 3s", stats.Calls, told.Load(), stats.Busy)
 		}
 		w.victim.die()
 		close(w.victim.buried)
-		_, err := w.Look(t.TempDir())
-		if stats := w.meter.Stats(); !errors.Is(err, errDead) || stats.Calls != 2 || told.Load() != 2 {
+		_, err := w.Stat(t.TempDir())
+		if stats := w.meter.CallStats(); !errors.Is(err, errDead) || stats.Calls != 2 || told.Load() != 2 {
 			t.Errorf("got %v, and %d calls are counted", err, stats.Calls)
 		}
 	})

@@ -35,18 +35,19 @@ func newWorld(cfg Config, count func() []count) *world {
 }
 
 // means is what makes a daemon one of a world.
-func (w *world) means(cfg Config) (config.World, config.Play, []string) {
+func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string) {
 	if cfg.Ranks == 0 {
-		return config.World{}, config.Play{}, nil
+		return config.RankOptions{}, config.SimHooks{}, nil
 	}
-	return config.World{Wish: ranks.Wish{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
-		config.Play{Node: binding.Node{}, Ranks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error {
+	return config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
+		config.SimHooks{Node: binding.Node{}, RunRanks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error {
 			return w.play(ctx, cfg, meet, of)
 		}},
 		[]string{"/proc/self/exe"} // which is there, and is not started
 }
 
-// play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do it.
+// play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do
+// it.
 func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
 	playing, own := errgroup.WithContext(ctx)
 	alone := of // who puts and meets for itself
@@ -58,11 +59,11 @@ func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []r
 		playing.Go(func() error {
 			var took []time.Duration
 			for fence := range cfg.Fences {
-				if err := meet.Put(rank.Rank, map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}); err != nil {
+				if err := meet.PutValues(rank.Rank, map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}); err != nil {
 					return err
 				}
 				began := time.Now()
-				if err := meet.Fence(own, "fence", rank.Rank, false); err != nil {
+				if err := meet.AwaitFence(own, "fence", rank.Rank, false); err != nil {
 					return err
 				}
 				took = append(took, time.Since(began))
@@ -87,7 +88,7 @@ func (w *world) gather(ctx context.Context, cfg Config, meet *meeting.Node, of [
 	var took []time.Duration
 	for range cfg.Fences {
 		began := time.Now()
-		if _, err := meet.Gather(ctx, "fence", group, make([]byte, cfg.Bytes*len(of)), false); err != nil {
+		if _, err := meet.GatherGroup(ctx, "fence", group, make([]byte, cfg.Bytes*len(of)), false); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began))
@@ -109,8 +110,8 @@ func (w *world) note(took []time.Duration) {
 	}
 }
 
-// seen is what was seen of the ranks from the gate on, which was open at some time and by so many calls; nil: there were none, or not
-// all have met.
+// seen is what was seen of the ranks from the gate on, which was open at some time and by so many
+// calls; nil: there were none, or not all have met.
 func (w *world) seen(cfg Config, gate time.Time, calls []count) *World {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Variable is the environment variable with the manager's socket. It is for one process, and not
-// for its children.
-const Variable = "NOTIFY_SOCKET"
+// SocketVariable is the environment variable with the manager's socket. It is for one process, and
+// not for its children.
+const SocketVariable = "NOTIFY_SOCKET"
 
-// patience is the timeout of one message. A manager has room for many, and reads them unless it is
-// stopped itself.
-const patience = 200 * time.Millisecond
+// sendTimeout is the timeout of one message. A manager has room for many, and reads them unless it
+// is stopped itself.
+const sendTimeout = 200 * time.Millisecond
 
 // Ready and Stopping are the states of a service for a manager.
 const (
-	Ready    = "READY=1"
-	Stopping = "STOPPING=1"
+	StateReady    = "READY=1"
+	StateStopping = "STOPPING=1"
 )
 
-// Status returns a line that a manager shows beside the service.
-func Status(text string) string {
+// StatusLine returns a line that a manager shows beside the service.
+func StatusLine(text string) string {
 	return "STATUS=" + strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
@@ -33,20 +33,20 @@ func Status(text string) string {
 	}, text)
 }
 
-// Notify sends one message to the socket: a path or, if it begins with @, a name in the abstract
-// namespace.
-func Notify(socket string, lines ...string) error {
+// SendNotification sends one message to the socket: a path or, if it begins with @, a name in the
+// abstract namespace.
+func SendNotification(socket string, lines ...string) error {
 	if !strings.HasPrefix(socket, "/") && !strings.HasPrefix(socket, "@") {
-		return fmt.Errorf("cannot notify %s=%s: give a path, or a name that begins with @", Variable, socket)
+		return fmt.Errorf("cannot notify %s=%s: give a path, or a name that begins with @", SocketVariable, socket)
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
-		return fmt.Errorf("cannot notify %s=%s: %v", Variable, socket, err)
+		return fmt.Errorf("cannot notify %s=%s: %v", SocketVariable, socket, err)
 	}
 	defer conn.Close()
-	_ = conn.SetWriteDeadline(time.Now().Add(patience)) // fails only for a closed connection
+	_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // fails only for a closed connection
 	if _, err = conn.Write([]byte(strings.Join(lines, "\n"))); err != nil {
-		return fmt.Errorf("cannot notify %s=%s: %v", Variable, socket, err)
+		return fmt.Errorf("cannot notify %s=%s: %v", SocketVariable, socket, err)
 	}
 	return nil
 }

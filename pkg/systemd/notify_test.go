@@ -25,7 +25,7 @@ func TestNotify(t *testing.T) {
 	for _, socket := range []string{filepath.Join(t.TempDir(), "notify"), fmt.Sprintf("@bringupd-test-%d", os.Getpid())} {
 		t.Run(socket[:1], func(t *testing.T) {
 			conn := manager(t, socket)
-			if err := Notify(socket, Ready, Status("the gate\nis open")); err != nil {
+			if err := SendNotification(socket, StateReady, StatusLine("the gate\nis open")); err != nil {
 				t.Fatal(err)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
@@ -44,7 +44,7 @@ func TestNotifyNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, socket := range []string{"", "notify", "vsock:2:1234", "/nonexistent/notify", plain, "@" + plain, "/" + strings.Repeat("x", 200)} {
-		if err := Notify(socket, Ready); err == nil || !strings.HasPrefix(err.Error(), "cannot notify NOTIFY_SOCKET="+socket) {
+		if err := SendNotification(socket, StateReady); err == nil || !strings.HasPrefix(err.Error(), "cannot notify NOTIFY_SOCKET="+socket) {
 			t.Errorf("%q: %v", socket, err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestNotifyOneThatHangs(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager(t, socket)
 	for range 100_000 {
-		if err := Notify(socket, Ready); err != nil {
+		if err := SendNotification(socket, StateReady); err != nil {
 			if !strings.Contains(err.Error(), "timeout") {
 				t.Error(err)
 			}

@@ -10,8 +10,8 @@ import (
 
 // listing is what a look at Nodes shows where these names are there.
 func listing(names ...string) signal.Listing {
-	shown := signal.Folder{Names: names}
-	return shown.Listing(8)
+	shown := signal.DirSnapshot{Names: names}
+	return shown.ParseListing(8)
 }
 
 func TestExpected(t *testing.T) {
@@ -31,7 +31,7 @@ func TestExpected(t *testing.T) {
 		{"a sandbox's beat is no daemon's", []string{"0001.joined", "0001.sandbox-beat.000009"}, map[int]int64{1: 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, NewRoster(8, Bounds{}, true).Expected(listing(tc.names...))); diff != "" {
+			if diff := cmp.Diff(tc.want, NewMembership(8, NodeRange{}, true).ExpectedPeers(listing(tc.names...))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -40,9 +40,9 @@ func TestExpected(t *testing.T) {
 
 // A dead peer that an old listing does not show is not born anew by the next.
 func TestExpectedInAnOldListing(t *testing.T) {
-	r := NewRoster(8, Bounds{}, true)
-	_ = r.Expected(listing("0001.joined", "0001.beat.000007"))
-	if diff := cmp.Diff(map[int]int64{1: 0}, r.Expected(listing())); diff != "" {
+	r := NewMembership(8, NodeRange{}, true)
+	_ = r.ExpectedPeers(listing("0001.joined", "0001.beat.000007"))
+	if diff := cmp.Diff(map[int]int64{1: 0}, r.ExpectedPeers(listing())); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -12,13 +12,13 @@ import (
 // What was excused stands in the verdict once, however many fail after it.
 func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	const size, needed = 8, 3
-	r := NewRoster(size, Bounds{Min: needed, Max: 3}, true)
+	r := NewMembership(size, NodeRange{Min: needed, Max: 3}, true)
 	var told []int
 	for rank := 1; rank < size; rank++ {
-		seen := health.Observed{FailedRecord: signal.FailedRecord{
-			Header: signal.Header{Rank: rank}, Kind: string(health.Setup), What: "it is ill",
+		seen := health.ObservedFailure{FailureRecord: signal.FailureRecord{
+			Header: signal.Header{Rank: rank}, Kind: string(health.SetupFailed), Message: "it is ill",
 		}}
-		goesOn, _ := r.Excuse(seen, strconv.Itoa)
+		goesOn, _ := r.TolerateFailure(seen, strconv.Itoa)
 		if want := size-rank >= needed; goesOn != want {
 			t.Fatalf("without rank %d it goes on: %v", rank, goesOn)
 		}
@@ -39,20 +39,20 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	const size = 4
 	joined := func(ranks ...int) signal.Listing {
-		var shown signal.Folder
+		var shown signal.DirSnapshot
 		for _, rank := range ranks {
-			shown.Names = append(shown.Names, signal.NodeName(rank, size, signal.Joined))
+			shown.Names = append(shown.Names, signal.NodeName(rank, size, signal.StateJoined))
 		}
-		return shown.Listing(size)
+		return shown.ParseListing(size)
 	}
-	r := NewRoster(size, Bounds{Min: 2, Max: 2}, true)
-	_ = r.Expected(joined(0, 1, 2))
-	r.open = true
-	ill := signal.FailedRecord{Header: signal.Header{Rank: 2}, Kind: string(health.Setup), What: "it is ill"}
-	if goesOn, _ := r.Excuse(health.Observed{FailedRecord: ill}, strconv.Itoa); !goesOn {
+	r := NewMembership(size, NodeRange{Min: 2, Max: 2}, true)
+	_ = r.ExpectedPeers(joined(0, 1, 2))
+	r.frozen = true
+	ill := signal.FailureRecord{Header: signal.Header{Rank: 2}, Kind: string(health.SetupFailed), Message: "it is ill"}
+	if goesOn, _ := r.TolerateFailure(health.ObservedFailure{FailureRecord: ill}, strconv.Itoa); !goesOn {
 		t.Error("the job can't do without a spare")
 	}
-	if absent := r.Absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
+	if absent := r.AbsentNodes(joined(0, 1)); !slices.Equal(absent, []int{3}) {
 		t.Errorf("absent are %v, where ranks 0 to 2 have joined, and rank 2 has told that it is ill", absent)
 	}
 }

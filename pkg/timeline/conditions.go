@@ -7,14 +7,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/gate"
 )
 
-// Condition is whether one thing is so of a run, for programs that wait for it. The types, their order and what each of them
-// says are those of a job of Kubeflow's mpi-operator (pkg/apis/kubeflow/v2beta1/types.go).
+// Condition is whether one thing is so of a run, for programs that wait for it. The types, their
+// order and what each of them says are those of a job of Kubeflow's mpi-operator
+// (pkg/apis/kubeflow/v2beta1/types.go).
 type Condition struct {
-	Type    string     `json:"type"`
-	Status  bool       `json:"status"`
-	Reason  string     `json:"reason"`          // a word for programs; empty where it is not so
-	Message string     `json:"message"`         // the same for people
-	Since   *time.Time `json:"since,omitempty"` // it is so, by the clock of the node that says it; nil where that is not known
+	Type    string `json:"type"`
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason"`  // a word for programs; empty where it is not so
+	Message string `json:"message"` // the same for people
+	// it is so, by the clock of the node that says it; nil where that is not known
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // The types of conditions.
@@ -43,18 +45,18 @@ func (v *view) conditions(s Status) []Condition {
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {
 			all[1].Message += ": " + s.Waits[0].What
-			if s.Waits[0].Step != gate.Head && s.Waits[0].Nodes != "" {
+			if s.Waits[0].Step != gate.StepHead && s.Waits[0].Nodes != "" {
 				all[1].Message += ": " + s.Waits[0].Nodes
 			}
 		}
 	case verdict == nil: // over, and its result can't be read
 	case verdict.NextAttempt > 0:
-		all[2] = so(Restarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.At)
+		all[2] = so(Restarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.WrittenAt)
 	case s.State == Ending:
 	case verdict.Code == 0:
-		all[3] = so(Succeeded, s.End.Word, s.End.Why, verdict.At)
+		all[3] = so(Succeeded, s.End.Word, s.End.Why, verdict.WrittenAt)
 	default:
-		all[4] = so(Failed, s.End.Word, fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why), verdict.At)
+		all[4] = so(Failed, s.End.Word, fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why), verdict.WrittenAt)
 	}
 	return all
 }

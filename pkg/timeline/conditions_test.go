@@ -12,7 +12,7 @@ import (
 func TestConditions(t *testing.T) {
 	begin := time.Date(2026, 11, 24, 17, 0, 0, 0, time.UTC)
 	result := func(code, next int) *signal.Result {
-		return &signal.Result{Header: signal.Header{At: begin.Add(time.Hour)}, Code: code, Word: "peer-lost", Why: "n1 is lost", NextAttempt: next}
+		return &signal.Result{Header: signal.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", NextAttempt: next}
 	}
 	open := Mark{There: true, At: begin.Add(time.Minute)}
 	for _, tc := range []struct {
@@ -23,27 +23,27 @@ func TestConditions(t *testing.T) {
 	}{
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, Running, "2 of 2 nodes are ready, and the gate is open"},
-		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.Look = open, &signal.DrainRecord{Code: 3} }, Running,
+		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.Look = open, &signal.OrderlyEndRecord{Code: 3} }, Running,
 			"the driver has ended with code 3, and all else stays for a look"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
 		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, Succeeded, "n1 is lost"},
 		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, Failed, "code 76: n1 is lost"},
 		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, Restarting, "attempt 2 follows: n1 is lost"},
 		{"it fails, and another attempt will follow", func(run *Run) {
-			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Word: "peer-lost", NextAttempt: 1, Cause: signal.FailedRecord{What: "n1 is lost"}}}
+			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: signal.FailureRecord{Message: "n1 is lost"}}}
 		}, Restarting, "attempt 1 follows: n1 is lost"},
 		{"it is over, and its result can't be read", func(run *Run) { run.Control.Over = open }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			run := &Run{Nodes: make([]Node, 2), Job: &signal.Job{}}
+			run := &Run{Nodes: make([]Node, 2), Job: &signal.JobRecord{}}
 			for rank := range run.Nodes {
 				run.Nodes[rank].Rank = rank
 			}
 			run.Control.Job.At = begin
 			tc.make(run)
 			if run.Control.Go.There || run.Result != nil {
-				only(run, 0, signal.Joined)
-				only(run, 1, signal.Joined)
+				only(run, 0, signal.StateJoined)
+				only(run, 1, signal.StateJoined)
 			}
 			var got, says string
 			var types []string

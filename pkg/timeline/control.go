@@ -19,11 +19,11 @@ type isRecord[T any] interface {
 
 // usable reads a record of this attempt, or of any where none is known yet, and
 // tells when it was written. It fails with errEmpty where nothing is in it.
-func usable[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, at time.Time, err error) {
+func usable[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, at time.Time, err error) {
 	rec = new(T)
-	at, err = in.Record(r.ctx, name, r.nonce, rec)
+	at, err = in.ReadRecord(r.ctx, name, r.nonce, rec)
 	if header := signal.HeaderOf(rec); err == nil && header.Version > 0 {
-		return rec, header.At, nil
+		return rec, header.WrittenAt, nil
 	}
 	if err == nil {
 		err = fmt.Errorf("cannot use %s: %w", name, errEmpty)
@@ -33,7 +33,7 @@ func usable[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (r
 
 // record is usable of a record that may be a mark: its name alone says all then,
 // and there is none. What can't be used is told of.
-func record[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, m Mark) {
+func record[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, m Mark) {
 	rec, at, err := usable[T, R](r, in, name)
 	if !errors.Is(err, errEmpty) {
 		r.problem(err)
@@ -42,7 +42,7 @@ func record[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (r
 }
 
 // listed is record of one that may not be there.
-func listed[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, m Mark) {
+func listed[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, m Mark) {
 	if _, there := slices.BinarySearch(in.Names, name); !there {
 		return nil, m
 	}
@@ -50,16 +50,16 @@ func listed[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (r
 }
 
 // readControl reads what the head has published.
-func (r *reading) readControl(control *signal.Folder) {
+func (r *reading) readControl(control *signal.DirSnapshot) {
 	size := len(r.Nodes)
-	c, l := &r.Control, control.Listing(size)
-	c.Beat = l.Beats(signal.BeatState)[0]
+	c, l := &r.Control, control.ParseListing(size)
+	c.Beat = l.Heartbeats(signal.StateHeartbeat)[0]
 	c.Service, c.Head = listed[signal.HeadRecord](r, control, signal.NameHead)
-	c.Ending, c.Drain = listed[signal.DrainRecord](r, control, signal.NameDrain)
-	c.Look, _ = listed[signal.DrainRecord](r, control, signal.NameLook)
-	_, c.Go = listed[signal.State](r, control, signal.NameGo)
-	_, c.Over = listed[signal.State](r, control, signal.NameOver)
-	aborts := l.Aborts()
+	c.Ending, c.Drain = listed[signal.OrderlyEndRecord](r, control, signal.NameOrderlyEnd)
+	c.Look, _ = listed[signal.OrderlyEndRecord](r, control, signal.NameDriverEnded)
+	_, c.Go = listed[signal.StateRecord](r, control, signal.NameGateOpen)
+	_, c.Over = listed[signal.StateRecord](r, control, signal.NameHeadFinished)
+	aborts := l.NodesWithAbort()
 	for _, rank := range aborts[:min(len(aborts), quickRecords)] {
 		abort, _ := record[signal.AbortRecord](r, control, signal.AbortName(rank, size))
 		if abort == nil {
@@ -67,13 +67,13 @@ func (r *reading) readControl(control *signal.Folder) {
 		}
 		c.Aborts = append(c.Aborts, *abort)
 	}
-	if newest := l.Team(); newest >= 0 {
+	if newest := l.TeamGeneration(); newest >= 0 {
 		r.readTeam(control, newest)
 	}
 }
 
 // readTeam reads the newest team that can be read.
-func (r *reading) readTeam(control *signal.Folder, newest int) {
+func (r *reading) readTeam(control *signal.DirSnapshot, newest int) {
 	for generation := newest; generation >= max(0, newest-quickRecords); generation-- {
 		if r.Control.Team, _ = record[signal.TeamRecord](r, control, signal.TeamName(generation)); r.Control.Team != nil {
 			return

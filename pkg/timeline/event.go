@@ -14,9 +14,9 @@ import (
 type Event struct {
 	// At is when, on the head's clock as far as the node's clock is known.
 	At     time.Time
-	Wrote  time.Time     // the same as the node's own clock had it
-	Since  time.Duration // the same by the monotonic clock from the daemon's start
-	Name   trail.Word    // trail.Enter and so on; a newer daemon may have others
+	Wrote  time.Time       // the same as the node's own clock had it
+	Since  time.Duration   // the same by the monotonic clock from the daemon's start
+	Name   trail.EventType // trail.PhaseEntered and so on; a newer daemon may have others
 	Rank   int
 	Host   string
 	Phase  string // that the node was in
@@ -42,7 +42,7 @@ func believable(at time.Time) bool { return at.Year() >= firstYear && at.Year() 
 
 // decodeLine reads one line; ok says that it is an event that can be believed.
 func decodeLine(data []byte) (e Event, version int, ok bool) {
-	l, ok := trail.Decode(data)
+	l, ok := trail.DecodeEvent(data)
 	e = Event{Name: l.Word, Host: l.Host, Phase: l.Phase, Fields: l.Fields}
 	if since := time.Duration(l.SinceNS); since > 0 && since < longestRun {
 		e.Since = since
@@ -50,7 +50,7 @@ func decodeLine(data []byte) (e Event, version int, ok bool) {
 	if e.TookNS < 0 || e.Took() > longestRun {
 		e.TookNS = 0
 	}
-	if !ok || e.Name == trail.Lost {
+	if !ok || e.Name == trail.LinesLost {
 		return e, l.Version, ok
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.At)
@@ -71,11 +71,11 @@ type told struct {
 
 // decodeTrail reads a file of which the middle may have been left out. It takes
 // no more than most lines of each part.
-func decodeTrail(name string, content signal.Content, most int) told {
+func decodeTrail(name string, content signal.FileContent, most int) told {
 	var t told
 	t.rank, t.daemon, _ = signal.ParseEventsName(name)
-	damaged, newer, more := 0, 0, content.End != nil
-	_, end, _ := bytes.Cut(content.End, []byte("\n")) // it begins in the middle of a line
+	damaged, newer, more := 0, 0, content.Tail != nil
+	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it begins in the middle of a line
 	for _, part := range [][]byte{content.Data, end} {
 		taken := 0
 		for line := range bytes.Lines(part) {
@@ -105,8 +105,8 @@ func decodeTrail(name string, content signal.Content, most int) told {
 	if more {
 		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: a part of it is left out", name))
 	}
-	if newer > trail.Version {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, trail.Version))
+	if newer > trail.FormatVersion {
+		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, trail.FormatVersion))
 	}
 	t.steady()
 	return t
@@ -131,7 +131,7 @@ func (t *told) steady() {
 	for i := range t.events {
 		e := &t.events[i]
 		switch {
-		case e.Name == trail.Lost:
+		case e.Name == trail.LinesLost:
 			e.At, e.Wrote = last, last
 		case e.Since > 0:
 			e.At = start.Add(e.Since)

@@ -19,14 +19,14 @@ import (
 func TestDecodeLine(t *testing.T) {
 	for _, test := range []struct {
 		name, line string
-		want       trail.Word
+		want       trail.EventType
 		ok         bool
 	}{
-		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, trail.Enter, true},
-		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, trail.Enter, true},
+		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, trail.PhaseEntered, true},
+		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, trail.PhaseEntered, true},
 		{"a word that we don't know", `{"at":"2026-11-21T12:00:00Z","event":"sings","v":7}`, "sings", true},
-		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, trail.Exit, true},
-		{"lines that are missing", `{"dropped":3}`, trail.Lost, true},
+		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, trail.ChildExited, true},
+		{"lines that are missing", `{"dropped":3}`, trail.LinesLost, true},
 		{"no time", `{"event":"enter"}`, "", false},
 		{"a time that can't be", `{"at":"9026-11-21T12:00:00Z","event":"enter"}`, "", false},
 		{"no name", `{"at":"2026-11-21T12:00:00Z"}`, "", false},
@@ -51,17 +51,17 @@ func TestDecodeTrail(t *testing.T) {
 	good := line(1, noon.Add(time.Millisecond)) + line(2, noon.Add(2*time.Millisecond)) + line(3, noon.Add(3*time.Millisecond))
 	for _, test := range []struct {
 		name     string
-		content  signal.Content
+		content  signal.FileContent
 		events   int
 		problems []string
 	}{
-		{"whole", signal.Content{Data: []byte(good)}, 3, nil},
-		{"cut off", signal.Content{Data: []byte(good + `{"at":"20`)}, 3, nil},
-		{"damaged", signal.Content{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are no events"}},
-		{"its middle left out", signal.Content{Data: []byte(good + `{"at`), End: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"a part of it is left out"}},
-		{"a huge line", signal.Content{Data: []byte(strings.Repeat("x", longestLine+1) + "\n" + good)}, 3, []string{"1 lines"}},
-		{"newer", signal.Content{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"is of version 2"}},
-		{"nothing", signal.Content{}, 0, nil},
+		{"whole", signal.FileContent{Data: []byte(good)}, 3, nil},
+		{"cut off", signal.FileContent{Data: []byte(good + `{"at":"20`)}, 3, nil},
+		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are no events"}},
+		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"a part of it is left out"}},
+		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", longestLine+1) + "\n" + good)}, 3, []string{"1 lines"}},
+		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"is of version 2"}},
+		{"nothing", signal.FileContent{}, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := decodeTrail("0007.jsonl", test.content, 100)
@@ -75,7 +75,7 @@ func TestDecodeTrail(t *testing.T) {
 			}
 		})
 	}
-	if got := decodeTrail("0007.jsonl", signal.Content{Data: []byte(good)}, 2); len(got.events) != 2 || len(got.problems) != 1 {
+	if got := decodeTrail("0007.jsonl", signal.FileContent{Data: []byte(good)}, 2); len(got.events) != 2 || len(got.problems) != 1 {
 		t.Errorf("of three events two are asked for: %d, %q", len(got.events), got.problems)
 	}
 }
@@ -90,7 +90,7 @@ func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 		}
 		fmt.Fprintf(&text, `{"at":%q,"event":"probe","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), int64(i+1)*int64(time.Second))
 	}
-	for i, e := range decodeTrail("0001.jsonl", signal.Content{Data: text.Bytes()}, 100).events {
+	for i, e := range decodeTrail("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100).events {
 		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) || !e.Wrote.Equal(want) {
 			t.Errorf("event %d was at %s, want %s", i, e.At, want)
 		}
@@ -132,9 +132,9 @@ func TestFieldsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range []trail.Word{
-		trail.Enter, trail.Leave, trail.Told, trail.Saw, trail.Reached, trail.Start, trail.Probe, trail.Exit,
-		trail.Check, trail.Checked, trail.GPU, trail.Befell, trail.Line, trail.Failed, trail.Failure, trail.Dropped, trail.End,
+	for _, word := range []trail.EventType{
+		trail.PhaseEntered, trail.PhaseLeft, trail.RecordPublished, trail.RecordSeen, trail.StateReached, trail.ChildStarted, trail.ProbeChanged, trail.ChildExited,
+		trail.CheckNotPassed, trail.ChecksDone, trail.GPUEvent, trail.GPUEventReceived, trail.LinkChanged, trail.NodeFailed, trail.FailureReceived, trail.NodeDropped, trail.DaemonEnded,
 	} {
 		if !seen[string(word)] {
 			t.Errorf("no recorded run has an event %q", word)
@@ -147,12 +147,12 @@ func FuzzDecodeTrail(f *testing.F) {
 	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
 	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
 	f.Fuzz(func(t *testing.T, begin, end []byte) {
-		got := decodeTrail("0001.jsonl", signal.Content{Data: begin, End: end}, 50)
+		got := decodeTrail("0001.jsonl", signal.FileContent{Data: begin, Tail: end}, 50)
 		for _, e := range got.events {
 			if _, err := json.Marshal(e); err != nil {
 				t.Errorf("an event can't be written again: %v", err)
 			}
-			if e.Name != trail.Lost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
+			if e.Name != trail.LinesLost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
 				t.Errorf("an event was at %s", e.Wrote)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // order is that in which a node comes through its states.
-var order = []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.SandboxFailed, signal.Failed, signal.Done}
+var order = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateSandboxFailed, signal.StateFailed, signal.StateDone}
 
 func place(state string) int {
 	if at := slices.Index(order, state); at >= 0 {
@@ -29,7 +29,7 @@ type nodeFile struct {
 }
 
 // readNodes takes in what the names tell, and reads what is worth it.
-func (r *reading) readNodes(nodes *signal.Folder) {
+func (r *reading) readNodes(nodes *signal.DirSnapshot) {
 	var files []nodeFile
 	quick := 0
 	for _, name := range nodes.Names {
@@ -37,11 +37,11 @@ func (r *reading) readNodes(nodes *signal.Folder) {
 		if !ok || rank >= len(r.Nodes) || !r.Nodes[rank].named(state, count) {
 			continue
 		}
-		failed := state == signal.Failed || state == signal.SandboxFailed || state == signal.Event
+		failed := state == signal.StateFailed || state == signal.StateSandboxFailed || state == signal.StateEvent
 		if failed {
 			quick++
 		}
-		if r.opts.Depth == Full && state != signal.Sandbox || failed && r.opts.Depth == Quick && quick <= quickRecords {
+		if r.opts.Depth == Full && state != signal.StateSandboxReady || failed && r.opts.Depth == Quick && quick <= quickRecords {
 			files = append(files, nodeFile{name, state, &r.Nodes[rank]})
 		}
 	}
@@ -50,26 +50,26 @@ func (r *reading) readNodes(nodes *signal.Folder) {
 	}
 	each(r, files, func(f nodeFile) { r.readNode(nodes, f) })
 	for i := range r.Nodes {
-		slices.SortFunc(r.Nodes[i].Failures, func(a, b signal.FailedRecord) int { return a.At.Compare(b.At) })
-		slices.SortFunc(r.Nodes[i].Befell, func(a, b signal.EventRecord) int { return a.At.Compare(b.At) })
+		slices.SortFunc(r.Nodes[i].Failures, func(a, b signal.FailureRecord) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		slices.SortFunc(r.Nodes[i].Befell, func(a, b signal.EventRecord) int { return a.WrittenAt.Compare(b.WrittenAt) })
 	}
 }
 
 // named takes in what a name tells, and whether there is a record behind it.
 func (n *Node) named(state string, count int64) (recorded bool) {
-	generation, up := signal.ParseUp(state)
+	generation, up := signal.ParseServiceUpState(state)
 	switch {
-	case state == signal.BeatState:
+	case state == signal.StateHeartbeat:
 		n.Beat = max(n.Beat, count)
-	case state == signal.SandboxBeat:
+	case state == signal.StateSandboxHeartbeat:
 		n.SandboxBeat = max(n.SandboxBeat, count)
-	case state == signal.Event:
+	case state == signal.StateEvent:
 	case up:
-		n.States = append(n.States, NodeState{Word: signal.Up, Generation: generation})
+		n.States = append(n.States, NodeState{Word: signal.StateServiceUp, Generation: generation})
 	default:
 		n.States = append(n.States, NodeState{Word: state})
 	}
-	return !up && state != signal.BeatState && state != signal.SandboxBeat
+	return !up && state != signal.StateHeartbeat && state != signal.StateSandboxHeartbeat
 }
 
 // tidy puts a node's states in order, each once: of a service that has been up
@@ -98,26 +98,26 @@ func each[T any](r *reading, files []T, read func(T)) {
 }
 
 // readNode reads one record of a node's.
-func (r *reading) readNode(nodes *signal.Folder, f nodeFile) {
+func (r *reading) readNode(nodes *signal.DirSnapshot, f nodeFile) {
 	switch n := f.node; f.state {
-	case signal.Joined:
+	case signal.StateJoined:
 		keep(r, nodes, f, func(rec *signal.JoinedRecord) { n.Joined = rec })
-	case signal.Checked:
+	case signal.StateChecked:
 		keep(r, nodes, f, func(rec *signal.CheckedRecord) { r.report(f, rec.Report) })
-	case signal.Done:
+	case signal.StateDone:
 		keep(r, nodes, f, func(rec *signal.DoneRecord) { n.Done = rec })
-	case signal.Failed, signal.SandboxFailed:
-		keep(r, nodes, f, func(rec *signal.FailedRecord) {
+	case signal.StateFailed, signal.StateSandboxFailed:
+		keep(r, nodes, f, func(rec *signal.FailureRecord) {
 			n.Failures = append(n.Failures, *rec)
 			r.report(f, rec.Report)
 		})
-	case signal.Event:
+	case signal.StateEvent:
 		keep(r, nodes, f, func(rec *signal.EventRecord) { n.Befell = append(n.Befell, *rec) })
 	}
 }
 
 // keep reads a record, of which there is a use.
-func keep[T any, R isRecord[T]](r *reading, nodes *signal.Folder, f nodeFile, use func(R)) {
+func keep[T any, R isRecord[T]](r *reading, nodes *signal.DirSnapshot, f nodeFile, use func(R)) {
 	rec, at := record[T, R](r, nodes, f.name)
 	if rec == nil {
 		return
@@ -141,7 +141,7 @@ func (r *reading) report(f nodeFile, data json.RawMessage) {
 	if report.Version > check.ReportVersion && len(r.Problems) < mostProblems {
 		r.Problems = append(r.Problems, fmt.Sprintf("what the checks say in %s is of version %d, and this bringupd knows %d", f.name, report.Version, check.ReportVersion))
 	}
-	if f.node.Check == nil || f.state != signal.Checked {
+	if f.node.Check == nil || f.state != signal.StateChecked {
 		f.node.Check = report
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // readEvents reads the timelines: the head's alone for a quick look, whose
 // looks at all others are in it.
-func (r *reading) readEvents(events *signal.Folder) {
+func (r *reading) readEvents(events *signal.DirSnapshot) {
 	var names []string
 	for _, name := range events.Names {
 		rank, kind, ok := signal.ParseEventsName(name)
@@ -34,7 +34,7 @@ func (r *reading) readEvents(events *signal.Folder) {
 		if rank, _, _ := signal.ParseEventsName(name); rank == 0 {
 			limit, most = r.opts.FileLimit, mostLines
 		}
-		content, err := events.Read(r.ctx, name, limit)
+		content, err := events.ReadFile(r.ctx, name, limit)
 		if err != nil {
 			r.problem(err)
 			return
@@ -61,7 +61,7 @@ func (r *reading) place() {
 	slices.Sort(r.Problems)
 	published, reached, exchanges := r.clues()
 	c := &r.Control
-	for name, mark := range map[string]*Mark{signal.NameGo: &c.Go, signal.NameOver: &c.Over, signal.NameHead: &c.Head, signal.NameDrain: &c.Drain} {
+	for name, mark := range map[string]*Mark{signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain} {
 		if at, known := published[name]; known && mark.There {
 			mark.At = at // a mark has only the file system's clock
 		}
@@ -112,7 +112,7 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 	}
 	for rank := range r.Nodes {
 		if joined := r.Nodes[rank].Joined; joined != nil && r.Job != nil {
-			saw(rank, exchange{wrote: r.Job.At, saw: joined.At.Add(-joined.Answer)})
+			saw(rank, exchange{wrote: r.Job.WrittenAt, saw: joined.WrittenAt.Add(-joined.TimeToAnswer)})
 		}
 	}
 	for _, t := range r.trails { // the head's own comes first
@@ -120,15 +120,15 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 		for _, e := range t.events {
 			r.Nodes[t.rank].sees(e.Host)
 			switch state := stateOf(e.Record); {
-			case e.Name == trail.Told && state != "":
+			case e.Name == trail.RecordPublished && state != "":
 				r.Nodes[t.rank].tell(plain(state), e.began())
-			case e.Name == trail.Told && ofHead:
+			case e.Name == trail.RecordPublished && ofHead:
 				published[e.Record] = e.began()
-			case e.Name == trail.Saw:
+			case e.Name == trail.RecordSeen:
 				if wrote, known := published[e.Record]; known {
 					saw(t.rank, exchange{wrote: wrote, saw: e.Wrote})
 				}
-			case e.Name == trail.Reached && ofHead:
+			case e.Name == trail.StateReached && ofHead:
 				for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
 					if seen := (sight{plain(e.State), rank}); reached[seen].IsZero() {
 						reached[seen] = e.Wrote
@@ -156,7 +156,7 @@ func (r *reading) recorded() map[string]time.Time {
 	c := &r.Control
 	note(signal.NameJob, r.Job != nil, c.Job.At)
 	note(signal.NameHead, c.Service != nil, c.Head.At)
-	note(signal.NameDrain, c.Ending != nil, c.Drain.At)
+	note(signal.NameOrderlyEnd, c.Ending != nil, c.Drain.At)
 	return published
 }
 
@@ -168,8 +168,8 @@ func stateOf(record string) string {
 
 // plain is a state without the generation that it may have.
 func plain(state string) string {
-	if _, up := signal.ParseUp(state); up {
-		return signal.Up
+	if _, up := signal.ParseServiceUpState(state); up {
+		return signal.StateServiceUp
 	}
 	return state
 }

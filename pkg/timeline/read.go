@@ -68,12 +68,12 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := reader.Folder(ctx, "")
+	top, err := reader.ListDir(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(top.Names, signal.Control) {
-		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.Control, mend)
+	if !slices.Contains(top.Names, signal.ControlDir) {
+		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.ControlDir, mend)
 	}
 	r := &reading{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
 	r.readTop(reader, top)
@@ -103,16 +103,16 @@ func (r *reading) problem(err error) {
 }
 
 // readTop reads all of it, whatever is missing.
-func (r *reading) readTop(reader *signal.Reader, top *signal.Folder) {
-	folder := func(sub string, read func(*signal.Folder)) {
-		f, err := reader.Folder(r.ctx, sub)
+func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
+	folder := func(sub string, read func(*signal.DirSnapshot)) {
+		f, err := reader.ListDir(r.ctx, sub)
 		if err != nil {
 			r.problem(err)
 			return
 		}
 		read(f)
 	}
-	folder(signal.Control, r.readJob)
+	folder(signal.ControlDir, r.readJob)
 	if slices.Contains(top.Names, signal.NameResult) {
 		result, _, err := usable[signal.Result](r, top, signal.NameResult)
 		if err == nil && result.Run == "" {
@@ -122,25 +122,25 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.Folder) {
 			r.Result = result
 		}
 	}
-	folder(signal.Nodes, func(nodes *signal.Folder) {
+	folder(signal.NodesDir, func(nodes *signal.DirSnapshot) {
 		r.makeNodes(nodes.Names)
-		folder(signal.Control, r.readControl)
+		folder(signal.ControlDir, r.readControl)
 		r.readNodes(nodes)
 	})
 	if r.Nodes == nil { // nodes/ is missing
 		r.makeNodes(nil)
-		folder(signal.Control, r.readControl)
+		folder(signal.ControlDir, r.readControl)
 	}
-	folder(signal.Events, r.readEvents)
+	folder(signal.EventsDir, r.readEvents)
 }
 
 // readJob reads what all else hangs from.
-func (r *reading) readJob(control *signal.Folder) {
+func (r *reading) readJob(control *signal.DirSnapshot) {
 	if !slices.Contains(control.Names, signal.NameJob) {
 		r.problem(errors.New("there is no job record: the head may never have come so far"))
 		return
 	}
-	job, at, err := usable[signal.Job](r, control, signal.NameJob)
+	job, at, err := usable[signal.JobRecord](r, control, signal.NameJob)
 	r.problem(err)
 	if r.Control.Job = (Mark{There: true, At: at}); job != nil {
 		r.Job, r.nonce = job, job.Nonce

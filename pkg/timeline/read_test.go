@@ -104,12 +104,12 @@ func causal(t *testing.T, run *Run) {
 	t.Helper()
 	began := make(map[string]time.Time)
 	for _, e := range run.Events {
-		if e.Rank == 0 && e.Name == trail.Told {
+		if e.Rank == 0 && e.Name == trail.RecordPublished {
 			began[e.Record] = e.At.Add(-e.Took())
 		}
 	}
 	for _, e := range run.Events {
-		if wrote, known := began[e.Record]; known && e.Name == trail.Saw && e.At.Before(wrote) {
+		if wrote, known := began[e.Record]; known && e.Name == trail.RecordSeen && e.At.Before(wrote) {
 			t.Errorf("rank %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
 		}
 	}
@@ -124,13 +124,13 @@ func TestGoodRun(t *testing.T) {
 		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
 			t.Errorf("rank %d is on %q", node.Rank, node.Host)
 		}
-		for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Done} {
+		for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
 			if !node.In(state) {
 				t.Errorf("rank %d was never %s", node.Rank, state)
 			}
 		}
 		for i, s := range node.States {
-			if s.At.IsZero() || i > 0 && s.Word != signal.Up && s.At.Before(node.States[i-1].At) {
+			if s.At.IsZero() || i > 0 && s.Word != signal.StateServiceUp && s.At.Before(node.States[i-1].At) {
 				t.Errorf("rank %d was %s at %s", node.Rank, s.Word, s.At)
 			}
 		}
@@ -146,7 +146,7 @@ func TestGoodRun(t *testing.T) {
 			}
 		}
 	}
-	if slow := run.In(signal.Up); !slices.Equal(slow, []int{0, 1, 2, 3}) {
+	if slow := run.In(signal.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
 		t.Errorf("up are %v", slow)
 	}
 }
@@ -173,8 +173,8 @@ func TestClockOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shift(t, filepath.Join(dir, signal.Events, "0002.jsonl"), time.Hour)
-	shift(t, filepath.Join(dir, signal.Nodes, "0002.joined"), time.Hour)
+	shift(t, filepath.Join(dir, signal.EventsDir, "0002.jsonl"), time.Hour)
+	shift(t, filepath.Join(dir, signal.NodesDir, "0002.joined"), time.Hour)
 	after, err := Read(t.Context(), dir, Options{Depth: Full})
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestWithoutSomething(t *testing.T) {
 func many(t testing.TB, size int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "1.0")
-	for _, sub := range []string{signal.Control, signal.Nodes, signal.Events, signal.Logs} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir, signal.LogsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -298,11 +298,11 @@ func many(t testing.TB, size int) string {
 	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
 	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":1,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
 	for rank := range size {
-		write(t, filepath.Join(dir, signal.Nodes, signal.NodeName(rank, size, signal.Joined)), fmt.Sprintf(header+"}\n", rank, rank))
-		for _, state := range []string{signal.Up, signal.Sandbox, "checked.000123", "beat.000007"} {
-			write(t, filepath.Join(dir, signal.Nodes, signal.NodeName(rank, size, state)), "")
+		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined)), fmt.Sprintf(header+"}\n", rank, rank))
+		for _, state := range []string{signal.StateServiceUp, signal.StateSandboxReady, "checked.000123", "beat.000007"} {
+			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, state)), "")
 		}
-		write(t, filepath.Join(dir, signal.Events, signal.EventsName(daemonKind, rank, size)), events)
+		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(daemonKind, rank, size)), events)
 	}
 	return dir
 }
@@ -315,8 +315,8 @@ func TestManyNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(run.In(signal.Up)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
-			t.Errorf("%d are up, there are the problems %q", len(run.In(signal.Up)), run.Problems)
+		if len(run.In(signal.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
+			t.Errorf("%d are up, there are the problems %q", len(run.In(signal.StateServiceUp)), run.Problems)
 		}
 		if depth == Full && len(run.Events) != 30*size {
 			t.Errorf("there are %d events", len(run.Events))
@@ -357,7 +357,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"v":1,"nonce":"a","size":999999999}`+"\n"), []byte(`{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n"), []byte("x"), []byte(""), "0000.checked.9")
 	f.Fuzz(func(t *testing.T, job, result, record, events []byte, name string) {
 		dir := t.TempDir()
-		for _, sub := range []string{signal.Control, signal.Nodes, signal.Events} {
+		for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir} {
 			if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -368,7 +368,8 @@ func FuzzRead(f *testing.F) {
 		write(t, filepath.Join(dir, "result.json"), string(result))
 		write(t, filepath.Join(dir, "events/0000.jsonl"), string(events))
 		write(t, filepath.Join(dir, "events/0001.jsonl"), string(events))
-		_ = os.WriteFile(filepath.Join(dir, signal.Nodes, filepath.Base(name)), record, 0o600) // not all are names
+		// not all are names
+		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
 		for _, depth := range []Depth{Quick, Full} {
 			run, err := Read(t.Context(), dir, Options{Depth: depth})
 			if err != nil || len(run.Nodes) > mostNodes {

@@ -34,7 +34,7 @@ func runOrNewest(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot use %s: %v", path, err)
 	}
-	isLink := filepath.Base(path) == signal.Latest
+	isLink := filepath.Base(path) == signal.LatestLink
 	if isLink {
 		path = filepath.Dir(path)
 	}
@@ -51,25 +51,25 @@ func runOrNewest(ctx context.Context, path string) (string, error) {
 	}
 }
 
-func look(ctx context.Context, path string) (*signal.Folder, error) {
+func look(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	reader, err := signal.OpenReader(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	return reader.Folder(ctx, "")
+	return reader.ListDir(ctx, "")
 }
 
-func isRun(folder *signal.Folder) bool { return slices.Contains(folder.Names, signal.Control) }
+func isRun(folder *signal.DirSnapshot) bool { return slices.Contains(folder.Names, signal.ControlDir) }
 
 // newest returns the newest run directory in a log directory: the one that the
 // link there points at or, without one, that was changed last.
-func newest(ctx context.Context, logDir string, folder *signal.Folder) (string, error) {
+func newest(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
 	there := func(name string) bool {
 		run, err := look(ctx, filepath.Join(logDir, name))
 		return err == nil && isRun(run)
 	}
-	if slices.Contains(folder.Names, signal.Latest) {
-		target, err := folder.Target(ctx, signal.Latest)
+	if slices.Contains(folder.Names, signal.LatestLink) {
+		target, err := folder.ReadLink(ctx, signal.LatestLink)
 		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && there(target) {
 			return filepath.Join(logDir, target), nil
 		}
@@ -77,7 +77,7 @@ func newest(ctx context.Context, logDir string, folder *signal.Folder) (string, 
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("cannot find the newest run in %s: %w", logDir, err)
 	}
-	byAge, err := folder.Directories(ctx)
+	byAge, err := folder.ListDirs(ctx)
 	if err != nil {
 		return "", err
 	}

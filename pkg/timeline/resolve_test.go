@@ -16,7 +16,7 @@ func logs(t *testing.T, runs ...string) string {
 	dir := t.TempDir()
 	for i, name := range runs {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Join(path, signal.Control), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(path, signal.ControlDir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		at := noon.Add(time.Duration(i) * time.Minute)
@@ -37,19 +37,19 @@ func link(t *testing.T, to, path string) {
 func TestResolve(t *testing.T) {
 	dir := logs(t, "1.0", "2.0", "3.0")
 	linked := logs(t, "1.0", "2.0", "3.0")
-	link(t, "2.0", filepath.Join(linked, signal.Latest))
+	link(t, "2.0", filepath.Join(linked, signal.LatestLink))
 	astray := logs(t, "1.0", "2.0")
 	elsewhere, err := filepath.Rel(astray, filepath.Join(dir, "1.0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	link(t, elsewhere, filepath.Join(astray, signal.Latest))
+	link(t, elsewhere, filepath.Join(astray, signal.LatestLink))
 	through := logs(t, "1.0", "2.0")
-	link(t, "1.0/../"+elsewhere, filepath.Join(through, signal.Latest))
+	link(t, "1.0/../"+elsewhere, filepath.Join(through, signal.LatestLink))
 	hidden := logs(t, ".9.0", "1.0", "2.0")
-	link(t, ".9.0", filepath.Join(hidden, signal.Latest))
+	link(t, ".9.0", filepath.Join(hidden, signal.LatestLink))
 	dangling := logs(t, "1.0", "2.0")
-	link(t, "9.0", filepath.Join(dangling, signal.Latest))
+	link(t, "9.0", filepath.Join(dangling, signal.LatestLink))
 	if err := os.Mkdir(filepath.Join(dir, "bad-nodes"), 0o700); err != nil { // the newest, and no run
 		t.Fatal(err)
 	}

@@ -10,11 +10,11 @@ import (
 
 // Run is what a run directory shows.
 type Run struct {
-	Path    string         // the run directory, absolute
-	Name    string         // its last part: <job>.<step>[-r<restart>]
-	ReadAt  time.Time      // on the clock of who reads
-	Job     *signal.Job    // nil where it can't be read
-	Result  *signal.Result // nil while there is none
+	Path    string            // the run directory, absolute
+	Name    string            // its last part: <job>.<step>[-r<restart>]
+	ReadAt  time.Time         // on the clock of who reads
+	Job     *signal.JobRecord // nil where it can't be read
+	Result  *signal.Result    // nil while there is none
 	Control Control
 	Nodes   []Node  // by rank; as many as the job has, with or without a trace of them
 	Events  []Event // of all nodes by corrected time; none where the depth is Quick
@@ -40,16 +40,16 @@ func (r *Run) Verdict() *signal.Result {
 		return r.Result
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
-		return &signal.Result{Header: a.Header, Code: a.Code, Word: a.Word, Why: a.Cause.What, Cause: &a.Cause, Nodes: a.Nodes, NextAttempt: a.NextAttempt}
+		return &signal.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, NextAttempt: a.NextAttempt}
 	case c.Ending != nil:
-		return &signal.Result{Header: c.Ending.Header, Code: c.Ending.Code, Why: c.Ending.Why}
+		return &signal.Result{Header: c.Ending.Header, Code: c.Ending.Code, Reason: c.Ending.Reason}
 	default:
 		return nil
 	}
 }
 
 // Cause is the first cause, as far as an end is published; nil where there is none.
-func (r *Run) Cause() *signal.FailedRecord {
+func (r *Run) Cause() *signal.FailureRecord {
 	if verdict := r.Verdict(); verdict != nil {
 		return verdict.Cause
 	}
@@ -59,11 +59,11 @@ func (r *Run) Cause() *signal.FailedRecord {
 // Lost tells whether the first cause is that the rank is missed.
 func (r *Run) Lost(rank int) bool {
 	cause := r.Cause()
-	return cause != nil && slices.Contains(cause.Lost, rank)
+	return cause != nil && slices.Contains(cause.LostNodes, rank)
 }
 
 // Dropped are the nodes that the job does without.
-func (r *Run) Dropped() (dropped []signal.DroppedRank) {
+func (r *Run) Dropped() (dropped []signal.DroppedNode) {
 	if r.Control.Team != nil {
 		dropped = append(dropped, r.Control.Team.Dropped...)
 	}
@@ -80,10 +80,10 @@ const leastSilence = 3 * time.Minute
 // SilentAfter is for how long a run may give no sign of life before its daemons may
 // be gone: one beat of a head at rest may be missed.
 func (r *Run) SilentAfter() time.Duration {
-	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.Rest > longestRest {
+	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.MaxHeartbeatInterval > longestRest {
 		return leastSilence
 	}
-	return max(leastSilence, 2*r.Job.Plan.Rest)
+	return max(leastSilence, 2*r.Job.Plan.MaxHeartbeatInterval)
 }
 
 // longestRest is what is believed of a head's: a damaged record may say anything.
@@ -124,12 +124,12 @@ type Mark struct {
 type Control struct {
 	Job, Head, Go, Drain, Over Mark
 
-	Service *signal.HeadRecord   // what Head says, where it can be read
-	Look    *signal.DrainRecord  // nil unless all stays for a look behind the driver
-	Ending  *signal.DrainRecord  // what Drain says
-	Aborts  []signal.AbortRecord // by rank: the head's comes first
-	Team    *signal.TeamRecord   // the newest; nil where there are no spares
-	Beat    int64                // the head's newest; 0 where there is none
+	Service *signal.HeadRecord       // what Head says, where it can be read
+	Look    *signal.OrderlyEndRecord // nil unless all stays for a look behind the driver
+	Ending  *signal.OrderlyEndRecord // what Drain says
+	Aborts  []signal.AbortRecord     // by rank: the head's comes first
+	Team    *signal.TeamRecord       // the newest; nil where there are no spares
+	Beat    int64                    // the head's newest; 0 where there is none
 }
 
 // Node is what is known of one rank.
@@ -146,7 +146,7 @@ type Node struct {
 	Joined      *signal.JoinedRecord
 	Done        *signal.DoneRecord
 	// Failures are what the node itself has recorded.
-	Failures []signal.FailedRecord
+	Failures []signal.FailureRecord
 	// Befell are things that ended nothing.
 	Befell []signal.EventRecord
 	Check  *check.Report
@@ -156,7 +156,8 @@ type Node struct {
 	Phases []Span // as the node's daemon went through them, by when they began
 	Clock  Clock
 
-	told map[string]time.Time // when it began to publish a state, by its own clock, until all is put on one
+	// when it began to publish a state, by its own clock, until all is put on one
+	told map[string]time.Time
 }
 
 // In tells whether the node has reached a state.
@@ -166,8 +167,8 @@ func (n *Node) In(state string) bool {
 
 // Blamed is what failed on the node first; nil where it has recorded nothing but
 // that it misses others.
-func (n *Node) Blamed() *signal.FailedRecord {
-	at := slices.IndexFunc(n.Failures, func(f signal.FailedRecord) bool { return !OfOthers(f) })
+func (n *Node) Blamed() *signal.FailureRecord {
+	at := slices.IndexFunc(n.Failures, func(f signal.FailureRecord) bool { return !OfOthers(f) })
 	if at < 0 {
 		return nil
 	}
@@ -176,11 +177,13 @@ func (n *Node) Blamed() *signal.FailedRecord {
 
 // OfOthers tells whether a node has recorded that it misses others, and no
 // failure of its own.
-func OfOthers(f signal.FailedRecord) bool { return len(f.Lost) > 0 && !slices.Contains(f.Lost, f.Rank) }
+func OfOthers(f signal.FailureRecord) bool {
+	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.Rank)
+}
 
 // NodeState is a state that a node has reached.
 type NodeState struct {
-	Word string    // signal.Joined and so on
+	Word string    // signal.StateJoined and so on
 	At   time.Time // on the head's clock; zero where the depth doesn't tell
 	// Generation is the team's since which the service is up in its place.
 	Generation int

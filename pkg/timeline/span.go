@@ -22,18 +22,18 @@ func spansOf(events []Event, orderly bool) []Span {
 			newest = e
 		}
 		switch e.Name {
-		case trail.Enter:
+		case trail.PhaseEntered:
 			if e.Phase == lastPhase {
 				closeAll(spans, e, orderly)
 			}
 			spans = append(spans, Span{Phase: e.Phase, Daemon: e.Daemon, From: e.At, To: e.At, Open: true})
-		case trail.Leave:
-			if at := openSpan(spans, e.Left); at >= 0 {
-				spans[at].close(e, e.Well())
-			} else if e.Left != "" { // where its begin was left out or lost
-				spans = append(spans, Span{Phase: e.Left, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Well()})
+		case trail.PhaseLeft:
+			if at := openSpan(spans, e.EndedPhase); at >= 0 {
+				spans[at].close(e, e.Succeeded())
+			} else if e.EndedPhase != "" { // where its begin was left out or lost
+				spans = append(spans, Span{Phase: e.EndedPhase, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
 			}
-		case trail.End:
+		case trail.DaemonEnded:
 			closeAll(spans, e, orderly)
 			ended = true
 		}

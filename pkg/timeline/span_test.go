@@ -13,12 +13,12 @@ import (
 func TestSpans(t *testing.T) {
 	at := func(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond) }
 	enter := func(ms int, phase string) Event {
-		return Event{At: at(ms), Name: trail.Enter, Phase: phase}
+		return Event{At: at(ms), Name: trail.PhaseEntered, Phase: phase}
 	}
 	leave := func(ms int, phase string, ok bool) Event {
-		return Event{At: at(ms), Name: trail.Leave, Fields: trail.Fields{Left: phase, OK: &ok, TookNS: int64(time.Millisecond)}}
+		return Event{At: at(ms), Name: trail.PhaseLeft, Fields: trail.Fields{EndedPhase: phase, OK: &ok, TookNS: int64(time.Millisecond)}}
 	}
-	other := func(ms int, name trail.Word) Event { return Event{At: at(ms), Name: name} }
+	other := func(ms int, name trail.EventType) Event { return Event{At: at(ms), Name: name} }
 	for _, test := range []struct {
 		name    string
 		events  []Event
@@ -28,9 +28,9 @@ func TestSpans(t *testing.T) {
 		{"none", nil, true, ""},
 		{"one after the other", []Event{enter(0, "join"), leave(5, "join", true), enter(5, "gate"), leave(7, "gate", false)}, true, "join 0-5 ok, gate 5-7"},
 		{"side by side", []Event{enter(0, "check"), enter(1, "head"), leave(5, "check", true), leave(9, "head", true)}, true, "check 0-5 ok, head 1-9 ok"},
-		{"ended by the end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, trail.End)}, true, "driver 0-8 ok, drain 8-9 ok"},
-		{"ended by a bad end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, trail.End)}, false, "driver 0-8, drain 8-9"},
-		{"still at it", []Event{enter(0, "driver"), other(6, trail.Probe)}, false, "driver 0-6 open"},
+		{"ended by the end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, trail.DaemonEnded)}, true, "driver 0-8 ok, drain 8-9 ok"},
+		{"ended by a bad end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, trail.DaemonEnded)}, false, "driver 0-8, drain 8-9"},
+		{"still at it", []Event{enter(0, "driver"), other(6, trail.ProbeChanged)}, false, "driver 0-6 open"},
 		{"its begin is lost", []Event{leave(5, "join", true)}, false, "join 4-5 ok"},
 		{"again", []Event{enter(0, "workers"), leave(1, "workers", false), enter(2, "workers")}, false, "workers 0-1, workers 2-2 open"},
 		{"it ends before it begins", []Event{enter(5, "join"), leave(0, "join", true)}, false, "join 5-5 ok"},

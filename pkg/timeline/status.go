@@ -87,7 +87,8 @@ type times struct {
 type purpose struct {
 	Driver string `json:"driver,omitempty"`
 	World  bool   `json:"world,omitempty"` // the driver runs in ranks on all nodes
-	// DriverCode is what the driver has ended with where all else stays for a look; nil: it has not ended, or all ends.
+	// DriverCode is what the driver has ended with where all else stays for a look; nil: it has not
+	// ended, or all ends.
 	DriverCode *int   `json:"driver_code,omitempty"`
 	Pages      *Pages `json:"dashboard,omitempty"` // nil where there are none, or it is over
 }
@@ -198,7 +199,7 @@ func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
 		subject:  subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
-		standing: standing{State: v.state()}, times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.World}, End: v.end(), Problems: tameAll(run.Problems),
+		standing: standing{State: v.state()}, times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.HasRanks}, End: v.end(), Problems: tameAll(run.Problems),
 	}
 	s.counts = counts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.count(s.Over())
@@ -258,8 +259,8 @@ func (v *view) state() State {
 }
 
 func (v *view) elapsed() time.Duration {
-	if v.run.Result != nil && v.run.Result.Took > 0 {
-		return v.run.Result.Took
+	if v.run.Result != nil && v.run.Result.Duration > 0 {
+		return v.run.Result.Duration
 	}
 	if v.start.IsZero() {
 		return 0
@@ -269,7 +270,7 @@ func (v *view) elapsed() time.Duration {
 
 func (v *view) toGate() time.Duration {
 	if v.run.Result != nil {
-		return v.run.Result.ToGate
+		return v.run.Result.TimeToGate
 	}
 	if at := v.run.Control.Go.At; !at.IsZero() && !v.start.IsZero() {
 		return max(0, at.Sub(v.start))
@@ -284,21 +285,21 @@ func (v *view) end() *End {
 		return nil
 	}
 	end := &End{
-		Code: r.Code, Word: tame(r.Word), Why: tame(r.Why), Took: r.Took, Advice: tameAll(r.Advice),
-		Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.Nodes)),
+		Code: r.Code, Word: tame(r.Outcome), Why: tame(r.Reason), Took: r.Duration, Advice: tameAll(r.Advice),
+		Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.BadNodes)),
 	}
 	end.blame(v, r.Cause)
 	return end
 }
 
 // blame tells of the first cause, where there is one.
-func (e *End) blame(v *view, cause *signal.FailedRecord) {
+func (e *End) blame(v *view, cause *signal.FailureRecord) {
 	if cause == nil {
 		return
 	}
-	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, tame(cause.Host), tame(cause.Phase), tame(cause.What), tame(cause.Log)
-	if len(cause.Lost) > 0 {
-		e.Lost, e.LostOn = cause.Lost, v.who(cause.Lost)
+	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, tame(cause.Host), tame(cause.Phase), tame(cause.Message), tame(cause.Log)
+	if len(cause.LostNodes) > 0 {
+		e.Lost, e.LostOn = cause.LostNodes, v.who(cause.LostNodes)
 	}
 	e.Lines = tameAll(cause.Lines[max(0, len(cause.Lines)-mostQuoted):])
 }

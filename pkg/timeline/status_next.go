@@ -14,15 +14,15 @@ import (
 // once, for the first thing that it lacks.
 func (v *view) waits() (waits []Wait) {
 	for _, lack := range v.lacks {
-		ranks := slices.DeleteFunc(slices.Clone(lack.Ranks), func(rank int) bool { return v.nodes[rank].step != lack.Step })
-		wait := Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks, Ranks: ranks}
+		ranks := slices.DeleteFunc(slices.Clone(lack.Nodes), func(rank int) bool { return v.nodes[rank].step != lack.Step })
+		wait := Wait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: ranks}
 		switch {
 		case len(ranks) > 0:
 			wait.Nodes = v.who(ranks)
-		case len(lack.Ranks) > 0:
+		case len(lack.Nodes) > 0:
 			continue // each lacks something else first
-		case lack.Step != gate.Head:
-			wait.What = prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"
+		case lack.Step != gate.StepHead:
+			wait.What = prose.TruncateText(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"
 		}
 		waits = append(waits, wait)
 	}
@@ -38,13 +38,13 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 		return "the nodes end what they run, and the head writes the result", nil
 	case IsUp:
 		if look := v.run.Control.Look; look != nil {
-			end := look.At.Add(look.Look)
+			end := look.WrittenAt.Add(look.InspectTime)
 			return "all else ends (--clean-after), or sooner by bringupd stop " + s.Path, &end
 		}
-		if v.plan.World {
+		if v.plan.HasRanks {
 			return "the end of the last rank ends the job, or the first that fails", nil
 		}
-		if v.has(gate.Driver) {
+		if v.has(gate.StepDriver) {
 			return "the driver's end ends the job", nil
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
@@ -52,7 +52,7 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	switch {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step == gate.Workers && len(s.Waits[0].Ranks) == 0:
+	case s.Waits[0].Step == gate.StepWorkers && len(s.Waits[0].Ranks) == 0:
 		return "the gate opens, when it has", nil
 	}
 	return v.nextDeadline(s.Waits)
@@ -65,17 +65,17 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 	for _, wait := range waits {
 		if at, rank, known := v.deadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, ranks = at, wait.Step, []int{rank}
-			if wait.Step == gate.Join {
+			if wait.Step == gate.StepJoin {
 				ranks = wait.Ranks // it is the same for all of them
 			}
 		}
 	}
-	words, who := gate.WordsOf(step), prose.Cut(v.who(ranks), mostNodesShown)
+	words, who := gate.LabelsOf(step), prose.TruncateText(v.who(ranks), mostNodesShown)
 	what = "the job fails unless "
-	if v.need < len(v.nodes) && step != gate.Head {
+	if v.need < len(v.nodes) && step != gate.StepHead {
 		what = "who is late is dropped: the job waits until "
 	}
-	what += strings.ReplaceAll(words.Mended, "%s", who) + " (" + words.Flags + ")"
+	what += strings.ReplaceAll(words.Condition, "%s", who) + " (" + words.TimeoutFlags + ")"
 	if first.IsZero() {
 		return what, nil
 	}
@@ -84,17 +84,17 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 
 // deadline is the first one of those that a wait has, and whose.
 func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
-	within := v.plan.Deadlines[wait.Step]
+	within := v.plan.PhaseTimeouts[wait.Step]
 	switch {
 	case within <= 0 || v.start.IsZero():
 		return at, 0, false
-	case wait.Step == gate.Join:
+	case wait.Step == gate.StepJoin:
 		return v.start.Add(within), wait.Ranks[0], true
-	case wait.Step == gate.Head && len(v.nodes) == 0:
+	case wait.Step == gate.StepHead && len(v.nodes) == 0:
 		return v.start.Add(within), 0, true
-	case wait.Step == gate.Head:
+	case wait.Step == gate.StepHead:
 		return later(v.start, v.nodes[0].since).Add(within), 0, true
-	case wait.Step == gate.Sandbox && v.run.Job != nil && v.run.Job.SandboxStep:
+	case wait.Step == gate.StepSandbox && v.run.Job != nil && v.run.Job.SandboxStep:
 		return v.stepDeadline(wait, within)
 	}
 	for _, of := range wait.Ranks {
@@ -107,12 +107,12 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	return at, rank, known
 }
 
-// stepDeadline returns the deadline of the sandboxes of another step, and the first node that waits for
-// one. It counts from the job's start until a daemon of that step appears, and is not known from then on,
-// nor before the head's node has passed its checks.
+// stepDeadline returns the deadline of the sandboxes of another step, and the first node that waits
+// for one. It counts from the job's start until a daemon of that step appears, and is not known
+// from then on, nor before the head's node has passed its checks.
 func (v *view) stepDeadline(wait Wait, within time.Duration) (at time.Time, rank int, known bool) {
 	head := v.nodes[0]
-	if head.step == gate.Join || head.step == gate.Check {
+	if head.step == gate.StepJoin || head.step == gate.StepCheck {
 		return at, 0, false
 	}
 	for _, of := range wait.Ranks {
@@ -135,7 +135,7 @@ func (v *view) who(ranks []int) string {
 		if host == "" || seen[host] || v.local() {
 			ranks = slices.Clone(ranks)
 			slices.Sort(ranks)
-			return prose.Ranks(ranks)
+			return prose.FormatRanks(ranks)
 		}
 		seen[host] = true
 		hosts = append(hosts, host)

@@ -71,11 +71,11 @@ const age = 42 * time.Second
 // made is a run of size nodes of which all have reached states, each a second
 // after the one before.
 func made(size int, states ...string) *Run {
-	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &signal.Job{Size: size, Plan: &signal.Plan{
-		Framework: "ray", Steps: []string{"join", "check", "sandbox", "head", "workers", "driver"}, Need: size, Sandboxes: "all", Driver: "train.py",
-		Deadlines: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
+	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &signal.JobRecord{Size: size, Plan: &signal.JobPlan{
+		Framework: "ray", Phases: []string{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
+		PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
 	}}}
-	run.Job.At = begin
+	run.Job.WrittenAt = begin
 	run.Control.Job = Mark{There: true, At: begin}
 	for rank := range size {
 		run.Nodes = append(run.Nodes, Node{Rank: rank, Host: fmt.Sprintf("n%d", rank)})
@@ -92,7 +92,7 @@ func only(run *Run, rank int, states ...string) {
 	}
 }
 
-var upStates = []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up}
+var upStates = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
 
 func up(size int) *Run {
 	run := made(size, upStates...)
@@ -108,13 +108,13 @@ func open(run *Run) *Run {
 // inStep has the sandboxes of a run, whose services are not asked for, be those of another step.
 func inStep(run *Run) *Run {
 	run.Job.SandboxStep = true
-	run.Job.Plan.Steps = []string{"join", "check", "sandbox", "driver"}
+	run.Job.Plan.Phases = []string{"join", "check", "sandbox", "driver"}
 	return run
 }
 
 func resting(rest time.Duration) *Run {
 	run := up(2)
-	run.Job.Plan.Rest = rest
+	run.Job.Plan.MaxHeartbeatInterval = rest
 	return run
 }
 
@@ -135,9 +135,9 @@ func TestStatus(t *testing.T) {
 		}, nil},
 		{"two are late", func() *Run {
 			run := up(4)
-			only(run, 1, signal.Joined)
-			only(run, 2, signal.Joined, signal.Checked, signal.Sandbox)
-			run.Events = []Event{{Name: trail.Waits, Rank: 1, Fields: trail.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
+			only(run, 1, signal.StateJoined)
+			only(run, 2, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady)
+			run.Events = []Event{{Name: trail.ChecksWaiting, Rank: 1, Fields: trail.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
 			return run
 		}, 2, 0, []string{
 			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
@@ -146,32 +146,32 @@ func TestStatus(t *testing.T) {
 			"  … rank 2  n2  workers  waits 00:39      its service is not up\n",
 			"next: the job fails unless the service is up on n2 (--service-timeout): in 04:21\n",
 		}, []string{"rank 0", "rank 3"}},
-		{"the head's service is not up", func() *Run { return made(4, signal.Joined, signal.Checked, signal.Sandbox) }, 2, 0, []string{
+		{"the head's service is not up", func() *Run { return made(4, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady) }, 2, 0, []string{
 			"head: 0/4 ready after 00:42: the head's service is not up\n",
 			"unless the head's service is up (--service-timeout): in 04:21\n",
 		}, []string{"… rank"}},
 		{"the sandboxes are of another step", func() *Run {
-			run := inStep(made(2, signal.Joined, signal.Checked))
-			only(run, 1, signal.Joined)
+			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
+			only(run, 1, signal.StateJoined)
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
 		{"a daemon of the sandboxes' step has appeared", func() *Run {
-			run := inStep(made(2, signal.Joined, signal.Checked))
+			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
 			run.Nodes[0].SandboxBeat = 3
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray has not counted all nodes yet\n"}, nil},
 		{"one sandbox is enough", func() *Run {
 			run := up(2)
-			run.Job.Plan.Sandboxes = "any"
-			only(run, 1, signal.Joined, signal.Checked, signal.Up)
+			run.Job.Plan.SandboxQuorum = "any"
+			only(run, 1, signal.StateJoined, signal.StateChecked, signal.StateServiceUp)
 			return run
 		}, 2, 0, []string{"workers: 2/2 ready"}, nil},
 		{"an up of an older team is none", func() *Run {
 			run := up(3)
-			run.Job.Plan.Need = 2
-			run.Control.Team = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, Since: 1}},
-				Dropped: []signal.DroppedRank{{Rank: 1, Host: "n1", Why: "its GPU is lost"}}}
+			run.Job.Plan.NodesNeeded = 2
+			run.Control.Team = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}},
+				Dropped: []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU is lost"}}}
 			return run
 		}, 2, 0, []string{
 			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
@@ -182,12 +182,12 @@ func TestStatus(t *testing.T) {
 		}, []string{"…"}},
 		{"up with a world", func() *Run {
 			run := open(up(4))
-			run.Job.Plan.World = true
+			run.Job.Plan.HasRanks = true
 			return run
 		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
 		{"up for a look", func() *Run {
 			run := open(up(4))
-			run.Control.Look = &signal.DrainRecord{Header: signal.Header{At: begin.Add(40 * time.Second)}, Code: 3, Look: 10 * time.Minute}
+			run.Control.Look = &signal.OrderlyEndRecord{Header: signal.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
 			return run
 		}, 0, 0, []string{
 			"the gate opened after 5s: the driver train.py has ended with code 3\n",
@@ -195,7 +195,7 @@ func TestStatus(t *testing.T) {
 		}, []string{"runs"}},
 		{"up without a driver", func() *Run {
 			run := open(up(2))
-			run.Job.Plan.Steps, run.Job.Plan.Driver = []string{"join"}, ""
+			run.Job.Plan.Phases, run.Job.Plan.Driver = []string{"join"}, ""
 			return run
 		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
 		{"up with pages", func() *Run {
@@ -221,17 +221,17 @@ func TestStatus(t *testing.T) {
 		{"a short silence is none", func() *Run { return open(up(2)) }, 0, time.Minute, nil, []string{"gone"}},
 		{"it ends", func() *Run {
 			run := open(up(2))
-			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Word: "peer-lost", Cause: signal.FailedRecord{
-				Header: signal.Header{Rank: 0, Host: "n0"}, What: "n1 is lost", Phase: "driver", Lost: []int{1}}}}
-			run.Nodes[0].Failures = []signal.FailedRecord{run.Control.Aborts[0].Cause}
+			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", Cause: signal.FailureRecord{
+				Header: signal.Header{Rank: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
+			run.Nodes[0].Failures = []signal.FailureRecord{run.Control.Aborts[0].Cause}
 			return run
 		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, rank 0 of 2, in phase driver\n", "✗ rank 1  n1  lost"}, []string{"rank 0  n0"}},
 		{"it has failed", func() *Run {
 			run := open(up(2))
-			run.Nodes[1].Failures = []signal.FailedRecord{{What: "the sandbox died", Phase: "driver"}}
-			run.Result = &signal.Result{Code: 77, Word: "service", Why: "the sandbox died",
-				Course: signal.Course{Took: 40 * time.Second, ToGate: 5 * time.Second}, Circumstances: signal.Circumstances{Advice: []string{"read it"}},
-				Cause: &signal.FailedRecord{Header: signal.Header{Rank: 1, Host: "n1"}, What: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
+			run.Nodes[1].Failures = []signal.FailureRecord{{Message: "the sandbox died", Phase: "driver"}}
+			run.Result = &signal.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
+				RunTimings: signal.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: signal.FailureContext{Advice: []string{"read it"}},
+				Cause: &signal.FailureRecord{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
 			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
@@ -245,9 +245,9 @@ func TestStatus(t *testing.T) {
 		{"it has ended well", func() *Run {
 			run := open(up(2))
 			run.Control.Service = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
-			run.Result = &signal.Result{Code: 0, Word: "driver", Why: "the driver has ended: exit code 0", Course: signal.Course{Took: time.Minute}}
-			only(run, 0, append(slices.Clone(upStates), signal.Done)...)
-			only(run, 1, append(slices.Clone(upStates), signal.Done)...)
+			run.Result = &signal.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: signal.RunTimings{Duration: time.Minute}}
+			only(run, 0, append(slices.Clone(upStates), signal.StateDone)...)
+			only(run, 1, append(slices.Clone(upStates), signal.StateDone)...)
 			return run
 		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
 		{"no clock tells", func() *Run {
@@ -293,25 +293,25 @@ func TestStatus(t *testing.T) {
 func TestStatusIsInert(t *testing.T) {
 	evil := "\x1b[2J\x1b]0;pwned\a<script>alert(1)</script>\r\n\u202eforged\x00\xff\u2028line "
 	evil += strings.Repeat("A", 10<<20)
-	failure := signal.FailedRecord{Header: signal.Header{Host: evil}, What: evil, Phase: evil, Kind: evil, Child: evil, Log: evil, Lines: []string{evil, evil}}
+	failure := signal.FailureRecord{Header: signal.Header{Host: evil}, Message: evil, Phase: evil, Kind: evil, Child: evil, Log: evil, Lines: []string{evil, evil}}
 	for _, ended := range []bool{false, true} {
 		run := up(4)
 		run.Path, run.Name, run.Problems = evil, evil, []string{evil}
-		run.Job.Plan.Driver, run.Job.Plan.Framework, run.Job.Plan.Sandboxes = evil, evil, evil
+		run.Job.Plan.Driver, run.Job.Plan.Framework, run.Job.Plan.SandboxQuorum = evil, evil, evil
 		for i := range run.Nodes {
 			run.Nodes[i].Host = evil + fmt.Sprint(i)
 		}
 		only(run, 1)
-		run.Nodes[2].Failures = []signal.FailedRecord{failure}
-		only(run, 3, signal.Joined)
+		run.Nodes[2].Failures = []signal.FailureRecord{failure}
+		only(run, 3, signal.StateJoined)
 		run.Control.Service = &signal.HeadRecord{Dashboard: evil}
-		run.Nodes[0].Befell = []signal.EventRecord{{What: evil}}
-		run.Events = []Event{{Name: trail.Waits, Rank: 3, Fields: trail.Fields{Checks: evil}}}
+		run.Nodes[0].Befell = []signal.EventRecord{{Message: evil}}
+		run.Events = []Event{{Name: trail.ChecksWaiting, Rank: 3, Fields: trail.Fields{Checks: evil}}}
 		if ended {
-			run.Nodes[0].Done = &signal.DoneRecord{Left: []string{evil}}
-			run.Result = &signal.Result{Code: 77, Word: evil, Why: evil, Cause: &failure, Nodes: []string{evil},
-				Circumstances: signal.Circumstances{AtPhase: evil, Advice: []string{evil}},
-				Cast:          signal.Cast{Dropped: []signal.DroppedRank{{Rank: 1, Why: evil}}}}
+			run.Nodes[0].Done = &signal.DoneRecord{LeftProcesses: []string{evil}}
+			run.Result = &signal.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
+				FailureContext: signal.FailureContext{AtPhase: evil, Advice: []string{evil}},
+				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 1, Reason: evil}}}}
 		}
 		s := Summarize(run, Look{Now: begin.Add(age), Verbose: true})
 		text := s.Text(Style{})
@@ -336,8 +336,8 @@ func TestStatusIsInert(t *testing.T) {
 }
 
 func TestManyAbnormal(t *testing.T) {
-	run := made(300, signal.Joined)
-	run.Nodes[299].Failures = []signal.FailedRecord{{What: "it failed"}}
+	run := made(300, signal.StateJoined)
+	run.Nodes[299].Failures = []signal.FailureRecord{{Message: "it failed"}}
 	run.Nodes[250].States[0].At = begin.Add(-time.Second / 2)
 	s := Summarize(run, Look{Now: begin.Add(age)})
 	if len(s.Abnormal) != 20 || s.More != 280 {
@@ -355,7 +355,7 @@ func TestManyAbnormal(t *testing.T) {
 }
 
 func TestStyle(t *testing.T) {
-	s := Summarize(made(4, signal.Joined), Look{Now: begin.Add(age)})
+	s := Summarize(made(4, signal.StateJoined), Look{Now: begin.Add(age)})
 	plain, coloured := s.Text(Style{}), s.Text(Style{Colour: true})
 	if !strings.Contains(coloured, "\x1b[36mBRINGING UP\x1b[0m") {
 		t.Errorf("there is no colour: %q", coloured)
@@ -375,7 +375,7 @@ func TestStyle(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	shown := make(map[string]bool)
-	run := made(3, signal.Joined)
+	run := made(3, signal.StateJoined)
 	at := func(d time.Duration) []string {
 		return Summarize(run, Look{Now: begin.Add(d), LastSign: begin.Add(d)}).Changes(Style{}, shown)
 	}
@@ -385,7 +385,7 @@ func TestChanges(t *testing.T) {
 	if still := at(age + time.Minute); len(still) != 0 {
 		t.Errorf("time going by is shown: %q", still)
 	}
-	only(run, 1, signal.Joined, signal.Checked)
+	only(run, 1, signal.StateJoined, signal.StateChecked)
 	got := strings.Join(at(age+2*time.Minute), "\n")
 	if !strings.Contains(got, "… rank 1  n1  sandbox") || !strings.Contains(got, "  phase  join") || strings.Contains(got, "rank 2") || !strings.Contains(got, "after 02:42") {
 		t.Errorf("the changes are:\n%s", got)

@@ -44,7 +44,7 @@ var statusText string
 var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
 		"clock": clock, "span": span, "seconds": func(d time.Duration) string { return span(d.Truncate(time.Second)) },
-		"cut": func(nodes string) string { return prose.Cut(nodes, mostNodesShown) },
+		"cut": func(nodes string) string { return prose.TruncateText(nodes, mostNodesShown) },
 	}).Parse(statusText))
 })
 
@@ -93,7 +93,7 @@ func (s Status) lines(style Style) []string {
 // fit cuts a line to the width of the terminal.
 func (s Style) fit(line string) string {
 	if s.Width > 0 {
-		return prose.Cut(line, s.Width)
+		return prose.TruncateText(line, s.Width)
 	}
 	return line
 }
@@ -122,7 +122,7 @@ const mostHost = 40
 func (s Style) table(nodes []NodeStatus) []string {
 	var hosts, steps, ranks int
 	for _, n := range nodes {
-		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(prose.Cut(n.Host, mostHost)))
+		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(prose.TruncateText(n.Host, mostHost)))
 		steps = max(steps, len(n.Step))
 	}
 	var lines []string
@@ -131,7 +131,7 @@ func (s Style) table(nodes []NodeStatus) []string {
 		if n.For > 0 {
 			how += " " + clock(n.For)
 		}
-		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", signs[n.Mark], ranks, n.Rank, hosts, prose.Cut(n.Host, mostHost), steps, n.Step, how, n.What)
+		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", signs[n.Mark], ranks, n.Rank, hosts, prose.TruncateText(n.Host, mostHost), steps, n.Step, how, n.What)
 		plain = strings.TrimRight(s.fit(plain), " ")
 		lines = append(lines, s.mark(plain, n.Mark))
 	}

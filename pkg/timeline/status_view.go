@@ -14,11 +14,11 @@ type view struct {
 	run   *Run
 	now   time.Time
 	start time.Time // when the head began; zero where nobody tells
-	plan  signal.Plan
+	plan  signal.JobPlan
 	need  int         // nodes that the driver needs
 	nodes []*nodeView // by rank
-	asked gate.Asked
-	lacks []gate.Lack // what the gate waits for
+	asked gate.Requirements
+	lacks []gate.UnmetStep // what the gate waits for
 	// median is the time that half of the nodes took until they were ready; 0
 	// where that is not known of enough of them.
 	median time.Duration
@@ -31,7 +31,7 @@ type nodeView struct {
 	since   time.Time     // when it came there; zero where that is not known
 	took    time.Duration // from the head's start until it was ready; 0 where not known
 	dropped string        // why the job did without it
-	said    gate.Said
+	said    gate.LastReported
 }
 
 // The steps of a node that lacks nothing, or of which nothing is asked any more;
@@ -47,31 +47,31 @@ const (
 
 func newView(run *Run, now time.Time) *view {
 	v := &view{run: run, now: now, start: run.Control.Job.At, plan: planOf(run), need: run.Size()}
-	if v.plan.Need > 0 {
-		v.need = min(v.need, v.plan.Need)
+	if v.plan.NodesNeeded > 0 {
+		v.need = min(v.need, v.plan.NodesNeeded)
 	}
-	v.asked = gate.Asked{
-		Checks: v.has(gate.Check), Sandboxes: v.has(gate.Sandbox) && !v.sandboxesMet(), Services: v.has(gate.Workers),
+	v.asked = gate.Requirements{
+		NeedChecks: v.has(gate.StepCheck), NeedSandboxes: v.has(gate.StepSandbox) && !v.sandboxesMet(), NeedServices: v.has(gate.StepWorkers),
 		// No other service can be up before the head's, whatever is missing.
-		Led: !v.has(gate.Head) || run.Control.Head.There || len(run.In(signal.Up)) > 0, Counting: v.has(gate.Workers) && v.plan.Framework != "none",
+		HeadServiceUp: !v.has(gate.StepHead) || run.Control.Head.There || len(run.In(signal.StateServiceUp)) > 0, FrameworkPending: v.has(gate.StepWorkers) && v.plan.Framework != "none",
 	}
 	for i := range run.Nodes {
 		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
 	}
 	for _, d := range run.Dropped() {
 		if d.Rank >= 0 && d.Rank < len(v.nodes) {
-			v.nodes[d.Rank].dropped = cmp.Or(tame(d.Why), "dropped")
+			v.nodes[d.Rank].dropped = cmp.Or(tame(d.Reason), "dropped")
 		}
 	}
 	for _, event := range run.Events {
 		if event.Rank < len(v.nodes) {
-			v.nodes[event.Rank].said.Hear(event.Name, event.Fields)
+			v.nodes[event.Rank].said.RecordEvent(event.Name, event.Fields)
 		}
 	}
 	for _, n := range v.nodes {
 		n.step = v.without(n)
 	}
-	v.lacks = v.asked.Lacks(v.missing)
+	v.lacks = v.asked.UnmetSteps(v.missing)
 	v.place()
 	v.median = v.medianTook()
 	return v
@@ -83,11 +83,11 @@ func (v *view) without(n *nodeView) string {
 	switch {
 	case n.dropped != "":
 		return stepDropped
-	case v.run.Lost(n.Rank) && !n.In(signal.Done):
+	case v.run.Lost(n.Rank) && !n.In(signal.StateDone):
 		return stepLost
-	case n.Blamed() != nil || len(n.Failures) == 0 && n.In(signal.Failed):
+	case n.Blamed() != nil || len(n.Failures) == 0 && n.In(signal.StateFailed):
 		return stepFailed
-	case n.In(signal.Done), len(n.Failures) > 0:
+	case n.In(signal.StateDone), len(n.Failures) > 0:
 		return stepDone
 	default:
 		return ""
@@ -97,7 +97,7 @@ func (v *view) without(n *nodeView) string {
 // missing are the ranks, in order, that are to be in a state and are not. A
 // sandbox and a service are asked of the team alone.
 func (v *view) missing(state string) (ranks []int) {
-	ofTeam := state == signal.Sandbox || state == signal.Up
+	ofTeam := state == signal.StateSandboxReady || state == signal.StateServiceUp
 	for _, n := range v.nodes {
 		if n.step != "" || ofTeam && !v.member(n.Rank) {
 			continue
@@ -112,7 +112,7 @@ func (v *view) missing(state string) (ranks []int) {
 // place finds out at which step each node is, and since when.
 func (v *view) place() {
 	for _, lack := range v.lacks {
-		for _, rank := range lack.Ranks {
+		for _, rank := range lack.Nodes {
 			if n := v.nodes[rank]; n.step == "" {
 				n.step = lack.Step
 			}
@@ -122,13 +122,13 @@ func (v *view) place() {
 		if n.step != "" && !onTheWay(n.step) {
 			continue
 		}
-		_, up := v.reached(n.Node, signal.Up)
+		_, up := v.reached(n.Node, signal.StateServiceUp)
 		switch {
 		case n.step != "":
 		case !v.member(n.Rank):
 			n.step = stepSpare
-		case v.asked.Services && !up: // it waits for the head's
-			n.step = gate.Workers
+		case v.asked.NeedServices && !up: // it waits for the head's
+			n.step = gate.StepWorkers
 		default:
 			n.step = stepReady
 		}
@@ -138,7 +138,7 @@ func (v *view) place() {
 
 // onTheWay tells whether a node lacks a step.
 func onTheWay(step string) bool {
-	return slices.Contains([]string{gate.Join, gate.Check, gate.Sandbox, gate.Workers}, step)
+	return slices.Contains([]string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers}, step)
 }
 
 // time finds out since when a node is at its step.
@@ -149,10 +149,10 @@ func (v *view) time(n *nodeView) {
 		step, state string
 		asked       bool
 	}{
-		{gate.Join, signal.Joined, true}, {gate.Check, signal.Checked, v.asked.Checks},
-		{gate.Sandbox, signal.Sandbox, v.asked.Sandboxes}, {gate.Workers, signal.Up, v.asked.Services},
+		{gate.StepJoin, signal.StateJoined, true}, {gate.StepCheck, signal.StateChecked, v.asked.NeedChecks},
+		{gate.StepSandbox, signal.StateSandboxReady, v.asked.NeedSandboxes}, {gate.StepWorkers, signal.StateServiceUp, v.asked.NeedServices},
 	} {
-		if way.step == n.step || way.step == gate.Sandbox && n.step == stepSpare {
+		if way.step == n.step || way.step == gate.StepSandbox && n.step == stepSpare {
 			break
 		}
 		s, there := v.reached(n.Node, way.state)
@@ -162,7 +162,7 @@ func (v *view) time(n *nodeView) {
 		}
 	}
 	switch n.step {
-	case gate.Workers:
+	case gate.StepWorkers:
 		n.since = later(n.since, v.run.Control.Head.At) // it can't begin before the head's service is up
 	case stepReady:
 		if !unknown && !v.start.IsZero() && n.since.After(v.start) {
@@ -183,34 +183,34 @@ func later(a, b time.Time) time.Time {
 
 // planOf is what a run is to come to. An older head tells no plan: then what is
 // there says so.
-func planOf(run *Run) signal.Plan {
+func planOf(run *Run) signal.JobPlan {
 	if run.Job != nil && run.Job.Plan != nil {
 		return *run.Job.Plan
 	}
-	plan := signal.Plan{Framework: "none", Steps: []string{gate.Join, gate.Driver}}
+	plan := signal.JobPlan{Framework: "none", Phases: []string{gate.StepJoin, gate.StepDriver}}
 	for state, steps := range map[string][]string{
-		signal.Checked: {gate.Check}, signal.Sandbox: {gate.Sandbox}, signal.Up: {gate.Head, gate.Workers},
+		signal.StateChecked: {gate.StepCheck}, signal.StateSandboxReady: {gate.StepSandbox}, signal.StateServiceUp: {gate.StepHead, gate.StepWorkers},
 	} {
-		if len(run.In(state)) > 0 || state == signal.Up && run.Control.Head.There {
-			plan.Steps = append(plan.Steps, steps...)
+		if len(run.In(state)) > 0 || state == signal.StateServiceUp && run.Control.Head.There {
+			plan.Phases = append(plan.Phases, steps...)
 		}
 	}
 	return plan
 }
 
-func (v *view) has(step string) bool { return slices.Contains(v.plan.Steps, step) }
+func (v *view) has(step string) bool { return slices.Contains(v.plan.Phases, step) }
 
 // reached returns the state of a node, where it counts: a service that is up in
 // a place that the node has not any more does not.
 func (v *view) reached(n *Node, state string) (NodeState, bool) {
 	since := 0
-	if team := v.run.Control.Team; team != nil && state == signal.Up {
-		if place := team.Place(n.Rank); place >= 0 {
-			since = team.Members[place].Since
+	if team := v.run.Control.Team; team != nil && state == signal.StateServiceUp {
+		if place := team.PlaceOf(n.Rank); place >= 0 {
+			since = team.Members[place].SinceGeneration
 		}
 	}
 	for _, s := range n.States {
-		if s.Word == state && (state != signal.Up || s.Generation >= since) {
+		if s.Word == state && (state != signal.StateServiceUp || s.Generation >= since) {
 			return s, true
 		}
 	}
@@ -218,7 +218,7 @@ func (v *view) reached(n *Node, state string) (NodeState, bool) {
 }
 
 func (v *view) member(rank int) bool {
-	return v.run.Control.Team == nil || v.run.Control.Team.Place(rank) >= 0
+	return v.run.Control.Team == nil || v.run.Control.Team.PlaceOf(rank) >= 0
 }
 
 // pages are those that the head's service has, and nil where it has none or is not up.
@@ -236,8 +236,8 @@ func (v *view) sandboxesMet() bool {
 	if v.run.Control.Go.There {
 		return true
 	}
-	require, err := gate.ParseRequire(v.plan.Sandboxes)
-	return err == nil && v.plan.Sandboxes != "all" && require.Met(v.run.In(signal.Sandbox), v.need)
+	require, err := gate.ParseSandboxQuorum(v.plan.SandboxQuorum)
+	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.In(signal.StateSandboxReady), v.need)
 }
 
 // slowFrom is how many nodes there must be for one of them to be slow, and
@@ -268,7 +268,7 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 	for _, n := range v.nodes {
 		at[n.step]++
 	}
-	for _, step := range []string{gate.Join, gate.Check, gate.Sandbox, gate.Workers, stepReady} {
+	for _, step := range []string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers, stepReady} {
 		if at[step] > 0 || !over && (v.has(step) || step == stepReady) {
 			steps = append(steps, StepCount{step, at[step]})
 		}
@@ -285,7 +285,7 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 func (v *view) status(n *nodeView, state State) NodeStatus {
 	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
 	// Who waits for the head's service can do nothing.
-	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.Workers || v.asked.Led)
+	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.StepWorkers || v.asked.HeadServiceUp)
 	slow := v.median > 0 && n.took > 2*v.median && n.took-v.median > slowBy
 	switch {
 	case n.step == stepFailed:
@@ -293,8 +293,8 @@ func (v *view) status(n *nodeView, state State) NodeStatus {
 		s.Step, s.What = n.failure()
 	case n.step == stepLost:
 		s.Mark, s.What = markLost, "no sign of it any more"
-	case n.Done != nil && len(n.Done.Left) > 0:
-		s.Mark, s.What = markLeft, tame("left running: "+n.Done.Left[0])
+	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
+		s.Mark, s.What = markLeft, tame("left running: "+n.Done.LeftProcesses[0])
 	case n.step == stepDropped:
 		s.Mark, s.What = markDropped, n.dropped
 	case waiting:
@@ -302,7 +302,7 @@ func (v *view) status(n *nodeView, state State) NodeStatus {
 			s.For = max(0, v.now.Sub(n.since))
 		}
 	case len(n.Befell) > 0:
-		s.Mark, s.What = markBefallen, tame(n.Befell[len(n.Befell)-1].What)
+		s.Mark, s.What = markBefallen, tame(n.Befell[len(n.Befell)-1].Message)
 	case slow && (state == BringingUp || state == IsUp):
 		s.Mark, s.For, s.What = markSlow, n.took, "half of the nodes were ready after "+span(v.median)
 	}
@@ -311,7 +311,7 @@ func (v *view) status(n *nodeView, state State) NodeStatus {
 
 // waiting is what a node waits for.
 func (n *nodeView) waiting() string {
-	lacks := gate.WordsOf(n.step).Lacks
+	lacks := gate.LabelsOf(n.step).OneMissing
 	if said := n.said[n.step]; said != "" {
 		return tame(lacks + ": " + said)
 	}
@@ -324,5 +324,5 @@ func (n *nodeView) failure() (step, what string) {
 	if failed == nil {
 		return n.step, "it has failed; its record can't be read"
 	}
-	return cmp.Or(tame(failed.Phase), n.step), tame(failed.What)
+	return cmp.Or(tame(failed.Phase), n.step), tame(failed.Message)
 }

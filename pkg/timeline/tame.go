@@ -12,7 +12,7 @@ const mostShown = 400
 
 // tame makes a text of a run directory fit for one line of a terminal, for it may
 // hold anything: what moves the cursor, turns the writing around, or has no end.
-func tame(text string) string { return prose.Line(text, mostShown) }
+func tame(text string) string { return prose.SingleLine(text, mostShown) }
 
 func tameAll(texts []string) []string {
 	var all []string
@@ -27,5 +27,5 @@ func span(d time.Duration) string {
 	if d >= time.Hour {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
-	return prose.Span(d, 10*time.Second)
+	return prose.RoundedDuration(d, 10*time.Second)
 }

@@ -9,46 +9,46 @@ import (
 
 // Environment variables that pass a trace on to child processes, as in OpenTelemetry.
 const (
-	ParentVariable = "TRACEPARENT"
-	StateVariable  = "TRACESTATE"
+	TraceParentVariable = "TRACEPARENT"
+	TraceStateVariable  = "TRACESTATE"
 )
 
 // TraceContext is a run's position in a distributed trace, according to W3C Trace Context.
 type TraceContext struct {
-	State string // value of TRACESTATE: vendor-specific data
-	Outer string // the parent span of the run; empty if the trace begins with the run
+	State      string // value of TRACESTATE: vendor-specific data
+	ParentSpan string // the parent span of the run; empty if the trace begins with the run
 
 	trace, span string // in lower-case hexadecimal, 16 and 8 bytes
 	flags       string // 1 byte
 }
 
-// ContextOf returns the trace context of a run. If environ has a trace context, the run becomes a
-// span in that trace. Otherwise it starts a new trace, with IDs that all nodes derive from run and
-// nonce. The nonce makes them unique and cannot be computed from them.
-func ContextOf(environ []string, run, nonce string) TraceContext {
+// NewTraceContext returns the trace context of a run. If environ has a trace context, the run
+// becomes a span in that trace. Otherwise it starts a new trace, with IDs that all nodes derive
+// from run and nonce. The nonce makes them unique and cannot be computed from them.
+func NewTraceContext(environ []string, run, nonce string) TraceContext {
 	var parent, state string
 	for _, entry := range environ {
 		switch name, value, _ := strings.Cut(entry, "="); name {
-		case ParentVariable:
+		case TraceParentVariable:
 			parent = value
-		case StateVariable:
+		case TraceStateVariable:
 			state = value
 		}
 	}
 	sum := sha256.Sum256([]byte("bringupd trace\x00" + run + "\x00" + nonce))
 	// A new trace is marked as sampled: most drivers follow the decision of their parent.
 	own := TraceContext{trace: hex.EncodeToString(sum[:16]), span: hex.EncodeToString(sum[16:24]), flags: "01"}
-	outer, ok := parseParent(parent)
+	outer, ok := parseTraceParent(parent)
 	if !ok {
 		return own // a state without a parent has no meaning
 	}
-	outer.span, outer.Outer, outer.State = own.span, outer.span, state
+	outer.span, outer.ParentSpan, outer.State = own.span, outer.span, state
 	return outer
 }
 
-// parseParent parses a traceparent header of version 00, or the corresponding part of a later
+// parseTraceParent parses a traceparent header of version 00, or the corresponding part of a later
 // version.
-func parseParent(text string) (c TraceContext, ok bool) {
+func parseTraceParent(text string) (c TraceContext, ok bool) {
 	if text == "" {
 		return c, false
 	}

@@ -13,156 +13,156 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Trail is the event log of one daemon, together with the daemon's own log. Events and lines are
-// kept in memory until [Trail.Open]. Its methods may be called from several goroutines.
-type Trail struct {
+// EventLog is the event log of one daemon, together with the daemon's own log. Events and lines are
+// kept in memory until [EventLog.Open]. Its methods may be called from several goroutines.
+type EventLog struct {
 	// Log receives the lines of the daemon's own log.
 	Log *journal.Journal
-	// Changed is called with each phase that is entered, and with "" if a phase is left. It may be
-	// nil. It must be set before the first phase.
-	Changed func(entered string)
+	// OnPhaseChange is called with each phase that is entered, and with "" if a phase is left. It may
+	// be nil. It must be set before the first phase.
+	OnPhaseChange func(entered string)
 
-	began  time.Time
-	events *journal.Journal
+	startTime time.Time
+	events    *journal.Journal
 
-	mu     sync.Mutex
-	rank   *int                // nil before Open; guarded by mu
-	host   string              // guarded by mu
-	stays  stays               // guarded by mu
-	passed []signal.PhaseTime  // guarded by mu
-	exits  map[string]struct{} // ends already recorded, by child and PID; guarded by mu
-	fences int                 // number of recorded fences; guarded by mu
-	spawns int                 // number of spawn calls; guarded by mu
+	mu           sync.Mutex
+	rank         *int                   // nil before Open; guarded by mu
+	host         string                 // guarded by mu
+	phases       phaseHistory           // guarded by mu
+	completed    []signal.PhaseDuration // guarded by mu
+	loggedExits  map[string]struct{}    // ends already recorded, by child and PID; guarded by mu
+	loggedFences int                    // number of recorded fences; guarded by mu
+	spawnCalls   int                    // number of spawn calls; guarded by mu
 }
 
-// New returns a [Trail] that begins now. After Open, it must be closed.
-func New() *Trail {
-	return &Trail{Log: journal.New(), began: time.Now(), events: journal.New(), exits: make(map[string]struct{})}
+// New returns a [EventLog] that begins now. After Open, it must be closed.
+func New() *EventLog {
+	return &EventLog{Log: journal.New(), startTime: time.Now(), events: journal.New(), loggedExits: make(map[string]struct{})}
 }
 
 // Open sets the files to write. Their names contain the kind of daemon, because a sandbox's own
 // daemon has the same node index as the main daemon of its node.
-func (t *Trail) Open(dir *signal.Dir, id roles.Identity, kind string) {
+func (t *EventLog) Open(dir *signal.Dir, id roles.Identity, kind string) {
 	t.mu.Lock() // the node's checks may be running and writing events
 	t.rank, t.host = &id.Rank, id.Host
 	t.mu.Unlock()
-	t.events.Open(dir.LogFile(signal.Events, signal.EventsName(kind, id.Rank, id.Size)))
-	t.Log.Open(dir.LogFile(signal.Logs, signal.LogName(kind, id.Rank, id.Size)))
+	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.Rank, id.Size)))
+	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.Rank, id.Size)))
 }
 
-// Age returns the time since the [Trail] began.
-func (t *Trail) Age() time.Duration { return time.Since(t.began) }
+// SinceStart returns the time since the [EventLog] began.
+func (t *EventLog) SinceStart() time.Duration { return time.Since(t.startTime) }
 
-// Event writes one event with the given fields and adds time, node and phase.
-func (t *Trail) Event(word Word, fields Fields) {
+// WriteEvent writes one event with the given fields and adds time, node and phase.
+func (t *EventLog) WriteEvent(word EventType, fields Fields) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	line, err := Event{
-		At: now.Format(time.RFC3339Nano), Word: word, Version: Version, Rank: t.rank, Host: t.host,
-		Fields: fields, SinceNS: now.Sub(t.began).Nanoseconds(), Phase: t.stays.newest(),
-	}.encode()
+		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, Rank: t.rank, Host: t.host,
+		Fields: fields, SinceNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
+	}.encodeLine()
 	if err == nil {
 		_, _ = t.events.Write(line)
 	}
 }
 
-// Enter records that the node enters a phase.
-func (t *Trail) Enter(phase string) {
+// EnterPhase records that the node enters a phase.
+func (t *EventLog) EnterPhase(phase string) {
 	t.mu.Lock()
-	t.stays.enter(phase, time.Now())
+	t.phases.enterPhase(phase, time.Now())
 	t.mu.Unlock()
-	t.Event(Enter, Fields{})
-	t.tell(phase)
+	t.WriteEvent(PhaseEntered, Fields{})
+	t.notifyPhaseChange(phase)
 }
 
-// Leave records that a phase has ended, how long it took, and whether it succeeded.
-func (t *Trail) Leave(phase string, took time.Duration, well bool) {
+// LeavePhase records that a phase has ended, how long it took, and whether it succeeded.
+func (t *EventLog) LeavePhase(phase string, took time.Duration, well bool) {
 	t.mu.Lock()
-	t.passed = append(t.passed, signal.PhaseTime{Phase: phase, Took: took})
-	t.stays.leave(phase, took)
+	t.completed = append(t.completed, signal.PhaseDuration{Phase: phase, Took: took})
+	t.phases.leavePhase(phase, took)
 	t.mu.Unlock()
-	t.tell("")
-	t.Event(Leave, Fields{Left: phase, TookNS: took.Nanoseconds(), OK: &well})
+	t.notifyPhaseChange("")
+	t.WriteEvent(PhaseLeft, Fields{EndedPhase: phase, TookNS: took.Nanoseconds(), OK: &well})
 }
 
-// tell calls [Trail.Changed].
-func (t *Trail) tell(entered string) {
-	if t.Changed != nil {
-		t.Changed(entered)
+// notifyPhaseChange calls [EventLog.OnPhaseChange].
+func (t *EventLog) notifyPhaseChange(entered string) {
+	if t.OnPhaseChange != nil {
+		t.OnPhaseChange(entered)
 	}
 }
 
-// Phase returns the phase entered last.
-func (t *Trail) Phase() string {
+// CurrentPhase returns the phase entered last.
+func (t *EventLog) CurrentPhase() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stays.newest()
+	return t.phases.newestPhase()
 }
 
-// Passed returns the phases that have been left so far.
-func (t *Trail) Passed() []signal.PhaseTime {
+// CompletedPhases returns the phases that have been left so far.
+func (t *EventLog) CompletedPhases() []signal.PhaseDuration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Clone(t.passed)
+	return slices.Clone(t.completed)
 }
 
-// Lasted returns how long each phase took, or has taken so far, in the order of first entry. A
-// phase can be entered several times, because the membership can change.
-func (t *Trail) Lasted(now time.Time) []signal.PhaseTime {
+// PhaseDurations returns how long each phase took, or has taken so far, in the order of first
+// entry. A phase can be entered several times, because the membership can change.
+func (t *EventLog) PhaseDurations(now time.Time) []signal.PhaseDuration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stays.lasted(now)
+	return t.phases.phaseDurations(now)
 }
 
 // Sync starts to write pending lines. It does not wait.
-func (t *Trail) Sync() {
+func (t *EventLog) Sync() {
 	_ = t.events.Sync()
 	_ = t.Log.Sync()
 }
 
 // Close writes the remaining lines, and waits until ctx ends at the latest.
-func (t *Trail) Close(ctx context.Context) {
+func (t *EventLog) Close(ctx context.Context) {
 	var closing sync.WaitGroup
 	closing.Go(func() { _ = t.events.Close(ctx) })
 	closing.Go(func() { _ = t.Log.Close(ctx) })
 	closing.Wait()
 }
 
-// Published records that a record has been published. The record may have become visible at any
-// time since began.
-func (t *Trail) Published(name string, began time.Time) {
-	t.Event(Told, Fields{Record: name, TookNS: time.Since(began).Nanoseconds()})
+// LogPublication records that a record has been published. The record may have become visible at
+// any time since began.
+func (t *EventLog) LogPublication(name string, began time.Time) {
+	t.WriteEvent(RecordPublished, Fields{Record: name, TookNS: time.Since(began).Nanoseconds()})
 }
 
-// Exited records how a child ended. Repeated calls for the same child are ignored.
-func (t *Trail) Exited(child string, pid int, how string) {
+// LogExit records how a child ended. Repeated calls for the same child are ignored.
+func (t *EventLog) LogExit(child string, pid int, how string) {
 	key := fmt.Sprint(child, " ", pid)
 	t.mu.Lock()
-	_, told := t.exits[key]
-	t.exits[key] = struct{}{}
+	_, told := t.loggedExits[key]
+	t.loggedExits[key] = struct{}{}
 	t.mu.Unlock()
 	if !told {
-		t.Event(Exit, Fields{Child: child, PID: pid, Exit: how})
+		t.WriteEvent(ChildExited, Fields{Child: child, PID: pid, Exit: how})
 	}
 }
 
 const (
-	// mostFences and mostSlowFences bound the number of fences that are recorded, because a program
-	// may have a fence in each of its steps. After the first mostFences, only failed fences and those
-	// that took slowFence are recorded.
-	mostFences     = 20
-	mostSlowFences = 1000
-	slowFence      = time.Second
+	// maxFences and maxSlowFences bound the number of fences that are recorded, because a program
+	// may have a fence in each of its steps. After the first maxFences, only failed fences and those
+	// that took slowFenceTime are recorded.
+	maxFences     = 20
+	maxSlowFences = 1000
+	slowFenceTime = time.Second
 )
 
-// Met records that the ranks of this node have left a fence, at the time took after the first of
-// them entered it. err is nil if the fence was complete.
-func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
+// LogFence records that the ranks of this node have left a fence, at the time took after the first
+// of them entered it. err is nil if the fence was complete.
+func (t *EventLog) LogFence(fence string, round int, took time.Duration, err error) {
 	t.mu.Lock()
-	told := t.fences < mostFences || (took >= slowFence || err != nil) && t.fences < mostSlowFences
+	told := t.loggedFences < maxFences || (took >= slowFenceTime || err != nil) && t.loggedFences < maxSlowFences
 	if told {
-		t.fences++
+		t.loggedFences++
 	}
 	t.mu.Unlock()
 	fields := Fields{Fence: fence, Round: round, TookNS: took.Nanoseconds()}
@@ -170,56 +170,56 @@ func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
 		fields.Error = err.Error()
 	}
 	if told {
-		t.Event(Fence, fields)
+		t.WriteEvent(FenceLeft, fields)
 	}
 }
 
-// Spawned records that the rank by has spawned count ranks, numbered from first, on these hosts. It
-// returns a sentence that says so.
-func (t *Trail) Spawned(by, first, count int, hosts []string) string {
+// LogSpawn records that the rank by has spawned count ranks, numbered from first, on these hosts.
+// It returns a sentence that says so.
+func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	ranks := make([]int, count)
 	for i := range ranks {
 		ranks[i] = first + i
 	}
-	what := fmt.Sprintf("rank %d has spawned %s on %s", by, prose.Ranks(ranks), prose.List(hosts, 16, ", "))
+	what := fmt.Sprintf("rank %d has spawned %s on %s", by, prose.FormatRanks(ranks), prose.JoinLimited(hosts, 16, ", "))
 	t.mu.Lock()
-	told := t.spawns < mostSlowFences
-	t.spawns++
+	told := t.spawnCalls < maxSlowFences
+	t.spawnCalls++
 	t.mu.Unlock()
 	if told {
-		t.Event(Spawned, Fields{Of: &by, Ranks: prose.Ranges(ranks), What: what})
+		t.WriteEvent(RanksSpawned, Fields{Subject: &by, Ranks: prose.FormatRanges(ranks), What: what})
 	}
 	return what
 }
 
-// Sightings returns a function that takes listings of the control directory, and records which of
-// the head's records appear for the first time.
-func (t *Trail) Sightings() func(l signal.Listing, size int) {
+// ControlObserver returns a function that takes listings of the control directory, and records
+// which of the head's records appear for the first time.
+func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 	seen := make(map[string]bool)
 	return func(l signal.Listing, size int) {
-		names := []string{signal.NameHead, signal.NameGo, signal.NameDrain}
-		if newest := l.Team(); newest >= 0 {
+		names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
+		if newest := l.TeamGeneration(); newest >= 0 {
 			names = append(names, signal.TeamName(newest))
 		}
-		for _, rank := range l.Aborts() {
+		for _, rank := range l.NodesWithAbort() {
 			names = append(names, signal.AbortName(rank, size))
 		}
 		for _, name := range names {
-			if !seen[name] && l.Has(name) {
+			if !seen[name] && l.HasName(name) {
 				seen[name] = true
-				t.Event(Saw, Fields{Record: name})
+				t.WriteEvent(RecordSeen, Fields{Record: name})
 			}
 		}
 	}
 }
 
-// Musters returns a function that takes the head's listings of the nodes directory, and records
-// which nodes have newly reached a state.
-func (t *Trail) Musters() func(l signal.Listing) {
+// NodesObserver returns a function that takes the head's listings of the nodes directory, and
+// records which nodes have newly reached a state.
+func (t *EventLog) NodesObserver() func(l signal.Listing) {
 	known := make(map[string][]int)
 	return func(l signal.Listing) {
-		for _, state := range l.States() {
-			ranks := l.Ranks(state)
+		for _, state := range l.NodeStates() {
+			ranks := l.NodesIn(state)
 			if len(ranks) == len(known[state]) {
 				continue
 			}
@@ -229,22 +229,22 @@ func (t *Trail) Musters() func(l signal.Listing) {
 				return before
 			})
 			known[state] = ranks
-			t.Event(Reached, Fields{State: state, Ranks: prose.Ranges(fresh)})
+			t.WriteEvent(StateReached, Fields{State: state, Ranks: prose.FormatRanges(fresh)})
 		}
 	}
 }
 
 const (
-	// mostProbes bounds the number of events per service's probe, because each result may differ from
-	// the one before.
-	mostProbes = 10
-	// longestSeen bounds the recorded result of a probe, in bytes.
-	longestSeen = 300
+	// maxProbeEvents bounds the number of events per service's probe, because each result may differ
+	// from the one before.
+	maxProbeEvents = 10
+	// maxProbeResult bounds the recorded result of a probe, in bytes.
+	maxProbeResult = 300
 )
 
-// Probed wraps the probe look of a child. The returned function records results that differ from
+// LogProbe wraps the probe look of a child. The returned function records results that differ from
 // the previous one.
-func (t *Trail) Probed(child string, look func(context.Context) error) func(context.Context) error {
+func (t *EventLog) LogProbe(child string, look func(context.Context) error) func(context.Context) error {
 	told, events := "", 0
 	return func(ctx context.Context) error {
 		err := look(ctx)
@@ -252,12 +252,12 @@ func (t *Trail) Probed(child string, look func(context.Context) error) func(cont
 			return err
 		}
 		if err == nil {
-			t.Event(Probe, Fields{Child: child, OK: new(true)})
+			t.WriteEvent(ProbeChanged, Fields{Child: child, OK: new(true)})
 			return nil
 		}
-		if seen := err.Error(); seen != told && events < mostProbes {
+		if seen := err.Error(); seen != told && events < maxProbeEvents {
 			told, events = seen, events+1
-			t.Event(Probe, Fields{Child: child, OK: new(false), Seen: seen[:min(len(seen), longestSeen)]})
+			t.WriteEvent(ProbeChanged, Fields{Child: child, OK: new(false), Seen: seen[:min(len(seen), maxProbeResult)]})
 		}
 		return err
 	}

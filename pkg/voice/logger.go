@@ -11,9 +11,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// level returns the lowest level that is shown on standard error. Workers show only problems: 64
+// minLevel returns the lowest level that is shown on standard error. Workers show only problems: 64
 // nodes that report success would hide the one that fails.
-func (c Config) level(id roles.Identity) zapcore.Level {
+func (c Config) minLevel(id roles.Identity) zapcore.Level {
 	switch {
 	case c.Verbose:
 		return zapcore.DebugLevel
@@ -24,32 +24,33 @@ func (c Config) level(id roles.Identity) zapcore.Level {
 	}
 }
 
-// peopleEncoder returns the encoder for standard error.
-func peopleEncoder(asJSON bool) zapcore.Encoder {
+// consoleEncoder returns the encoder for standard error.
+func consoleEncoder(asJSON bool) zapcore.Encoder {
 	if asJSON {
-		return zapcore.NewJSONEncoder(encoding())
+		return zapcore.NewJSONEncoder(encoderConfig())
 	}
-	config := encoding()
+	config := encoderConfig()
 	config.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 	config.ConsoleSeparator = " "
 	return zapcore.NewConsoleEncoder(config)
 }
 
-// Refuse reports why the daemon does not start, in the format of a daemon's log. It does not wait
-// longer for the reader of to than a daemon does at its end.
-func Refuse(to io.Writer, asJSON bool, err error, code int) {
-	v := open(Config{To: to, JSON: asJSON})
+// ReportStartError reports why the daemon does not start, in the format of a daemon's log. It does
+// not wait longer for the reader of to than a daemon does at its end.
+func ReportStartError(to io.Writer, asJSON bool, err error, code int) {
+	v := newConsole(Config{Output: to, JSON: asJSON})
 	defer v.Close()
 	if !asJSON {
-		_, _ = v.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: %v\n", err))) // the error may quote a record
+		// the error may quote a record
+		_, _ = v.Write(prose.EscapeControls(fmt.Appendf(nil, "bringupd: %v\n", err)))
 		return
 	}
-	core := zapcore.NewCore(peopleEncoder(true), v, zapcore.ErrorLevel)
+	core := zapcore.NewCore(consoleEncoder(true), v, zapcore.ErrorLevel)
 	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
 }
 
-// encoding returns the encoder configuration of the daemon's own log.
-func encoding() zapcore.EncoderConfig {
+// encoderConfig returns the encoder configuration of the daemon's own log.
+func encoderConfig() zapcore.EncoderConfig {
 	return zapcore.EncoderConfig{
 		TimeKey: "at", LevelKey: "level", NameKey: "daemon", MessageKey: "msg",
 		EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder,

@@ -12,10 +12,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Spoken converts a line of a daemon's own log, which is JSON, to readable text: time, level,
+// FormatRecord converts a line of a daemon's own log, which is JSON, to readable text: time, level,
 // message, and then the fields, quoted if necessary. The text is one line but may contain control
 // sequences of terminals. ok is false if the line is not such a record.
-func Spoken(line []byte) (text string, ok bool) {
+func FormatRecord(line []byte) (text string, ok bool) {
 	var record map[string]json.RawMessage
 	var known struct{ At, Level, Msg string }
 	if json.Unmarshal(line, &record) != nil || json.Unmarshal(line, &known) != nil || known.Level == "" {
@@ -26,7 +26,7 @@ func Spoken(line []byte) (text string, ok bool) {
 		b.WriteString(at.Format("15:04:05.000 "))
 	}
 	fmt.Fprintf(&b, "%s %s", known.Level, known.Msg)
-	keys := encoding()
+	keys := encoderConfig()
 	for _, name := range []string{keys.TimeKey, keys.LevelKey, keys.MessageKey, keys.NameKey} {
 		delete(record, name)
 	}
@@ -40,32 +40,35 @@ func Spoken(line []byte) (text string, ok bool) {
 	return strings.ReplaceAll(b.String(), "\n", " "), true
 }
 
-// longestRecord is the maximum length of a line that is parsed as a record, in bytes.
-const longestRecord = 1 << 20
+// maxRecordLength is the maximum length of a line that is parsed as a record, in bytes.
+const maxRecordLength = 1 << 20
 
-// Ear converts a daemon's own log to readable lines while it is read piece by piece. Lines that are
-// not records are left unchanged. Control sequences of terminals, which JSON may hide, are escaped.
-type Ear struct{ lines process.Lines }
+// LogFormatter converts a daemon's own log to readable lines while it is read piece by piece. Lines
+// that are not records are left unchanged. Control sequences of terminals, which JSON may hide, are
+// escaped.
+type LogFormatter struct{ splitter process.LineSplitter }
 
-// NewEar returns an [Ear] at the beginning of a log.
-func NewEar() *Ear { return &Ear{process.Lines{Longest: longestRecord}} }
+// NewLogFormatter returns an [LogFormatter] at the beginning of a log.
+func NewLogFormatter() *LogFormatter {
+	return &LogFormatter{process.LineSplitter{MaxLength: maxRecordLength}}
+}
 
-// Hear returns the readable form of the lines that are completed by piece.
-func (e *Ear) Hear(piece []byte) (said []byte) {
-	e.lines.Add(piece, func(line []byte, _ bool) { said = append(said, told(line)...) })
+// FormatNext returns the readable form of the lines that are completed by piece.
+func (e *LogFormatter) FormatNext(piece []byte) (said []byte) {
+	e.splitter.Add(piece, func(line []byte, _ bool) { said = append(said, formatLine(line)...) })
 	return said
 }
 
-// Rest returns the readable form of an incomplete last line.
-func (e *Ear) Rest() (said []byte) {
-	e.lines.End(func(line []byte, _ bool) { said = told(line) })
+// FormatRest returns the readable form of an incomplete last line.
+func (e *LogFormatter) FormatRest() (said []byte) {
+	e.splitter.Flush(func(line []byte, _ bool) { said = formatLine(line) })
 	return said
 }
 
-// told returns the readable form of one line.
-func told(line []byte) []byte {
-	if text, ok := Spoken(line); ok {
+// formatLine returns the readable form of one line.
+func formatLine(line []byte) []byte {
+	if text, ok := FormatRecord(line); ok {
 		line = []byte(text)
 	}
-	return append(prose.Escaped(line), '\n')
+	return append(prose.EscapeControls(line), '\n')
 }

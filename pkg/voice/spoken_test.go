@@ -19,7 +19,7 @@ func TestSpoken(t *testing.T) {
 		{"no object", `"x"`, "", false},
 		{"no JSON", "panic: x", "", false},
 	} {
-		if got, ok := Spoken([]byte(tc.line)); got != tc.want || ok != tc.ok {
+		if got, ok := FormatRecord([]byte(tc.line)); got != tc.want || ok != tc.ok {
 			t.Errorf("%s: %q, %v", tc.name, got, ok)
 		}
 	}
@@ -33,16 +33,16 @@ func TestEar(t *testing.T) {
 		{"what a terminal obeys", `{"level":"warn","msg":"a\u001b[2Jb\nc"}` + "\n", "warn a\\x1b[2Jb c\n"},
 		{"no record", "panic: \x1b[1m\n", "panic: \\x1b[1m\n"},
 		{"no end", `{"level":"info","msg":"cut`, "{\"level\":\"info\",\"msg\":\"cut\n"},
-		{"a line without end", strings.Repeat("x", longestRecord+10), strings.Repeat("x", longestRecord+10) + "\n"},
+		{"a line without end", strings.Repeat("x", maxRecordLength+10), strings.Repeat("x", maxRecordLength+10) + "\n"},
 	} {
-		v := NewEar()
+		v := NewLogFormatter()
 		var got []byte
 		for rest := []byte(tc.text); len(rest) > 0; {
 			n := min(7919, len(rest))
-			got = append(got, v.Hear(rest[:n])...)
+			got = append(got, v.FormatNext(rest[:n])...)
 			rest = rest[n:]
 		}
-		got = append(got, v.Rest()...)
+		got = append(got, v.FormatRest()...)
 		if tc.name == "a line without end" {
 			got = bytes.ReplaceAll(got, []byte("\n"), nil)
 			got = append(got, '\n')

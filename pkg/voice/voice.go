@@ -20,108 +20,109 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// lastTime is the total time for which a daemon that ends waits for the reader of its standard
+// closeTimeout is the total time for which a daemon that ends waits for the reader of its standard
 // error.
-const lastTime = 2 * time.Second
+const closeTimeout = 2 * time.Second
 
 // Config configures the messages on standard error.
 type Config struct {
-	To      io.Writer
+	Output  io.Writer
 	JSON    bool // write every line as a record, including the final message
 	Verbose bool
 }
 
-// Voice writes messages to standard error. Standard error may be a pipe that no process reads, and
-// it cannot be made non-blocking because the driver shares it. So messages are queued, and the
+// Console writes messages to standard error. Standard error may be a pipe that no process reads,
+// and it cannot be made non-blocking because the driver shares it. So messages are queued, and the
 // goroutine that logs a message does not wait until it is read. Only a daemon that ends waits, for
 // a short time.
-type Voice struct {
+type Console struct {
 	// Log writes messages from a configured level on to standard error, and all messages to the
 	// daemon's own log.
 	Log *zap.Logger
 
 	*journal.Journal
-	cfg      Config
-	loud     zap.AtomicLevel // lowest level of messages for standard error
-	lost     atomic.Int64    // lines that could not be written
-	patience time.Duration   // remainder of lastTime; used only by the goroutine that ends the daemon
+	cfg          Config
+	consoleLevel zap.AtomicLevel // lowest level of messages for standard error
+	lostLines    atomic.Int64    // lines that could not be written
+	// remainder of closeTimeout; used only by the goroutine that ends the daemon
+	remainingTime time.Duration
 }
 
-// New returns the [Voice] of a daemon, which must be closed. own receives the daemon's own log.
-func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Voice {
-	v := open(cfg)
-	v.loud = zap.NewAtomicLevelAt(cfg.level(id))
-	people := zapcore.NewCore(peopleEncoder(cfg.JSON), v, v.loud)
-	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoding()), own, zapcore.DebugLevel)
+// New returns the [Console] of a daemon, which must be closed. own receives the daemon's own log.
+func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Console {
+	v := newConsole(cfg)
+	v.consoleLevel = zap.NewAtomicLevelAt(cfg.minLevel(id))
+	people := zapcore.NewCore(consoleEncoder(cfg.JSON), v, v.consoleLevel)
+	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoderConfig()), own, zapcore.DebugLevel)
 	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host))
 	return v
 }
 
-// open returns a [Voice] without Log.
-func open(cfg Config) *Voice {
-	v := &Voice{Journal: journal.New(), cfg: cfg, patience: lastTime}
-	v.Eager = true
+// newConsole returns a [Console] without Log.
+func newConsole(cfg Config) *Console {
+	v := &Console{Journal: journal.New(), cfg: cfg, remainingTime: closeTimeout}
+	v.WriteImmediately = true
 	if !cfg.JSON {
-		v.Dropped = func(lines int) string {
+		v.DroppedLine = func(lines int) string {
 			return fmt.Sprintf("bringupd: nobody read, so %d lines are missing here: they are in the daemon's log", lines)
 		}
 	}
-	v.Open(mouth{v})
+	v.Open(stderrWriter{v})
 	return v
 }
 
-// LastWords writes the final message to standard error, in one piece, and to the daemon's own log,
-// with the message why and the fields. Later messages go to that log only.
-func (v *Voice) LastWords(words []string, level zapcore.Level, why string, fields ...zap.Field) {
-	defer v.Hush()
+// FinalMessage writes the final message to standard error, in one piece, and to the daemon's own
+// log, with the message why and the fields. Later messages go to that log only.
+func (v *Console) FinalMessage(words []string, level zapcore.Level, why string, fields ...zap.Field) {
+	defer v.Mute()
 	if len(words) == 0 {
 		return
 	}
 	if !v.cfg.JSON {
-		v.Hush()
+		v.Mute()
 		_, _ = io.WriteString(v, strings.Join(words, "\n")+"\n")
 	}
 	v.Log.Log(level, why, append(fields, zap.Strings("last_words", words))...)
 }
 
-// Hush stops messages to standard error.
-func (v *Voice) Hush() { v.loud.SetLevel(zapcore.FatalLevel) }
+// Mute stops messages to standard error.
+func (v *Console) Mute() { v.consoleLevel.SetLevel(zapcore.FatalLevel) }
 
-// Postscript lets warnings through to standard error again, after the final message, until
-// [Voice.Hush].
-func (v *Voice) Postscript() { v.loud.SetLevel(zapcore.WarnLevel) }
+// UnmuteWarnings lets warnings through to standard error again, after the final message, until
+// [Console.Mute].
+func (v *Console) UnmuteWarnings() { v.consoleLevel.SetLevel(zapcore.WarnLevel) }
 
-// Wait waits for a limited time until the queued messages have been written.
-func (v *Voice) Wait() { v.spend(v.Flush) }
+// AwaitWritten waits for a limited time until the queued messages have been written.
+func (v *Console) AwaitWritten() { v.waitBounded(v.Flush) }
 
-// Close closes the [Voice], and returns the number of lines that could not be written.
-func (v *Voice) Close() int {
-	v.spend(v.Journal.Close)
-	return v.Left() + int(v.lost.Load())
+// Close closes the [Console], and returns the number of lines that could not be written.
+func (v *Console) Close() int {
+	v.waitBounded(v.Journal.Close)
+	return v.UnwrittenLines() + int(v.lostLines.Load())
 }
 
-// spend calls wait with a context that ends when [Voice.patience] is used up.
-func (v *Voice) spend(wait func(ctx context.Context) error) {
+// waitBounded calls wait with a context that ends when [Console.remainingTime] is used up.
+func (v *Console) waitBounded(wait func(ctx context.Context) error) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), v.patience, errUnread)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), v.remainingTime, errNotRead)
 	defer cancel()
 	_ = wait(ctx)
-	v.patience -= min(v.patience, time.Since(began))
+	v.remainingTime -= min(v.remainingTime, time.Since(began))
 }
 
-// errUnread is the cause of that context's end.
-var errUnread = errors.New("nobody has read standard error")
+// errNotRead is the cause of that context's end.
+var errNotRead = errors.New("nobody has read standard error")
 
-// mouth is the file that a [Voice] writes to. Its Write never fails: if the reader has gone, later
-// writes would fail too, so the lines are only counted.
-type mouth struct{ of *Voice }
+// stderrWriter is the file that a [Console] writes to. Its Write never fails: if the reader has
+// gone, later writes would fail too, so the lines are only counted.
+type stderrWriter struct{ console *Console }
 
 // Write implements io.Writer.
-func (m mouth) Write(lines []byte) (int, error) {
-	if err := process.PassOn(m.of.cfg.To, lines); err != nil {
-		m.of.lost.Add(int64(bytes.Count(lines, []byte{'\n'})))
+func (m stderrWriter) Write(lines []byte) (int, error) {
+	if err := process.WriteRetrying(m.console.cfg.Output, lines); err != nil {
+		m.console.lostLines.Add(int64(bytes.Count(lines, []byte{'\n'})))
 	}
 	return len(lines), nil
 }
 
-func (mouth) Close() error { return nil }
+func (stderrWriter) Close() error { return nil }

@@ -17,7 +17,7 @@ const ceiling = 60 * time.Second
 // told how many were too many to keep.
 func TestLateReader(t *testing.T) {
 	from, to := pipe.Unread(t)
-	v := open(Config{To: to})
+	v := newConsole(Config{Output: to})
 	const lines = 2<<20/64 + 7 // 1 MiB of them is kept, and as much at most is being written
 	var said []string
 	for at := range lines {
@@ -29,8 +29,8 @@ func TestLateReader(t *testing.T) {
 		all, _ := io.ReadAll(from)
 		heard <- string(all)
 	}()
-	v.patience = ceiling
-	v.Wait()
+	v.remainingTime = ceiling
+	v.AwaitWritten()
 	if unread := v.Close(); unread != 0 {
 		t.Errorf("%d lines are said to be unread", unread)
 	}
@@ -54,10 +54,10 @@ func line64(at int) string {
 func TestReaderGone(t *testing.T) {
 	from, to := pipe.Unread(t)
 	_ = from.Close()
-	v := open(Config{To: to, JSON: true})
+	v := newConsole(Config{Output: to, JSON: true})
 	_, _ = v.Write(bytes.Repeat([]byte("a line\n"), 3))
 	began := time.Now()
-	v.patience = ceiling
+	v.remainingTime = ceiling
 	if unread := v.Close(); unread != 3 {
 		t.Errorf("%d lines are said to be unread", unread)
 	}

@@ -2,14 +2,14 @@ package why
 
 import "golang.org/x/sys/unix"
 
-// call is a system call in which a process may wait.
-type call struct {
-	name string
-	file bool // its first argument is a file descriptor
+// sysCall is a system call in which a process may wait.
+type sysCall struct {
+	name    string
+	hasFile bool // its first argument is a file descriptor
 }
 
-// calls are the system calls by number. Files for other architectures add theirs.
-var calls = map[int64]call{
+// sysCalls are the system calls by number. Files for other architectures add theirs.
+var sysCalls = map[int64]sysCall{
 	unix.SYS_READ: {"read", true}, unix.SYS_READV: {"readv", true}, unix.SYS_PREAD64: {"pread", true}, unix.SYS_PREADV: {"preadv", true},
 	unix.SYS_WRITE: {"write", true}, unix.SYS_WRITEV: {"writev", true}, unix.SYS_PWRITE64: {"pwrite", true}, unix.SYS_PWRITEV: {"pwritev", true},
 	unix.SYS_RECVFROM: {"recvfrom", true}, unix.SYS_RECVMSG: {"recvmsg", true}, unix.SYS_RECVMMSG: {"recvmmsg", true},
@@ -24,17 +24,17 @@ var calls = map[int64]call{
 	unix.SYS_CLONE: {"clone", false}, unix.SYS_CLONE3: {"clone3", false}, unix.SYS_EXIT: {"exit", false}, unix.SYS_EXIT_GROUP: {"exit_group", false},
 	unix.SYS_FUTEX: {"futex", false}, unix.SYS_NANOSLEEP: {"nanosleep", false}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", false},
 	unix.SYS_EPOLL_PWAIT: {"epoll_wait", false}, unix.SYS_EPOLL_PWAIT2: {"epoll_wait", false}, unix.SYS_PPOLL: {"poll", false}, unix.SYS_PSELECT6: {"select", false},
-	unix.SYS_WAIT4: {wait4, false}, unix.SYS_WAITID: {waitid, false}, unix.SYS_RT_SIGTIMEDWAIT: {"sigtimedwait", false}, unix.SYS_RT_SIGSUSPEND: {"sigsuspend", false},
-	unix.SYS_RESTART_SYSCALL: {restarted, false}, unix.SYS_SEMTIMEDOP: {"semtimedop", false}, unix.SYS_SEMOP: {"semop", false}, unix.SYS_MSGRCV: {"msgrcv", false},
+	unix.SYS_WAIT4: {callWait4, false}, unix.SYS_WAITID: {callWaitID, false}, unix.SYS_RT_SIGTIMEDWAIT: {"sigtimedwait", false}, unix.SYS_RT_SIGSUSPEND: {"sigsuspend", false},
+	unix.SYS_RESTART_SYSCALL: {callRestart, false}, unix.SYS_SEMTIMEDOP: {"semtimedop", false}, unix.SYS_SEMOP: {"semop", false}, unix.SYS_MSGRCV: {"msgrcv", false},
 	unix.SYS_IO_GETEVENTS: {"io_getevents", false}, unix.SYS_IO_URING_ENTER: {"io_uring_enter", false}, unix.SYS_SCHED_YIELD: {"sched_yield", false},
 }
 
 // System calls with which a process waits for its child processes.
 const (
-	wait4  = "wait4"
-	waitid = "waitid"
-	// restarted is the system call that continues any wait after a stop has interrupted it.
-	restarted = "restart_syscall"
+	callWait4  = "wait4"
+	callWaitID = "waitid"
+	// callRestart is the system call that continues any wait after a stop has interrupted it.
+	callRestart = "restart_syscall"
 )
 
 // kernelWaits maps kernel functions, as in /proc/PID/wchan, to system calls. They are used if the
@@ -43,7 +43,7 @@ const (
 var kernelWaits = map[string]string{
 	"hrtimer_nanosleep": "nanosleep", "do_nanosleep": "nanosleep", "common_nsleep": "nanosleep",
 	"futex_wait_queue": "futex", "futex_wait_queue_me": "futex", "futex_do_wait": "futex", "futex_wait": "futex",
-	"do_wait": wait4, "kernel_wait4": wait4, "ep_poll": "epoll_wait", "do_epoll_wait": "epoll_wait",
+	"do_wait": callWait4, "kernel_wait4": callWait4, "ep_poll": "epoll_wait", "do_epoll_wait": "epoll_wait",
 	"pipe_read": "read", "anon_pipe_read": "read", "pipe_wait_readable": "read", "pipe_write": "write", "anon_pipe_write": "write", "pipe_wait_writable": "write",
 	"poll_schedule_timeout": "poll", "do_sys_poll": "poll", "do_select": "select", "inet_csk_accept": "accept", "wait_for_connect": "connect",
 	"sk_wait_data": "recvfrom", "unix_stream_read_generic": "recvfrom", "unix_stream_data_wait": "recvfrom", "__skb_wait_for_more_packets": "recvfrom",

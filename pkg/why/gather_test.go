@@ -40,7 +40,8 @@ func named(t *testing.T, dir, name string) string {
 	return path
 }
 
-// Debuggers are played by scripts: what they print, and what becomes of those that fail, hang, or leave the process stopped.
+// Debuggers are played by scripts: what they print, and what becomes of those that fail, hang, or
+// leave the process stopped.
 func TestGather(t *testing.T) {
 	const python = `[{"thread_name": "MainThread", "os_thread_id": 1, "frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
 	loads := []Frame{{Func: "load", File: "/t.py", Line: 3}}
@@ -69,17 +70,17 @@ func TestGather(t *testing.T) {
 			script(t, dir, tc.debugger, tc.plays)
 			pid := begin(t, named(t, dir, tc.program), "3600")
 			untilRuns(t, pid, tc.program)
-			g := newGatherer(t.Context())
-			defer g.close()
-			g.path, g.each = dir+":/bin", 500*time.Millisecond
+			g := newStackReader(t.Context())
+			defer g.cancel()
+			g.searchPath, g.timeout = dir+":/bin", 500*time.Millisecond
 			if tc.debugger == "none" {
-				g.path = dir
+				g.searchPath = dir
 			}
-			got := g.stack(Process{PID: pid, State: tc.state})
-			if !strings.Contains(got.Problem, tc.problem) || tc.want != nil && cmp.Diff(tc.want, got.Frames) != "" || tc.want == nil && got.By != kernelStack {
+			got := g.readStack(Process{PID: pid, State: tc.state})
+			if !strings.Contains(got.Problem, tc.problem) || tc.want != nil && cmp.Diff(tc.want, got.Frames) != "" || tc.want == nil && got.Source != stackByKernel {
 				t.Errorf("it is %+v", got)
 			}
-			if now := newLooker("/proc").look(t.Context(), pid); now.State == stopped {
+			if now := newInspector("/proc").inspectProcess(t.Context(), pid); now.State == stateStopped {
 				t.Errorf("the process is left as %+v", now)
 			}
 		})
@@ -91,7 +92,7 @@ func untilRuns(t *testing.T, pid int, program string) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
 		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err == nil && filepath.Base(exe) == program && newLooker("/proc").look(t.Context(), pid).State == "S" {
+		if err == nil && filepath.Base(exe) == program && newInspector("/proc").inspectProcess(t.Context(), pid).State == "S" {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -109,11 +110,11 @@ func TestGatherStopped(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	g := newGatherer(t.Context())
-	defer g.close()
-	g.path = dir
-	g.stack(Process{PID: pid, State: stopped})
-	for deadline := time.Now().Add(ceiling); newLooker("/proc").look(t.Context(), pid).State != stopped; time.Sleep(time.Millisecond) {
+	g := newStackReader(t.Context())
+	defer g.cancel()
+	g.searchPath = dir
+	g.readStack(Process{PID: pid, State: stateStopped})
+	for deadline := time.Now().Add(ceiling); newInspector("/proc").inspectProcess(t.Context(), pid).State != stateStopped; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it was continued")
 		}

@@ -6,11 +6,12 @@ import (
 )
 
 func TestIdle(t *testing.T) {
-	// A story is told by one sample every two seconds for a minute; it returns what two ranks have used and printed.
+	// A story is told by one sample every two seconds for a minute; it returns what two ranks have
+	// used and printed.
 	type story func(second int) (one, other Usage)
 	constant := func(int) (Usage, Usage) { return Usage{time.Hour, 7}, Usage{0, 0} }
 	share := func(perSecond time.Duration) story {
-		return func(s int) (Usage, Usage) { return Usage{Used: time.Duration(s) * perSecond}, Usage{} }
+		return func(s int) (Usage, Usage) { return Usage{CPUTime: time.Duration(s) * perSecond}, Usage{} }
 	}
 	for _, tc := range []struct {
 		name       string
@@ -23,7 +24,7 @@ func TestIdle(t *testing.T) {
 		{"three percent are work", false, share(30 * time.Millisecond), 0},
 		{"it spins, and only output counts", true, share(time.Second), 60 * time.Second},
 		{"it works until the 20th second", false, func(s int) (Usage, Usage) {
-			return Usage{Used: time.Duration(min(s, 20)) * time.Second}, Usage{}
+			return Usage{CPUTime: time.Duration(min(s, 20)) * time.Second}, Usage{}
 		}, 40 * time.Second},
 		{"one line in the 31st second", false, func(s int) (Usage, Usage) {
 			return Usage{}, Usage{Printed: int64(min(max(s-30, 0), 1))}
@@ -32,21 +33,21 @@ func TestIdle(t *testing.T) {
 			return Usage{}, Usage{Printed: int64(min(max(s-30, 0), 1))}
 		}, 28 * time.Second},
 		{"the other rank works alone", false, func(s int) (Usage, Usage) {
-			return Usage{}, Usage{Used: time.Duration(s) * time.Second}
+			return Usage{}, Usage{CPUTime: time.Duration(s) * time.Second}
 		}, 0},
 		{"a process of it has ended in the 40th second", false, func(s int) (Usage, Usage) {
 			if s >= 40 {
 				return Usage{}, Usage{}
 			}
-			return Usage{Used: time.Hour}, Usage{}
+			return Usage{CPUTime: time.Hour}, Usage{}
 		}, 20 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			idle, began := Idle{OutputOnly: tc.outputOnly}, time.Now()
+			idle, began := IdleTracker{OutputOnly: tc.outputOnly}, time.Now()
 			var since time.Time
 			for second := 0; second <= 60; second += 2 {
 				one, other := tc.tell(second)
-				since = idle.Add(began.Add(time.Duration(second)*time.Second), map[int]Usage{3: one, 4: other})
+				since = idle.AddSample(began.Add(time.Duration(second)*time.Second), map[int]Usage{3: one, 4: other})
 			}
 			if got := began.Add(time.Minute).Sub(since); got != tc.idle {
 				t.Errorf("idle for %s, want %s", got, tc.idle)
@@ -75,9 +76,9 @@ func TestIdleChanges(t *testing.T) {
 		{"after a suspension", one, one, 3600, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var idle Idle
-			idle.Add(at(0), tc.before)
-			if since := idle.Add(at(tc.second), tc.after); since.Equal(at(0)) != tc.idle {
+			var idle IdleTracker
+			idle.AddSample(at(0), tc.before)
+			if since := idle.AddSample(at(tc.second), tc.after); since.Equal(at(0)) != tc.idle {
 				t.Errorf("idle since second %v", since.Sub(began).Seconds())
 			}
 		})

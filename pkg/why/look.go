@@ -27,94 +27,96 @@ type Process struct {
 	Wchan   string  `json:"wchan,omitempty"`
 	Tracer  int     `json:"tracer,omitempty"` // process that traces this one
 	Threads int     `json:"threads,omitempty"`
-	Cores   float64 `json:"cores"`             // average number of cores used during the measurement
-	StillS  float64 `json:"still_s,omitempty"` // approximate seconds since it last ran on a processor; 0 if it has just run or if unknown
+	Cores   float64 `json:"cores"` // average number of cores used during the measurement
+	// approximate seconds since it last ran on a processor; 0 if it has just run or if unknown
+	StillS  float64 `json:"still_s,omitempty"`
 	Problem string  `json:"problem,omitempty"` // why part of the state could not be read
 }
 
 // States that need special treatment.
 const (
-	running = "R"
-	stuck   = "D" // uninterruptible: waits for a disk, a network file system or a driver
-	stopped = "T"
-	traced  = "t"
-	zombie  = "Z"
+	stateRunning = "R"
+	stateStuck   = "D" // uninterruptible: waits for a disk, a network file system or a driver
+	stateStopped = "T"
+	stateTraced  = "t"
+	stateZombie  = "Z"
 )
 
 // procfs is the path of /proc.
 type procfs string
 
-// looker inspects processes.
-type looker struct {
+// inspector inspects processes.
+type inspector struct {
 	procfs
-	clocks *clocks
+	clocks *cpuClocks
 }
 
-func newLooker(root procfs) looker { return looker{root, newClocks(root)} }
+func newInspector(root procfs) inspector { return inspector{root, newCPUClocks(root)} }
 
 const (
-	// lookLag is how long reading a file of /proc may take beyond the deadline of its context.
-	lookLag = 50 * time.Millisecond
-	// mostThreads is the maximum number of threads of a process that are inspected.
-	mostThreads = 256
-	// stuckTime is how long a thread must not have run until its D state counts: every disk access
+	// procReadLag is how long reading a file of /proc may take beyond the deadline of its context.
+	procReadLag = 50 * time.Millisecond
+	// maxThreads is the maximum number of threads of a process that are inspected.
+	maxThreads = 256
+	// minStuckTime is how long a thread must not have run until its D state counts: every disk access
 	// causes that state for a moment.
-	stuckTime = time.Second
+	minStuckTime = time.Second
 )
 
-// read returns the contents of a file of /proc. It gives up at the deadline of ctx, because reading
-// can hang if the process hangs.
-func (root procfs) read(ctx context.Context, path ...string) (string, error) {
+// readFile returns the contents of a file of /proc. It gives up at the deadline of ctx, because
+// reading can hang if the process hangs.
+func (root procfs) readFile(ctx context.Context, path ...string) (string, error) {
 	name := filepath.Join(append([]string{string(root)}, path...)...)
-	text, err := pause.Bounded(ctx, lookLag, func() ([]byte, error) { return os.ReadFile(name) })
-	if errors.Is(err, pause.ErrHangs) {
+	text, err := pause.CallBounded(ctx, procReadLag, func() ([]byte, error) { return os.ReadFile(name) })
+	if errors.Is(err, pause.ErrAbandoned) {
 		err = errors.New(name + " hangs")
 	}
 	return strings.TrimRight(string(text), "\n"), err
 }
 
-// look inspects a process. It shows the first thread, or a thread that is stuck if there is one.
-func (root looker) look(ctx context.Context, pid int) Process {
+// inspectProcess inspects a process. It shows the first thread, or a thread that is stuck if there
+// is one.
+func (root inspector) inspectProcess(ctx context.Context, pid int) Process {
 	number := strconv.Itoa(pid)
 	// Select the thread.
 	p := Process{PID: pid}
 	task := filepath.Join(number, "task", number)
-	p.Name, p.State = root.stat(ctx, task)
-	threads, _ := pause.Bounded(ctx, lookLag, func() ([]os.DirEntry, error) { return os.ReadDir(filepath.Join(string(root.procfs), number, "task")) })
-	if p.Threads = len(threads); p.State != stopped && p.State != traced {
+	p.Name, p.State = root.readStat(ctx, task)
+	threads, _ := pause.CallBounded(ctx, procReadLag, func() ([]os.DirEntry, error) { return os.ReadDir(filepath.Join(string(root.procfs), number, "task")) })
+	if p.Threads = len(threads); p.State != stateStopped && p.State != stateTraced {
 		if thread := root.stuckThread(ctx, number, threads); thread != "" && thread != number {
-			task, p.State = filepath.Join(number, "task", thread), stuck
+			task, p.State = filepath.Join(number, "task", thread), stateStuck
 			p.Thread, _ = strconv.Atoi(thread)
 		}
 	}
 	// Determine what the thread waits for.
-	p.StillS = root.clocks.still(ctx, task).Seconds()
-	p.Wchan, _ = root.read(ctx, task, "wchan")
+	p.StillS = root.clocks.timeSinceRun(ctx, task).Seconds()
+	p.Wchan, _ = root.readFile(ctx, task, "wchan")
 	if p.Wchan == "0" {
 		p.Wchan = ""
 	}
 	var file int64
 	var err error
-	p.Call, file, err = root.call(ctx, task)
+	p.Call, file, err = root.readCall(ctx, task)
 	if err != nil {
 		p.Problem = err.Error()
 		p.Call = kernelWaits[p.Wchan]
 	}
-	if p.Call == restarted {
+	if p.Call == callRestart {
 		p.Call = cmp.Or(kernelWaits[p.Wchan], p.Call)
 	}
 	if file >= 0 {
-		p.On = root.file(ctx, number, file)
+		p.On = root.describeFile(ctx, number, file)
 	}
-	if p.State == traced {
-		p.Tracer = root.tracer(ctx, number)
+	if p.State == stateTraced {
+		p.Tracer = root.readTracer(ctx, number)
 	}
 	return p
 }
 
-// stat returns the name and the state of a thread.
-func (root procfs) stat(ctx context.Context, task string) (name, state string) {
-	text, err := root.read(ctx, task, "stat")
+// readStat returns the name and the state of a thread.
+func (root procfs) readStat(ctx context.Context, task string) (name, state string) {
+	text, err := root.readFile(ctx, task, "stat")
 	open, shut := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if err != nil || open < 0 || shut < open || len(text) < shut+3 {
 		return "", ""
@@ -122,20 +124,22 @@ func (root procfs) stat(ctx context.Context, task string) (name, state string) {
 	return text[open+1 : shut], text[shut+2 : shut+3]
 }
 
-// stuckThread returns a thread that has been in D state for at least stuckTime, or an empty string.
-func (root looker) stuckThread(ctx context.Context, number string, threads []os.DirEntry) string {
-	for _, thread := range threads[:min(len(threads), mostThreads)] {
+// stuckThread returns a thread that has been in D state for at least minStuckTime, or an empty
+// string.
+func (root inspector) stuckThread(ctx context.Context, number string, threads []os.DirEntry) string {
+	for _, thread := range threads[:min(len(threads), maxThreads)] {
 		task := filepath.Join(number, "task", thread.Name())
-		if _, state := root.stat(ctx, task); state == stuck && root.clocks.still(ctx, task) >= stuckTime {
+		if _, state := root.readStat(ctx, task); state == stateStuck && root.clocks.timeSinceRun(ctx, task) >= minStuckTime {
 			return thread.Name()
 		}
 	}
 	return ""
 }
 
-// call returns the system call in which a thread is, and its file descriptor, or -1 if it has none.
-func (root procfs) call(ctx context.Context, task string) (name string, file int64, err error) {
-	text, err := root.read(ctx, task, "syscall")
+// readCall returns the system call in which a thread is, and its file descriptor, or -1 if it has
+// none.
+func (root procfs) readCall(ctx context.Context, task string) (name string, file int64, err error) {
+	text, err := root.readFile(ctx, task, "syscall")
 	if err != nil {
 		return "", -1, err
 	}
@@ -153,20 +157,20 @@ func parseCall(text string) (name string, file int64) {
 	if err != nil || number < 0 {
 		return "", -1
 	}
-	known, found := calls[number]
+	known, found := sysCalls[number]
 	if !found {
 		return "system call " + fields[0], -1
 	}
 	file, err = strconv.ParseInt(strings.TrimPrefix(fields[1], "0x"), 16, 64)
-	if err != nil || !known.file {
+	if err != nil || !known.hasFile {
 		file = -1
 	}
 	return known.name, file
 }
 
-// tracer returns the process that traces a process, or 0 if there is none.
-func (root procfs) tracer(ctx context.Context, number string) (pid int) {
-	text, _ := root.read(ctx, number, "status")
+// readTracer returns the process that traces a process, or 0 if there is none.
+func (root procfs) readTracer(ctx context.Context, number string) (pid int) {
+	text, _ := root.readFile(ctx, number, "status")
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(line, "TracerPid:"); found {
 			pid, _ = strconv.Atoi(strings.TrimSpace(value))
@@ -175,17 +179,17 @@ func (root procfs) tracer(ctx context.Context, number string) (pid int) {
 	return pid
 }
 
-// file describes an open file of a process.
-func (root procfs) file(ctx context.Context, number string, file int64) string {
+// describeFile describes an open file of a process.
+func (root procfs) describeFile(ctx context.Context, number string, file int64) string {
 	path := filepath.Join(string(root), number, "fd", strconv.FormatInt(file, 10))
-	target, err := pause.Bounded(ctx, lookLag, func() (string, error) { return os.Readlink(path) })
+	target, err := pause.CallBounded(ctx, procReadLag, func() (string, error) { return os.Readlink(path) })
 	if err != nil {
 		return ""
 	}
 	kind, inode, bracket := strings.Cut(strings.TrimSuffix(target, "]"), ":[")
 	switch {
 	case bracket && kind == "socket":
-		return root.peer(ctx, number, inode)
+		return root.describePeer(ctx, number, inode)
 	case bracket && kind == "pipe":
 		return "a pipe"
 	case strings.HasPrefix(target, "anon_inode:"):
@@ -194,22 +198,22 @@ func (root procfs) file(ctx context.Context, number string, file int64) string {
 	return target
 }
 
-// peer describes the other end of a socket.
-func (root procfs) peer(ctx context.Context, number, inode string) string {
+// describePeer describes the other end of a socket.
+func (root procfs) describePeer(ctx context.Context, number, inode string) string {
 	for _, kind := range []string{"tcp", "tcp6", "udp", "udp6", "unix"} {
-		text, err := root.read(ctx, number, "net", kind)
+		text, err := root.readFile(ctx, number, "net", kind)
 		if err != nil {
 			continue
 		}
-		if words := socketIn(text, kind, inode); words != "" {
+		if words := findSocket(text, kind, inode); words != "" {
 			return words
 		}
 	}
 	return "a socket"
 }
 
-// socketIn searches a file of /proc/net for a socket, and describes the socket.
-func socketIn(text, kind, inode string) string {
+// findSocket searches a file of /proc/net for a socket, and describes the socket.
+func findSocket(text, kind, inode string) string {
 	const inetInode, unixInode, unixPath = 9, 6, 7
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -222,7 +226,7 @@ func socketIn(text, kind, inode string) string {
 		if len(fields) <= inetInode || fields[inetInode] != inode {
 			continue
 		}
-		local, remote := address(fields[1]), address(fields[2])
+		local, remote := formatAddress(fields[1]), formatAddress(fields[2])
 		// State 0A is LISTEN, state 02 is SYN_SENT.
 		switch state := fields[3]; {
 		case state == "0A":
@@ -238,8 +242,8 @@ func socketIn(text, kind, inode string) string {
 	return ""
 }
 
-// address formats an address of /proc/net: 0100007F:7529 is 127.0.0.1:29993.
-func address(text string) string {
+// formatAddress formats an address of /proc/net: 0100007F:7529 is 127.0.0.1:29993.
+func formatAddress(text string) string {
 	host, port, _ := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)
 	raw := make([]byte, 0, 16)

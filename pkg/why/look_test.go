@@ -14,7 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// begin starts a program that is killed with all of its session at the test's end. What it reads never comes.
+// begin starts a program that is killed with all of its session at the test's end. What it reads
+// never comes.
 func begin(t *testing.T, argv ...string) int {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -111,7 +112,7 @@ func TestLook(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			pid := tc.start(t)
 			for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
-				got := newLooker("/proc").look(t.Context(), pid)
+				got := newInspector("/proc").inspectProcess(t.Context(), pid)
 				if got.PID == pid && got.State == tc.want.State && (got.Call == tc.want.Call || tc.want.Call == "") && strings.Contains(got.On, tc.on) {
 					return
 				}
@@ -128,8 +129,8 @@ func TestStill(t *testing.T) {
 	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "while :; do :; done")
 	deadline := time.Now().Add(ceiling)
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		root, ago := newLooker("/proc"), time.Since(began).Seconds()
-		one, other := root.look(t.Context(), asleep), root.look(t.Context(), spins)
+		root, ago := newInspector("/proc"), time.Since(began).Seconds()
+		one, other := root.inspectProcess(t.Context(), asleep), root.inspectProcess(t.Context(), spins)
 		if one.StillS > 1.5 && other.StillS < one.StillS-1 {
 			return
 		}
@@ -159,7 +160,7 @@ func TestLookHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	got := newLooker(procfs(dir)).look(ctx, 7)
+	got := newInspector(procfs(dir)).inspectProcess(ctx, 7)
 	if got.State != "D" || got.Name != "python3" || !strings.Contains(got.Problem, "hangs") {
 		t.Errorf("it is seen as %+v", got)
 	}
@@ -216,7 +217,7 @@ func TestSocketIn(t *testing.T) {
 		{"", "tcp", "1", ""},
 		{"a b c d e f g h i 11", "tcp", "11", "c"},
 	} {
-		if got := socketIn(tc.text, tc.kind, tc.inode); got != tc.want {
+		if got := findSocket(tc.text, tc.kind, tc.inode); got != tc.want {
 			t.Errorf("%s %s is %q, want %q", tc.kind, tc.inode, got, tc.want)
 		}
 	}
@@ -232,22 +233,22 @@ func TestNodeLook(t *testing.T) {
 		{Name: "rank 3", PID: 1 << 30},
 		{Name: "rank 4", PID: 1, Ended: "exit code 0"},
 	}
-	want := map[string]func(Seen) bool{
-		"rank 0": func(s Seen) bool {
+	want := map[string]func(ChildReport) bool{
+		"rank 0": func(s ChildReport) bool {
 			return s.Process.Name == "cat" && s.Process.Call == "read" && s.Processes == 2 && s.Output.Bytes == 7 && len(s.Waits) == 1
 		},
-		"rank 1": func(s Seen) bool { return s.Process.Cores > 0.05 && s.Cores > 0.05 && s.Process.PID != s.PID },
-		"rank 2": func(s Seen) bool { return s.Process.State == "T" && s.Process.PID != s.PID },
-		"rank 3": func(s Seen) bool { return s.Process == nil && strings.Contains(s.Problem, "cannot see process") },
-		"rank 4": func(s Seen) bool { return s.Ended == "exit code 0" && s.Process == nil },
+		"rank 1": func(s ChildReport) bool { return s.Process.Cores > 0.05 && s.Cores > 0.05 && s.Process.PID != s.PID },
+		"rank 2": func(s ChildReport) bool { return s.Process.State == "T" && s.Process.PID != s.PID },
+		"rank 3": func(s ChildReport) bool { return s.Process == nil && strings.Contains(s.Problem, "cannot see process") },
+		"rank 4": func(s ChildReport) bool { return s.Ended == "exit code 0" && s.Process == nil },
 	}
-	node := Node{Children: children, For: 300 * time.Millisecond, Waits: func(context.Context) ([]Wait, error) {
+	node := NodeInspection{Children: children, Duration: 300 * time.Millisecond, ListWaits: func(context.Context) ([]Wait, error) {
 		return []Wait{{PID: children[0].PID, Kind: "fence", Name: "a"}, {PID: 1, Kind: "get", Name: "b"}}, nil
 	}}
 	for deadline := time.Now().Add(ceiling); ; {
-		var wrong []Seen
+		var wrong []ChildReport
 		told := 0
-		node.Look(t.Context(), func(seen Seen) {
+		node.InspectChildren(t.Context(), func(seen ChildReport) {
 			if told++; !want[seen.Child](seen) {
 				wrong = append(wrong, seen)
 			}
@@ -270,9 +271,9 @@ func TestTelling(t *testing.T) {
 		family []candidate
 		want   int
 	}{
-		{"alone", []candidate{c(1, 0, "S", wait4, 0, 0)}, 1},
-		{"a shell and its program", []candidate{c(1, 0, "S", wait4, 0, 0), c(2, 1, "S", "futex", 0, 9)}, 2},
-		{"the nearest of many that wait", []candidate{c(1, 0, "S", wait4, 0, 0), c(2, 1, "S", "futex", 0, 9), c(3, 2, "S", "read", 0, 9)}, 2},
+		{"alone", []candidate{c(1, 0, "S", callWait4, 0, 0)}, 1},
+		{"a shell and its program", []candidate{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9)}, 2},
+		{"the nearest of many that wait", []candidate{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9), c(3, 2, "S", "read", 0, 9)}, 2},
 		{"the busiest", []candidate{c(1, 0, "S", "futex", 0, 0), c(2, 1, "R", "", 0.7, 0), c(3, 1, "R", "", 0.9, 0)}, 3},
 		{"one that is stuck", []candidate{c(1, 0, "R", "", 1, 0), c(2, 1, "D", "fsync", 0, 30)}, 2},
 		{"not one that a disk keeps for a moment", []candidate{c(1, 0, "S", "futex", 0, 0), c(2, 1, "D", "read", 0, 0.1)}, 1},
@@ -281,34 +282,34 @@ func TestTelling(t *testing.T) {
 		{"none that has gone", []candidate{c(1, 0, "", "", 0, 0), c(2, 1, "S", "read", 0, 0)}, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := telling(tc.family); got == nil || got.PID != tc.want {
+			if got := mostSignificant(tc.family); got == nil || got.PID != tc.want {
 				t.Errorf("it is %+v, want process %d", got, tc.want)
 			}
 		})
 	}
-	if got := telling(nil); got != nil {
+	if got := mostSignificant(nil); got != nil {
 		t.Errorf("of nobody it is %+v", got)
 	}
 }
 
 func TestCores(t *testing.T) {
-	m := func(pid int, start uint64, used, waited time.Duration) process.Member {
-		return process.Member{PID: pid, Start: start, Used: used, Waited: waited}
+	m := func(pid int, start uint64, used, waited time.Duration) process.FamilyMember {
+		return process.FamilyMember{PID: pid, Start: start, CPUTime: used, ReapedCPUTime: waited}
 	}
 	for _, tc := range []struct {
 		name          string
-		first, second []process.Member
+		first, second []process.FamilyMember
 		all           float64
 		each          []float64
 	}{
-		{"works", []process.Member{m(1, 1, time.Second, 0)}, []process.Member{m(1, 1, 2*time.Second, 0)}, 0.5, []float64{0.5}},
-		{"a child has ended", []process.Member{m(1, 1, 0, 0), m(2, 2, 8*time.Second, 0)}, []process.Member{m(1, 1, 0, 9*time.Second)}, 0.5, []float64{0}},
-		{"a child has begun", []process.Member{m(1, 1, 0, 0)}, []process.Member{m(1, 1, 0, 0), m(2, 2, time.Second, 0)}, 0.5, []float64{0, 0.5}},
-		{"another with its number", []process.Member{m(2, 2, 8*time.Second, 0)}, []process.Member{m(2, 3, time.Second, 0)}, 0, []float64{0.5}},
-		{"gone", []process.Member{m(1, 1, time.Second, 0)}, nil, 0, nil},
+		{"works", []process.FamilyMember{m(1, 1, time.Second, 0)}, []process.FamilyMember{m(1, 1, 2*time.Second, 0)}, 0.5, []float64{0.5}},
+		{"a child has ended", []process.FamilyMember{m(1, 1, 0, 0), m(2, 2, 8*time.Second, 0)}, []process.FamilyMember{m(1, 1, 0, 9*time.Second)}, 0.5, []float64{0}},
+		{"a child has begun", []process.FamilyMember{m(1, 1, 0, 0)}, []process.FamilyMember{m(1, 1, 0, 0), m(2, 2, time.Second, 0)}, 0.5, []float64{0, 0.5}},
+		{"another with its number", []process.FamilyMember{m(2, 2, 8*time.Second, 0)}, []process.FamilyMember{m(2, 3, time.Second, 0)}, 0, []float64{0.5}},
+		{"gone", []process.FamilyMember{m(1, 1, time.Second, 0)}, nil, 0, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			all, family := cores(tc.first, tc.second, 2*time.Second)
+			all, family := coresUsed(tc.first, tc.second, 2*time.Second)
 			var each []float64
 			for _, member := range family {
 				each = append(each, member.cores)
@@ -333,7 +334,7 @@ func TestCallByWchan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := newLooker(procfs(dir)).look(t.Context(), 7); got.Call != want || got.Wchan != wchan || got.Problem == "" {
+		if got := newInspector(procfs(dir)).inspectProcess(t.Context(), 7); got.Call != want || got.Wchan != wchan || got.Problem == "" {
 			t.Errorf("in %s it is seen as %+v, want %q", wchan, got, want)
 		}
 	}

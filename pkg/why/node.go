@@ -23,20 +23,20 @@ type Child struct {
 	Output Output `json:"output"`
 }
 
-// Variable is the environment variable in which a daemon passes its children to the program that
-// inspects them.
-const Variable = "BRINGUPD_CHILDREN"
+// ChildrenVariable is the environment variable in which a daemon passes its children to the program
+// that inspects them.
+const ChildrenVariable = "BRINGUPD_CHILDREN"
 
-// Describe returns the variable with its value, in the form NAME=VALUE.
-func Describe(children []Child) string {
+// FormatChildren returns the variable with its value, in the form NAME=VALUE.
+func FormatChildren(children []Child) string {
 	text, _ := json.Marshal(children) // cannot fail for this type
-	return Variable + "=" + string(text)
+	return ChildrenVariable + "=" + string(text)
 }
 
-// Described parses the value of the variable.
-func Described(value string) (children []Child, err error) {
+// ParseChildren parses the value of the variable.
+func ParseChildren(value string) (children []Child, err error) {
 	if err = json.Unmarshal([]byte(value), &children); err != nil {
-		err = fmt.Errorf("cannot read %s, by which a daemon tells its children: %v", Variable, err)
+		err = fmt.Errorf("cannot read %s, by which a daemon tells its children: %v", ChildrenVariable, err)
 	}
 	return children, err
 }
@@ -57,14 +57,16 @@ type Output struct {
 	AgoS  float64 `json:"ago_s"` // seconds since the last output, if there is any
 }
 
-// Seen is the result of inspecting one child of a node.
-type Seen struct {
-	Child     string   `json:"child"`          // name of the child; empty if Problem concerns the whole node
-	Node      int      `json:"node"`           // node index
-	Host      string   `json:"host,omitempty"` // host name
-	PID       int      `json:"pid,omitempty"`
-	Ended     string   `json:"ended,omitempty"`
-	Process   *Process `json:"process,omitempty"`   // process of its tree with the most significant state
+// ChildReport is the result of inspecting one child of a node.
+type ChildReport struct {
+	// name of the child; empty if Problem concerns the whole node
+	Child string `json:"child"`
+	Node  int    `json:"node"`           // node index
+	Host  string `json:"host,omitempty"` // host name
+	PID   int    `json:"pid,omitempty"`
+	Ended string `json:"ended,omitempty"`
+	// process of its tree with the most significant state
+	Process   *Process `json:"process,omitempty"`
 	Processes int      `json:"processes,omitempty"` // number of processes in its tree
 	Cores     float64  `json:"cores"`               // number of cores used by all of them
 	Output    Output   `json:"output"`
@@ -73,57 +75,59 @@ type Seen struct {
 	Problem   string   `json:"problem,omitempty"`
 }
 
-// Node configures the inspection of a node.
-type Node struct {
+// NodeInspection configures the inspection of a node.
+type NodeInspection struct {
 	Children []Child
-	// Waits returns the rendezvous operations for which programs of the node wait. It is nil if the
-	// job has no rendezvous.
-	Waits  func(ctx context.Context) ([]Wait, error)
-	Stacks bool
-	// For is the duration of the measurement of processor time.
-	For time.Duration
+	// ListWaits returns the rendezvous operations for which programs of the node wait. It is nil if
+	// the job has no rendezvous.
+	ListWaits  func(ctx context.Context) ([]Wait, error)
+	ReadStacks bool
+	// Duration is the duration of the measurement of processor time.
+	Duration time.Duration
 }
 
 const (
-	// lookTime is the timeout for inspecting the processes of one child, and for requesting waits.
-	lookTime = 3 * time.Second
-	// mostMembers is the maximum number of processes of a tree that are inspected: those nearest to
+	// inspectTimeout is the timeout for inspecting the processes of one child, and for requesting
+	// waits.
+	inspectTimeout = 3 * time.Second
+	// maxMembers is the maximum number of processes of a tree that are inspected: those nearest to
 	// the child.
-	mostMembers = 64
-	// looksAtOnce is the maximum number of children that are inspected concurrently.
-	looksAtOnce = 16
+	maxMembers = 64
+	// maxConcurrentInspections is the maximum number of children that are inspected concurrently.
+	maxConcurrentInspections = 16
 )
 
-// Look inspects the node's children. It passes the result of each to the callback as soon as it is
-// available; calls are never concurrent. Failures are reported in [Seen.Problem].
-func (n Node) Look(ctx context.Context, tell func(Seen)) {
+// InspectChildren inspects the node's children. It passes the result of each to the callback as
+// soon as it is available; calls are never concurrent. Failures are reported in
+// [ChildReport.Problem].
+func (n NodeInspection) InspectChildren(ctx context.Context, tell func(ChildReport)) {
 	asked := time.Now()
-	waits, err := n.waits(ctx)
+	waits, err := n.requestWaits(ctx)
 	if err != nil {
-		tell(Seen{Problem: err.Error()})
+		tell(ChildReport{Problem: err.Error()})
 	}
 	// Measure processor time: sample all process trees twice.
-	onlooker := process.NewOnlooker()
-	first, began := families(onlooker, n.Children), time.Now()
-	pause.For(ctx, n.For)
-	second, took := families(onlooker, n.Children), time.Since(began)
+	onlooker := process.NewFamilyScanner()
+	first, began := processTrees(onlooker, n.Children), time.Now()
+	pause.SleepContext(ctx, n.Duration)
+	second, took := processTrees(onlooker, n.Children), time.Since(began)
 
 	// Inspect the children concurrently.
 	var mu sync.Mutex
 	var looks errgroup.Group
-	looks.SetLimit(looksAtOnce)
-	gatherer, looker := newGatherer(ctx), newLooker("/proc")
+	looks.SetLimit(maxConcurrentInspections)
+	gatherer, looker := newStackReader(ctx), newInspector("/proc")
 	for _, child := range n.Children {
 		looks.Go(func() error {
-			looking, cancel := context.WithTimeout(ctx, lookTime)
+			looking, cancel := context.WithTimeout(ctx, inspectTimeout)
 			defer cancel()
-			all, family := cores(first[child.PID], second[child.PID], took)
-			seen := looker.see(looking, child, family)
+			all, family := coresUsed(first[child.PID], second[child.PID], took)
+			seen := looker.inspectChild(looking, child, family)
 			seen.Cores = all
 			seen.Output.AgoS += time.Since(asked).Seconds()
-			seen.Waits = waitsOf(waits, child.Name, family)
-			if n.Stacks && seen.Process != nil {
-				seen.Stack = gatherer.stack(*seen.Process)
+			seen.Waits = filterWaits(waits, child.Name, family)
+			if n.ReadStacks && seen.Process != nil {
+				seen.Stack = gatherer.readStack(*seen.Process)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -132,52 +136,52 @@ func (n Node) Look(ctx context.Context, tell func(Seen)) {
 		})
 	}
 	_ = looks.Wait()
-	gatherer.close()
+	gatherer.cancel()
 }
 
-// families returns the process trees of the running children. Processes hidden by /proc are left
-// out.
-func families(onlooker *process.Onlooker, children []Child) map[int][]process.Member {
+// processTrees returns the process trees of the running children. Processes hidden by /proc are
+// left out.
+func processTrees(onlooker *process.FamilyScanner, children []Child) map[int][]process.FamilyMember {
 	var living []int
 	for _, child := range children {
 		if child.Ended == "" {
 			living = append(living, child.PID)
 		}
 	}
-	families, _ := onlooker.Families(living, true)
+	families, _ := onlooker.ScanFamilies(living, true)
 	return families
 }
 
 // member is a process of a tree, with the number of cores that it has used.
 type member struct {
-	process.Member
+	process.FamilyMember
 	cores float64
 }
 
-// cores returns the number of cores that a process tree has used between two samples, in total and
-// for each process of the second sample. The total includes child processes that have ended
+// coresUsed returns the number of cores that a process tree has used between two samples, in total
+// and for each process of the second sample. The total includes child processes that have ended
 // meanwhile.
-func cores(first, second []process.Member, took time.Duration) (all float64, family []member) {
+func coresUsed(first, second []process.FamilyMember, took time.Duration) (all float64, family []member) {
 	type identity struct {
 		pid   int
 		start uint64
 	}
 	used := make(map[identity]time.Duration)
 	for _, m := range first {
-		used[identity{m.PID, m.Start}] = m.Used
-		all -= (m.Used + m.Waited).Seconds()
+		used[identity{m.PID, m.Start}] = m.CPUTime
+		all -= (m.CPUTime + m.ReapedCPUTime).Seconds()
 	}
 	seconds := max(took, time.Millisecond).Seconds()
 	for _, m := range second {
-		all += (m.Used + m.Waited).Seconds()
-		family = append(family, member{m, max(0, m.Used-used[identity{m.PID, m.Start}]).Seconds() / seconds})
+		all += (m.CPUTime + m.ReapedCPUTime).Seconds()
+		family = append(family, member{m, max(0, m.CPUTime-used[identity{m.PID, m.Start}]).Seconds() / seconds})
 	}
 	return max(0, all/seconds), family
 }
 
-// see inspects the process tree of a child.
-func (root looker) see(ctx context.Context, child Child, family []member) Seen {
-	seen := Seen{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output}
+// inspectChild inspects the process tree of a child.
+func (root inspector) inspectChild(ctx context.Context, child Child, family []member) ChildReport {
+	seen := ChildReport{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output}
 	if child.Ended != "" {
 		return seen
 	}
@@ -186,21 +190,21 @@ func (root looker) see(ctx context.Context, child Child, family []member) Seen {
 		return seen
 	}
 	var candidates []candidate
-	for depth, m := range nearest(family, child.PID) {
-		if depth >= mostMembers {
+	for depth, m := range sortByDistance(family, child.PID) {
+		if depth >= maxMembers {
 			break
 		}
-		p := root.look(ctx, m.PID)
+		p := root.inspectProcess(ctx, m.PID)
 		p.Cores = m.cores
 		candidates = append(candidates, candidate{p, m.Parent})
 	}
-	seen.Process = telling(candidates)
+	seen.Process = mostSignificant(candidates)
 	return seen
 }
 
-// nearest sorts a process tree by distance from the child: first the child, then its child
+// sortByDistance sorts a process tree by distance from the child: first the child, then its child
 // processes, and so on. Processes with unknown parents count as roots, after the child.
-func nearest(family []member, child int) (order []member) {
+func sortByDistance(family []member, child int) (order []member) {
 	// Find the parents.
 	children := make(map[int][]member)
 	known := make(map[int]bool)
@@ -237,19 +241,19 @@ type candidate struct {
 	parent int
 }
 
-// busy is the minimum number of cores that a working process uses, whatever it waited for when it
-// was inspected.
-const busy = 0.5
+// minBusyCores is the minimum number of cores that a working process uses, whatever it waited for
+// when it was inspected.
+const minBusyCores = 0.5
 
-// telling returns the process of a tree that best explains its state: one that is stuck or stopped;
-// otherwise the busiest of the working ones; otherwise the nearest to the child that does not
-// merely wait for its child processes. Candidates must be sorted by distance from the child.
-func telling(family []candidate) *Process {
+// mostSignificant returns the process of a tree that best explains its state: one that is stuck or
+// stopped; otherwise the busiest of the working ones; otherwise the nearest to the child that does
+// not merely wait for its child processes. Candidates must be sorted by distance from the child.
+func mostSignificant(family []candidate) *Process {
 	var best *candidate
 	var rank int
 	for i := range family {
 		c := &family[i]
-		if r := weight(c, family); best == nil || r > rank || r == rank && r == atWork && c.Cores > best.Cores {
+		if r := significance(c, family); best == nil || r > rank || r == rank && r == weightWorking && c.Cores > best.Cores {
 			best, rank = c, r
 		}
 	}
@@ -261,43 +265,43 @@ func telling(family []candidate) *Process {
 
 // Weights of processes, by significance.
 const (
-	waitsForChildren = iota + 1
-	waiting
-	atWork
-	held
+	weightParent = iota + 1
+	weightWaiting
+	weightWorking
+	weightHeld
 )
 
-// weight returns the significance of a process, or 0 for one that has ended.
-func weight(c *candidate, family []candidate) int {
+// significance returns the significance of a process, or 0 for one that has ended.
+func significance(c *candidate, family []candidate) int {
 	parent := slices.ContainsFunc(family, func(other candidate) bool { return other.parent == c.PID })
 	switch {
-	case c.State == "" || c.State == zombie:
+	case c.State == "" || c.State == stateZombie:
 		return 0
-	case c.State == stopped || c.State == traced:
-		return held
+	case c.State == stateStopped || c.State == stateTraced:
+		return weightHeld
 	case c.isBusy():
-		return atWork
+		return weightWorking
 	// A parent that has called vfork waits for its child in D state.
-	case parent && (c.Call == wait4 || c.Call == waitid || c.Call == "sigsuspend" || c.State == stuck):
-		return waitsForChildren
-	case c.State == stuck && c.StillS >= stuckTime.Seconds():
-		return held
+	case parent && (c.Call == callWait4 || c.Call == callWaitID || c.Call == "sigsuspend" || c.State == stateStuck):
+		return weightParent
+	case c.State == stateStuck && c.StillS >= minStuckTime.Seconds():
+		return weightHeld
 	}
-	return waiting
+	return weightWaiting
 }
 
-// waits requests the rendezvous operations for which the node's programs wait.
-func (n Node) waits(ctx context.Context) ([]Wait, error) {
-	if n.Waits == nil {
+// requestWaits requests the rendezvous operations for which the node's programs wait.
+func (n NodeInspection) requestWaits(ctx context.Context) ([]Wait, error) {
+	if n.ListWaits == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	return n.Waits(ctx)
+	return n.ListWaits(ctx)
 }
 
-// waitsOf returns the waits of a child's processes.
-func waitsOf(waits []Wait, child string, family []member) (own []Wait) {
+// filterWaits returns the waits of a child's processes.
+func filterWaits(waits []Wait, child string, family []member) (own []Wait) {
 	for _, wait := range waits {
 		if wait.Child == child || slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {
 			own = append(own, wait)

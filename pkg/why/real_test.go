@@ -50,17 +50,17 @@ int main(void) { step(); return 0; }`
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("PATH", os.Getenv("BRINGUPD_TEST_PYSPY")+":"+os.Getenv("PATH"))
-			node := Node{Children: []Child{{Name: "rank 0", PID: begin(t, tc.argv...)}}, Stacks: true, For: time.Second}
+			node := NodeInspection{Children: []Child{{Name: "rank 0", PID: begin(t, tc.argv...)}}, ReadStacks: true, Duration: time.Second}
 			for deadline := time.Now().Add(ceiling); ; {
-				var last Seen
-				node.Look(t.Context(), func(seen Seen) { last = seen })
+				var last ChildReport
+				node.InspectChildren(t.Context(), func(seen ChildReport) { last = seen })
 				for _, want := range tc.want {
-					if last.doing() == want {
+					if last.describeActivity() == want {
 						return
 					}
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("it says %q, want one of %q: %+v, %+v", last.doing(), tc.want, last.Process, last.Stack)
+					t.Fatalf("it says %q, want one of %q: %+v, %+v", last.describeActivity(), tc.want, last.Process, last.Stack)
 				}
 			}
 		})

@@ -13,57 +13,59 @@ import (
 
 // Stack is the call stack of a thread.
 type Stack struct {
-	By      string  `json:"by,omitempty"`     // source of the stack: py-spy, gdb or kernel
+	Source  string  `json:"by,omitempty"`     // source of the stack: py-spy, gdb or kernel
 	Frames  []Frame `json:"frames,omitempty"` // innermost first
 	Problem string  `json:"problem,omitempty"`
 }
 
 // Frame is a function of a stack, with its current line.
 type Frame struct {
-	Func    string `json:"func"`
-	File    string `json:"file,omitempty"` // source file; empty if unknown
-	Line    int    `json:"line,omitempty"`
-	Library string `json:"library,omitempty"` // library or program that contains a function without a source file
+	Func string `json:"func"`
+	File string `json:"file,omitempty"` // source file; empty if unknown
+	Line int    `json:"line,omitempty"`
+	// library or program that contains a function without a source file
+	Library string `json:"library,omitempty"`
 }
 
-// mostFrames is the maximum number of frames of a stack that are kept.
-const mostFrames = 60
+// maxFrames is the maximum number of frames of a stack that are kept.
+const maxFrames = 60
 
-// Place summarizes a stack: the current line of the user's program, and the function called there.
-type Place struct {
-	In string // function of a library; empty if the thread is in the user's own function
-	At string // such as train.py:210; empty if the stack contains no function of the user
+// StackLocation summarizes a stack: the current line of the user's program, and the function called
+// there.
+type StackLocation struct {
+	Function string // function of a library; empty if the thread is in the user's own function
+	Line     string // such as train.py:210; empty if the stack contains no function of the user
 }
 
 // String returns the place in the form "in all_reduce at train.py:210".
-func (p Place) String() string {
+func (p StackLocation) String() string {
 	var words []string
-	if p.In != "" {
-		words = append(words, "in "+p.In)
+	if p.Function != "" {
+		words = append(words, "in "+p.Function)
 	}
-	if p.At != "" {
-		words = append(words, "at "+p.At)
+	if p.Line != "" {
+		words = append(words, "at "+p.Line)
 	}
 	return strings.Join(words, " ")
 }
 
-// Place returns the innermost line of the user's program, that is, outside libraries, and the
-// outermost function called there that is not just a wrapper.
-func (s *Stack) Place() Place {
+// UserLocation returns the innermost line of the user's program, that is, outside libraries, and
+// the outermost function called there that is not just a wrapper.
+func (s *Stack) UserLocation() StackLocation {
 	if s == nil || len(s.Frames) == 0 {
-		return Place{}
+		return StackLocation{}
 	}
 	// Without a line of the user's program, use the outermost function of the whole stack.
-	user := slices.IndexFunc(s.Frames, Frame.isUsers)
+	user := slices.IndexFunc(s.Frames, Frame.isUserCode)
 	within := s.Frames
-	var place Place
+	var place StackLocation
 	if user >= 0 {
 		within = s.Frames[:user]
-		place.At = s.Frames[user].where()
+		place.Line = s.Frames[user].sourceLine()
 	}
 	for _, frame := range slices.Backward(within) {
-		if !slices.Contains(wrappers, frame.method()) && !slices.Contains(starters, frame.method()) {
-			place.In = frame.Func
+		if !slices.Contains(wrappers, frame.methodName()) && !slices.Contains(starters, frame.methodName()) {
+			place.Function = frame.Func
 			break
 		}
 	}
@@ -80,20 +82,20 @@ var wrappers = []string{
 var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread", "clone", "clone3", "__clone3",
 	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
 
-// aLibrary matches sources and binaries of libraries, as opposed to the user's program.
-var aLibrary = pattern.New(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
+// libraryPath matches sources and binaries of libraries, as opposed to the user's program.
+var libraryPath = pattern.CompileLazily(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
 	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
 
-// isUsers reports whether a function belongs to the user's program.
-func (f Frame) isUsers() bool {
-	return f.File != "" && !aLibrary().MatchString(f.File) && !slices.Contains(starters, f.Func)
+// isUserCode reports whether a function belongs to the user's program.
+func (f Frame) isUserCode() bool {
+	return f.File != "" && !libraryPath().MatchString(f.File) && !slices.Contains(starters, f.Func)
 }
 
-// method returns the function's name without its class, which py-spy puts before it.
-func (f Frame) method() string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
+// methodName returns the function's name without its class, which py-spy puts before it.
+func (f Frame) methodName() string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
 
-// where returns the base name of the source file, with the line if that is known.
-func (f Frame) where() string {
+// sourceLine returns the base name of the source file, with the line if that is known.
+func (f Frame) sourceLine() string {
 	where := filepath.Base(f.File)
 	if f.Line > 0 {
 		where += ":" + strconv.Itoa(f.Line)
@@ -126,8 +128,8 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 			shown = t
 		}
 	}
-	stack := &Stack{By: pySpy}
-	for _, f := range shown.Frames[:min(len(shown.Frames), mostFrames)] {
+	stack := &Stack{Source: stackByPySpy}
+	for _, f := range shown.Frames[:min(len(shown.Frames), maxFrames)] {
 		stack.Frames = append(stack.Frames, Frame{Func: f.Name, File: f.Filename, Line: f.Line})
 	}
 	return stack, nil
@@ -135,13 +137,13 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 
 // Headings and frames in gdb's output.
 var (
-	gdbThread = pattern.New(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
-	gdbFrame  = pattern.New(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
+	gdbThread = pattern.CompileLazily(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
+	gdbFrame  = pattern.CompileLazily(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
 )
 
 // parseGDB parses gdb's output of "thread apply all bt", and returns the stack of one thread.
 func parseGDB(text string, thread int) (*Stack, error) {
-	stack := &Stack{By: debugger}
+	stack := &Stack{Source: stackByGDB}
 	ours := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -150,13 +152,14 @@ func parseGDB(text string, thread int) (*Stack, error) {
 			continue
 		}
 		frame := gdbFrame().FindStringSubmatch(line)
-		if frame == nil || !ours || len(stack.Frames) >= mostFrames {
+		if frame == nil || !ours || len(stack.Frames) >= maxFrames {
 			continue
 		}
 		number, _ := strconv.Atoi(frame[4])
-		name, _, _ := strings.Cut(frame[1], "<") // arguments of C++ templates may be longer than the rest of the stack
+		// arguments of C++ templates may be longer than the rest of the stack
+		name, _, _ := strings.Cut(frame[1], "<")
 		f := Frame{Func: plainName(name), File: frame[3], Line: number, Library: frame[5]}
-		if !f.isUsers() && !slices.Contains(starters, f.Func) {
+		if !f.isUserCode() && !slices.Contains(starters, f.Func) {
 			f.Func = strings.TrimPrefix(f.Func, "__") // internal names of the C library
 		}
 		stack.Frames = append(stack.Frames, f)
@@ -177,12 +180,12 @@ func plainName(name string) string {
 	return name
 }
 
-// parseKernel parses /proc/PID/stack.
-func parseKernel(text string) *Stack {
-	stack := &Stack{By: kernelStack}
+// parseKernelStack parses /proc/PID/stack.
+func parseKernelStack(text string) *Stack {
+	stack := &Stack{Source: stackByKernel}
 	for line := range strings.Lines(text) {
 		_, name, found := strings.Cut(strings.TrimSpace(line), "] ")
-		if name, _, _ = strings.Cut(name, "+"); found && len(stack.Frames) < mostFrames {
+		if name, _, _ = strings.Cut(name, "+"); found && len(stack.Frames) < maxFrames {
 			stack.Frames = append(stack.Frames, Frame{Func: name, Library: "the kernel"})
 		}
 	}

@@ -30,12 +30,12 @@ func TestPlace(t *testing.T) {
 		{"a program in C without debug information", []Frame{{Func: "read", Library: "/lib/libc.so.6"}, {Func: "take"}, {Func: "main"}, {Func: "_start"}}, "in main"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := (&Stack{Frames: tc.frames}).Place().String(); got != tc.want {
+			if got := (&Stack{Frames: tc.frames}).UserLocation().String(); got != tc.want {
 				t.Errorf("it is %q, want %q", got, tc.want)
 			}
 		})
 	}
-	if got := (*Stack)(nil).Place(); got != (Place{}) {
+	if got := (*Stack)(nil).UserLocation(); got != (StackLocation{}) {
 		t.Errorf("of no stack it is %+v", got)
 	}
 }
@@ -113,11 +113,11 @@ Thread 3 (LWP 10):
 }
 
 func TestParseKernel(t *testing.T) {
-	got := parseKernel("[<0>] do_wait+0x5a/0x110\n[<0>] kernel_wait4+0xb1/0x150\n" + strings.Repeat("[<0>] f+0x1/0x2\n", 100))
-	if len(got.Frames) != mostFrames || got.Frames[0] != (Frame{Func: "do_wait", Library: "the kernel"}) || got.Frames[1].Func != "kernel_wait4" {
+	got := parseKernelStack("[<0>] do_wait+0x5a/0x110\n[<0>] kernel_wait4+0xb1/0x150\n" + strings.Repeat("[<0>] f+0x1/0x2\n", 100))
+	if len(got.Frames) != maxFrames || got.Frames[0] != (Frame{Func: "do_wait", Library: "the kernel"}) || got.Frames[1].Func != "kernel_wait4" {
 		t.Errorf("it is %+v", got)
 	}
-	if got := parseKernel(""); len(got.Frames) != 0 {
+	if got := parseKernelStack(""); len(got.Frames) != 0 {
 		t.Errorf("of nothing it is %+v", got)
 	}
 }

@@ -8,35 +8,36 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Rank is a rank that runs on a node.
-type Rank struct {
+// RankProcess is a rank that runs on a node.
+type RankProcess struct {
 	Rank    int
 	PID     int
 	Printed int64 // total output in bytes
 }
 
-// Vigil detects that no rank of a node has made progress for the timeout.
-type Vigil struct {
-	Timeout    time.Duration // time without progress after which the ranks count as idle; 0 disables detection
-	OutputOnly bool          // see Idle
-	// Ranks returns the ranks that are running.
-	Ranks func() []Rank
-	// Tell is called with true when no rank has made progress for the timeout, and with false when a
-	// rank makes progress again.
-	Tell func(idle bool)
+// HangDetector detects that no rank of a node has made progress for the timeout.
+type HangDetector struct {
+	// time without progress after which the ranks count as idle; 0 disables detection
+	Timeout    time.Duration
+	OutputOnly bool // see Idle
+	// RunningRanks returns the ranks that are running.
+	RunningRanks func() []RankProcess
+	// OnChange is called with true when no rank has made progress for the timeout, and with false when
+	// a rank makes progress again.
+	OnChange func(idle bool)
 
-	used func(children []int) (map[int]time.Duration, error) // if nil, that of a new Sampler
+	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new Sampler
 }
 
 // The interval between samples is a tenth of the timeout, within these limits.
 const (
-	shortestVigil = time.Second
-	longestVigil  = 5 * time.Second
+	minSampleInterval = time.Second
+	maxSampleInterval = 5 * time.Second
 )
 
-// Begin starts [Vigil.Run] in a goroutine. The returned function stops it and waits for its end.
-// Without a timeout, Begin does nothing.
-func (v Vigil) Begin(ctx context.Context) (end func()) {
+// StartBackground starts [HangDetector.Run] in a goroutine. The returned function stops it and
+// waits for its end. Without a timeout, Begin does nothing.
+func (v HangDetector) StartBackground(ctx context.Context) (end func()) {
 	if v.Timeout == 0 {
 		return func() {}
 	}
@@ -51,38 +52,38 @@ func (v Vigil) Begin(ctx context.Context) (end func()) {
 
 // Run watches the ranks until ctx ends. It ignores samples with errors, because they show nothing
 // about the ranks.
-func (v Vigil) Run(ctx context.Context) {
-	if v.used == nil {
-		v.used = NewSampler().Used
+func (v HangDetector) Run(ctx context.Context) {
+	if v.cpuTimes == nil {
+		v.cpuTimes = NewCPUSampler().CPUTimes
 	}
-	idle, told := Idle{OutputOnly: v.OutputOnly}, false
-	for pause.For(ctx, min(max(v.Timeout/10, shortestVigil), longestVigil)) {
-		usage, ok := v.sample()
+	idle, told := IdleTracker{OutputOnly: v.OutputOnly}, false
+	for pause.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
+		usage, ok := v.sampleUsage()
 		if !ok {
 			continue
 		}
 		now := time.Now()
-		since := idle.Add(now, usage)
+		since := idle.AddSample(now, usage)
 		if is := len(usage) > 0 && now.Sub(since) >= v.Timeout; is != told {
 			told = is
-			v.Tell(is)
+			v.OnChange(is)
 		}
 	}
 }
 
-// sample returns the usage of each running rank, and reports whether the sample is complete. A rank
-// that has just ended is left out.
-func (v Vigil) sample() (map[int]Usage, bool) {
-	ranks := v.Ranks()
+// sampleUsage returns the usage of each running rank, and reports whether the sample is complete. A
+// rank that has just ended is left out.
+func (v HangDetector) sampleUsage() (map[int]Usage, bool) {
+	ranks := v.RunningRanks()
 	var pids []int
 	for _, rank := range ranks {
 		pids = append(pids, rank.PID)
 	}
-	used, err := v.used(pids)
+	used, err := v.cpuTimes(pids)
 	usage := make(map[int]Usage, len(ranks))
 	for _, rank := range ranks {
 		if spent, there := used[rank.PID]; there {
-			usage[rank.Rank] = Usage{Used: spent, Printed: rank.Printed}
+			usage[rank.Rank] = Usage{CPUTime: spent, Printed: rank.Printed}
 		}
 	}
 	return usage, err == nil

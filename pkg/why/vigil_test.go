@@ -18,9 +18,10 @@ func TestVigil(t *testing.T) {
 		name       string
 		timeout    time.Duration
 		outputOnly bool
-		used       func(at time.Duration) time.Duration // by the one rank; less than none: /proc can't be read
-		printed    func(at time.Duration) int64
-		want       []event // of ten minutes
+		// by the one rank; less than none: /proc can't be read
+		used    func(at time.Duration) time.Duration
+		printed func(at time.Duration) int64
+		want    []event // of ten minutes
 	}{
 		{"works", time.Minute, false, func(at time.Duration) time.Duration { return at }, nil, nil},
 		{"does nothing from the beginning", time.Minute, false, nil, nil, []event{{65 * time.Second, true}}},
@@ -35,17 +36,17 @@ func TestVigil(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				var got []event
-				v := Vigil{
+				v := HangDetector{
 					Timeout: tc.timeout, OutputOnly: tc.outputOnly,
-					Ranks: func() []Rank {
-						rank := Rank{Rank: 3, PID: 7}
+					RunningRanks: func() []RankProcess {
+						rank := RankProcess{Rank: 3, PID: 7}
 						if tc.printed != nil {
 							rank.Printed = tc.printed(time.Since(began))
 						}
-						return []Rank{rank, {Rank: 4, PID: 8}}
+						return []RankProcess{rank, {Rank: 4, PID: 8}}
 					},
-					Tell: func(idle bool) { got = append(got, event{time.Since(began), idle}) },
-					used: func([]int) (map[int]time.Duration, error) {
+					OnChange: func(idle bool) { got = append(got, event{time.Since(began), idle}) },
+					cpuTimes: func([]int) (map[int]time.Duration, error) {
 						used := time.Duration(0)
 						if tc.used != nil {
 							used = tc.used(time.Since(began))
@@ -70,9 +71,9 @@ func TestVigil(t *testing.T) {
 // Real processes: one sleeps, then one that spins beside it is work.
 func TestSampler(t *testing.T) {
 	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "sh -c 'while :; do :; done'; :")
-	sampler := NewSampler()
+	sampler := NewCPUSampler()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(10 * time.Millisecond) {
-		used, err := sampler.Used([]int{asleep, spins, 1 << 30})
+		used, err := sampler.CPUTimes([]int{asleep, spins, 1 << 30})
 		if err == nil && len(used) == 2 && used[asleep] < 100*time.Millisecond && used[spins] >= 200*time.Millisecond {
 			return
 		}
@@ -83,9 +84,9 @@ func TestSampler(t *testing.T) {
 }
 
 func BenchmarkSampler(b *testing.B) {
-	sampler := NewSampler()
+	sampler := NewCPUSampler()
 	for b.Loop() {
-		if _, err := sampler.Used([]int{1}); err != nil {
+		if _, err := sampler.CPUTimes([]int{1}); err != nil {
 			b.Fatal(err)
 		}
 	}

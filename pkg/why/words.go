@@ -11,42 +11,42 @@ import (
 )
 
 const (
-	// mostGroups is the maximum number of groups of a kind that are shown, so that all fit on a
+	// maxGroups is the maximum number of groups of a kind that are shown, so that all fit on a
 	// screen: the smallest ones and the largest.
-	mostGroups = 6
-	// mostNames and mostRanges limit the lengths of lists of hosts and of ranks.
-	mostNames  = 3
-	mostRanges = 60
-	// mostProblems is the maximum number of nodes shown that have not answered or could not be
+	maxGroups = 6
+	// maxHostNames and maxRangesLength limit the lengths of lists of hosts and of ranks.
+	maxHostNames    = 3
+	maxRangesLength = 60
+	// maxProblems is the maximum number of nodes shown that have not answered or could not be
 	// inspected.
-	mostProblems = 5
-	// mostWords is the maximum length of a line in characters.
-	mostWords = 160
+	maxProblems = 5
+	// maxLineLength is the maximum length of a line in characters.
+	maxLineLength = 160
 )
 
-// Text returns the picture as text for users.
-func (p Picture) Text() string {
+// FormatText returns the picture as text for users.
+func (p RunSnapshot) FormatText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "run %s: %s\n", clean(p.Run), p.counts())
+	fmt.Fprintf(&b, "run %s: %s\n", cleanLine(p.Run), p.describeCounts())
 	// Nodes that have not answered or could not be inspected.
-	for i, silent := range p.Silent {
-		if i == mostProblems {
-			fmt.Fprintf(&b, "%d more nodes have not answered\n", len(p.Silent)-i)
+	for i, silent := range p.Unreachable {
+		if i == maxProblems {
+			fmt.Fprintf(&b, "%d more nodes have not answered\n", len(p.Unreachable)-i)
 			break
 		}
-		fmt.Fprintf(&b, "%s: no answer: %s\n", clean(silent.Host), clean(silent.Why))
+		fmt.Fprintf(&b, "%s: no answer: %s\n", cleanLine(silent.Host), cleanLine(silent.Reason))
 	}
-	for _, problem := range p.Problems[:min(len(p.Problems), mostProblems)] {
-		b.WriteString(clean(problem) + "\n")
+	for _, problem := range p.Problems[:min(len(p.Problems), maxProblems)] {
+		b.WriteString(cleanLine(problem) + "\n")
 	}
 	// The groups, by kind.
-	for kind := range slices.Values(p.kinds()) {
-		shown, left := few(slices.DeleteFunc(slices.Clone(p.Groups), func(g Group) bool { return place(g) != kind }))
+	for kind := range slices.Values(p.kindsInOrder()) {
+		shown, left := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return kindOrder(g) != kind }))
 		for i, group := range shown {
 			if left > 0 && i == len(shown)-1 {
 				fmt.Fprintf(&b, "and %d more groups: --json shows all\n", left)
 			}
-			b.WriteString(group.text())
+			b.WriteString(group.formatText())
 		}
 	}
 	if len(p.Groups) == 0 {
@@ -55,69 +55,71 @@ func (p Picture) Text() string {
 	return b.String()
 }
 
-// counts describes the numbers of nodes and ranks.
-func (p Picture) counts() string {
-	ranks, answered := 0, p.Nodes-len(p.Silent)
-	for _, s := range p.Seen {
-		if kind, _ := s.kind(); kind == aRank {
+// describeCounts describes the numbers of nodes and ranks.
+func (p RunSnapshot) describeCounts() string {
+	ranks, answered := 0, p.Nodes-len(p.Unreachable)
+	for _, s := range p.Reports {
+		if kind, _ := s.splitName(); kind == rankKind {
 			ranks++
 		}
 	}
-	words := fmt.Sprintf("%d %s", p.Nodes, prose.Noun(p.Nodes, "node"))
+	words := fmt.Sprintf("%d %s", p.Nodes, prose.PluralForm(p.Nodes, "node"))
 	if answered < p.Nodes {
 		words += fmt.Sprintf(", of which %d told", answered)
 	}
 	if ranks > 0 {
-		words += fmt.Sprintf("; %d %s", ranks, prose.Noun(ranks, aRank))
+		words += fmt.Sprintf("; %d %s", ranks, prose.PluralForm(ranks, rankKind))
 	}
 	return words
 }
 
-// kinds returns the positions of the groups' kinds in ascending order, without duplicates.
-func (p Picture) kinds() (kinds []int) {
+// kindsInOrder returns the positions of the groups' kinds in ascending order, without duplicates.
+func (p RunSnapshot) kindsInOrder() (kinds []int) {
 	for _, g := range p.Groups {
-		if kind := place(g); !slices.Contains(kinds, kind) {
+		if kind := kindOrder(g); !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
 }
 
-// few leaves out groups in the middle if there are too many. left is the number left out.
-func few(groups []Group) (shown []Group, left int) {
-	if left = len(groups) - mostGroups; left <= 0 {
+// omitMiddle leaves out groups in the middle if there are too many. left is the number left out.
+func omitMiddle(groups []ActivityGroup) (shown []ActivityGroup, left int) {
+	if left = len(groups) - maxGroups; left <= 0 {
 		return groups, 0
 	}
-	return append(groups[:mostGroups-1:mostGroups-1], groups[len(groups)-1]), left
+	return append(groups[:maxGroups-1:maxGroups-1], groups[len(groups)-1]), left
 }
 
-// text returns a line with the members and their activity, and a line with further facts if there
-// are any.
-func (g Group) text() string {
-	line := fmt.Sprintf("%s: %s%s", g.who(), g.Doing, g.of())
+// formatText returns a line with the members and their activity, and a line with further facts if
+// there are any.
+func (g ActivityGroup) formatText() string {
+	line := fmt.Sprintf("%s: %s%s", g.describeMembers(), g.Activity, g.describeSubjects())
 	facts := strings.Join(g.Facts, "; ")
 	if facts != "" {
-		facts = "    " + clean(facts) + "\n"
+		facts = "    " + cleanLine(facts) + "\n"
 	}
-	return clean(line) + "\n" + facts
+	return cleanLine(line) + "\n" + facts
 }
 
-// clean makes a line safe for terminals and limits its length.
-func clean(line string) string { return prose.Cut(prose.Plain(line), mostWords) }
+// cleanLine makes a line safe for terminals and limits its length.
+func cleanLine(line string) string {
+	return prose.TruncateText(prose.StripControls(line), maxLineLength)
+}
 
-// who names the members, such as "rank 3 on n1" or "63 ranks 0-16,18-63 on 8 nodes".
-func (g Group) who() string {
+// describeMembers names the members, such as "rank 3 on n1" or "63 ranks 0-16,18-63 on 8 nodes".
+func (g ActivityGroup) describeMembers() string {
 	name := g.Child
 	switch {
-	case g.Child == aRank && g.Count > 2:
-		name = fmt.Sprintf("%d ranks %s", g.Count, cutRanges(prose.Ranges(g.Ranks)))
-	case g.Child == aRank:
-		name = prose.Ranks(g.Ranks)
+	case g.Child == rankKind && g.Count > 2:
+		name = fmt.Sprintf("%d ranks %s", g.Count, cutRanges(prose.FormatRanges(g.Ranks)))
+	case g.Child == rankKind:
+		name = prose.FormatRanks(g.Ranks)
 	case g.Count > 1:
 		name = fmt.Sprintf("%d of %s", g.Count, g.Child)
 	}
 	on := fmt.Sprintf("%d nodes", len(g.Hosts))
-	if len(g.Hosts) <= mostNames {
+	if len(g.Hosts) <= maxHostNames {
 		on = strings.Join(g.Hosts, ", ")
 	}
 	return name + " on " + on
@@ -125,27 +127,27 @@ func (g Group) who() string {
 
 // cutRanges shortens a list of ranges that is too long, at the end of a range.
 func cutRanges(list string) string {
-	if len(list) <= mostRanges {
+	if len(list) <= maxRangesLength {
 		return list
 	}
-	return list[:strings.LastIndexByte(list[:mostRanges], ',')+1] + "…"
+	return list[:strings.LastIndexByte(list[:maxRangesLength], ',')+1] + "…"
 }
 
-// of describes the subject of the members' system calls: the common file or peer, or the first of
-// several.
-func (g Group) of() string {
+// describeSubjects describes the subject of the members' system calls: the common file or peer, or
+// the first of several.
+func (g ActivityGroup) describeSubjects() string {
 	switch {
-	case len(g.Of) == 0:
+	case len(g.Subjects) == 0:
 		return ""
-	case len(g.Of) == 1:
-		return " (" + g.Of[0] + ")"
+	case len(g.Subjects) == 1:
+		return " (" + g.Subjects[0] + ")"
 	default:
-		return fmt.Sprintf(" (%s and %d others)", g.Of[0], len(g.Of)-1)
+		return fmt.Sprintf(" (%s and %d others)", g.Subjects[0], len(g.Subjects)-1)
 	}
 }
 
-// facts describes what else is known about the members. Numbers are given as ranges.
-func (g Group) facts() (facts []string) {
+// describeFacts describes what else is known about the members. Numbers are given as ranges.
+func (g ActivityGroup) describeFacts() (facts []string) {
 	var still, ago, cores []float64
 	var missing, problems []string
 	for _, s := range g.members {
@@ -157,39 +159,39 @@ func (g Group) facts() (facts []string) {
 			ago = append(ago, s.Output.AgoS)
 		}
 		for _, wait := range s.Waits {
-			missing = append(missing, missingWords(wait))
+			missing = append(missing, describeWait(wait))
 		}
-		problems = append(problems, s.trouble()...)
+		problems = append(problems, s.readProblems()...)
 	}
 	// Describe the waits, the processor time and the output.
 	// Only children that run have further facts.
 	if g.members[0].Process == nil {
 		return nil
 	}
-	facts = once(missing)
+	facts = uniqueWords(missing)
 	if len(still) == g.Count && slices.Max(still) >= 1 {
-		facts = append(facts, "has not run for "+span(still, seconds))
+		facts = append(facts, "has not run for "+formatRange(still, formatSeconds))
 	}
-	facts = append(facts, "processor: "+span(cores, share))
+	facts = append(facts, "processor: "+formatRange(cores, formatCores))
 	switch silent := g.Count - len(ago); {
 	case silent == g.Count:
 		facts = append(facts, "printed nothing")
 	case silent > 0:
-		facts = append(facts, fmt.Sprintf("%d printed nothing, the others last %s ago", silent, span(ago, seconds)))
+		facts = append(facts, fmt.Sprintf("%d printed nothing, the others last %s ago", silent, formatRange(ago, formatSeconds)))
 	default:
-		facts = append(facts, "printed last "+span(ago, seconds)+" ago")
+		facts = append(facts, "printed last "+formatRange(ago, formatSeconds)+" ago")
 	}
 	if g.Count == 1 {
-		facts = append(facts, g.members[0].process())
+		facts = append(facts, g.members[0].describeProcess())
 	}
-	if problems = once(problems); len(problems) > 0 {
-		facts = append(facts, prose.List(problems, 1, "; "))
+	if problems = uniqueWords(problems); len(problems) > 0 {
+		facts = append(facts, prose.JoinLimited(problems, 1, "; "))
 	}
 	return facts
 }
 
-// process describes the process that represents a child.
-func (s Seen) process() string {
+// describeProcess describes the process that represents a child.
+func (s ChildReport) describeProcess() string {
 	p := s.Process
 	words := fmt.Sprintf("pid %d %s", p.PID, p.Name)
 	if p.Thread != 0 {
@@ -204,8 +206,8 @@ func (s Seen) process() string {
 	return words
 }
 
-// trouble returns the reasons why the state of a child could not be read completely.
-func (s Seen) trouble() (problems []string) {
+// readProblems returns the reasons why the state of a child could not be read completely.
+func (s ChildReport) readProblems() (problems []string) {
 	if s.Stack != nil && s.Stack.Problem != "" {
 		problems = append(problems, s.Stack.Problem)
 	}
@@ -215,25 +217,25 @@ func (s Seen) trouble() (problems []string) {
 	return problems
 }
 
-// missingWords describes how long a program has waited in the rendezvous, and for which ranks.
-func missingWords(wait Wait) string {
-	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, seconds(wait.SinceS))
+// describeWait describes how long a program has waited in the rendezvous, and for which ranks.
+func describeWait(wait Wait) string {
+	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, formatSeconds(wait.SinceS))
 	if len(wait.Missing) > 0 {
-		words += ", where " + cutRanges(prose.Ranks(wait.Missing)) + " " + isMissing(len(wait.Missing))
+		words += ", where " + cutRanges(prose.FormatRanks(wait.Missing)) + " " + missingVerb(len(wait.Missing))
 	}
 	return words
 }
 
-// isMissing returns the verb for n ranks.
-func isMissing(n int) string {
+// missingVerb returns the verb for n ranks.
+func missingVerb(n int) string {
 	if n == 1 {
 		return "is missing"
 	}
 	return "are missing"
 }
 
-// span formats one value, or the minimum and the maximum of several different values.
-func span(values []float64, words func(float64) string) string {
+// formatRange formats one value, or the minimum and the maximum of several different values.
+func formatRange(values []float64, words func(float64) string) string {
 	least, most := words(slices.Min(values)), words(slices.Max(values))
 	if least == most {
 		return most
@@ -241,19 +243,19 @@ func span(values []float64, words func(float64) string) string {
 	return least + " to " + most
 }
 
-// seconds formats a duration in seconds; from two minutes on, in larger units.
-func seconds(s float64) string {
+// formatSeconds formats a duration in seconds; from two minutes on, in larger units.
+func formatSeconds(s float64) string {
 	d := time.Duration(math.Round(s)) * time.Second
 	if d >= 2*time.Minute {
-		return prose.Brief(d)
+		return prose.BriefDuration(d)
 	}
 	return fmt.Sprintf("%d s", int(d.Seconds()))
 }
 
-// share formats an amount of processor time as a part of a core, or as a number of cores.
-func share(cores float64) string {
+// formatCores formats an amount of processor time as a part of a core, or as a number of cores.
+func formatCores(cores float64) string {
 	switch {
-	case cores < 2*idleShare: // below the resolution of the kernel's counter
+	case cores < 2*maxIdleShare: // below the resolution of the kernel's counter
 		return "none"
 	case cores < 1.5:
 		return fmt.Sprintf("%.0f %% of a core", 100*cores)

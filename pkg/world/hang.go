@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
-// Hang is a world in which no rank has made progress for too long.
-type Hang struct {
+// HungWorld is a world in which no rank has made progress for too long.
+type HungWorld struct {
 	Dir        string        // run directory
 	Timeout    time.Duration // duration without progress of any rank
 	OutputOnly bool          // only output counted as progress
@@ -22,11 +22,11 @@ type Hang struct {
 // stacksTimeout limits the time for reading stacks on all nodes.
 const stacksTimeout = time.Minute
 
-// Failure logs the stacks of all ranks, and returns the failure of the world.
-func (h Hang) Failure(ctx context.Context) *health.Failure {
+// DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
+func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()
-	stacks, err := why.Told(ctx, h.Dir, "--stacks")
+	stacks, err := why.RunCommand(ctx, h.Dir, "--stacks")
 	if err != nil {
 		h.Log.Warn("cannot tell what the ranks are doing", zap.Error(err))
 	} else {
@@ -36,6 +36,6 @@ func (h Hang) Failure(ctx context.Context) *health.Failure {
 	if h.OutputOnly {
 		sign = "printed anything"
 	}
-	return health.Failed(health.Deadline, "no rank has %s for %s (--hang-timeout); %s has what each of them was doing",
+	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s has what each of them was doing",
 		sign, h.Timeout, h.LogName)
 }

@@ -9,8 +9,8 @@ import (
 
 // Reasons for rejecting requests of ranks that exchange data.
 const (
-	NoData   = "cannot exchange data between ranks (put, get, fence, MPI)"
-	Unlinked = NoData + ": this run has no peer links; leave out --lifeline=off, " +
+	NoDataExchange = "cannot exchange data between ranks (put, get, fence, MPI)"
+	NoPeerLinks    = NoDataExchange + ": this run has no peer links; leave out --lifeline=off, " +
 		"or see in the head's log why it offers none"
 )
 
@@ -20,7 +20,7 @@ const (
 // all nodes have a peer link or ctx ends.
 func (h *Head) AwaitLinks(ctx context.Context, within, period time.Duration, unlinked func() []int) []int {
 	deadline := time.Now().Add(within)
-	if !pause.Await(ctx, h.Meet.Used()) {
+	if !pause.AwaitDone(ctx, h.Rendezvous.FirstUse()) {
 		return nil
 	}
 	for {
@@ -28,7 +28,7 @@ func (h *Head) AwaitLinks(ctx context.Context, within, period time.Duration, unl
 		if len(nodes) > 0 && time.Now().After(deadline) {
 			return nodes
 		}
-		if len(nodes) == 0 || !pause.For(ctx, period) {
+		if len(nodes) == 0 || !pause.SleepContext(ctx, period) {
 			return nil
 		}
 	}

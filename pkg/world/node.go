@@ -34,92 +34,92 @@ import (
 // Config configures a node's part of a world.
 type Config struct {
 	*config.Config
-	Record *signal.RanksRecord // plan of the world
-	Place  int                 // index of this node in the team
-	Host   string
-	Dir    string // run directory
-	Job    string // name of the world for MPI; see JobName
-	// Base returns the environment on which those of the ranks are based.
-	Base   func() []string
-	Layout binding.Node
-	Kinds  binding.Kinds // resources to which ranks are bound
+	Record    *signal.PlacementRecord // plan of the world
+	NodeIndex int                     // index of this node in the team
+	Host      string
+	RunDir    string // run directory
+	JobName   string // name of the world for MPI; see JobName
+	// BaseEnv returns the environment on which those of the ranks are based.
+	BaseEnv   func() []string
+	Layout    binding.Node
+	BindKinds binding.ResourceKinds // resources to which ranks are bound
 
-	PMIx     *PMIx
+	PMIx     *PMIxStartup
 	Children *service.Children
 	// Background runs a task in a goroutine. The daemon waits for its end before it exits.
 	Background func(task func(ctx context.Context))
-	Trail      *trail.Trail
+	Trail      *trail.EventLog
 	Log        *zap.Logger
-	// Private returns a directory on this node that only this user can access.
-	Private func() (string, error)
-	// Dial connects to the head's side of the rendezvous.
-	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
-	// Linked waits until it is known whether this node can reach the head's side of the rendezvous, or
-	// ctx ends. It returns an error that describes why the node cannot.
-	Linked func(ctx context.Context) error
+	// PrivateDir returns a directory on this node that only this user can access.
+	PrivateDir func() (string, error)
+	// DialHead connects to the head's side of the rendezvous.
+	DialHead func(ctx context.Context) (io.ReadWriteCloser, error)
+	// AwaitLink waits until it is known whether this node can reach the head's side of the rendezvous,
+	// or ctx ends. It returns an error that describes why the node cannot.
+	AwaitLink func(ctx context.Context) error
 }
 
 // Node is one node's part of a world.
 type Node struct {
-	cfg    Config
-	plan   ranks.Plan
-	meet   *meeting.Node
-	socket string
-	mpi    *pmi.Node
-	served *servers
-	chorus *output.Chorus
-	over   context.Context // ends with this part of the world; its cause is the reason
-	end    context.CancelCauseFunc
+	cfg        Config
+	plan       ranks.Plan
+	rendezvous *meeting.Node
+	socket     string
+	mpi        *pmi.Node
+	servers    *mpiServers
+	mux        *output.Mux
+	lifetime   context.Context // ends with this part of the world; its cause is the reason
+	end        context.CancelCauseFunc
 
 	mu sync.Mutex
-	// crews are the local ranks of the run's world and of each spawned job; guarded by mu.
-	crews []*ranks.Crew
-	taken []int // rank in each slot, -1 if free; guarded by mu
+	// localRanks are the local ranks of the run's world and of each spawned job; guarded by mu.
+	localRanks []*ranks.LocalRanks
+	slotOwners []int // rank in each slot, -1 if free; guarded by mu
 }
 
-// Open opens the rendezvous of this node's ranks with the others, until ctx ends. Run starts the
-// ranks.
-func Open(ctx context.Context, cfg Config) *Node {
-	n := &Node{cfg: cfg, plan: ranks.PlanOf(cfg.Record)}
-	n.over, n.end = context.WithCancelCause(ctx)
+// OpenNode opens the rendezvous of this node's ranks with the others, until ctx ends. Run starts
+// the ranks.
+func OpenNode(ctx context.Context, cfg Config) *Node {
+	n := &Node{cfg: cfg, plan: ranks.PlanFromRecord(cfg.Record)}
+	n.lifetime, n.end = context.WithCancelCause(ctx)
 	hosts := cfg.Record.Hosts
 	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
-	n.meet, n.socket = meeting.Join(meeting.Config{
-		Place: n.plan.Place(cfg.Place, hosts), World: func() meeting.World { return n.plan.World(hosts) },
-		Dial: cfg.Dial, Linked: n.linked, Log: cfg.Log,
-		Abort: ranks.Asked(cfg.Host, n.end), Met: cfg.Trail.Met, Doing: n.doing,
-		Do: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
-			return n.mpi.Do(ctx, node, name, data)
+	n.rendezvous, n.socket = meeting.StartNode(meeting.Config{
+		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() meeting.Layout { return n.plan.RendezvousLayout(hosts) },
+		Dial: cfg.DialHead, AwaitLink: n.requireLink, Log: cfg.Log,
+		AbortJob: ranks.AbortHandler(cfg.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, DescribeRanks: n.describeActivity,
+		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
-	}, cfg.Private, cfg.Background)
-	n.mpi = pmi.NewNode(n.meet, cfg.Place, n)
+	}, cfg.PrivateDir, cfg.Background)
+	n.mpi = pmi.NewNode(n.rendezvous, cfg.NodeIndex, n)
 	if !cfg.World.GoOn {
-		n.mpi.Patience = deathTime
+		n.mpi.FailureDelay = failureDelay
 	}
-	n.served = newServers(n)
-	n.chorus = output.New(output.Config{
-		Out: cfg.Files.Out, Err: cfg.Files.Err, Mode: cfg.World.Output, Tag: cfg.World.Tag, Host: cfg.Host, Ranks: n.plan.Ranks(), Merge: cfg.World.Merge,
+	n.servers = newMPIServers(n)
+	n.mux = output.New(output.Config{
+		Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
 	})
 	return n
 }
 
-// linked calls [Config.Linked] for a request of a rank, or of another program if rank is -1. If a
-// rank's request fails, the job was launched wrongly, and linked ends it.
-func (n *Node) linked(ctx context.Context, rank int) error {
-	err := n.cfg.Linked(ctx)
+// requireLink calls [Config.AwaitLink] for a request of a rank, or of another program if rank is
+// -1. If a rank's request fails, the job was launched wrongly, and linked ends it.
+func (n *Node) requireLink(ctx context.Context, rank int) error {
+	err := n.cfg.AwaitLink(ctx)
 	if err != nil && ctx.Err() == nil && rank >= 0 {
 		n.end(err)
 	}
 	return err
 }
 
-// deathTime is the delay before a failed collective operation of MPI returns. If another rank has
-// died, the job ends in this time, with this death as the cause.
-const deathTime = 5 * time.Second
+// failureDelay is the delay before a failed collective operation of MPI returns. If another rank
+// has died, the job ends in this time, with this death as the cause.
+const failureDelay = 5 * time.Second
 
-// Socket returns the path of the Unix socket at which programs of this node reach the rendezvous.
-// It is empty if there is none.
-func (n *Node) Socket() string { return n.socket }
+// SocketPath returns the path of the Unix socket at which programs of this node reach the
+// rendezvous. It is empty if there is none.
+func (n *Node) SocketPath() string { return n.socket }
 
 // Run runs the ranks of this node. When all have ended, it calls ended with their exits, and
 // continues for the ranks of spawned jobs. It returns the failure of the first rank that failed, or
@@ -127,43 +127,43 @@ func (n *Node) Socket() string { return n.socket }
 // starting ends.
 func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit) error) error {
 	defer n.end(nil)
-	if err := n.serve(starting); err != nil {
+	if err := n.startServers(starting); err != nil {
 		return err
 	}
-	crew := n.crew(n.plan, nil)
-	crew.Play = n.cfg.Play.Ranks
-	n.cfg.Background(func(ctx context.Context) { n.served.lone.watch(ctx) })
+	crew := n.newLocalRanks(n.plan, nil)
+	crew.Simulate = n.cfg.Simulation.RunRanks
+	n.cfg.Background(func(ctx context.Context) { n.servers.singletons.watchRanks(ctx) })
 	n.cfg.Background(n.watchSruns)
-	exits, err := crew.Run(n.over, starting)
+	exits, err := crew.Run(n.lifetime, starting)
 	if err != nil {
 		return err
 	}
-	n.served.sweep(n.cfg.Job)
+	n.servers.removeSharedMemory(n.cfg.JobName)
 	if err := ended(exits); err != nil {
 		return err
 	}
 	// Continue for spawned ranks until this part of the world ends.
-	<-n.over.Done()
-	return context.Cause(n.over)
+	<-n.lifetime.Done()
+	return context.Cause(n.lifetime)
 }
 
-// serve starts the MPI servers for this node's ranks. A simulation has none.
-func (n *Node) serve(ctx context.Context) error {
-	if n.cfg.Play.Ranks != nil {
+// startServers starts the MPI servers for this node's ranks. A simulation has none.
+func (n *Node) startServers(ctx context.Context) error {
+	if n.cfg.Simulation.RunRanks != nil {
 		return nil
 	}
-	if err := n.served.start(ctx); err != nil {
+	if err := n.servers.startPMIx(ctx); err != nil {
 		return err
 	}
-	return n.mpi.Add(ctx, JobOf(n.plan, n.cfg.Record, n.cfg.Job))
+	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
 }
 
-// Running returns the ranks that are running on this node.
-func (n *Node) Running() (running []why.Rank) {
+// RunningRanks returns the ranks that are running on this node.
+func (n *Node) RunningRanks() (running []why.RankProcess) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, crew := range n.crews {
-		running = append(running, crew.Running()...)
+	for _, crew := range n.localRanks {
+		running = append(running, crew.RunningRanks()...)
 	}
 	return running
 }
@@ -171,51 +171,51 @@ func (n *Node) Running() (running []why.Rank) {
 // watchSruns warns about the first srun for which a rank waits forever, such as one that the rank's
 // mpirun has started.
 func (n *Node) watchSruns(ctx context.Context) {
-	if !n.cfg.Identity.Launcher.Traits().Steps || n.cfg.Play.Ranks != nil {
+	if !n.cfg.Identity.Launcher.Traits().HasSteps || n.cfg.Simulation.RunRanks != nil {
 		return
 	}
 	ctx, told := context.WithCancel(ctx)
 	defer told()
-	remote.WatchWaits(ctx, func() []remote.Wait {
+	remote.ReportWaits(ctx, func() []remote.EndlessWait {
 		owners := make(map[int]string)
-		for _, rank := range n.Running() {
+		for _, rank := range n.RunningRanks() {
 			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Host)
 		}
-		return remote.Sruns(process.Tree(os.Getpid()), owners, remote.MendOfRanks)
+		return remote.SrunWaits(process.ProcessTree(os.Getpid()), owners, remote.RankAdvice)
 	}, func(words string) {
 		n.cfg.Log.Warn(words)
 		told()
 	})
 }
 
-// doing describes the current activity of the nodes of these ranks, or of all nodes if these nodes
-// cannot be selected by name.
-func (n *Node) doing(ctx context.Context, of []int) string {
-	ctx, cancel := context.WithTimeout(ctx, sightTime)
+// describeActivity describes the current activity of the nodes of these ranks, or of all nodes if
+// these nodes cannot be selected by name.
+func (n *Node) describeActivity(ctx context.Context, of []int) string {
+	ctx, cancel := context.WithTimeout(ctx, activityTimeout)
 	defer cancel()
-	picture, err := why.Told(ctx, n.cfg.Dir, n.named(of)...)
+	picture, err := why.RunCommand(ctx, n.cfg.RunDir, n.nodeFlags(of)...)
 	if err != nil {
 		return "cannot tell what they are doing: " + err.Error()
 	}
 	return strings.TrimSpace(picture)
 }
 
-// mostNamed is the maximum number of nodes that are described. The first nodes are sufficient in a
-// log; users can request the others.
-const mostNamed = 16
+// maxNodesDescribed is the maximum number of nodes that are described. The first nodes are
+// sufficient in a log; users can request the others.
+const maxNodesDescribed = 16
 
-// named returns flags that select the first nodes of these ranks. It returns nil if several nodes
-// share a host, or for spawned ranks.
-func (n *Node) named(of []int) (flags []string) {
-	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodeOf()
-	if !slices.Equal(distinct(hosts), hosts) {
+// nodeFlags returns flags that select the first nodes of these ranks. It returns nil if several
+// nodes share a host, or for spawned ranks.
+func (n *Node) nodeFlags(of []int) (flags []string) {
+	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodesByRank()
+	if !slices.Equal(distinctNames(hosts), hosts) {
 		return nil
 	}
 	for _, rank := range of {
 		if rank >= len(nodes) {
 			return nil
 		}
-		if len(flags) == mostNamed {
+		if len(flags) == maxNodesDescribed {
 			break
 		}
 		if flag := "--node=" + hosts[nodes[rank]]; !slices.Contains(flags, flag) {
@@ -225,14 +225,14 @@ func (n *Node) named(of []int) (flags []string) {
 	return flags
 }
 
-// sightTime limits the time for describing the activity of ranks.
-const sightTime = 20 * time.Second
+// activityTimeout limits the time for describing the activity of ranks.
+const activityTimeout = 20 * time.Second
 
 // Close stops the MPI servers of this node. All its ranks must have ended. It then writes the
 // remaining output of the ranks, until ctx ends.
 func (n *Node) Close(ctx context.Context) error {
-	n.served.stop()
-	return n.chorus.Close(ctx)
+	n.servers.stopPMIx()
+	return n.mux.Close(ctx)
 }
 
 // JobName returns the name of a run's world for MPI. The name is a secret, and unique: MPICH
@@ -240,152 +240,154 @@ func (n *Node) Close(ctx context.Context) error {
 // of a killed job.
 func JobName(run, nonce string) string {
 	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce))
-	return pmi.NewName("bringupd-"+run, [24]byte(sum[:]))
+	return pmi.NewJobName("bringupd-"+run, [24]byte(sum[:]))
 }
 
-// JobOf returns the world with which a run begins, as an MPI job with this name.
-func JobOf(plan ranks.Plan, record *signal.RanksRecord, name string) *pmi.Job {
-	job := &pmi.Job{Name: name, Hosts: distinct(record.Hosts), Nodes: plan.NodeOf()}
+// InitialJob returns the world with which a run begins, as an MPI job with this name.
+func InitialJob(plan ranks.Plan, record *signal.PlacementRecord, name string) *pmi.Job {
+	job := &pmi.Job{Name: name, Hosts: distinctNames(record.Hosts), Nodes: plan.NodesByRank()}
 	for _, slots := range record.Slots {
-		job.Universe += slots
+		job.UniverseSize += slots
 	}
-	job.Universe = max(job.Universe, len(job.Nodes))
+	job.UniverseSize = max(job.UniverseSize, len(job.Nodes))
 	return job
 }
 
-// crew returns the part of a plan's ranks that run on this node, ready to start. spawned describes
-// the spawn, and is nil for the world with which the run begins.
-func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
+// newLocalRanks returns the part of a plan's ranks that run on this node, ready to start. spawned
+// describes the spawn, and is nil for the world with which the run begins.
+func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalRanks {
 	cfg := &n.cfg
-	local := plan.On(cfg.Place)
-	kit := ranks.Kit{
-		Argv: cfg.Driver, Base: cfg.Base(), Plan: plan, Places: n.places(local, spawned != nil), Own: cfg.World.Env,
-		At: ranks.Meeting{Address: cfg.Record.Master, Port: cfg.Record.MasterPort, Run: filepath.Base(cfg.Dir)},
+	local := plan.RanksOn(cfg.NodeIndex)
+	kit := ranks.RankSpecBuilder{
+		Argv: cfg.Driver, BaseEnv: cfg.BaseEnv(), Plan: plan, Affinities: n.assignSlots(local, spawned != nil), UserEnv: cfg.World.Env,
+		Master: ranks.Master{Address: cfg.Record.MasterAddress, Port: cfg.Record.MasterPort, RunName: filepath.Base(cfg.RunDir)},
 	}
-	crew := &ranks.Crew{
-		Ranks: local, Node: cfg.Host, GoOn: cfg.World.GoOn, Strict: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
-		Log: cfg.Log, Meet: n.meet,
-		Fit: func(ctx context.Context, rank ranks.Rank) (ranks.Fit, error) {
-			given, err := n.served.give(ctx, spawned.proc(rank, cfg.Job))
+	crew := &ranks.LocalRanks{
+		Ranks: local, Node: cfg.Host, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
+		Log: cfg.Log, Rendezvous: n.rendezvous,
+		NewSpec: func(ctx context.Context, rank ranks.Rank) (ranks.RankSpec, error) {
+			given, err := n.servers.prepareRank(ctx, spawned.procOf(rank, cfg.JobName))
 			if err != nil {
-				return ranks.Fit{}, err
+				return ranks.RankSpec{}, err
 			}
-			fit := kit.Fit(rank, given.env)
-			fit.Files, fit.Parted = given.files, given.parted
+			fit := kit.BuildSpec(rank, given.env)
+			fit.Files, fit.DescribeUnfinalized = given.files, given.describeUnfinalized
 			if cfg.World.GoOn { // otherwise the end of this rank ends all ranks
-				fit.Died = n.served.tellOf(spawned.proc(rank, cfg.Job))
+				fit.OnFailed = n.servers.deathNotifier(spawned.procOf(rank, cfg.JobName))
 			}
-			fit.Out, fit.Err = n.chorus.Writer(rank.Rank, false), n.chorus.Writer(rank.Rank, true)
-			fit.Done = func() { n.chorus.End(rank.Rank) }
+			fit.Stdout, fit.Stderr = n.mux.RankWriter(rank.Rank, false), n.mux.RankWriter(rank.Rank, true)
+			fit.OnOutputDone = func() { n.mux.EndRank(rank.Rank) }
 			if rank.Rank == cfg.World.Stdin {
-				fit.In = cfg.Files.In
+				fit.Stdin = cfg.Streams.In
 			}
-			spawned.fit(&fit, rank)
+			spawned.applyCommand(&fit, rank)
 			return fit, nil
 		},
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.crews = append(n.crews, crew)
+	n.localRanks = append(n.localRanks, crew)
 	return crew
 }
 
-// places returns the bindings of ranks. The initial ranks of the run share the whole node. Spawned
-// ranks get one free slot each; ranks for which no slot is free are not bound.
-func (n *Node) places(local []ranks.Rank, spawned bool) []binding.Place {
+// assignSlots returns the bindings of ranks. The initial ranks of the run share the whole node.
+// Spawned ranks get one free slot each; ranks for which no slot is free are not bound.
+func (n *Node) assignSlots(local []ranks.Rank, spawned bool) []binding.Affinity {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// Assign free slots, also to the initial ranks, so that spawned ranks get others.
-	if n.taken == nil {
-		n.taken = slices.Repeat([]int{-1}, max(n.slots(), len(local)))
+	if n.slotOwners == nil {
+		n.slotOwners = slices.Repeat([]int{-1}, max(n.slotCount(), len(local)))
 	}
-	slots := n.cfg.Layout.Assign(max(len(n.taken), 1), n.cfg.Kinds)
-	places := make([]binding.Place, len(local))
+	slots := n.cfg.Layout.AssignRanks(max(len(n.slotOwners), 1), n.cfg.BindKinds)
+	places := make([]binding.Affinity, len(local))
 	for i, rank := range local {
-		if free := slices.Index(n.taken, -1); free >= 0 {
-			n.taken[free], places[i] = rank.Rank, slots[free]
+		if free := slices.Index(n.slotOwners, -1); free >= 0 {
+			n.slotOwners[free], places[i] = rank.Rank, slots[free]
 		}
 	}
 	if !spawned {
-		return n.cfg.Layout.Assign(len(local), n.cfg.Kinds)
+		return n.cfg.Layout.AssignRanks(len(local), n.cfg.BindKinds)
 	}
 	return places
 }
 
-func (n *Node) slots() int {
-	if n.cfg.Place < len(n.cfg.Record.Slots) {
+func (n *Node) slotCount() int {
+	if n.cfg.NodeIndex < len(n.cfg.Record.Slots) {
 		// slots returns the maximum number of ranks of this node.
-		return n.cfg.Record.Slots[n.cfg.Place]
+		return n.cfg.Record.Slots[n.cfg.NodeIndex]
 	}
-	return n.plan.Local(n.cfg.Place)
+	return n.plan.LocalCount(n.cfg.NodeIndex)
 }
 
-// spawned is a job that a rank has spawned, with the spawn request.
-type spawned struct {
+// spawnedJob is a job that a rank has spawned, with the spawn request.
+type spawnedJob struct {
 	job *pmi.Job
-	pmi.Spawn
+	pmi.SpawnRequest
 }
 
-// proc returns the identity of a rank in MPI. world is the name of the run's world.
-func (s *spawned) proc(rank ranks.Rank, world string) pmi.Proc {
+// procOf returns the identity of a rank in MPI. world is the name of the run's world.
+func (s *spawnedJob) procOf(rank ranks.Rank, world string) pmi.ProcID {
 	if s == nil {
-		return pmi.Proc{Job: world, Rank: rank.Rank}
+		return pmi.ProcID{Job: world, Rank: rank.Rank}
 	}
-	return pmi.Proc{Job: s.job.Name, Rank: rank.Rank - s.job.First}
+	return pmi.ProcID{Job: s.job.Name, Rank: rank.Rank - s.job.FirstNumber}
 }
 
-// fit applies the command, directory and variables of the spawn request to fit.
-func (s *spawned) fit(fit *ranks.Fit, rank ranks.Rank) {
+// applyCommand applies the command, directory and variables of the spawn request to fit.
+func (s *spawnedJob) applyCommand(fit *ranks.RankSpec, rank ranks.Rank) {
 	if s == nil {
 		return
 	}
-	command := s.Commands[s.job.App(rank.Rank-s.job.First)]
-	fit.Argv, fit.Dir, fit.In = command.Argv, command.Dir, nil
+	command := s.Commands[s.job.CommandIndex(rank.Rank-s.job.FirstNumber)]
+	fit.Argv, fit.Dir, fit.Stdin = command.Argv, command.Dir, nil
 	fit.Env = append(fit.Env, command.Env...)
 }
 
-// Start starts the ranks of a spawned job that run on this node. It returns when they have been
-// started or one could not be started.
-func (n *Node) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
-	crew := n.crew(ranks.Spread(job.Nodes, len(job.Hosts), job.First), &spawned{job, s})
+// StartRanks starts the ranks of a spawned job that run on this node. It returns when they have
+// been started or one could not be started.
+func (n *Node) StartRanks(_ context.Context, job *pmi.Job, s pmi.SpawnRequest) error {
+	crew := n.newLocalRanks(ranks.PlanSpawned(job.Nodes, len(job.Hosts), job.FirstNumber), &spawnedJob{job, s})
 	started := make(chan error, 1)
-	crew.Started = func(err error) { started <- err }
+	crew.OnStarted = func(err error) { started <- err }
 	n.cfg.Background(func(ctx context.Context) {
-		if _, err := crew.Run(n.over, n.over); err != nil {
+		if _, err := crew.Run(n.lifetime, n.lifetime); err != nil {
 			n.end(err)
 			return
 		}
-		n.free(crew, job.Name)
-		if err := n.mpi.Ended(ctx, job.Name); err != nil {
+		n.freeSlots(crew, job.Name)
+		if err := n.mpi.ReportJobEnd(ctx, job.Name); err != nil {
 			n.cfg.Log.Warn("cannot tell that spawned ranks have ended", zap.Error(err))
 		}
 	})
 	return <-started
 }
 
-// free releases the slots of a spawned job after its ranks on this node have ended.
-func (n *Node) free(crew *ranks.Crew, job string) {
+// freeSlots releases the slots of a spawned job after its ranks on this node have ended.
+func (n *Node) freeSlots(crew *ranks.LocalRanks, job string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.served.sweep(job)
-	n.crews = slices.DeleteFunc(n.crews, func(c *ranks.Crew) bool { return c == crew })
-	for slot, taken := range n.taken {
+	n.servers.removeSharedMemory(job)
+	n.localRanks = slices.DeleteFunc(n.localRanks, func(c *ranks.LocalRanks) bool { return c == crew })
+	for slot, taken := range n.slotOwners {
 		if slices.ContainsFunc(crew.Ranks, func(r ranks.Rank) bool { return r.Rank == taken }) {
-			n.taken[slot] = -1
+			n.slotOwners[slot] = -1
 		}
 	}
 }
 
-// Add serves MPI to the ranks of a job on this node.
-func (n *Node) Add(ctx context.Context, job *pmi.Job) error { return n.served.add(ctx, job) }
+// AddJob serves MPI to the ranks of a job on this node.
+func (n *Node) AddJob(ctx context.Context, job *pmi.Job) error { return n.servers.addJob(ctx, job) }
 
-// Modex returns the data that a rank of this node has committed.
-func (n *Node) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
-	return n.served.modex(ctx, of)
+// FetchModex returns the data that a rank of this node has committed.
+func (n *Node) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
+	return n.servers.fetchModex(ctx, of)
 }
 
-// Tell notifies the ranks of this node of an event on another node.
-func (n *Node) Tell(ctx context.Context, event pmi.Event) error { return n.served.tell(ctx, event) }
+// NotifyRanks notifies the ranks of this node of an event on another node.
+func (n *Node) NotifyRanks(ctx context.Context, event pmi.Event) error {
+	return n.servers.notifyRanks(ctx, event)
+}
 
-// Remove stops serving a job that has ended.
-func (n *Node) Remove(ctx context.Context, job string) error { return n.served.remove(ctx, job) }
+// RemoveJob stops serving a job that has ended.
+func (n *Node) RemoveJob(ctx context.Context, job string) error { return n.servers.removeJob(ctx, job) }

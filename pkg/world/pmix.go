@@ -17,62 +17,64 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 )
 
-// PMIx is the node's PMIx server, which starts in the background while the node prepares its ranks.
-type PMIx struct {
+// PMIxStartup is the node's PMIx server, which starts in the background while the node prepares its
+// ranks.
+type PMIxStartup struct {
 	started chan struct{} // closed once server and err are set
 	server  *pmix.Server  // nil if there is no server
-	why     string        // reason for not starting a server; empty if it was started or failed
+	reason  string        // reason for not starting a server; empty if it was started or failed
 	err     error         // error of the start
 }
 
 // StartPMIx starts the node's PMIx server in the background, if the configuration and the program
 // require one. The server uses a directory below the one that private returns, and stops when the
 // task that background runs is cancelled.
-func StartPMIx(cfg *config.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIx {
-	p := &PMIx{started: make(chan struct{})}
-	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Play.Ranks != nil {
-		p.why = mpi.Off
+func StartPMIx(cfg *config.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIxStartup {
+	p := &PMIxStartup{started: make(chan struct{})}
+	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Simulation.RunRanks != nil {
+		p.reason = mpi.PMIxDisabled
 		close(p.started)
 		return p
 	}
 	background(func(ctx context.Context) {
-		if p.why = unneeded(ctx, cfg); p.why != "" {
-			log.Debug("no PMIx server is started", zap.String("reason", p.why))
+		if p.reason = reasonWithoutPMIx(ctx, cfg); p.reason != "" {
+			log.Debug("no PMIx server is started", zap.String("reason", p.reason))
 		} else {
-			p.server, p.err = start(ctx, cfg, private, log)
+			p.server, p.err = startPMIxServer(ctx, cfg, private, log)
 		}
 		close(p.started)
 		if p.server == nil {
 			return
 		}
-		pause.Await(ctx, p.server.Done())
+		pause.AwaitDone(ctx, p.server.Done())
 		p.server.Stop()
 	})
 	return p
 }
 
-// await waits until the server has been started. It returns nil without an error if no server is
-// needed.
-func (p *PMIx) await(ctx context.Context) (*pmix.Server, error) {
-	if !pause.Await(ctx, p.started) {
+// awaitServer waits until the server has been started. It returns nil without an error if no server
+// is needed.
+func (p *PMIxStartup) awaitServer(ctx context.Context) (*pmix.Server, error) {
+	if !pause.AwaitDone(ctx, p.started) {
 		return nil, context.Cause(ctx)
 	}
 	return p.server, p.err
 }
 
-// lookTime limits the time for finding out whether a program can use PMIx.
-const lookTime = 5 * time.Second
+// pmixProbeTimeout limits the time for finding out whether a program can use PMIx.
+const pmixProbeTimeout = 5 * time.Second
 
-// unneeded returns the reason for not starting a server: the program is known not to use PMIx. It
-// returns an empty string with --pmix=on and --pmix=FILE, which start a server for any program.
-func unneeded(ctx context.Context, cfg *config.Config) string {
+// reasonWithoutPMIx returns the reason for not starting a server: the program is known not to use
+// PMIx. It returns an empty string with --pmix=on and --pmix=FILE, which start a server for any
+// program.
+func reasonWithoutPMIx(ctx context.Context, cfg *config.Config) string {
 	if cfg.World.PMIx != pmix.Auto {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, pmixProbeTimeout)
 	defer cancel()
 	environ := slices.Concat(cfg.Environ, cfg.World.Env)
-	reason, err := pause.Bounded(ctx, 0, func() (string, error) { return mpi.WithoutPMIx(ctx, cfg.Driver, environ), nil })
+	reason, err := pause.CallBounded(ctx, 0, func() (string, error) { return mpi.WithoutPMIx(ctx, cfg.Driver, environ), nil })
 	if err != nil {
 		return "" // the file system is unresponsive; start a server to be safe
 	}
@@ -81,8 +83,8 @@ func unneeded(ctx context.Context, cfg *config.Config) string {
 
 // start finds libpmix and starts a server that uses it.
 
-func start(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
-	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
+func startPMIxServer(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
+	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func start(ctx context.Context, cfg *config.Config, private func() (string, erro
 	}
 	id := cfg.Identity
 	return pmix.Start(ctx, pmix.Config{
-		Library: library, Environ: withoutPMIx(cfg.Environ), Number: id.Rank, Host: nameOf(id.Host, id.LocalRank()), Dir: dir, Log: log,
+		Library: library, Environ: withoutPMIx(cfg.Environ), ServerNumber: id.Rank, Host: mpiNodeName(id.Host, id.LocalRank()), Dir: dir, Log: log,
 	})
 }
 
@@ -105,20 +107,20 @@ func withoutPMIx(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
 }
 
-// nameOf returns the name of a node for MPI. If several daemons share a host, each node needs a
-// different name; otherwise MPI libraries would regard them as one node.
-func nameOf(host string, local int) string {
+// mpiNodeName returns the name of a node for MPI. If several daemons share a host, each node needs
+// a different name; otherwise MPI libraries would regard them as one node.
+func mpiNodeName(host string, local int) string {
 	if local == 0 {
 		return host
 	}
 	return fmt.Sprintf("%s-%d", host, local+1)
 }
 
-// distinct returns the distinct names of nodes, given their hosts.
-func distinct(hosts []string) []string {
+// distinctNames returns the distinct names of nodes, given their hosts.
+func distinctNames(hosts []string) []string {
 	names, seen := make([]string, len(hosts)), make(map[string]int)
 	for node, host := range hosts {
-		names[node] = nameOf(host, seen[host])
+		names[node] = mpiNodeName(host, seen[host])
 		seen[host]++
 	}
 	return names

@@ -28,14 +28,14 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	for node := range hosts {
 		local[node], all[node] = perNode, slots
 	}
-	plan, err := ranks.MakePlan(ranks.Wish{}, local)
+	plan, err := ranks.MakePlan(ranks.LayoutRequest{}, local)
 	if err != nil {
 		t.Fatal(err)
 	}
 	record := plan.Record()
 	record.Hosts, record.Slots = hosts, all
-	n := &Node{plan: plan, cfg: Config{Config: new(config.Config), Record: record, Host: hosts[0], Job: "j", Log: zap.NewNop()}}
-	n.served = newServers(n)
+	n := &Node{plan: plan, cfg: Config{Config: new(config.Config), Record: record, Host: hosts[0], JobName: "j", Log: zap.NewNop()}}
+	n.servers = newMPIServers(n)
 	return n
 }
 
@@ -50,7 +50,7 @@ func TestNamed(t *testing.T) {
 		"some that were spawned": {[]string{"n0", "n1"}, []int{2, 4}, nil},
 		"none":                   {[]string{"n0", "n1"}, nil, nil},
 	} {
-		if got := here(t, tc.hosts, 2, 2).named(tc.ranks); !reflect.DeepEqual(got, tc.want) {
+		if got := here(t, tc.hosts, 2, 2).nodeFlags(tc.ranks); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %q, not %q", name, got, tc.want)
 		}
 	}
@@ -68,8 +68,8 @@ func TestJobOf(t *testing.T) {
 		"several nodes a host": {[]string{"vm", "n1", "vm"}, 2, 6, []string{"vm", "n1", "vm-2"}},
 	} {
 		n := here(t, tc.hosts, 2, tc.slots)
-		job := JobOf(n.plan, n.cfg.Record, "j")
-		if job.Universe != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) || len(job.Nodes) != 2*len(tc.hosts) {
+		job := InitialJob(n.plan, n.cfg.Record, "j")
+		if job.UniverseSize != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) || len(job.Nodes) != 2*len(tc.hosts) {
 			t.Errorf("%s: %+v", name, job)
 		}
 	}
@@ -80,17 +80,17 @@ func TestSlotsAreTakenAndGivenBack(t *testing.T) {
 	n := here(t, []string{"n0"}, 1, 3)
 	taken := func(want ...int) {
 		t.Helper()
-		if !reflect.DeepEqual(n.taken, want) {
-			t.Fatalf("taken are %d, not %d", n.taken, want)
+		if !reflect.DeepEqual(n.slotOwners, want) {
+			t.Fatalf("taken are %d, not %d", n.slotOwners, want)
 		}
 	}
-	crew := func(numbers ...int) *ranks.Crew {
+	crew := func(numbers ...int) *ranks.LocalRanks {
 		var local []ranks.Rank
 		for _, number := range numbers {
 			local = append(local, ranks.Rank{Rank: number})
 		}
-		n.places(local, numbers[0] > 0)
-		return &ranks.Crew{Ranks: local}
+		n.assignSlots(local, numbers[0] > 0)
+		return &ranks.LocalRanks{Ranks: local}
 	}
 	crew(0)
 	taken(0, -1, -1)
@@ -98,42 +98,43 @@ func TestSlotsAreTakenAndGivenBack(t *testing.T) {
 	taken(0, 1, 2)
 	crew(3) // there is no slot, and it is not bound
 	taken(0, 1, 2)
-	n.free(first, "first")
+	n.freeSlots(first, "first")
 	taken(0, -1, -1)
 	crew(4)
 	taken(0, 4, -1)
 }
 
 func TestSpawnedFits(t *testing.T) {
-	job := &pmi.Job{Name: "s", First: 4, Nodes: []int{0, 0, 0}, Apps: []int{0, 1, 1}}
-	s := &spawned{job, pmi.Spawn{Commands: []pmi.Command{{Argv: []string{"a"}}, {Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}}}}
-	fit := ranks.Fit{Argv: []string{"driver"}}
-	s.fit(&fit, ranks.Rank{Rank: 5})
-	if want := (ranks.Fit{Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}); !reflect.DeepEqual(fit, want) {
+	job := &pmi.Job{Name: "s", FirstNumber: 4, Nodes: []int{0, 0, 0}, Apps: []int{0, 1, 1}}
+	s := &spawnedJob{job, pmi.SpawnRequest{Commands: []pmi.Command{{Argv: []string{"a"}}, {Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}}}}
+	fit := ranks.RankSpec{Argv: []string{"driver"}}
+	s.applyCommand(&fit, ranks.Rank{Rank: 5})
+	if want := (ranks.RankSpec{Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}); !reflect.DeepEqual(fit, want) {
 		t.Errorf("it is given %+v, not %+v", fit, want)
 	}
-	if got := s.proc(ranks.Rank{Rank: 5}, "world"); got != (pmi.Proc{Job: "s", Rank: 1}) {
+	if got := s.procOf(ranks.Rank{Rank: 5}, "world"); got != (pmi.ProcID{Job: "s", Rank: 1}) {
 		t.Errorf("it is %v", got)
 	}
-	if got := (*spawned)(nil).proc(ranks.Rank{Rank: 5}, "world"); got != (pmi.Proc{Job: "world", Rank: 5}) {
+	if got := (*spawnedJob)(nil).procOf(ranks.Rank{Rank: 5}, "world"); got != (pmi.ProcID{Job: "world", Rank: 5}) {
 		t.Errorf("one of the run is %v", got)
 	}
 }
 
-// A rank that has an MPI and says nothing is told of after four seconds, once for all of the node, and one that has spoken never.
+// A rank that has an MPI and says nothing is told of after four seconds, once for all of the node,
+// and one that has spoken never.
 func TestLone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, logs := observer.New(zap.WarnLevel)
 		n := here(t, []string{"n0", "n1"}, 2, 2)
 		n.cfg.Log = zap.New(said)
-		l := n.served.lone
-		found := map[int]*mpi.Loaded{11: {MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}}
-		l.look = func(pid int) *mpi.Loaded { return found[pid] }
-		at := func(rank, pid int) bool { return l.at(context.Background(), rank, pid) }
-		if at(0, 10) || at(1, 11) || l.waits() != true {
+		l := n.servers.singletons
+		found := map[int]*mpi.LoadedMPI{11: {MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}}
+		l.loadedMPI = func(pid int) *mpi.LoadedMPI { return found[pid] }
+		at := func(rank, pid int) bool { return l.inspectRank(context.Background(), rank, pid) }
+		if at(0, 10) || at(1, 11) || l.hasSilentRanks() != true {
 			t.Error("it is told at once, or not looked at again")
 		}
-		time.Sleep(silence - time.Second)
+		time.Sleep(silentTimeout - time.Second)
 		if at(1, 11) {
 			t.Error("it is told early")
 		}
@@ -154,32 +155,33 @@ func TestLoneEnds(t *testing.T) {
 	said, logs := observer.New(zap.WarnLevel)
 	n := here(t, []string{"n0"}, 2, 2)
 	n.cfg.Log = zap.New(said)
-	l := n.served.lone
-	l.look = func(int) *mpi.Loaded { return &mpi.Loaded{MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}} }
-	l.ended(pmi.Proc{Job: "j", Rank: 0})
-	l.at(context.Background(), 1, 11)
-	l.ended(pmi.Proc{Job: "another", Rank: 1})
+	l := n.servers.singletons
+	l.loadedMPI = func(int) *mpi.LoadedMPI { return &mpi.LoadedMPI{MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}} }
+	l.checkEndedRank(pmi.ProcID{Job: "j", Rank: 0})
+	l.inspectRank(context.Background(), 1, 11)
+	l.checkEndedRank(pmi.ProcID{Job: "another", Rank: 1})
 	if logs.Len() != 0 {
 		t.Errorf("it is told of those that had no MPI, or are of another job: %v", logs.All())
 	}
-	l.ended(pmi.Proc{Job: "j", Rank: 1})
+	l.checkEndedRank(pmi.ProcID{Job: "j", Rank: 1})
 	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "to its end") {
 		t.Errorf("told is %v", logs.All())
 	}
 }
 
-// Open MPI's ranks yield where there are more of them than cores, and do without shared memory where daemons share a machine.
+// Open MPI's ranks yield where there are more of them than cores, and do without shared memory
+// where daemons share a machine.
 func TestHints(t *testing.T) {
 	n := here(t, []string{"n0"}, 2, 2)
-	if got := n.served.hints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {
+	if got := n.servers.openMPIHints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {
 		t.Errorf("where nothing is known of cores: %q", got)
 	}
 	n.cfg.Identity.LocalSize = 2
-	n.cfg.Layout = binding.Node{CPUs: binding.Set{0, 1}, Cores: []binding.Core{{CPUs: binding.Set{0}}, {CPUs: binding.Set{1}}}}
-	if got, want := n.served.hints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
+	n.cfg.Layout = binding.Node{CPUs: binding.IDSet{0, 1}, Cores: []binding.Core{{CPUs: binding.IDSet{0}}, {CPUs: binding.IDSet{1}}}}
+	if got, want := n.servers.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("with more ranks than cores: %q, not %q", got, want)
 	}
-	if got := n.served.hints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
+	if got := n.servers.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
 		t.Errorf("with as many: %q", got)
 	}
 }

@@ -60,7 +60,8 @@ func bringUp(b *testing.B, share testbed.Share) {
 	b.ReportMetric(resident(b, bed, whole), "rss-MiB")
 }
 
-// raise starts a bed on such a share that is closed with the benchmark, with a bringupd that all of its nodes see.
+// raise starts a bed on such a share that is closed with the benchmark, with a bringupd that all of
+// its nodes see.
 func raise(b *testing.B, share testbed.Share) (bed *testbed.Bed, program string) {
 	b.Helper()
 	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: share})

@@ -34,11 +34,11 @@ var (
 	slowFlag     = flag.Duration("deaths-slow", time.Second, "how long a death may take whose run directory is not kept")
 )
 
-// BenchmarkDeath kills one process of a job of eight nodes without warning
-// again and again, and reports how long it took until the last daemon had
-// exited, in milliseconds: p50-ms, p99-ms (by nearest rank) and worst-ms; and
-// floor-ms, the median of one srun true before each, and p99-floor-ms, which tells
-// what the machine makes of a p99. The daemons are watched from outside; Slurm is told not to end anything.
+// BenchmarkDeath kills one process of a job of eight nodes without warning again and again, and
+// reports how long it took until the last daemon had exited, in milliseconds: p50-ms, p99-ms (by
+// nearest rank) and worst-ms; and floor-ms, the median of one srun true before each, and
+// p99-floor-ms, which tells what the machine makes of a p99. The daemons are watched from outside;
+// Slurm is told not to end anything.
 func BenchmarkDeath(b *testing.B) {
 	grid := []string{
 		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
@@ -48,7 +48,8 @@ func BenchmarkDeath(b *testing.B) {
 	for share := range strings.SplitSeq(*deathsOnFlag, ",") {
 		b.Run(share, func(b *testing.B) { grid = append(grid, deathsOn(b, testbed.Share(share))...) })
 	}
-	fmt.Println(strings.Join(grid, "\n")) // what a benchmark logs that has others under it is not shown
+	// what a benchmark logs that has others under it is not shown
+	fmt.Println(strings.Join(grid, "\n"))
 }
 
 // deathsOn measures all kinds of deaths on a bed of their own, and returns the
@@ -206,7 +207,7 @@ func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
 func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
 	b.Helper()
 	for rank := range nodes {
-		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.Nodes, signal.NodeName(rank, nodes, signal.Joined)))
+		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.NodesDir, signal.NodeName(rank, nodes, signal.StateJoined)))
 		if err != nil || len(matches) != 1 {
 			b.Fatalf("cannot find the answer of rank %d in %s: %v, %v", rank, logs, matches, err)
 		}

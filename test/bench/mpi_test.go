@@ -17,9 +17,10 @@ const (
 	mpiTurns        = 7
 )
 
-// BenchmarkMPI starts 32 ranks on eight nodes that call MPI_Init and MPI_Finalize by bringupd, by Slurm's own plugins and by mpirun in an
-// allocation, of Debian's Open MPI 4 and MPICH 4; and 64 clients of PMIx that have no MPI and put a value, fence and get one. It prints medians in milliseconds; within the
-// ranks is from before MPI_Init until after MPI_Finalize, in the slowest.
+// BenchmarkMPI starts 32 ranks on eight nodes that call MPI_Init and MPI_Finalize by bringupd, by
+// Slurm's own plugins and by mpirun in an allocation, of Debian's Open MPI 4 and MPICH 4; and 64
+// clients of PMIx that have no MPI and put a value, fence and get one. It prints medians in
+// milliseconds; within the ranks is from before MPI_Init until after MPI_Finalize, in the slowest.
 func BenchmarkMPI(b *testing.B) {
 	bed, program := raise(b, testbed.StaleSSHFS)
 	world := func(perNode int, argv ...string) []string {

@@ -35,19 +35,23 @@ const (
 	rayPatience = 5 * time.Minute
 )
 
-// BenchmarkRay starts a Ray cluster on 2 and on 4 nodes with bringupd, with Ray's own symmetric-run, and with ray.sub where it is
-// given one, by turns. Its metrics are medians in seconds from the submission of the job: NAME-driver-s until its driver starts, NAME-tasks-s
-// until a task has run on every node, NAME-whole-s until Slurm has let go of the job; NAME-driver-ratio and so on are these in those of
-// symmetric-run; NAME-gate-s is from Ray's last node until bringupd's gate is open. It prints them as a table.
+// BenchmarkRay starts a Ray cluster on 2 and on 4 nodes with bringupd, with Ray's own
+// symmetric-run, and with ray.sub where it is given one, by turns. Its metrics are medians in
+// seconds from the submission of the job: NAME-driver-s until its driver starts, NAME-tasks-s until
+// a task has run on every node, NAME-whole-s until Slurm has let go of the job; NAME-driver-ratio
+// and so on are these in those of symmetric-run; NAME-gate-s is from Ray's last node until
+// bringupd's gate is open. It prints them as a table.
 func BenchmarkRay(b *testing.B) {
 	ray := os.Getenv("BRINGUPD_TEST_RAY")
 	if ray == "" {
 		b.Fatal("cannot run without a Ray: BRINGUPD_TEST_RAY must name its ray program (test/bench.sh installs one)")
 	}
-	b.Setenv("PATH", filepath.Dir(ray)+":"+os.Getenv("PATH")) // symmetric-run and ray.sub look for it there
+	// symmetric-run and ray.sub look for it there
+	b.Setenv("PATH", filepath.Dir(ray)+":"+os.Getenv("PATH"))
 	b.Setenv("RAY_USAGE_STATS_ENABLED", "0")                  // the bed reaches nobody
 	b.Setenv("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT", "120") // 30 are few on a busy machine
-	bed, program := raise(b, testbed.SSHFS)                   // a stale one costs ray.sub up to 20 s a signal
+	// a stale one costs ray.sub up to 20 s a signal
+	bed, program := raise(b, testbed.SSHFS)
 	if err := os.CopyFS(bed.Bin(), os.DirFS("testdata")); err != nil {
 		b.Fatal(err) // each node has a /tmp of its own, where the sources may be
 	}
@@ -85,8 +89,8 @@ type rayTurn struct {
 func (r rayTrack) starters() []rayStarter {
 	n := strconv.Itoa(r.nodes)
 	where := []string{"--job-name=" + rayJob, "--nodes=" + n, "--nodelist=n[0-" + strconv.Itoa(r.nodes-1) + "]"}
-	// Processes of their own, as ray stop ends all that it sees; a shell is the first of them and reaps what is orphaned: ray stop
-	// waits for zombies.
+	// Processes of their own, as ray stop ends all that it sees; a shell is the first of them and
+	// reaps what is orphaned: ray stop waits for zombies.
 	srun := slices.Concat(where, []string{
 		"--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
 		"sh", "-c", `"$@"; exit $?`, "sh",
@@ -300,7 +304,8 @@ func readTimes(path string) map[string]float64 {
 	return told
 }
 
-// gateOpened returns when the head of the newest run in a log directory had published that its gate is open.
+// gateOpened returns when the head of the newest run in a log directory had published that its gate
+// is open.
 func gateOpened(b *testing.B, logs string) float64 {
 	b.Helper()
 	paths, _ := filepath.Glob(filepath.Join(logs, "latest", "events", "*.jsonl"))
@@ -310,7 +315,7 @@ func gateOpened(b *testing.B, logs string) float64 {
 			b.Fatal(err)
 		}
 		for line := range bytes.Lines(data) {
-			if e, ok := trail.Decode(line); ok && e.Word == trail.Told && e.Record == signal.NameGo {
+			if e, ok := trail.DecodeEvent(line); ok && e.Word == trail.RecordPublished && e.Record == signal.NameGateOpen {
 				at, err := time.Parse(time.RFC3339Nano, e.At)
 				if err != nil {
 					b.Fatal(err)

@@ -37,7 +37,8 @@ func BenchmarkWorld(b *testing.B) {
 	compare(b, bed, "64 ranks of true on 8 nodes", pairs, starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
 }
 
-// compare starts each by turns and prints the medians of all, of what their ranks have measured themselves, and of the differences to their floors.
+// compare starts each by turns and prints the medians of all, of what their ranks have measured
+// themselves, and of the differences to their floors.
 func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []starter) {
 	b.Helper()
 	took, within := make([][]float64, len(starters)), make([][]float64, len(starters))
@@ -88,7 +89,8 @@ func starters(program, logs, local string) []starter {
 // one is the place of a single rank by srun among the starters.
 const one = 6
 
-// timed returns how many milliseconds it took, and how many the slowest of its ranks has printed, one a line; 0 where none has.
+// timed returns how many milliseconds it took, and how many the slowest of its ranks has printed,
+// one a line; 0 where none has.
 func (s starter) timed(b *testing.B, bed *testbed.Bed) (whole, within float64) {
 	b.Helper()
 	cmd := bed.Command(context.Background(), s.args[0], s.args[1:]...)

@@ -149,14 +149,14 @@ func verdictsOf(f fault, s schedule) []verdict {
 	case f.What == killSandbox && p != inDrain:
 		return []verdict{{code(health.SandboxDied), []health.Kind{health.SandboxDied}, []int{f.Rank}}}
 	case f.What == stallAll && p != inDrain:
-		return []verdict{{code(health.Share), []health.Kind{health.Share}, nil}}
+		return []verdict{{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	case f.What == fullAll && p != inDrain:
 		// Who can't write ends, and others miss it before they meet the same.
-		return whereFull(p, verdict{code(health.Share), []health.Kind{health.Share}, nil},
+		return whereFull(p, verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil},
 			verdict{code(health.PeerLost), []health.Kind{health.PeerLost, health.DaemonDied, health.HostHangs}, nil})
 	}
 	if f.What == stallAll { // a worker may not have seen that it is the end
-		return []verdict{own, {code(health.Share), []health.Kind{health.Share}, nil}}
+		return []verdict{own, {code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	}
 	if _, loss := losses[f.What]; loss {
 		return ofLoss(f, s)
@@ -179,7 +179,7 @@ func ofLoss(f fault, s schedule) []verdict {
 		kinds = append([]health.Kind{health.PeerLost}, kinds...) // no lifeline yet
 	}
 	lost := verdict{code(health.PeerLost), kinds, ranks}
-	missed := verdict{code(health.Share), []health.Kind{health.Share}, ranks}
+	missed := verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, ranks}
 	if p == beforeJoin && head {
 		missed.Ranks = nil // there may be no job to join: each says so for itself
 	}
@@ -206,10 +206,10 @@ func whereFull(p phase, others ...verdict) []verdict {
 	return append(others, own)
 }
 
-func code(kind health.Kind) int { return health.OutcomeOf(kind).Code }
+func code(kind health.Kind) int { return health.OutcomeOfKind(kind).Code }
 
 func TestExpect(t *testing.T) {
-	share, lost := []health.Kind{health.Share}, []health.Kind{health.PeerLost}
+	share, lost := []health.Kind{health.ShareUnusable}, []health.Kind{health.PeerLost}
 	for _, tc := range []struct {
 		name    string
 		s       schedule

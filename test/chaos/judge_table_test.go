@@ -18,7 +18,7 @@ func lostTwo() (expectation, seen) {
 		Freed:   20 * time.Second,
 		Victims: []int{2},
 	}
-	cause := &signal.FailedRecord{Kind: string(health.DaemonDied), Lost: []int{2}}
+	cause := &signal.FailureRecord{Kind: string(health.DaemonDied), LostNodes: []int{2}}
 	o := seen{
 		Struck: true, Codes: []int{76, 76, 137, 76}, Srun: 137,
 		Ended: []time.Duration{time.Second, time.Second, 0, time.Second},
@@ -38,8 +38,8 @@ func driven() (expectation, seen) {
 }
 
 func TestJudge(t *testing.T) {
-	cause := func(kind health.Kind, rank int, lost ...int) *signal.FailedRecord {
-		c := &signal.FailedRecord{Kind: string(kind), Lost: lost}
+	cause := func(kind health.Kind, rank int, lost ...int) *signal.FailureRecord {
+		c := &signal.FailureRecord{Kind: string(kind), LostNodes: lost}
 		c.Rank = rank
 		return c
 	}
@@ -69,14 +69,14 @@ func TestJudge(t *testing.T) {
 			e.Leaves, o.Left = []int{2}, []string{"rank 3: file /tmp/bu-17"}
 		}, []string{"left: rank 3"}},
 		{"each for itself", lostTwo, func(e *expectation, o *seen) {
-			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.Share}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
+			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.ShareUnusable}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
 			o.Codes, o.Srun = []int{66, 76, 66, 76}, 76
-			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.Share, 0)}, {By: 1, Code: 76, Cause: cause(health.PeerLost, 1, 0)}}
+			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.ShareUnusable, 0)}, {By: 1, Code: 76, Cause: cause(health.PeerLost, 1, 0)}}
 		}, nil},
 		{"each for itself, but one", lostTwo, func(e *expectation, o *seen) {
-			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.Share}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
+			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.ShareUnusable}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
 			o.Codes, o.Srun = []int{66, 76, 0, 76}, 76
-			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.Share, 0)}}
+			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.ShareUnusable, 0)}}
 		}, []string{"no verdict"}},
 		{"another kind", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.PeerLost, 0, 2) }, []string{"no verdict"}},
 		{"another node", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.DaemonDied, 0, 1) }, []string{"no verdict"}},
@@ -85,7 +85,7 @@ func TestJudge(t *testing.T) {
 		{"only the victim told", lostTwo, func(_ *expectation, o *seen) { o.Told[0].By = 2 }, []string{"no verdict"}},
 		{"only the victim told, before it was struck", lostTwo, func(e *expectation, o *seen) { e.Two, o.Told[0].By = true, 2 }, nil},
 		{"the victim tells something else", lostTwo, func(_ *expectation, o *seen) {
-			o.Told = append(o.Told, told{By: 2, Code: 66, Cause: cause(health.Share, 2)})
+			o.Told = append(o.Told, told{By: 2, Code: 66, Cause: cause(health.ShareUnusable, 2)})
 		}, nil},
 		{"another tells something else", lostTwo, func(_ *expectation, o *seen) {
 			o.Told = append(o.Told, told{By: 3, Code: 76, Cause: cause(health.DaemonDied, 3, 0)})

@@ -30,9 +30,9 @@ type told struct {
 	By    int
 	Where string // the record, or its standard error
 	Code  int
-	Cause *signal.FailedRecord // nil: the driver has ended it
-	Lost  []int                // those that the cause and its consequences say are lost
-	Bad   []string             // the hosts that another job should stay away from
+	Cause *signal.FailureRecord // nil: the driver has ended it
+	Lost  []int                 // those that the cause and its consequences say are lost
+	Bad   []string              // the hosts that another job should stay away from
 }
 
 // byCode tells whether that daemon knew no more than the code, by its lifeline:
@@ -44,7 +44,7 @@ func (t told) String() string {
 		return fmt.Sprintf("%s of rank %d: %d", t.Where, t.By, t.Code)
 	}
 	return fmt.Sprintf("%s of rank %d: %d, %s of rank %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
-		t.Cause.Rank, t.Cause.Lost, t.Cause.What)
+		t.Cause.Rank, t.Cause.LostNodes, t.Cause.Message)
 }
 
 // judge says what is wrong with how a job has ended.
@@ -164,7 +164,7 @@ func (v verdict) codeOf(rank int) int {
 }
 
 // fits tells whether the verdict may have this cause.
-func (v verdict) fits(cause *signal.FailedRecord) bool {
+func (v verdict) fits(cause *signal.FailureRecord) bool {
 	if cause == nil || len(v.Kinds) == 0 {
 		return cause == nil && len(v.Kinds) == 0
 	}
@@ -174,7 +174,7 @@ func (v verdict) fits(cause *signal.FailedRecord) bool {
 	if v.Ranks == nil {
 		return true
 	}
-	named := cause.Lost
+	named := cause.LostNodes
 	if len(named) == 0 {
 		named = []int{cause.Rank}
 	}

@@ -164,7 +164,8 @@ var traits = []trait{
 	{what: stallLong, phases: driverOnly, harmless: true, onShare: true, lined: true, least: 2 * peerTimeout, most: 3 * peerTimeout},
 	{what: unheard, phases: withChild, harmless: true, paired: true},
 	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
-	{what: failDriver, phases: driverOnly, prompt: true, lined: true}, // by files alone nobody can know so soon
+	// by files alone nobody can know so soon
+	{what: failDriver, phases: driverOnly, prompt: true, lined: true},
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
 	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},

@@ -33,11 +33,11 @@ func readRun(logs string, size int) (r recorded) {
 		r.torn = append(r.torn, fmt.Sprintf("there are several run directories: %v", dirs))
 	}
 	dir := dirs[0]
-	var job signal.Job
-	if !r.read(filepath.Join(dir, signal.Control, signal.NameJob), &job) && len(r.torn) == 0 {
+	var job signal.JobRecord
+	if !r.read(filepath.Join(dir, signal.ControlDir, signal.NameJob), &job) && len(r.torn) == 0 {
 		return r // nobody has joined
 	}
-	for _, sub := range []string{signal.Control, signal.Nodes} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		names, _ := os.ReadDir(filepath.Join(dir, sub))
 		for _, name := range names {
 			r.check(filepath.Join(dir, sub, name.Name()), job.Nonce)
@@ -47,16 +47,16 @@ func readRun(logs string, size int) (r recorded) {
 	if r.read(filepath.Join(dir, signal.NameResult), &result) {
 		var lost []int
 		if result.Cause != nil {
-			lost = slices.Clone(result.Cause.Lost)
+			lost = slices.Clone(result.Cause.LostNodes)
 		}
 		for _, failure := range result.Consequences {
-			lost = append(lost, failure.Lost...)
+			lost = append(lost, failure.LostNodes...)
 		}
-		r.told = append(r.told, told{By: result.Rank, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.Nodes})
+		r.told = append(r.told, told{By: result.Rank, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
 	}
 	for rank := range size {
 		var abort signal.AbortRecord
-		if r.read(filepath.Join(dir, signal.Control, signal.AbortName(rank, size)), &abort) {
+		if r.read(filepath.Join(dir, signal.ControlDir, signal.AbortName(rank, size)), &abort) {
 			r.told = append(r.told, told{By: rank, Where: "the abort", Code: abort.Code, Cause: &abort.Cause})
 		}
 	}
@@ -82,13 +82,13 @@ func (r *recorded) read(path string, into any) bool {
 // their name: those of the drain and the join only on a share that is full.
 func (r *recorded) check(path, nonce string) {
 	name := filepath.Base(path)
-	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.BeatState) {
+	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.StateHeartbeat) {
 		return // a temporary of who died, or a pulse
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 && saysAll(name) {
 		return
 	}
-	var record signal.State
+	var record signal.StateRecord
 	if r.read(path, &record) && record.Nonce != nonce {
 		r.torn = append(r.torn, fmt.Sprintf("%s is of the attempt %q, want %q", path, record.Nonce, nonce))
 	}
@@ -96,9 +96,9 @@ func (r *recorded) check(path, nonce string) {
 
 func saysAll(name string) bool {
 	if _, state, isNode := strings.Cut(name, "."); isNode {
-		return strings.HasPrefix(state, signal.Checked) || state == signal.Sandbox || state == signal.Up
+		return strings.HasPrefix(state, signal.StateChecked) || state == signal.StateSandboxReady || state == signal.StateServiceUp
 	}
-	return name == signal.NameGo || name == signal.NameDrain || name == signal.NameOver || name == signal.NameStop
+	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
 }
 
 // runStory is what a run directory has for who must find out what went wrong.
@@ -123,12 +123,12 @@ func runStory(logs string) string {
 
 // lifelinePorts are the ports that a job's record tells the lifeline's to be.
 func lifelinePorts(record []byte) ([]int, error) {
-	var job signal.Job
+	var job signal.JobRecord
 	if err := json.Unmarshal(record, &job); err != nil {
 		return nil, err
 	}
 	var ports []int
-	for _, address := range job.Lifeline {
+	for _, address := range job.LinkAddresses {
 		_, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
@@ -196,11 +196,11 @@ func lastWords(stderr string, codes []int) (all []told) {
 		if rank < 0 || rank >= len(codes) {
 			continue
 		}
-		cause := &signal.FailedRecord{Kind: line.Kind, What: line.Msg}
+		cause := &signal.FailureRecord{Kind: line.Kind, Message: line.Msg}
 		cause.Rank = rank
 		if lost := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
 			of, _ := strconv.Atoi(lost[1])
-			cause.Lost = []int{of}
+			cause.LostNodes = []int{of}
 		}
 		all = append(all, told{By: rank, Where: "standard error", Code: codes[rank], Cause: cause})
 	}
@@ -235,7 +235,7 @@ func TestReadRun(t *testing.T) {
 	if len(r.torn) != 3 {
 		t.Errorf("torn are %q, want 0001.joined, 0002.joined and 0003.joined", r.torn)
 	}
-	if len(r.told) != 1 || r.told[0].By != 1 || r.told[0].Code != 76 || !slices.Equal(r.told[0].Cause.Lost, []int{0}) {
+	if len(r.told) != 1 || r.told[0].By != 1 || r.told[0].Code != 76 || !slices.Equal(r.told[0].Cause.LostNodes, []int{0}) {
 		t.Errorf("told was %v", r.told)
 	}
 }
@@ -246,7 +246,7 @@ func TestLastWords(t *testing.T) {
 {"level":"info","daemon":"bringupd[1 n5]","msg":"well"}
 `
 	got := lastWords(stderr, []int{0, 0, 76, 0})
-	if len(got) != 1 || got[0].By != 2 || got[0].Code != 76 || !slices.Equal(got[0].Cause.Lost, []int{0}) {
+	if len(got) != 1 || got[0].By != 2 || got[0].Code != 76 || !slices.Equal(got[0].Cause.LostNodes, []int{0}) {
 		t.Errorf("told was %v", got)
 	}
 }

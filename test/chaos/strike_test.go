@@ -70,11 +70,11 @@ func (j *job) beats(f fault) bool {
 	}
 	return j.await(func() bool {
 		for rank := range j.size {
-			sub := signal.Nodes
+			sub := signal.NodesDir
 			if rank == 0 {
-				sub = signal.Control
+				sub = signal.ControlDir
 			}
-			if !j.has(sub, signal.NodeName(rank, j.size, signal.BeatState)+".*") {
+			if !j.has(sub, signal.NodeName(rank, j.size, signal.StateHeartbeat)+".*") {
 				return false
 			}
 		}
@@ -111,22 +111,22 @@ func (j *job) reached(p phase) bool {
 	case beforeJoin:
 		return true
 	case inJoin:
-		return j.has(signal.Control, signal.NameJob)
+		return j.has(signal.ControlDir, signal.NameJob)
 	case inServices:
-		return j.has(signal.Control, signal.NameHead) && j.all(signal.Joined)
+		return j.has(signal.ControlDir, signal.NameHead) && j.all(signal.StateJoined)
 	case atGate:
-		return j.all(signal.Up)
+		return j.all(signal.StateServiceUp)
 	case inDriver:
 		return j.find(0, "sh", "-c", j.driver()) != 0
 	default:
-		return j.has(signal.Control, signal.NameDrain)
+		return j.has(signal.ControlDir, signal.NameOrderlyEnd)
 	}
 }
 
 // all tells whether all nodes have published that state.
 func (j *job) all(state string) bool {
 	for rank := range j.size {
-		if !j.has(signal.Nodes, signal.NodeName(rank, j.size, state)) {
+		if !j.has(signal.NodesDir, signal.NodeName(rank, j.size, state)) {
 			return false
 		}
 	}
@@ -314,7 +314,7 @@ func (j *job) ports(w what) ([]int, error) {
 	if w == filterAll {
 		return nil, nil
 	}
-	found, err := filepath.Glob(filepath.Join(j.logs, "*", signal.Control, signal.NameJob))
+	found, err := filepath.Glob(filepath.Join(j.logs, "*", signal.ControlDir, signal.NameJob))
 	if err != nil || len(found) == 0 {
 		return nil, errNothing
 	}

@@ -31,11 +31,12 @@ type table struct {
 
 // result is what came of one schedule.
 type result struct {
-	Seed     uint64        `json:"seed"`
-	Row      string        `json:"row"`
-	Lifeline bool          `json:"lifeline,omitzero"`
-	Outcome  string        `json:"outcome,omitzero"` // empty where it was wrong
-	Took     time.Duration `json:"took_ns,omitzero"` // until the last had ended of those whom it did not strike
+	Seed     uint64 `json:"seed"`
+	Row      string `json:"row"`
+	Lifeline bool   `json:"lifeline,omitzero"`
+	Outcome  string `json:"outcome,omitzero"` // empty where it was wrong
+	// until the last had ended of those whom it did not strike
+	Took time.Duration `json:"took_ns,omitzero"`
 }
 
 // cell is what came of one fault, by how deaths are noticed.

@@ -10,8 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// container is a command that runs others in a container of their own, made of the host's /usr. What else is in there
-// is the bed's share and this bringupd, at the same paths, and a /tmp that ends with it.
+// container is a command that runs others in a container of their own, made of the host's /usr.
+// What else is in there is the bed's share and this bringupd, at the same paths, and a /tmp that
+// ends with it.
 func (bed *lane) container(flags ...string) []string {
 	return append([]string{
 		"bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
@@ -20,8 +21,8 @@ func (bed *lane) container(flags ...string) []string {
 	}, flags...)
 }
 
-// The daemons run each in a container, as they do under pyxis and apptainer: with the host's process numbers, in a user
-// namespace, and with numbers of its own, below an init and without one.
+// The daemons run each in a container, as they do under pyxis and apptainer: with the host's
+// process numbers, in a user namespace, and with numbers of its own, below an init and without one.
 func TestContained(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
@@ -82,7 +83,8 @@ func TestContainedProc(t *testing.T) {
 	}
 }
 
-// Daemons and sandboxes are in containers of their own, which share the log directory and the network.
+// Daemons and sandboxes are in containers of their own, which share the log directory and the
+// network.
 func TestContainedApart(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)

@@ -62,7 +62,7 @@ func TestDeaths(t *testing.T) {
 				})
 				// A daemon that dies before it has joined is only missed.
 				for rank := range 4 {
-					j.reached(filepath.Join(signal.Nodes, signal.NodeName(rank, 4, signal.Sandbox)))
+					j.reached(filepath.Join(signal.NodesDir, signal.NodeName(rank, 4, signal.StateSandboxReady)))
 				}
 				if when.reached != "" {
 					j.reached(when.reached)
@@ -84,7 +84,7 @@ func TestDeaths(t *testing.T) {
 					t.Errorf("the job ended %s after the death, want at most %s", took, peerTimeout)
 				}
 				cause, bad, code := causeOf(j, tc.rank == 0 && tc.kind == health.DaemonDied)
-				if want := health.OutcomeOf(tc.kind).Code; code != want {
+				if want := health.OutcomeOfKind(tc.kind).Code; code != want {
 					t.Errorf("the verdict's code is %d, want %d", code, want)
 				}
 				if want := fmt.Sprintf("bringupd: the job failed with code %d", code); !strings.Contains(j.stderr.String(), want) {
@@ -102,23 +102,23 @@ func TestDeaths(t *testing.T) {
 }
 
 // about tells whether the cause is this rank's, or the loss of it.
-func about(cause signal.FailedRecord, rank int) bool {
-	if len(cause.Lost) > 0 {
-		return slices.Equal(cause.Lost, []int{rank})
+func about(cause signal.FailureRecord, rank int) bool {
+	if len(cause.LostNodes) > 0 {
+		return slices.Equal(cause.LostNodes, []int{rank})
 	}
 	return cause.Rank == rank
 }
 
 // causeOf reads the first cause; without a head it is in a worker's abort.
-func causeOf(j *job, headless bool) (cause signal.FailedRecord, bad []string, code int) {
+func causeOf(j *job, headless bool) (cause signal.FailureRecord, bad []string, code int) {
 	j.t.Helper()
 	if !headless {
 		result := j.result()
 		if result.Cause == nil {
 			j.t.Fatalf("the result has no cause: %+v", result)
 		}
-		return *result.Cause, result.Nodes, result.Code
+		return *result.Cause, result.BadNodes, result.Code
 	}
 	abort := anyAbort(j)
-	return abort.Cause, abort.Nodes, abort.Code
+	return abort.Cause, abort.BadNodes, abort.Code
 }

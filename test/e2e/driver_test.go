@@ -90,7 +90,7 @@ func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
 		"echo ended: $?\n"
 	b := bed.submit(t, script, "-N", "4", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	first := filepath.Join(logs, b.id+".0")
-	eventually(t, func() string { return missing(filepath.Join(first, signal.Control, signal.NameGo)) })
+	eventually(t, func() string { return missing(filepath.Join(first, signal.ControlDir, signal.NameGateOpen)) })
 	if err := bed.Requeue(t.Context(), b.id); err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +98,8 @@ func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
 	if want := "run " + b.id + ".0-r1\n"; !strings.Contains(out, want) {
 		t.Errorf("the job wrote %q, want %q in it", out, want)
 	}
-	var record signal.Job
-	readJSON(t, filepath.Join(logs, b.id+".0-r1", signal.Control, signal.NameJob), &record)
+	var record signal.JobRecord
+	readJSON(t, filepath.Join(logs, b.id+".0-r1", signal.ControlDir, signal.NameJob), &record)
 	if record.Run != b.id+".0-r1" {
 		t.Errorf("the second run's record is of %s", record.Run)
 	}

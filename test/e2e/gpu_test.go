@@ -19,8 +19,8 @@ import (
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// library is the NVML of all nodes, with a libcuda beside it. They see the folder of the programs as the
-// host does: no share is between them and what a test has NVML say.
+// library is the NVML of all nodes, with a libcuda beside it. They see the folder of the programs
+// as the host does: no share is between them and what a test has NVML say.
 var library = sync.OnceValues(func() (nvml.Fake, error) {
 	dir := filepath.Join(beds.bin(), "nvml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -53,18 +53,18 @@ func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 // says all of that.
 func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
 	j.t.Helper()
-	j.wantCode(health.OutcomeOf(kind).Code)
+	j.wantCode(health.OutcomeOfKind(kind).Code)
 	result := j.result()
 	if result.Cause == nil || result.Cause.Kind != string(kind) || !about(*result.Cause, rank) {
 		j.t.Fatalf("the first cause is %+v, want %s of rank %d\n%s", result.Cause, kind, rank, &j.stderr)
 	}
 	for _, want := range says {
-		if !strings.Contains(result.Why, want) {
-			j.t.Errorf("the reason lacks %q: %s", want, result.Why)
+		if !strings.Contains(result.Reason, want) {
+			j.t.Errorf("the reason lacks %q: %s", want, result.Reason)
 		}
 	}
-	if !slices.Equal(result.Nodes, []string{j.bed.Node(rank)}) {
-		j.t.Errorf("the bad nodes are %v, want %s", result.Nodes, j.bed.Node(rank))
+	if !slices.Equal(result.BadNodes, []string{j.bed.Node(rank)}) {
+		j.t.Errorf("the bad nodes are %v, want %s", result.BadNodes, j.bed.Node(rank))
 	}
 	if len(result.Advice) == 0 {
 		j.t.Errorf("nothing is advised: %+v", result)
@@ -81,12 +81,12 @@ func TestLostGPU(t *testing.T) {
 	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n2", "gpu 3 handle 15"))
 	j := bed.run(t, l)
-	result := j.blames(health.Check, 2, "n2", "gpu.count", "GPU 3", "GPU_IS_LOST")
+	result := j.blames(health.CheckFailed, 2, "n2", "gpu.count", "GPU 3", "GPU_IS_LOST")
 	if !slices.ContainsFunc(result.Advice, func(step string) bool { return strings.HasPrefix(step, "gpu.count: ") }) {
 		t.Errorf("the hint is not among the advice: %q", result.Advice)
 	}
-	if result.Took > soon {
-		t.Errorf("the job has ended after %s, want at most %s\n%s", result.Took, soon, &j.stderr)
+	if result.Duration > soon {
+		t.Errorf("the job has ended after %s, want at most %s\n%s", result.Duration, soon, &j.stderr)
 	}
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -106,7 +106,7 @@ func TestLostGPUOfFour(t *testing.T) {
 	}
 	result := j.result()
 	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
-		!strings.Contains(result.Dropped[0].Why, "GPU 3") {
+		!strings.Contains(result.Dropped[0].Reason, "GPU 3") {
 		t.Errorf("the result is %+v", result)
 	}
 }
@@ -118,7 +118,7 @@ func TestFabricInProgress(t *testing.T) {
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
 	j := bed.start(t, l)
 	j.traced(3, "check-waits", "gpu.fabric")
-	if _, err := os.Lstat(filepath.Join(j.runDir(), signal.Control, signal.NameGo)); err == nil {
+	if _, err := os.Lstat(filepath.Join(j.runDir(), signal.ControlDir, signal.NameGateOpen)); err == nil {
 		t.Error("the gate is open while a node waits for its fabric")
 	}
 	must(t, fake.Answer("n3"))
@@ -135,7 +135,7 @@ func TestFabricNeverReady(t *testing.T) {
 	l.flags = append(l.flags, "--check-timeout=2s")
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
 	j := bed.run(t, l)
-	j.blames(health.Check, 3, "n3", "gpu.fabric", "GPU 0")
+	j.blames(health.CheckFailed, 3, "n3", "gpu.fabric", "GPU 0")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}
@@ -148,7 +148,7 @@ func TestNVMLHangs(t *testing.T) {
 	l.flags = append(l.flags, "--check-timeout=2s")
 	must(t, fake.Answer("n1", "hang nvmlDeviceGetCount"))
 	j := bed.run(t, l)
-	j.blames(health.Check, 1, "n1", "gpu.driver_unresponsive", "nvmlDeviceGetCount")
+	j.blames(health.CheckFailed, 1, "n1", "gpu.driver_unresponsive", "nvmlDeviceGetCount")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}
@@ -157,7 +157,7 @@ func TestNVMLHangs(t *testing.T) {
 // traced waits for an event in a node's timeline that has all these words.
 func (j *job) traced(rank int, words ...string) {
 	j.t.Helper()
-	dir := filepath.Join(j.runDir(), signal.Events)
+	dir := filepath.Join(j.runDir(), signal.EventsDir)
 	eventually(j.t, func() string {
 		text, err := os.ReadFile(filepath.Join(dir, signal.EventsName("daemon", rank, 4)))
 		for line := range strings.Lines(string(text)) {
@@ -178,7 +178,7 @@ func TestXidEndsTheJob(t *testing.T) {
 	fallen := time.Now()
 	must(t, fake.Add("n2", "event 3 xid 79"))
 	result := j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79", "fallen off")
-	t.Logf("the job has ended %s after the event, and %s after its start", time.Since(fallen), result.Took)
+	t.Logf("the job has ended %s after the event, and %s after its start", time.Since(fallen), result.Duration)
 	if took := time.Since(fallen); took > soon {
 		t.Errorf("the job has ended %s after the event, want at most %s\n%s", took, soon, &j.stderr)
 	}
@@ -198,11 +198,11 @@ func TestXidOfTheDriver(t *testing.T) {
 		return ""
 	})
 	must(t, fake.Add("n2", "event 5 xid 31"))
-	j.reached(filepath.Join(signal.Nodes, signal.EventName(2, 4, 1)))
+	j.reached(filepath.Join(signal.NodesDir, signal.EventName(2, 4, 1)))
 	must(t, os.WriteFile(failing, nil, 0o644))
 	j.wantCode(3)
 	events := j.result().Events
-	if len(events) != 1 || events[0].Rank != 2 || !strings.Contains(events[0].What, "Xid 31") || !strings.Contains(events[0].What, "GPU 5") {
+	if len(events) != 1 || events[0].Rank != 2 || !strings.Contains(events[0].Message, "Xid 31") || !strings.Contains(events[0].Message, "GPU 5") {
 		t.Errorf("the events are %+v", events)
 	}
 	if !strings.Contains(j.stderr.String(), "Xid 31") {
@@ -210,9 +210,10 @@ func TestXidOfTheDriver(t *testing.T) {
 	}
 }
 
-// A driver without persistence mode attaches one GPU after the other, anew for each process that is the first; on another
-// node a GPU does not answer for as long as its own processor may take. The gate waits for both, and says what for; and
-// then all GPUs are watched, by the processes that have them.
+// A driver without persistence mode attaches one GPU after the other, anew for each process that is
+// the first; on another node a GPU does not answer for as long as its own processor may take. The
+// gate waits for both, and says what for; and then all GPUs are watched, by the processes that have
+// them.
 func TestSlowGPUs(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sleep", "1007")
@@ -238,8 +239,8 @@ func TestUnfitGPU(t *testing.T) {
 	must(t, fake.Add("n2", "event 3 xid 64"))
 	j.wantCode(0)
 	result := j.result()
-	if !slices.Equal(result.Nodes, []string{"n2"}) || len(result.Events) != 1 || !strings.Contains(result.Events[0].What, "Xid 64") {
-		t.Errorf("the bad nodes are %v, and the events %+v", result.Nodes, result.Events)
+	if !slices.Equal(result.BadNodes, []string{"n2"}) || len(result.Events) != 1 || !strings.Contains(result.Events[0].Message, "Xid 64") {
+		t.Errorf("the bad nodes are %v, and the events %+v", result.BadNodes, result.Events)
 	}
 }
 
@@ -254,12 +255,12 @@ func TestSuspiciousTwice(t *testing.T) {
 		j := bed.run(t, l)
 		j.wantCode(0)
 		var result signal.Result
-		readJSON(t, filepath.Join(logs, signal.Latest, signal.NameResult), &result)
-		if !slices.Equal(result.Nodes, want) {
-			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.Nodes, want, result.Events)
+		readJSON(t, filepath.Join(logs, signal.LatestLink, signal.NameResult), &result)
+		if !slices.Equal(result.BadNodes, want) {
+			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.BadNodes, want, result.Events)
 		}
 		if i == 1 && !slices.ContainsFunc(result.Events, func(e signal.EventRecord) bool {
-			return strings.Contains(e.What, "gpu.ecc_unc: uncorrectable errors of DRAM: 2, and in run")
+			return strings.Contains(e.Message, "gpu.ecc_unc: uncorrectable errors of DRAM: 2, and in run")
 		}) {
 			t.Errorf("the evidence is not among %+v", result.Events)
 		}
@@ -306,7 +307,7 @@ func TestCUDAMismatch(t *testing.T) {
 	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n3", "return cuInit 214"))
 	j := bed.run(t, l)
-	j.blames(health.Check, 3, "n3", "cuda.init", "ECC_UNCORRECTABLE (214)")
+	j.blames(health.CheckFailed, 3, "n3", "cuda.init", "ECC_UNCORRECTABLE (214)")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}
@@ -327,7 +328,7 @@ func TestNoNVMLOnANode(t *testing.T) {
 	}
 	l.flags[len(l.flags)-1] = "--nvml=" + link
 	j := bed.run(t, l)
-	j.blames(health.Check, 1, "n1", "gpu.nvml", link)
+	j.blames(health.CheckFailed, 1, "n1", "gpu.nvml", link)
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}

@@ -20,7 +20,8 @@ import (
 // sshPort is where the nodes' sshd listen.
 const sshPort = "2222"
 
-// withSSH starts an sshd on some of the nodes, and returns a client's configuration for them and what ends them all.
+// withSSH starts an sshd on some of the nodes, and returns a client's configuration for them and
+// what ends them all.
 func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	t.Helper()
 	dir := filepath.Join(bed.Bin(), filepath.Base(bed.place(t)))
@@ -87,8 +88,8 @@ func TestHosts(t *testing.T) {
 		j.reached("control/go")
 		kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
 		j.wantCode(76)
-		if r := j.result(); !slices.Equal(r.Nodes, []string{"n2"}) {
-			t.Errorf("the result is %d, by %v: %s", r.Code, r.Nodes, r.Why)
+		if r := j.result(); !slices.Equal(r.BadNodes, []string{"n2"}) {
+			t.Errorf("the result is %d, by %v: %s", r.Code, r.BadNodes, r.Reason)
 		}
 	})
 	t.Run("the launcher is told to end, and is killed", func(t *testing.T) {
@@ -125,8 +126,8 @@ func TestHosts(t *testing.T) {
 		defer func() { must(t, bed.HealNode(ctx, 3)) }()
 		path := filepath.Join(j.logs, "latest", signal.NameResult)
 		eventually(t, func() string { return missing(path) })
-		if r := j.result(); r.Code != 76 || !slices.Contains(r.Nodes, "n3") {
-			t.Errorf("the result is %d, by %v: %s", r.Code, r.Nodes, r.Why)
+		if r := j.result(); r.Code != 76 || !slices.Contains(r.BadNodes, "n3") {
+			t.Errorf("the result is %d, by %v: %s", r.Code, r.BadNodes, r.Reason)
 		}
 		must(t, bed.LinkUp(ctx, 3)) // its ssh waits for it, or for ServerAliveInterval
 		j.wantCode(76)
@@ -145,8 +146,8 @@ func TestHostsThatAreNotReady(t *testing.T) {
 		if said := j.stderr.String(); !strings.Contains(said, "cannot reach n2: ") {
 			t.Errorf("it said: %s", said)
 		}
-		if r := j.result(); r.Code != 65 || !strings.Contains(r.Why, "cannot reach n2: ") {
-			t.Errorf("the result is %d: %s", r.Code, r.Why)
+		if r := j.result(); r.Code != 65 || !strings.Contains(r.Reason, "cannot reach n2: ") {
+			t.Errorf("the result is %d: %s", r.Code, r.Reason)
 		}
 	})
 	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {

@@ -164,7 +164,7 @@ func (j *job) runDir() string {
 			return err.Error()
 		}
 		for _, entry := range entries {
-			if name := entry.Name(); entry.IsDir() && name[0] != '.' && name != signal.BadNodes && name != signal.History {
+			if name := entry.Name(); entry.IsDir() && name[0] != '.' && name != signal.BadNodesDir && name != signal.HistoryDir {
 				found = filepath.Join(j.logs, entry.Name())
 				return ""
 			}

@@ -35,12 +35,12 @@ func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 func (j *job) connected(want int) {
 	j.t.Helper()
 	j.reached("control/job")
-	var record signal.Job
-	readJSON(j.t, filepath.Join(j.runDir(), signal.Control, signal.NameJob), &record)
-	if len(record.Lifeline) == 0 {
+	var record signal.JobRecord
+	readJSON(j.t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &record)
+	if len(record.LinkAddresses) == 0 {
 		j.t.Fatalf("the head offers no lifeline: %+v", record)
 	}
-	_, port, _ := strings.Cut(record.Lifeline[0], ":")
+	_, port, _ := strings.Cut(record.LinkAddresses[0], ":")
 	eventually(j.t, func() string {
 		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
 		if got := strings.Count(string(out), "\n"); err != nil || got < want {
@@ -110,7 +110,7 @@ func TestANodeIsLost(t *testing.T) {
 				t.Errorf("the others took %s to end, with a peer timeout of %s", took, quick)
 			}
 			cause, bad, code := causeOf(j, tc.node == 0)
-			if code != health.OutcomeOf(health.PeerLost).Code || cause.Kind != string(tc.kind) || !slices.Equal(cause.Lost, []int{tc.node}) {
+			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != string(tc.kind) || !slices.Equal(cause.LostNodes, []int{tc.node}) {
 				t.Errorf("the verdict is %d, %+v, want %s of rank %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
 			}
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {

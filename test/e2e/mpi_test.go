@@ -31,7 +31,8 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 			var errors strings.Builder
 			var out []byte
 			var err error
-			// Debian's Open MPI was seen to jump to address 0 while it starts, once in 200 times and without us.
+			// Debian's Open MPI was seen to jump to address 0 while it starts, once in 200 times and without
+			// us.
 			for range 3 {
 				srun := bed.Command(t.Context(), "srun", args...)
 				srun.Stderr = &errors
@@ -61,7 +62,7 @@ func TestMPIRunBinds(t *testing.T) {
 			out, err := mpirun.Output()
 			var used []int
 			for line := range strings.Lines(string(out)) {
-				place, err := binding.ParsePlace(line)
+				place, err := binding.ParseAffinity(line)
 				must(t, err)
 				used = append(used, place.CPUs...)
 				if len(place.CPUs) == 0 || place.Note != note {

@@ -23,10 +23,11 @@ type ownMPI struct {
 	daemons  []string // what it runs on each other node, as the last part of a path
 	pool     []string // flags for as many workers as there are slots; nil: it can't have a pool
 	exits    []int    // that a program's 7 may become
-	// dies is set where it itself is killed by SIGABRT or SIGSEGV now and then, when it spawns a pool or ends one, by any
-	// other agent, too.
-	dies  bool
-	blind bool // it ends with 0 where it has lost what it runs on a node: so it does by any other agent
+	// dies is set where it itself is killed by SIGABRT or SIGSEGV now and then, when it spawns a pool
+	// or ends one, by any other agent, too.
+	dies bool
+	// it ends with 0 where it has lost what it runs on a node: so it does by any other agent
+	blind bool
 }
 
 // ownMPIs are those that make test installs.
@@ -41,8 +42,9 @@ func ownMPIs(t *testing.T) []ownMPI {
 		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7}, blind: true, dies: true},
 		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich", daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
 		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"}, exits: []int{7}},
-		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end. On a busy machine it dies
-		// of SIGPIPE now and then: it writes to the proxy of its own node, which it has started itself and which has ended.
+		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end. On a
+		// busy machine it dies of SIGPIPE now and then: it writes to the proxy of its own node, which it
+		// has started itself and which has ended.
 		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255, 128 + int(syscall.SIGPIPE)}},
 	}
 	all[1].python, all[1].launcher = beside("OPENMPI", "mpirun")
@@ -91,7 +93,8 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
-// The PMIx that Slurm serves each daemon's task is not for the ranks of an mpirun: MPICH's would end by it.
+// The PMIx that Slurm serves each daemon's task is not for the ranks of an mpirun: MPICH's would
+// end by it.
 func TestOwnMPIRunBesideSlurmsPMIx(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -205,8 +208,8 @@ func TestOwnMPIRunsSideBySide(t *testing.T) {
 	}
 }
 
-// A job that is submitted from inside an mpirun inherits what that tells its ranks, and its own ranks and
-// daemons are those of srun.
+// A job that is submitted from inside an mpirun inherits what that tells its ranks, and its own
+// ranks and daemons are those of srun.
 func TestJobSubmittedFromMPIRun(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -234,8 +237,8 @@ func TestJobSubmittedFromMPIRun(t *testing.T) {
 	}
 }
 
-// A job that the driver submits inherits what was set for the driver's mpirun, and its own runs on its
-// own nodes.
+// A job that the driver submits inherits what was set for the driver's mpirun, and its own runs on
+// its own nodes.
 func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {

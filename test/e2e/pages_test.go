@@ -71,8 +71,8 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	var failed, again signal.Result
 	readJSON(t, filepath.Join(runs[0], signal.NameResult), &failed)
 	readJSON(t, filepath.Join(runs[1], signal.NameResult), &again)
-	if failed.Code != 75 || len(failed.Nodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.Nodes[0]+" ") {
-		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code, failed.Nodes, again.Code, again.Hosts)
+	if failed.Code != 75 || len(failed.BadNodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.BadNodes[0]+" ") {
+		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code, failed.BadNodes, again.Code, again.Hosts)
 	}
 }
 

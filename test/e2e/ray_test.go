@@ -79,7 +79,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 			result := endOf(t, b, logs)
 			if itoa(result.Code) != code {
 				out, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
-				t.Fatalf("the job ended with %d: %s\n%s", result.Code, result.Why, out)
+				t.Fatalf("the job ended with %d: %s\n%s", result.Code, result.Reason, out)
 			}
 			out, err := os.ReadFile(b.out)
 			must(t, err)
@@ -88,7 +88,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
 			// Ray's own logs outlive its private directories where that is wanted.
-			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.Logs, "ray-*.d", "raylet.out"))
+			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.LogsDir, "ray-*.d", "raylet.out"))
 			if (len(kept) == 4) != (code == "0") || (len(kept) == 0) != (code != "0") {
 				t.Errorf("the raylets' logs are kept in %v", kept)
 			}
@@ -96,7 +96,8 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 	}
 }
 
-// Who has not the run's token is refused, whatever the way; to the job's own programs it makes no difference.
+// Who has not the run's token is refused, whatever the way; to the job's own programs it makes no
+// difference.
 func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.prependPath(filepath.Dir(rayProgram(t)))
@@ -116,7 +117,7 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 		t.Errorf("%s\n%s", diff, &j.stderr)
 	}
 	var head signal.HeadRecord
-	readJSON(t, filepath.Join(j.runDir(), signal.Control, signal.NameHead), &head)
+	readJSON(t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameHead), &head)
 	if head.Dashboard != "http://127.0.0.1:8299" {
 		t.Errorf("status shows the dashboard at %q", head.Dashboard)
 	}
@@ -142,7 +143,7 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	must(t, err)
 	if hosts := strings.Fields(string(out)); result.Code != 0 || !slices.Equal(hosts, []string{"n0", "n1"}) {
 		errors, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
-		t.Errorf("the job ended with %d: %s; the driver printed %v\n%s", result.Code, result.Why, hosts, errors)
+		t.Errorf("the job ended with %d: %s; the driver printed %v\n%s", result.Code, result.Reason, hosts, errors)
 	}
 }
 
@@ -158,7 +159,7 @@ func TestRayStartThatFails(t *testing.T) {
 	b, logs := bed.submitRay(t, path, "sleep", "1000")
 	within(t, rayEnd, func() string { return missing(at) })
 	failed := time.Now()
-	within(t, rayEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, "over")) })
+	within(t, rayEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, "over")) })
 	if took := time.Since(failed); took > 5*time.Second {
 		said, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
 		t.Errorf("the job ended %s after the failure, want at most 5 s\n%s", took, said)
@@ -216,8 +217,8 @@ victim = Victim.options(scheduling_strategy=On(node, soft=False)).remote()
 try: ray.get(victim.live.remote())
 except ray.exceptions.RayActorError: sys.exit(3)`
 
-// Each part of Ray is killed under the driver: it is named, its logs outlive the private directory, and what is Ray's own
-// affair stays so.
+// Each part of Ray is killed under the driver: it is named, its logs outlive the private directory,
+// and what is Ray's own affair stays so.
 func TestRayDeaths(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -238,7 +239,7 @@ func TestRayDeaths(t *testing.T) {
 			bed.prependPath(filepath.Dir(rayProgram(t)))
 			for range *rayKills {
 				j := bed.start(t, launch{nodes: 2, flags: []string{"--framework=ray"}, driver: []string{"python", "-c", victim}})
-				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.Control, signal.NameGo)) })
+				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.ControlDir, signal.NameGateOpen)) })
 				within(t, rayEnd, func() string {
 					if bed.processOf(t, 1, "ray::Victim") == 0 {
 						return "there is no actor"
@@ -255,10 +256,10 @@ func TestRayDeaths(t *testing.T) {
 				}
 				result := j.result()
 				if result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.Rank != tc.node ||
-					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.What), "\n"), tc.says) {
+					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message), "\n"), tc.says) {
 					t.Errorf("the result is %+v, want the service of rank %d, with %q", result, tc.node, tc.says)
 				}
-				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.Logs, tc.log)) })
+				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.LogsDir, tc.log)) })
 			}
 		})
 	}
@@ -277,8 +278,9 @@ func (bed *lane) processOf(t *testing.T, node int, name string) int {
 	return 0
 }
 
-// Each rank of a world is a driver of the cluster, by the raylet of its own node. Ray looks for that among all processes
-// that it sees, and the bed's nodes see each other's: hence the containers.
+// Each rank of a world is a driver of the cluster, by the raylet of its own node. Ray looks for
+// that among all processes that it sees, and the bed's nodes see each other's: hence the
+// containers.
 func TestRayRanks(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const rank = `import os, ray

@@ -18,7 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// bareSrun is a srun that takes pyxis' flags, which are written down, and runs no container; nor has it a terminal.
+// bareSrun is a srun that takes pyxis' flags, which are written down, and runs no container; nor
+// has it a terminal.
 const bareSrun = `#!/bin/bash
 flags=() args=()
 for arg; do case $arg in --*container-*) flags+=("$arg") ;; --pty) ;; *) args+=("$arg") ;; esac; done
@@ -69,8 +70,9 @@ func (n nemoRL) hosts() (hosts []string) {
 	return hosts
 }
 
-// A job as those of NeMo RL are, which brings its sandboxes: it finds all that it reads of its cluster and its
-// environment, its logs have the names that its tools know, and its code is the job's.
+// A job as those of NeMo RL are, which brings its sandboxes: it finds all that it reads of its
+// cluster and its environment, its logs have the names that its tools know, and its code is the
+// job's.
 func TestRaySub(t *testing.T) {
 	bed := claim(t, fewNodes)
 	uv := bed.place(t)
@@ -91,7 +93,7 @@ func TestRaySub(t *testing.T) {
 	result := resultWithin(t, logs)
 	said, _ := os.ReadFile(filepath.Join(logs, "ray-driver.log"))
 	if errors, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err")); result.Code != 3 {
-		t.Fatalf("the job ended with %d: %s\n%s\n%s", result.Code, result.Why, said, errors)
+		t.Fatalf("the job ended with %d: %s\n%s\n%s", result.Code, result.Reason, said, errors)
 	}
 	var found nemoRL
 	printed, rest, _ := strings.Cut(string(said), "\n")
@@ -141,8 +143,8 @@ func TestRaySub(t *testing.T) {
 	}
 }
 
-// Without a command the cluster stays up, for programs and shells by the attach script. With a head of its own, and
-// ports, and no containers. When a node dies, so does the job, and says which.
+// Without a command the cluster stays up, for programs and shells by the attach script. With a head
+// of its own, and ports, and no containers. When a node dies, so does the job, and says which.
 func TestRaySubStaysUp(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs, _ := bed.submitRaySub(t, map[string]string{

@@ -62,7 +62,7 @@ func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) 
 	want = slices.Sorted(slices.Values(want))
 	if result.Code != 0 || !slices.Equal(said, want) {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
-		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Why, out, want, errors)
+		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason, out, want, errors)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestDaskFindsItsNodes(t *testing.T) {
 	want := run + "-0 on n0\n" + run + "-1 on n1\nthe sum of the squares is 328350\n"
 	if result.Code != 0 || out != want {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
-		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Why, out, want, errors)
+		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason, out, want, errors)
 	}
 }
 

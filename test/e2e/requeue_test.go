@@ -66,13 +66,13 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 	logs := bed.place(t)
 	b := bed.requeued(t, logs, "--peer-timeout=3s", `[ -n "$SLURM_RESTART_COUNT" ] || sleep 1000`)
 	first := filepath.Join(logs, b.id+".0")
-	eventually(t, func() string { return missing(filepath.Join(first, signal.Control, signal.NameGo)) })
+	eventually(t, func() string { return missing(filepath.Join(first, signal.ControlDir, signal.NameGateOpen)) })
 	var joined signal.JoinedRecord
-	readJSON(t, filepath.Join(first, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
+	readJSON(t, filepath.Join(first, signal.NodesDir, signal.NodeName(2, 3, signal.StateJoined)), &joined)
 	kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 
 	result := resultOfRun(t, logs, b.id+".0")
-	if result.Code != 76 || result.Requeue == nil || !result.Requeue.Wanted || !slices.Equal(result.Nodes, []string{joined.Host}) {
+	if result.Code != 76 || result.Requeue == nil || !result.Requeue.Wanted || !slices.Equal(result.BadNodes, []string{joined.Host}) {
 		t.Errorf("the first attempt's result is %+v, with %+v", result, result.Requeue)
 	}
 	b.wait("ended: 0\n")
@@ -83,7 +83,7 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 	if got, want := b.shown("ExcNodeList"), joined.Host+",n7"; got != want && got != "n["+joined.Host[1:]+",7]" && got != "n[6-7]" {
 		t.Errorf("the job excludes %s, not %s", got, want)
 	}
-	bad, err := os.ReadFile(filepath.Join(logs, signal.BadNodes, b.id+".0"))
+	bad, err := os.ReadFile(filepath.Join(logs, signal.BadNodesDir, b.id+".0"))
 	if err != nil || string(bad) != joined.Host+"\n" {
 		t.Errorf("the list of bad nodes has %q: %v", bad, err)
 	}
@@ -96,15 +96,15 @@ func TestAJobGivesUp(t *testing.T) {
 	b := bed.requeued(t, logs, "--max-requeues=1 --peer-timeout=3s", "sleep 1000")
 	for _, run := range []string{b.id + ".0", b.id + ".0-r1"} {
 		dir := filepath.Join(logs, run)
-		eventually(t, func() string { return missing(filepath.Join(dir, signal.Control, signal.NameGo)) })
+		eventually(t, func() string { return missing(filepath.Join(dir, signal.ControlDir, signal.NameGateOpen)) })
 		var joined signal.JoinedRecord
-		readJSON(t, filepath.Join(dir, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
+		readJSON(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(2, 3, signal.StateJoined)), &joined)
 		kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 	}
 	b.wait("ended: 137\n") // srun's code is that of the daemon that was killed
 	for run, code := range map[string]int{b.id + ".0": 76, b.id + ".0-r1": 69} {
 		result := resultOfRun(t, logs, run)
-		if result.Code != code || result.Cause == nil || result.Cause.Kind != "daemon-died" || len(result.Nodes) == 0 {
+		if result.Code != code || result.Cause == nil || result.Cause.Kind != "daemon-died" || len(result.BadNodes) == 0 {
 			t.Errorf("run %s ended with %d by %+v", run, result.Code, result.Cause)
 		}
 	}
@@ -121,8 +121,8 @@ func TestABadTempDirIsNotStartedAnew(t *testing.T) {
 	b := bed.requeued(t, logs, "--temp-dir=/nonexistent --worker-cmd=true", "true")
 	b.wait("ended: 65\n")
 	result := resultOfRun(t, logs, b.id+".0")
-	if len(result.Nodes) > 0 || result.Requeue == nil || result.Requeue.Wanted || !strings.Contains(result.Why, "--temp-dir=/nonexistent") {
-		t.Errorf("the result blames %v, with %+v: %s", result.Nodes, result.Requeue, result.Why)
+	if len(result.BadNodes) > 0 || result.Requeue == nil || result.Requeue.Wanted || !strings.Contains(result.Reason, "--temp-dir=/nonexistent") {
+		t.Errorf("the result blames %v, with %+v: %s", result.BadNodes, result.Requeue, result.Reason)
 	}
 }
 

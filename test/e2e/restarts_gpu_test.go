@@ -4,7 +4,8 @@ package e2e
 
 import "testing"
 
-// A GPU falls off the bus: the run is begun anew without its node, and the GPUs of the others are looked at again.
+// A GPU falls off the bus: the run is begun anew without its node, and the GPUs of the others are
+// looked at again.
 func TestRestartWithoutSickNode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)

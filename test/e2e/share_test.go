@@ -16,7 +16,7 @@ import (
 // anyAbort returns the abort of whichever rank wrote one.
 func anyAbort(j *job) signal.AbortRecord {
 	j.t.Helper()
-	found, err := filepath.Glob(filepath.Join(j.runDir(), signal.Control, "abort.*"))
+	found, err := filepath.Glob(filepath.Join(j.runDir(), signal.ControlDir, "abort.*"))
 	if err != nil || len(found) == 0 {
 		j.t.Fatalf("no abort was published (%v)\n%s", err, &j.stderr)
 	}
@@ -56,7 +56,7 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 	})
 	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=10s"}, driver: []string{"true"}})
 	j.wantCode(66)
-	if cause := j.result().Cause; cause == nil || len(cause.Lost) != 1 || cause.Lost[0] != 2 {
+	if cause := j.result().Cause; cause == nil || len(cause.LostNodes) != 1 || cause.LostNodes[0] != 2 {
 		t.Errorf("the cause is %+v, want rank 2 missing", cause)
 	}
 }

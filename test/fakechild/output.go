@@ -21,7 +21,7 @@ type output struct {
 	turn chan struct{}
 
 	mu     sync.Mutex // guards what follows
-	lines  process.Lines
+	lines  process.LineSplitter
 	tail   []string
 	begun  string // the line that has not ended
 	bytes  int64
@@ -36,7 +36,7 @@ func newOutput(spec process.Spec) *output {
 	}
 	return &output{
 		keep: max(0, keep), log: spec.Log, turn: make(chan struct{}, 1),
-		lines: process.Lines{Longest: 64 << 10},
+		lines: process.LineSplitter{MaxLength: 64 << 10},
 	}
 }
 
@@ -110,7 +110,7 @@ func (o *output) write(log []byte) {
 func (o *output) close() {
 	var log []byte
 	o.mu.Lock()
-	o.lines.End(func(line []byte, goesOn bool) { log = o.line(log, line, goesOn) })
+	o.lines.Flush(func(line []byte, goesOn bool) { log = o.line(log, line, goesOn) })
 	o.begun, o.closed = "", true
 	o.mu.Unlock()
 	o.turn <- struct{}{}

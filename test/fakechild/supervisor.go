@@ -73,16 +73,16 @@ func New(programs map[string]Program) *Supervisor {
 	return &Supervisor{programs: programs, children: make(map[*child]struct{})}
 }
 
-// Own implements process.Starter. There is no guard, as no test kills a daemon that is a goroutine:
-// see Unguarded.
-func (s *Supervisor) Own(dir string) {
+// OwnPath implements process.Starter. There is no guard, as no test kills a daemon that is a
+// goroutine: see Unguarded.
+func (s *Supervisor) OwnPath(dir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owned = append(s.owned, dir)
 }
 
-// Reached implements process.Starter. There is no guard that could be signalled.
-func (s *Supervisor) Reached(context.Context, syscall.Signal) bool { return false }
+// SignalReachedGuard implements process.Starter. There is no guard that could be signalled.
+func (s *Supervisor) SignalReachedGuard(context.Context, syscall.Signal) bool { return false }
 
 // Unguarded returns what the daemon owned and had not removed when it called Close, which ends the
 // guard of a real daemon.
@@ -107,7 +107,7 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 	}
 	program := s.programs[filepath.Base(spec.Argv[0])]
 	if program == nil {
-		err := process.Find(spec.Argv[0], spec.Env)
+		err := process.CheckProgram(spec.Argv[0], spec.Env)
 		return nil, cmp.Or(err, fmt.Errorf("the test has no program %s", spec.Argv[0]))
 	}
 	if ctx.Err() != nil {
@@ -151,7 +151,7 @@ func (s *Supervisor) EndAll(ctx context.Context) error {
 		s.running.Wait()
 		close(done)
 	}()
-	if !pause.Await(ctx, done) {
+	if !pause.AwaitDone(ctx, done) {
 		return errors.New("cannot wait for all children: a program does not end with its context")
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestEvicted(t *testing.T) {
 // expected but the end.
 func (j *job) relaxed(rank int, peer time.Duration) {
 	j.t.Helper()
-	events := filepath.Join(j.runDir(), signal.Events, signal.EventsName("daemon", rank, size))
+	events := filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", rank, size))
 	j.until("a worker with nothing to do", func() bool {
 		said, _ := os.ReadFile(events)
 		return strings.Contains(string(said), `"phase":"driver"`)

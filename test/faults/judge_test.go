@@ -16,8 +16,8 @@ import (
 const mostTime = 20 * time.Second
 
 var (
-	shareCode = health.OutcomeOf(health.Share).Code
-	lostCode  = health.OutcomeOf(health.PeerLost).Code
+	shareCode = health.OutcomeOfKind(health.ShareUnusable).Code
+	lostCode  = health.OutcomeOfKind(health.PeerLost).Code
 )
 
 // common is what is asked of every end.
@@ -26,7 +26,7 @@ func (j *job) common(o outcome) {
 	if o.took > mostTime {
 		j.t.Errorf("it took %s", o.took)
 	}
-	internal := health.OutcomeOf(health.Internal).Code
+	internal := health.OutcomeOfKind(health.Internal).Code
 	for rank := range size {
 		if o.codes[rank] == internal {
 			j.t.Errorf("rank %d has ended by an internal error", rank)
@@ -45,7 +45,7 @@ func (j *job) endedWell(o outcome, code int) {
 	j.t.Helper()
 	j.common(o)
 	if want := [size]int{code}; o.codes != want || o.cause.Kind != "" {
-		j.t.Errorf("it ended with %v (%s), want %v", o.codes, o.cause.What, want)
+		j.t.Errorf("it ended with %v (%s), want %v", o.codes, o.cause.Message, want)
 	}
 	if stdout, err := os.ReadFile(j.path("out.0")); err != nil || string(stdout) != "the driver's own line\n" {
 		j.t.Errorf("its standard output is %q (%v)", stdout, err)
@@ -70,7 +70,7 @@ func (j *job) endedBy(o outcome, r row, phase string) {
 	}
 	for _, rank := range named(o) {
 		if !r.breaks(rank) {
-			j.t.Errorf("it names rank %d, whose mount was well: %s", rank, o.cause.What)
+			j.t.Errorf("it names rank %d, whose mount was well: %s", rank, o.cause.Message)
 		}
 	}
 	if !slices.ContainsFunc(r.where.ranks(), func(rank int) bool { return j.says(rank, r.says) }) {
@@ -89,8 +89,8 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 	if r.where == atAll || phase == join && r.where == atHead {
 		lost = nil
 	}
-	if o.code() != code || !slices.Equal(o.cause.Lost, lost) {
-		j.t.Errorf("it ended with %d, and %v are lost: want %d and %v", o.code(), o.cause.Lost, code, lost)
+	if o.code() != code || !slices.Equal(o.cause.LostNodes, lost) {
+		j.t.Errorf("it ended with %d, and %v are lost: want %d and %v", o.code(), o.cause.LostNodes, code, lost)
 	}
 	if r.where != atAll {
 		return
@@ -107,8 +107,8 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 
 // named are the ranks that an outcome speaks of.
 func named(o outcome) []int {
-	if len(o.cause.Lost) > 0 {
-		return o.cause.Lost
+	if len(o.cause.LostNodes) > 0 {
+		return o.cause.LostNodes
 	}
 	return []int{o.cause.Rank}
 }

@@ -75,16 +75,16 @@ func losing(ranks ...int) func(j *job, o *outcome) {
 		if !j.record(signal.NameResult, &result) {
 			return
 		}
-		all := slices.Clone(o.cause.Lost)
+		all := slices.Clone(o.cause.LostNodes)
 		for _, failure := range result.Consequences {
-			all = append(all, failure.Lost...)
+			all = append(all, failure.LostNodes...)
 		}
 		slices.Sort(all)
 		all = slices.Compact(all)
 		if !slices.Equal(all, ranks) || o.cause.Kind != string(health.DaemonDied) {
 			j.t.Errorf("by %s are lost %v, with the consequences, want %v: %+v", o.cause.Kind, all, ranks, result)
 		}
-		o.cause.Lost = all // which of them came first is a matter of luck
+		o.cause.LostNodes = all // which of them came first is a matter of luck
 	}
 }
 

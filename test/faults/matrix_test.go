@@ -93,26 +93,26 @@ func cell(t *testing.T, r row, phase string) outcome {
 func before(phase string) (names []string) {
 	node := func(state string) {
 		for rank := range size {
-			names = append(names, filepath.Join(signal.Nodes, signal.NodeName(rank, size, state)))
+			names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, state)))
 		}
 	}
-	control := func(name string) { names = append(names, filepath.Join(signal.Control, name)) }
+	control := func(name string) { names = append(names, filepath.Join(signal.ControlDir, name)) }
 	for _, passed := range phases[:slices.Index(phases, phase)] {
 		switch passed {
 		case join:
-			node(signal.Joined)
+			node(signal.StateJoined)
 		case check:
-			node(signal.Checked + "*") // with the kind of node that it is
+			node(signal.StateChecked + "*") // with the kind of node that it is
 		case sandbox:
-			node(signal.Sandbox)
+			node(signal.StateSandboxReady)
 		case head:
 			control(signal.NameHead)
 		case workers:
-			node(signal.Up)
-			control(signal.NameGo)
+			node(signal.StateServiceUp)
+			control(signal.NameGateOpen)
 			names = append(names, pulses()...)
 		case driver:
-			control(signal.NameDrain)
+			control(signal.NameOrderlyEnd)
 		}
 	}
 	return names
@@ -120,9 +120,9 @@ func before(phase string) (names []string) {
 
 // pulses are the beats of all.
 func pulses() []string {
-	names := []string{filepath.Join(signal.Control, signal.NodeName(0, size, signal.BeatState)+".*")}
+	names := []string{filepath.Join(signal.ControlDir, signal.NodeName(0, size, signal.StateHeartbeat)+".*")}
 	for rank := 1; rank < size; rank++ {
-		names = append(names, filepath.Join(signal.Nodes, signal.NodeName(rank, size, signal.BeatState)+".*"))
+		names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, signal.StateHeartbeat)+".*"))
 	}
 	return names
 }

@@ -18,9 +18,9 @@ import (
 // outcome is how a job has ended.
 type outcome struct {
 	codes  [size]int
-	killed []int               // the daemons that did not end by themselves
-	cause  signal.FailedRecord // empty where the driver has ended it
-	took   time.Duration       // to the end of the last daemon
+	killed []int                // the daemons that did not end by themselves
+	cause  signal.FailureRecord // empty where the driver has ended it
+	took   time.Duration        // to the end of the last daemon
 	// Several have met the cause, and it is a matter of luck who told of it.
 	shared bool
 }
@@ -44,10 +44,10 @@ func (o outcome) String() string {
 	case "":
 		return fmt.Sprintf("%d", o.code())
 	case health.PeerLost:
-		return fmt.Sprintf("%d: %s lost", o.code(), ranksText(o.cause.Lost))
+		return fmt.Sprintf("%d: %s lost", o.code(), ranksText(o.cause.LostNodes))
 	}
-	if len(o.cause.Lost) > 0 {
-		return fmt.Sprintf("%d: %s, %s missed", o.code(), o.cause.Kind, ranksText(o.cause.Lost))
+	if len(o.cause.LostNodes) > 0 {
+		return fmt.Sprintf("%d: %s, %s missed", o.code(), o.cause.Kind, ranksText(o.cause.LostNodes))
 	}
 	if o.shared {
 		return fmt.Sprintf("%d: %s", o.code(), o.cause.Kind)
@@ -74,18 +74,18 @@ func (j *job) outcome(begin time.Time) outcome {
 
 // cause is the one that the records give for the job's code, or else what a
 // daemon with that code has said last.
-func (j *job) cause(o outcome) signal.FailedRecord {
+func (j *job) cause(o outcome) signal.FailureRecord {
 	j.t.Helper()
 	var result signal.Result
 	if j.record(signal.NameResult, &result) && result.Code == o.code() {
 		if result.Cause == nil {
-			return signal.FailedRecord{}
+			return signal.FailureRecord{}
 		}
 		return *result.Cause
 	}
 	for rank := range size {
 		var abort signal.AbortRecord
-		if j.record(filepath.Join(signal.Control, signal.AbortName(rank, size)), &abort) && abort.Code == o.code() {
+		if j.record(filepath.Join(signal.ControlDir, signal.AbortName(rank, size)), &abort) && abort.Code == o.code() {
 			return abort.Cause
 		}
 	}
@@ -96,7 +96,7 @@ func (j *job) cause(o outcome) signal.FailedRecord {
 			}
 		}
 	}
-	return signal.FailedRecord{}
+	return signal.FailureRecord{}
 }
 
 // record reads a record behind the mounts, and tells whether there is one.
@@ -114,12 +114,12 @@ func (j *job) record(name string, into any) bool {
 }
 
 // lastError is the last error that a daemon has written to its standard error.
-func (j *job) lastError(rank int) (last signal.FailedRecord) {
+func (j *job) lastError(rank int) (last signal.FailureRecord) {
 	for _, said := range j.saidBy(rank) {
 		if said.Kind != "" {
-			last = signal.FailedRecord{Kind: said.Kind, What: said.Message}
+			last = signal.FailureRecord{Kind: said.Kind, Message: said.Message}
 			last.Rank = rank
-			last.Lost = lostIn(said.Message)
+			last.LostNodes = lostIn(said.Message)
 		}
 	}
 	return last
@@ -162,7 +162,7 @@ func (j *job) saidBy(rank int) (lines []said) {
 // checkRecords checks that nothing in the run directory is half a record.
 func (j *job) checkRecords() {
 	j.t.Helper()
-	for _, sub := range []string{signal.Control, signal.Nodes} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		names, err := os.ReadDir(filepath.Join(j.runDir(), sub))
 		if err != nil {
 			continue // it was never made
@@ -176,13 +176,13 @@ func (j *job) checkRecords() {
 func (j *job) checkRecord(path string, entry fs.DirEntry) {
 	j.t.Helper()
 	name := entry.Name()
-	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.BeatState) {
+	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.StateHeartbeat) {
 		return // a temporary of who died, or a pulse
 	}
 	if info, err := entry.Info(); err == nil && info.Size() == 0 && saysAll(name) {
 		return
 	}
-	var record signal.State
+	var record signal.StateRecord
 	if !j.record(path, &record) {
 		j.t.Errorf("the record %s can't be read", path)
 	} else if record.Nonce == "" {
@@ -196,9 +196,9 @@ func saysAll(name string) bool {
 	switch {
 	case isNode:
 		// That of a checked node has more to say, too, but on a share that is full.
-		return strings.HasPrefix(state, signal.Checked) || state == signal.Sandbox || state == signal.Up
+		return strings.HasPrefix(state, signal.StateChecked) || state == signal.StateSandboxReady || state == signal.StateServiceUp
 	default:
 		// That of the drain has more to say, but on a share that is full.
-		return name == signal.NameGo || name == signal.NameDrain || name == signal.NameOver || name == signal.NameStop
+		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
 	}
 }

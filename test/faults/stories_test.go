@@ -45,7 +45,7 @@ var stories = []story{
 		name: "a service dies", code: 42,
 		happens: func(j *job) { j.say(j.hold("crash", victim)) },
 		judge: func(j *job, o *outcome) {
-			code := health.OutcomeOf(health.ServiceDied).Code
+			code := health.OutcomeOfKind(health.ServiceDied).Code
 			if o.codes != [size]int{code, code, code, code} || o.cause.Rank != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
 				j.t.Errorf("it ended with %v: %+v", o.codes, o.cause)
 			}
@@ -142,8 +142,8 @@ func (j *job) lost(o outcome, rank int) {
 			j.t.Errorf("rank %d ended with %d, want %d", at, code, want)
 		}
 	}
-	if !slices.Equal(o.cause.Lost, []int{rank}) {
-		j.t.Errorf("%v are lost, want rank %d: %s", o.cause.Lost, rank, o.cause.What)
+	if !slices.Equal(o.cause.LostNodes, []int{rank}) {
+		j.t.Errorf("%v are lost, want rank %d: %s", o.cause.LostNodes, rank, o.cause.Message)
 	}
 }
 

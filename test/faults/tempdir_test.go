@@ -16,7 +16,7 @@ import (
 // nothing any more.
 func TestTempDirHangs(t *testing.T) {
 	t.Parallel()
-	terminated := health.OutcomeOf(health.Terminated).Code
+	terminated := health.OutcomeOfKind(health.Terminated).Code
 	for _, tc := range []struct {
 		name    string
 		phase   string // in which it begins to hang

@@ -87,7 +87,7 @@ func termed(t *testing.T, r row, phase string) outcome {
 	if o.took > termTime {
 		t.Errorf("it took %s, want %s at most", o.took, termTime)
 	}
-	code := health.OutcomeOf(health.Terminated).Code
+	code := health.OutcomeOfKind(health.Terminated).Code
 	if o.codes != [size]int{code, code, code, code} {
 		t.Errorf("it ended with %v, want %d", o.codes, code)
 	}

@@ -232,7 +232,7 @@ func TestDaemonStartedAgainWhileTheDriverRuns(t *testing.T) {
 			if got, want := p.starts(), append(starts, strconv.Itoa(len(tc.killed))); !slices.Equal(got, want) {
 				t.Errorf("the driver was told the attempts %q, not %q", got, want)
 			}
-			if latest, err := os.Readlink(filepath.Join(p.dir, "logs", signal.Latest)); err != nil || latest != filepath.Base(p.runDir(len(tc.killed))) {
+			if latest, err := os.Readlink(filepath.Join(p.dir, "logs", signal.LatestLink)); err != nil || latest != filepath.Base(p.runDir(len(tc.killed))) {
 				t.Errorf("the newest run is %s (%v)", latest, err)
 			}
 		})
@@ -297,12 +297,13 @@ func TestAllStartedAgain(t *testing.T) {
 		p.kill(rank, syscall.SIGKILL)
 	}
 	p.expect(0, 0, 0)
-	if first := p.result(0, 76, 1); !strings.Contains(first.Why, "are gone") && !strings.Contains(first.Why, "has died") {
-		t.Errorf("attempt 0 has ended because %s", first.Why)
+	if first := p.result(0, 76, 1); !strings.Contains(first.Reason, "are gone") && !strings.Contains(first.Reason, "has died") {
+		t.Errorf("attempt 0 has ended because %s", first.Reason)
 	}
 }
 
-// TestTermBetweenAttempts has TERM end the job while the head leaves an attempt, and while it waits for the next one.
+// TestTermBetweenAttempts has TERM end the job while the head leaves an attempt, and while it waits
+// for the next one.
 func TestTermBetweenAttempts(t *testing.T) {
 	for _, after := range []time.Duration{0, 5, 20, 50, 300} {
 		after *= time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// exchangeVariable has this test's program exchange the names of two directories, which it names with a colon between
-// them, and do nothing else. It runs as a stranger.
+// exchangeVariable has this test's program exchange the names of two directories, which it names
+// with a colon between them, and do nothing else. It runs as a stranger.
 const exchangeVariable = "BRINGUPD_TEST_EXCHANGE"
 
 func exchange(paths string) int {
@@ -41,8 +41,8 @@ func runAs(t *testing.T, u users.User, env string, program string, args ...strin
 	return string(out)
 }
 
-// A member of the project's group who puts a directory of theirs in place of the log directory of a running job
-// receives nothing of the job, which ends well in its own directory.
+// A member of the project's group who puts a directory of theirs in place of the log directory of a
+// running job receives nothing of the job, which ends well in its own directory.
 func TestLogDirectoryIsExchanged(t *testing.T) {
 	users.Need(t)
 	project, home := users.Project(t), users.Job.Dir(t)
@@ -87,7 +87,8 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	}
 }
 
-// In a user namespace root and other users are all shown as one unknown user. A project's directory can be used there.
+// In a user namespace root and other users are all shown as one unknown user. A project's directory
+// can be used there.
 func TestProjectInUserNamespace(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, filepath.Join(bin, "bringupd"))

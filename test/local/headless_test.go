@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// A head that ends before there is a run takes the other daemons with it: its log directory has no room for the run
-// directory, and they would wait for that until the join timeout, of two minutes.
+// A head that ends before there is a run takes the other daemons with it: its log directory has no
+// room for the run directory, and they would wait for that until the join timeout, of two minutes.
 func TestHeadEndsFirst(t *testing.T) {
 	users.Need(t) // to mount
 	dir := t.TempDir()

@@ -31,7 +31,8 @@ func pidsCgroup(t *testing.T, most int) (dir string) {
 	return ""
 }
 
-// A limit that leaves a daemon too few threads, files or addresses is a sentence, and no dump of Go's stacks.
+// A limit that leaves a daemon too few threads, files or addresses is a sentence, and no dump of
+// Go's stacks.
 func TestLimitsTooLow(t *testing.T) {
 	users.Need(t)
 	dir := users.Job.Dir(t)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// The mpirun of a driver finds the nodes of a local run, which are all this machine, with the slots of all.
+// The mpirun of a driver finds the nodes of a local run, which are all this machine, with the slots
+// of all.
 func TestOwnMPIRun(t *testing.T) {
 	beside := func(name string) string {
 		return filepath.Join(filepath.Dir(os.Getenv("BRINGUPD_TEST_"+name)), "mpirun")
@@ -35,8 +36,8 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
-// A driver with an MPI that no launcher has started is a world of one, and is told of --ranks=1; one that
-// its mpirun has started is not.
+// A driver with an MPI that no launcher has started is a world of one, and is told of --ranks=1;
+// one that its mpirun has started is not.
 func TestDriverWithMPI(t *testing.T) {
 	for name, launcher := range map[string]string{"OPENMPI": "", "MPICH": "", "MPICH below its mpirun": "mpirun"} {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +65,9 @@ func TestDriverWithMPI(t *testing.T) {
 	}
 }
 
-// An mpirun starts the daemons themselves, one on each of three nodes that are all this machine: what it has them run on a
-// node is run here. Open MPI 4 is not among them: with several of its daemons on one machine it hangs now and then.
+// An mpirun starts the daemons themselves, one on each of three nodes that are all this machine:
+// what it has them run on a node is run here. Open MPI 4 is not among them: with several of its
+// daemons on one machine it hangs now and then.
 func TestStartedByMPIRun(t *testing.T) {
 	dir := t.TempDir()
 	agent, hosts := filepath.Join(dir, "agent"), filepath.Join(dir, "hosts")

@@ -241,7 +241,7 @@ func cmdAwait(ts *testscript.TestScript, args []string) {
 
 func isRecord(name string) bool {
 	sub := filepath.Base(filepath.Dir(name))
-	return sub == signal.Control || sub == signal.Nodes
+	return sub == signal.ControlDir || sub == signal.NodesDir
 }
 
 // idle tells whether all that was started has ended.

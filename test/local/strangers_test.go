@@ -32,8 +32,8 @@ func listenAs(t *testing.T, user users.User, address string) {
 	t.Cleanup(func() { _ = listener.Close() })
 }
 
-// A stranger who listens on a service's port before the service does is not taken for it: the driver
-// does not run.
+// A stranger who listens on a service's port before the service does is not taken for it: the
+// driver does not run.
 func TestStrangersPort(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, filepath.Join(bin, "bringupd"))

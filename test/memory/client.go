@@ -20,9 +20,9 @@ type Client struct {
 	Policy Policy
 }
 
-var _ signal.Share = (*Client)(nil)
+var _ signal.SharedFS = (*Client)(nil)
 
-// Step is what is done in one step of a call; of changes of names it is the signal.Change.
+// Step is what is done in one step of a call; of changes of names it is the signal.NameChange.
 type Step string
 
 // The steps of other calls.
@@ -96,10 +96,10 @@ func (c *Client) open(what Step, p string) (*File, error) {
 	return f, nil
 }
 
-// List implements signal.Lookup.
-func (c *Client) List(p string, vet func(signal.Facts) error) ([]string, error) {
+// ListDir implements signal.ReadOps.
+func (c *Client) ListDir(p string, vet func(signal.FileAttributes) error) ([]string, error) {
 	var dir *File
-	var facts signal.Facts
+	var facts signal.FileAttributes
 	err := c.step(OpenToList, p, func() (err error) {
 		if dir, err = c.open(List, p); err != nil {
 			return err
@@ -131,12 +131,12 @@ func (c *Client) List(p string, vet func(signal.Facts) error) ([]string, error) 
 	return names, nil
 }
 
-// Hold implements signal.Lookup. No directory of the share is ever replaced by a stranger's.
-func (c *Client) Hold(p string, vet func(signal.Facts) error) ([]string, error) {
-	return c.List(p, vet)
+// HoldDir implements signal.ReadOps. No directory of the share is ever replaced by a stranger's.
+func (c *Client) HoldDir(p string, vet func(signal.FileAttributes) error) ([]string, error) {
+	return c.ListDir(p, vet)
 }
 
-func (c *Client) facts(f *File) signal.Facts {
+func (c *Client) facts(f *File) signal.FileAttributes {
 	mode := f.Kind
 	switch {
 	case mode.Perm() != 0:
@@ -145,15 +145,15 @@ func (c *Client) facts(f *File) signal.Facts {
 	default:
 		mode |= 0o600
 	}
-	facts := signal.Facts{Mode: mode, Owner: cmp.Or(f.Owner, os.Geteuid())}
+	facts := signal.FileAttributes{Mode: mode, Owner: cmp.Or(f.Owner, os.Geteuid())}
 	if c.Share.Clock != nil {
-		facts.Written, facts.Size = f.written, int64(len(f.Data))
+		facts.ModTime, facts.Size = f.written, int64(len(f.Data))
 	}
 	return facts
 }
 
-// Look implements signal.Lookup.
-func (c *Client) Look(p string) (seen signal.Facts, err error) {
+// Stat implements signal.ReadOps.
+func (c *Client) Stat(p string) (seen signal.FileAttributes, err error) {
 	err = c.step(Look, p, func() error {
 		f, err := c.open(Look, p)
 		if err == nil {
@@ -164,8 +164,8 @@ func (c *Client) Look(p string) (seen signal.Facts, err error) {
 	return seen, err
 }
 
-// Read implements signal.Lookup.
-func (c *Client) Read(p string) (data []byte, err error) {
+// ReadFile implements signal.ReadOps.
+func (c *Client) ReadFile(p string) (data []byte, err error) {
 	var f *File
 	err = c.step(OpenToRead, p, func() (err error) {
 		if f, err = c.open(Read, p); err == nil && f.Kind&fs.ModeSymlink != 0 {
@@ -191,20 +191,20 @@ func (c *Client) Read(p string) (data []byte, err error) {
 	return data, nil
 }
 
-// Part implements signal.Lookup.
-func (c *Client) Part(p string, offset, most int64) ([]byte, signal.Facts, error) {
-	seen, err := c.Look(p)
+// ReadRange implements signal.ReadOps.
+func (c *Client) ReadRange(p string, offset, most int64) ([]byte, signal.FileAttributes, error) {
+	seen, err := c.Stat(p)
 	if err != nil || !seen.Mode.IsRegular() {
 		return nil, seen, err
 	}
-	data, err := c.Read(p)
+	data, err := c.ReadFile(p)
 	seen.Size = int64(len(data))
 	from := min(offset, seen.Size)
 	return data[from:min(from+most, seen.Size)], seen, err
 }
 
-// Target implements signal.Lookup.
-func (c *Client) Target(p string) (target string, err error) {
+// ReadLink implements signal.ReadOps.
+func (c *Client) ReadLink(p string) (target string, err error) {
 	err = c.step(Follow, p, func() error {
 		f := c.Share.Find(p)
 		switch {
@@ -219,20 +219,20 @@ func (c *Client) Target(p string) (target string, err error) {
 	return target, err
 }
 
-// Kind implements signal.Lookup.
-func (c *Client) Kind(p string) (signal.FileSystem, error) {
+// FileSystemOf implements signal.ReadOps.
+func (c *Client) FileSystemOf(p string) (signal.FileSystem, error) {
 	return signal.FileSystem{Name: "nfs"}, c.step(Statfs, p, func() error { return nil })
 }
 
-// Space implements signal.Lookup.
-func (c *Client) Space(p string) (signal.Space, error) {
+// SpaceOf implements signal.ReadOps.
+func (c *Client) SpaceOf(p string) (signal.Space, error) {
 	return signal.Space{Size: 1 << 40, Free: 1 << 39}, c.step(Statfs, p, func() error { return nil })
 }
 
-// Write implements signal.Mutation. What the disk does in several calls takes several steps here:
-// the file is there and empty, then it has a part of its data, then all of it, and then it is
+// WriteFile implements signal.WriteOps. What the disk does in several calls takes several steps
+// here: the file is there and empty, then it has a part of its data, then all of it, and then it is
 // closed.
-func (c *Client) Write(p string, data []byte, durable bool) error {
+func (c *Client) WriteFile(p string, data []byte, durable bool) error {
 	c.Policy.Begin(p)
 	var f *File
 	err := c.refusable(Create, "", p, func() (err error) {
@@ -292,8 +292,8 @@ func (c *Client) create(what Step, p string, empty bool) (*File, error) {
 	return f, c.Policy.Happened(what, "", p, dir, f, fresh)
 }
 
-// Extend implements signal.Mutation.
-func (c *Client) Extend(p string) (io.WriteCloser, error) {
+// OpenAppend implements signal.WriteOps.
+func (c *Client) OpenAppend(p string) (io.WriteCloser, error) {
 	var f *File
 	err := c.refusable(OpenToAppend, "", p, func() (err error) {
 		f, err = c.create(OpenToAppend, p, false)
@@ -325,8 +325,8 @@ func (a appender) Write(data []byte) (int, error) {
 
 func (a appender) Close() error { return a.client.step(Close, a.path, func() error { return nil }) }
 
-// Change implements signal.Mutation.
-func (c *Client) Change(how signal.Change, from, to string) error {
+// ChangeName implements signal.WriteOps.
+func (c *Client) ChangeName(how signal.NameChange, from, to string) error {
 	err := c.refusable(Step(how), from, to, func() error { return c.change(how, from, to) })
 	if err == nil {
 		c.Policy.Reply(Step(how), to, false)
@@ -334,19 +334,19 @@ func (c *Client) Change(how signal.Change, from, to string) error {
 	return err
 }
 
-func (c *Client) change(how signal.Change, from, to string) error {
+func (c *Client) change(how signal.NameChange, from, to string) error {
 	switch how {
 	case signal.MakeDir:
 		return c.put(how, from, to, NewDir(c))
-	case signal.Rename:
+	case signal.RenamePath:
 		return c.rename(from, to)
-	case signal.Link:
+	case signal.MakeLink:
 		return c.link(from, to)
-	case signal.Symlink:
+	case signal.MakeSymlink:
 		return c.put(how, from, to, &File{Kind: fs.ModeSymlink, Target: from, Maker: c})
-	case signal.Remove:
+	case signal.RemoveTree:
 		return c.remove(to)
-	case signal.Settle:
+	case signal.SyncDir:
 		return nil
 	default:
 		return errors.New("the share knows no such change: " + string(how))
@@ -354,7 +354,7 @@ func (c *Client) change(how signal.Change, from, to string) error {
 }
 
 // put makes a directory or a link where nothing is.
-func (c *Client) put(how signal.Change, from, p string, f *File) error {
+func (c *Client) put(how signal.NameChange, from, p string, f *File) error {
 	dir, err := c.Share.Parent(p)
 	if err != nil {
 		return err
@@ -377,11 +377,11 @@ func (c *Client) rename(from, to string) error {
 	if old := c.Share.Find(to); old != nil && old.Kind.IsDir() && len(old.Live) > 0 {
 		return syscall.ENOTEMPTY
 	}
-	c.Policy.May(Step(signal.Rename), from, to, f, false)
+	c.Policy.May(Step(signal.RenamePath), from, to, f, false)
 	c.Share.Drop(from)
 	c.Share.Drop(to)
 	c.Share.Put(to, f)
-	return c.Policy.Happened(Step(signal.Rename), from, to, dir, f, false)
+	return c.Policy.Happened(Step(signal.RenamePath), from, to, dir, f, false)
 }
 
 func (c *Client) link(from, to string) error {
@@ -393,16 +393,16 @@ func (c *Client) link(from, to string) error {
 	if old := c.Share.Find(to); old != nil && old != f {
 		return syscall.EEXIST
 	}
-	c.Policy.May(Step(signal.Link), from, to, f, false)
+	c.Policy.May(Step(signal.MakeLink), from, to, f, false)
 	c.Share.Put(to, f)
-	return c.Policy.Happened(Step(signal.Link), from, to, dir, f, false)
+	return c.Policy.Happened(Step(signal.MakeLink), from, to, dir, f, false)
 }
 
 func (c *Client) remove(p string) error {
-	c.Policy.May(Step(signal.Remove), "", p, c.Share.Find(p), false)
+	c.Policy.May(Step(signal.RemoveTree), "", p, c.Share.Find(p), false)
 	c.Share.Drop(p)
 	dir, _ := c.Share.Parent(p) // nil where it is gone as well
-	return c.Policy.Happened(Step(signal.Remove), "", p, dir, nil, false)
+	return c.Policy.Happened(Step(signal.RemoveTree), "", p, dir, nil, false)
 }
 
 // Plain is the policy of a share that all see alike, and which has no faults but those that its
@@ -411,7 +411,7 @@ type Plain struct {
 	Share *Share
 	// Porter stands before each step, as before a call into a real share: it may wait, and it may
 	// return an error in place of the step.
-	Porter signal.Porter
+	Porter signal.Interceptor
 }
 
 var _ Policy = Plain{}
@@ -423,24 +423,24 @@ var operations = map[Step]signal.Op{
 	Follow: signal.OpReadlink, Statfs: signal.OpStatfs,
 	Create: signal.OpOpen, Write: signal.OpWrite, Sync: signal.OpSync, Close: signal.OpClose,
 	OpenToAppend: signal.OpOpen, Append: signal.OpWrite,
-	Step(signal.MakeDir): signal.OpMkdir, Step(signal.Rename): signal.OpRename,
-	Step(signal.Link): signal.OpLink, Step(signal.Symlink): signal.OpSymlink,
-	Step(signal.Remove): signal.OpRemove, Step(signal.Settle): signal.OpSync,
+	Step(signal.MakeDir): signal.OpMkdir, Step(signal.RenamePath): signal.OpRename,
+	Step(signal.MakeLink): signal.OpLink, Step(signal.MakeSymlink): signal.OpSymlink,
+	Step(signal.RemoveTree): signal.OpRemove, Step(signal.SyncDir): signal.OpSync,
 }
 
 // Access returns a new daemon's access to the share by a porter.
-func (s *Share) Access(porter signal.Porter) *Client {
+func (s *Share) Access(porter signal.Interceptor) *Client {
 	return &Client{Share: s, Policy: Plain{Share: s, Porter: porter}}
 }
 
 // Step implements Policy.
 func (p Plain) Step(what Step, at string, effect func() error) error {
 	op := operations[what]
-	entered, err := p.Porter.Enter(op, at)
+	entered, err := p.Porter.BeginCall(op, at)
 	if err != nil {
 		return err
 	}
-	defer p.Porter.Leave(op, at, entered)
+	defer p.Porter.EndCall(op, at, entered)
 	time.Sleep(p.Share.Latency)
 	p.Share.Lock()
 	defer p.Share.Unlock()

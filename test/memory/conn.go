@@ -109,7 +109,7 @@ func (c *conn) Read(into []byte) (int, error) {
 		case deadline.IsZero():
 			<-changed
 		default:
-			pause.Until(changed, time.Until(deadline))
+			pause.AwaitDoneFor(changed, time.Until(deadline))
 		}
 	}
 }
@@ -244,12 +244,12 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline implements net.Conn: no write waits.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// Evidence tells what a kernel would say of the other end.
-func (c *conn) Evidence() lifeline.Evidence {
-	e := lifeline.Evidence{Connected: true, Answers: true}
+// TCPState tells what a kernel would say of the other end.
+func (c *conn) TCPState() lifeline.TCPState {
+	e := lifeline.TCPState{Connected: true, Acknowledges: true}
 	if c.net.Cut != nil {
-		e.Quiet = c.net.Cut(c.host, c.peer)
-		e.Answers = e.Quiet == 0
+		e.SilentFor = c.net.Cut(c.host, c.peer)
+		e.Acknowledges = e.SilentFor == 0
 	}
 	return e
 }

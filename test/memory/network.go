@@ -159,7 +159,7 @@ func refused(address string) error {
 
 // pass waits for as long as a parcel travels.
 func (n *Net) pass(ctx context.Context, from, to *Host, what Parcel) error {
-	if n.Travel != nil && !pause.For(ctx, n.Travel(from, to, what)) {
+	if n.Travel != nil && !pause.SleepContext(ctx, n.Travel(from, to, what)) {
 		return context.Cause(ctx)
 	}
 	n.arrived(from, to, what)

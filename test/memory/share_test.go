@@ -17,45 +17,45 @@ import (
 func TestShare(t *testing.T) {
 	share := NewShare("/share")
 	share.Clock = time.Now
-	meter := new(signal.Meter)
-	one, other := share.Access(meter), share.Access(new(signal.Meter))
+	meter := new(signal.CallMeter)
+	one, other := share.Access(meter), share.Access(new(signal.CallMeter))
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(one.Change(signal.MakeDir, "", "/share/logs"))
-	if err := other.Change(signal.MakeDir, "", "/share/logs"); !errors.Is(err, os.ErrExist) {
+	must(one.ChangeName(signal.MakeDir, "", "/share/logs"))
+	if err := other.ChangeName(signal.MakeDir, "", "/share/logs"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a directory is made twice: %v", err)
 	}
-	must(one.Write("/share/logs/.new", []byte("text"), true))
-	must(one.Change(signal.Rename, "/share/logs/.new", "/share/logs/first"))
-	must(one.Change(signal.Link, "/share/logs/first", "/share/logs/second"))
-	must(one.Change(signal.Symlink, "first", "/share/logs/latest"))
-	log, err := one.Extend("/share/logs/log")
+	must(one.WriteFile("/share/logs/.new", []byte("text"), true))
+	must(one.ChangeName(signal.RenamePath, "/share/logs/.new", "/share/logs/first"))
+	must(one.ChangeName(signal.MakeLink, "/share/logs/first", "/share/logs/second"))
+	must(one.ChangeName(signal.MakeSymlink, "first", "/share/logs/latest"))
+	log, err := one.OpenAppend("/share/logs/log")
 	must(err)
 	for range 2 {
 		_, err = log.Write([]byte("line\n"))
 		must(err)
 	}
-	names, err := other.List("/share/logs", nil)
+	names, err := other.ListDir("/share/logs", nil)
 	slices.Sort(names)
 	if err != nil || !slices.Equal(names, []string{"first", "latest", "log", "second"}) {
 		t.Errorf("the names are %v: %v", names, err)
 	}
-	if data, err := other.Read("/share/logs/second"); err != nil || string(data) != "text" {
+	if data, err := other.ReadFile("/share/logs/second"); err != nil || string(data) != "text" {
 		t.Errorf("it reads %q: %v", data, err)
 	}
-	data, facts, err := other.Part("/share/logs/log", 5, 3)
-	if err != nil || string(data) != "lin" || facts.Size != 10 || facts.Written.IsZero() {
+	data, facts, err := other.ReadRange("/share/logs/log", 5, 3)
+	if err != nil || string(data) != "lin" || facts.Size != 10 || facts.ModTime.IsZero() {
 		t.Errorf("the part is %q of %+v: %v", data, facts, err)
 	}
-	if target, err := other.Target("/share/logs/latest"); err != nil || target != "first" {
+	if target, err := other.ReadLink("/share/logs/latest"); err != nil || target != "first" {
 		t.Errorf("the link points at %q: %v", target, err)
 	}
 	share.Change("/share/logs/first", func(f *File) { f.Kind |= 0o644 })
-	facts, err = other.Look("/share/logs/first")
+	facts, err = other.Stat("/share/logs/first")
 	if err != nil || facts.Mode != 0o644 || facts.Owner != os.Geteuid() {
 		t.Errorf("the facts are %+v: %v", facts, err)
 	}
@@ -65,11 +65,11 @@ func TestShare(t *testing.T) {
 	if err != nil || string(data) != "line\nline\n" {
 		t.Errorf("the copy has %q: %v", data, err)
 	}
-	must(other.Change(signal.Remove, "", "/share/logs"))
-	if _, err := one.Read("/share/logs/first"); !errors.Is(err, fs.ErrNotExist) {
+	must(other.ChangeName(signal.RemoveTree, "", "/share/logs"))
+	if _, err := one.ReadFile("/share/logs/first"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what was removed is read: %v", err)
 	}
-	kinds := meter.Stats().ByKind
+	kinds := meter.CallStats().ByKind
 	if kinds[signal.OpLink.String()] != 1 || kinds[signal.OpMkdir.String()] != 1 {
 		t.Errorf("the meter has counted %v", kinds)
 	}
@@ -77,26 +77,26 @@ func TestShare(t *testing.T) {
 
 // refusing is a porter that refuses all calls of a kind.
 type refusing struct {
-	signal.Meter
+	signal.CallMeter
 	op  signal.Op
 	err error
 }
 
-func (r *refusing) Enter(op signal.Op, path string) (time.Time, error) {
+func (r *refusing) BeginCall(op signal.Op, path string) (time.Time, error) {
 	if op == r.op {
 		return time.Time{}, r.err
 	}
-	return r.Meter.Enter(op, path)
+	return r.CallMeter.BeginCall(op, path)
 }
 
 // TestShareRefuses has a full disk.
 func TestShareRefuses(t *testing.T) {
 	share := NewShare("/share")
 	client := share.Access(&refusing{op: signal.OpWrite, err: syscall.ENOSPC})
-	if err := client.Write("/share/file", []byte("text"), false); !errors.Is(err, syscall.ENOSPC) {
+	if err := client.WriteFile("/share/file", []byte("text"), false); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a write returns %v", err)
 	}
-	if err := client.Write("/share/mark", nil, false); err != nil {
+	if err := client.WriteFile("/share/mark", nil, false); err != nil {
 		t.Errorf("a name without data: %v", err)
 	}
 }

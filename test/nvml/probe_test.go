@@ -80,7 +80,7 @@ func host(t *testing.T) string {
 func probe(t *testing.T, fake nvml.Fake, deadline time.Duration) gpu.Facts {
 	t.Helper()
 	facts, err := gpu.Child{
-		Program: program, Library: fake.Library, Deadline: deadline,
+		Program: program, Library: fake.Library, Timeout: deadline,
 		Env: append(os.Environ(), fake.Env()),
 	}.Probe(t.Context())
 	if err != nil {
@@ -102,15 +102,15 @@ func TestHealthy(t *testing.T) {
 	for i, g := range facts.GPUs {
 		answered := map[string]bool{
 			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil, "serial": g.Serial.Value != nil,
-			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil, "memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Why == gpu.NotSupported,
-			"minor": g.Minor.Value != nil, "persistence": g.Persist.Value != nil, "compute mode": g.Compute.Value != nil,
+			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil, "memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Reason == gpu.NotSupported,
+			"minor": g.Minor.Value != nil, "persistence": g.Persistence.Value != nil, "compute mode": g.ComputeMode.Value != nil,
 			"recovery": g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil, "ecc": g.ECC.Value != nil,
 			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil, "fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
-			"replays": g.Replays.Value != nil, "clocks": g.Slowed.Value != nil, "load": g.Load.Value != nil,
+			"replays": g.Replays.Value != nil, "clocks": g.ClockReasons.Value != nil, "load": g.LoadPercent.Value != nil,
 			"state": g.State.Value != nil, "temperature": g.Temperature.Value != nil, "power": g.Power.Value != nil,
-			"application clocks": g.Clocks.Value != nil, "screen": g.Screen.Value != nil, "C2C": g.C2C.Value != nil,
-			"mig": g.MIG.Value != nil, "processes": g.Procs.Value != nil, "links": len(g.Links) == 18,
-			"no retired pages": g.Retired.Why == gpu.NotSupported,
+			"application clocks": g.Clocks.Value != nil, "screen": g.GraphicsProcesses.Value != nil, "C2C": g.C2C.Value != nil,
+			"mig": g.MIG.Value != nil, "processes": g.Processes.Value != nil, "links": len(g.Links) == 18,
+			"no retired pages": g.Retired.Reason == gpu.NotSupported,
 		}
 		for what, ok := range answered {
 			if !ok {
@@ -136,17 +136,17 @@ func TestTold(t *testing.T) {
 	}{
 		{"fewer GPUs", "gpus 7", func(f gpu.Facts) bool { return len(f.GPUs) == 7 && len(f.Pairs) == 7*6/2 }},
 		{"no driver", "init 9", func(f gpu.Facts) bool { return f.Init == gpu.DriverNotLoaded && f.GPUs == nil }},
-		{"another library", "init 18", func(f gpu.Facts) bool { return f.Init == gpu.LibRMVersion }},
+		{"another library", "init 18", func(f gpu.Facts) bool { return f.Init == gpu.LibRMVersionMismatch }},
 		{"a lost GPU", "gpu 3 handle 15", func(f gpu.Facts) bool {
 			lost := func(g gpu.GPU) bool { return g.Handle == gpu.GPUIsLost }
 			return len(f.GPUs) == 8 && slices.IndexFunc(f.GPUs, lost) == 3 && f.GPUs[4].Handle == gpu.Success && len(f.Pairs) == 7*6/2
 		}},
 		{"lost under way", "gpu 3 return nvmlDeviceGetUUID 15", func(f gpu.Facts) bool {
-			return f.GPUs[3].UUID.Why == gpu.GPUIsLost && f.GPUs[3].Name.Value != nil
+			return f.GPUs[3].UUID.Reason == gpu.GPUIsLost && f.GPUs[3].Name.Value != nil
 		}},
 		{"a failed remap", "gpu 2 remap_failed 1", func(f gpu.Facts) bool { r, _ := f.GPUs[2].Remapped.Get(); return r.Failed }},
 		{"a reset is needed", "gpu 1 recovery 1", func(f gpu.Facts) bool { r, _ := f.GPUs[1].Recovery.Get(); return r == 1 }},
-		{"no answer to the field", "gpu 1 recovery_return 3", func(f gpu.Facts) bool { return f.GPUs[1].Recovery.Why == gpu.NotSupported }},
+		{"no answer to the field", "gpu 1 recovery_return 3", func(f gpu.Facts) bool { return f.GPUs[1].Recovery.Reason == gpu.NotSupported }},
 		{"the fabric is not ready", "gpu * fabric_state 2", func(f gpu.Facts) bool {
 			return !slices.ContainsFunc(f.GPUs, func(g gpu.GPU) bool { fabric, _ := g.Fabric.Get(); return fabric.State != 2 })
 		}},
@@ -161,7 +161,7 @@ func TestTold(t *testing.T) {
 		{"no way over NVLink", "gpu 7 p2p 5", func(f gpu.Facts) bool { s, _ := f.Pairs[len(f.Pairs)-1].Status.Get(); return s == 5 }},
 		{"half the lanes", "gpu 4 width 8", func(f gpu.Facts) bool { p, _ := f.GPUs[4].PCIe.Get(); return p.Width == 8 && p.MaxWidth == 16 }},
 		{"a process", "gpu 6 pid 4711", func(f gpu.Facts) bool {
-			p, _ := f.GPUs[6].Procs.Get()
+			p, _ := f.GPUs[6].Processes.Get()
 			return len(p) == 1 && p[0].PID == 4711
 		}},
 		{"another model", "gpu * name NVIDIA A100-SXM4-80GB", func(f gpu.Facts) bool {
@@ -169,8 +169,8 @@ func TestTold(t *testing.T) {
 			return name == "NVIDIA A100-SXM4-80GB"
 		}},
 		{"errors in SRAM", "gpu 0 sram_uncorrected 2", func(f gpu.Facts) bool { s, _ := f.GPUs[0].SRAM.Get(); return s.Uncorrected == 2 }},
-		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool { return len(f.GPUs[0].MIGs) == 2 && f.GPUs[1].MIGs == nil }},
-		{"clocks", "gpu 0 clocks 0x40", func(f gpu.Facts) bool { c, _ := f.GPUs[0].Slowed.Get(); return len(c) == 3 && c[2] == 0x40 }},
+		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool { return len(f.GPUs[0].MIGInstances) == 2 && f.GPUs[1].MIGInstances == nil }},
+		{"clocks", "gpu 0 clocks 0x40", func(f gpu.Facts) bool { c, _ := f.GPUs[0].ClockReasons.Get(); return len(c) == 3 && c[2] == 0x40 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -212,13 +212,13 @@ func TestOldLibrary(t *testing.T) {
 			t.Fatalf("the facts are %+v", facts)
 		}
 		g := facts.GPUs[0]
-		if g.Numa.Why != gpu.FunctionNotFound {
+		if g.Numa.Reason != gpu.FunctionNotFound {
 			t.Errorf("the NUMA node is %+v, want %s", g.Numa, gpu.FunctionNotFound)
 		}
 		if fabric, ok := g.Fabric.Get(); !ok || fabric.State != 3 || fabric.Summary != nil {
 			t.Errorf("the fabric is %+v, want what the older function says", g.Fabric)
 		}
-		if g.SRAM.Value == nil || g.Slowed.Value == nil || g.Memory.Value == nil {
+		if g.SRAM.Value == nil || g.ClockReasons.Value == nil || g.Memory.Value == nil {
 			t.Errorf("what older functions could tell is missing: %+v", g)
 		}
 	})
@@ -236,21 +236,22 @@ func TestOldLibrary(t *testing.T) {
 	})
 }
 
-// A driver that attaches one GPU after the other is waited for, longer than for any one of them, and tells how far it
-// has got. Once they have come they stay: the watch of the same child has them at once.
+// A driver that attaches one GPU after the other is waited for, longer than for any one of them,
+// and tells how far it has got. Once they have come they stay: the watch of the same child has them
+// at once.
 func TestAttach(t *testing.T) {
 	fake := saying(t, "gpu * attach 2")
-	session := gpu.Child{Program: program, Library: fake.Library, Deadline: patience, Env: append(os.Environ(), fake.Env())}.Session()
+	session := gpu.Child{Program: program, Library: fake.Library, Timeout: patience, Env: append(os.Environ(), fake.Env())}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	var came []int
 	began := time.Now()
 	facts, err := session.Probe(t.Context(), func(p gpu.Progress) {
-		if p.Of != 8 || !strings.Contains(p.Waits, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Came > 0 && p.Came < 8 {
+		if p.Total != 8 || !strings.Contains(p.SlowCalls, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Initialised > 0 && p.Initialised < 8 {
 			t.Errorf("it has come to %+v", p)
 		}
-		came = append(came, p.Came)
+		came = append(came, p.Initialised)
 	})
-	if err != nil || len(facts.GPUs) != 8 || slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.Answers() }) {
+	if err != nil || len(facts.GPUs) != 8 || slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.IsUsable() }) {
 		t.Fatalf("the facts are %+v, %v", facts, err)
 	}
 	if took := time.Since(began); took < 16*time.Second || !slices.Contains(came, 3) {

@@ -32,7 +32,7 @@ func TestRecording(t *testing.T) {
 			fake := saying(t, tc.lines)
 			file := filepath.Join(t.TempDir(), "recording.json")
 			command := exec.CommandContext(t.Context(), program, "check", "--json", "--nvml="+fake.Library, "--check-timeout=0s", "--record="+file)
-			command.Env = append(os.Environ(), fake.Env(), gpu.VisibleVariable+"="+tc.visible)
+			command.Env = append(os.Environ(), fake.Env(), gpu.VisibleDevicesVariable+"="+tc.visible)
 			out, err := command.Output()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
@@ -45,12 +45,12 @@ func TestRecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var recorded recording.Recording
+			var recorded recording.Bundle
 			if err := json.Unmarshal(data, &recorded); err != nil {
 				t.Fatal(err)
 			}
-			found := fitness.Evaluate(*recorded.Facts, expect(t, *recorded.Expected))
-			then := check.Policy{Mode: recorded.Expected.Mode}.Judge(found)
+			found := fitness.EvaluateFacts(*recorded.Facts, expect(t, *recorded.Expected))
+			then := check.Policy{Mode: recorded.Expected.Mode}.Apply(found)
 			if diff := cmp.Diff(told(live.Findings), told(then)); diff != "" {
 				t.Errorf("it was, and is now: %s", diff)
 			}
@@ -59,24 +59,25 @@ func TestRecording(t *testing.T) {
 }
 
 // expect is what was expected, as the evaluation wants it.
-func expect(t *testing.T, e recording.Expected) fitness.Expect {
+func expect(t *testing.T, e recording.ExpectedGPUs) fitness.Expectation {
 	t.Helper()
-	visible, err := gpu.ParseVisible(strings.Join(e.Visible, ","))
+	visible, err := gpu.ParseVisibleDevices(strings.Join(e.Visible, ","))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fitness.Expect{
-		Count: e.Count, CountFrom: e.CountFrom, Visible: visible, PCIOrder: e.PCIOrder, Mode: e.Mode, Signs: e.Signs, Named: e.Named,
+	return fitness.Expectation{
+		Count: e.Count, CountSource: e.CountFrom, Visible: visible, PCIBusOrder: e.PCIOrder, Mode: e.Mode, Signs: e.Signs, LibraryNamed: e.Named,
 	}
 }
 
-// told are the findings about GPUs that a recording has all of: the environment is not in it, nor is who uses a GPU.
+// told are the findings about GPUs that a recording has all of: the environment is not in it, nor
+// is who uses a GPU.
 func told(all []check.Finding) (some []check.Finding) {
 	for _, f := range all {
-		if f.ID == "gpu.env" || !slices.Contains(fitness.IDs(), f.ID) {
+		if f.ID == "gpu.env" || !slices.Contains(fitness.ListIDs(), f.ID) {
 			continue
 		}
-		if f.ID == "gpu.busy" && !f.Quiet() {
+		if f.ID == "gpu.busy" && !f.IsQuiet() {
 			f.Observed = ""
 		}
 		if f.Verdict == check.Fail { // what was waited for, in vain

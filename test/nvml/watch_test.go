@@ -21,7 +21,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	ctx, cancel := context.WithCancelCause(limit)
 	defer cancel(nil)
 	var first gpu.Event
-	session := gpu.Child{Program: program, Library: fake.Library, Env: append(os.Environ(), fake.Env())}.Session()
+	session := gpu.Child{Program: program, Library: fake.Library, Env: append(os.Environ(), fake.Env())}.NewSession()
 	defer func() { _ = session.Close(context.WithoutCancel(ctx)) }()
 	err := session.Watch(ctx, func(gpus int) {
 		if gpus != 8 {
@@ -35,7 +35,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 			first = e
 			cancel(seen)
 		}
-	}, func([]gpu.Tally) {})
+	}, func([]gpu.WatchCounters) {})
 	if err != nil || !errors.Is(context.Cause(ctx), seen) {
 		t.Fatalf("the watch has ended with %v, %v", err, context.Cause(ctx))
 	}
@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 // Without a library nothing is watched, and that is said.
 func TestNothingToWatch(t *testing.T) {
 	none := nvml.Fake{Library: whole.Library + ".none"}
-	session := gpu.Child{Program: program, Library: none.Library}.Session()
+	session := gpu.Child{Program: program, Library: none.Library}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	err := session.Watch(t.Context(), func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) }, nil)
 	if err == nil {

@@ -1,6 +1,7 @@
 //go:build packages
 
-// Package packages installs what make package leaves, as users do, in roots that have nothing else of ours.
+// Package packages installs what make package leaves, as users do, in roots that have nothing else
+// of ours.
 package packages
 
 import (
@@ -36,7 +37,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// Whoever builds the same commit gets the same bytes: elsewhere, with another umask, in another time zone.
+// Whoever builds the same commit gets the same bytes: elsewhere, with another umask, in another
+// time zone.
 func TestSameBytes(t *testing.T) {
 	other, again := filepath.Join(t.TempDir(), "elsewhere"), t.TempDir()
 	command(t, "", "cp", "-a", repository, other)
@@ -46,7 +48,8 @@ func TestSameBytes(t *testing.T) {
 	command(t, dist, "sha256sum", "--check", "--strict", "SHA256SUMS")
 }
 
-// The .deb in a fresh Debian: the README's first job runs, by nobody in particular, and nothing is left of it afterwards.
+// The .deb in a fresh Debian: the README's first job runs, by nobody in particular, and nothing is
+// left of it afterwards.
 func TestDeb(t *testing.T) {
 	root := debian(t)
 	before := files(t, root)

@@ -120,7 +120,8 @@ func (p *Proxy) copy(from, to net.Conn, toHead bool) error {
 	if toHead {
 		handshake = make([]byte, handshakeToHead)
 	}
-	for rest := handshake; len(rest) > 0; { // piece by piece, as the other side waits for the first ones
+	// piece by piece, as the other side waits for the first ones
+	for rest := handshake; len(rest) > 0; {
 		n, err := from.Read(rest)
 		if err == nil {
 			err = p.send(to, rest[:n], toHead)

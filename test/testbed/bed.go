@@ -1,13 +1,15 @@
-// Package testbed runs a real Slurm of several nodes on one machine, for tests and for a developer's hands.
+// Package testbed runs a real Slurm of several nodes on one machine, for tests and for a
+// developer's hands.
 //
-// Every node is a place of its own: a network namespace behind a bridge, a host name, and a mount namespace
-// with its own /tmp, /var/tmp, /dev/shm and /etc/hosts, and with a mount of its own of the one share. What
-// runs on it is Debian's slurmd. Another place, ctl, is the login node: slurmctld, munged, the file server and
-// the clients (srun, sbatch, …) run there. Nodes can be cut off, hung, lost and brought back.
+// Every node is a place of its own: a network namespace behind a bridge, a host name, and a mount
+// namespace with its own /tmp, /var/tmp, /dev/shm and /etc/hosts, and with a mount of its own of
+// the one share. What runs on it is Debian's slurmd. Another place, ctl, is the login node:
+// slurmctld, munged, the file server and the clients (srun, sbatch, …) run there. Nodes can be
+// cut off, hung, lost and brought back.
 //
-// It needs root, and takes what it lacks from Debian's packages (see Install). Several beds live side by side.
-// Of the host a bed takes one network link, one folder, and on a MooseFS one mount in that folder, all gone after
-// Close, and the empty folder /run/sshd that sshd wants.
+// It needs root, and takes what it lacks from Debian's packages (see Install). Several beds live
+// side by side. Of the host a bed takes one network link, one folder, and on a MooseFS one mount in
+// that folder, all gone after Close, and the empty folder /run/sshd that sshd wants.
 package testbed
 
 import (
@@ -30,14 +32,15 @@ const (
 	Local Share = "local"
 	// SSHFS gives each node a FUSE mount of its own, that caches nothing for longer than a second.
 	SSHFS Share = "sshfs"
-	// StaleSSHFS gives each node a FUSE mount that caches attributes, names and missing names for 20 s, as an
-	// NFS client at its worst. Listings are always fresh.
+	// StaleSSHFS gives each node a FUSE mount that caches attributes, names and missing names for 20
+	// s, as an NFS client at its worst. Listings are always fresh.
 	StaleSSHFS Share = "sshfs-stale"
-	// MooseFS is a distributed file system with a metadata server and a chunkserver of its own, and gives each node
-	// a FUSE mount with the caches that MooseFS has by itself: attributes and directories for 1 s.
+	// MooseFS is a distributed file system with a metadata server and a chunkserver of its own, and
+	// gives each node a FUSE mount with the caches that MooseFS has by itself: attributes and
+	// directories for 1 s.
 	MooseFS Share = "moosefs"
-	// Hostile gives each node a FUSE mount of ours of the host's folder, whose faults TurnShare sets. It does not go
-	// over the bed's network.
+	// Hostile gives each node a FUSE mount of ours of the host's folder, whose faults TurnShare sets.
+	// It does not go over the bed's network.
 	Hostile Share = "hostile"
 )
 
@@ -54,13 +57,14 @@ type Config struct {
 	CPUs      int      // CPUs that Slurm believes a node has; 8 where zero
 	GPUs      int      // GPUs that Slurm believes a node has (behind each is a /dev/null)
 	SlurmConf []string // further lines of slurm.conf
-	// GridEngine has a Grid Engine run beside Slurm, on the same nodes; it must have been unpacked (test/setup.sh).
+	// GridEngine has a Grid Engine run beside Slurm, on the same nodes; it must have been unpacked
+	// (test/setup.sh).
 	GridEngine bool
 	Log        io.Writer // what Start and the faults have to say; nil for silence
 }
 
-// Bed is a running Slurm. Its methods may be called from several goroutines, but for one node only one of the
-// faults (LoseNode, HangNode, HealNode, …) at a time.
+// Bed is a running Slurm. Its methods may be called from several goroutines, but for one node only
+// one of the faults (LoseNode, HangNode, HealNode, …) at a time.
 type Bed struct {
 	cfg   Config
 	slot  *slot
@@ -68,7 +72,8 @@ type Bed struct {
 	nodes []*node
 
 	watchdog *daemon
-	servers  []*daemon // munged, slurmctld and the file servers, all of ctl; on a MooseFS ctl's mount too
+	// munged, slurmctld and the file servers, all of ctl; on a MooseFS ctl's mount too
+	servers []*daemon
 
 	close func() error // tears down, once
 }
@@ -86,9 +91,9 @@ type node struct {
 	diskPanel *panel
 }
 
-// Start builds a bed and returns once every node is idle and a job over all of them has run. Where it cannot,
-// nothing of the bed is left, and the error has the last lines of the log of what failed. It first removes the
-// beds that killed processes left behind.
+// Start builds a bed and returns once every node is idle and a job over all of them has run. Where
+// it cannot, nothing of the bed is left, and the error has the last lines of the log of what
+// failed. It first removes the beds that killed processes left behind.
 func Start(ctx context.Context, cfg Config) (*Bed, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -164,8 +169,8 @@ func (b *Bed) build(ctx context.Context) error {
 	return nil
 }
 
-// Close ends every process of the bed, whatever it is doing, and removes its namespaces, mounts, links and
-// folder. Further calls return what the first one did.
+// Close ends every process of the bed, whatever it is doing, and removes its namespaces, mounts,
+// links and folder. Further calls return what the first one did.
 func (b *Bed) Close() error { return b.close() }
 
 func (b *Bed) tearDown(ctx context.Context) error {
@@ -206,11 +211,13 @@ func (n *node) daemons() []*daemon {
 	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
 }
 
-// Share returns the absolute path of the share, the same on every node, on ctl and on the host. On the host
-// and on ctl it is the backing folder; on a MooseFS, which has none, it is one mount that caches nothing.
+// Share returns the absolute path of the share, the same on every node, on ctl and on the host. On
+// the host and on ctl it is the backing folder; on a MooseFS, which has none, it is one mount that
+// caches nothing.
 func (b *Bed) Share() string { return b.slot.path("share") }
 
-// Bin returns a folder for programs: the same path everywhere, seen by every node not through the share.
+// Bin returns a folder for programs: the same path everywhere, seen by every node not through the
+// share.
 func (b *Bed) Bin() string { return b.slot.path("bin") }
 
 // Logs returns the folder with the logs of Slurm's daemons. Close removes it.
@@ -234,20 +241,23 @@ func (b *Bed) Node(i int) string { return b.nodes[i].name }
 // Address returns the IPv4 address of node i, reachable from all nodes and from the host.
 func (b *Bed) Address(i int) string { return b.slot.nodeAddress(i) }
 
-// Command returns a Slurm client (srun, sbatch, scancel, …), or any other program, to be run on the login node,
-// ctl: it sees the host's files and reaches and resolves the nodes. Its working directory is the share. When
-// ctx is done it gets SIGTERM, so that srun can end its step, and ten seconds later SIGKILL.
+// Command returns a Slurm client (srun, sbatch, scancel, …), or any other program, to be run on
+// the login node, ctl: it sees the host's files and reaches and resolves the nodes. Its working
+// directory is the share. When ctx is done it gets SIGTERM, so that srun can end its step, and ten
+// seconds later SIGKILL.
 func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return b.ctl.command(ctx, b.Share(), b.Env(), append([]string{name}, args...))
 }
 
-// OnNode returns a command to be run on node i but outside Slurm, with the share as its working directory. On a
-// lost node, which has no share, it fails. It is one of the node's processes: HangNode and LoseNode do not spare it.
+// OnNode returns a command to be run on node i but outside Slurm, with the share as its working
+// directory. On a lost node, which has no share, it fails. It is one of the node's processes:
+// HangNode and LoseNode do not spare it.
 func (b *Bed) OnNode(ctx context.Context, i int, argv ...string) *exec.Cmd {
 	return b.nodes[i].command(ctx, b.Share(), b.Env(), argv)
 }
 
-// Enter returns the command line that opens a shell on ctl (for "ctl") or on the node of the given name.
+// Enter returns the command line that opens a shell on ctl (for "ctl") or on the node of the given
+// name.
 func (b *Bed) Enter(name string) (string, error) {
 	for _, p := range b.places() {
 		if p.name == name {

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestBed goes through what a bed can do, on one bed of three nodes: to start one for each would take minutes.
+// TestBed goes through what a bed can do, on one bed of three nodes: to start one for each would
+// take minutes.
 func TestBed(t *testing.T) {
 	b := start(t, Config{Nodes: 3, Share: StaleSSHFS, GPUs: 2})
 
@@ -94,8 +95,8 @@ func TestBed(t *testing.T) {
 	t.Run("close leaves nothing", func(t *testing.T) { testClose(t, b) })
 }
 
-// testScriptGPUs submits each script that users copy as a job of --exclusive alone. A program in bringupd's
-// place tells the GPUs of the step on each node.
+// testScriptGPUs submits each script that users copy as a job of --exclusive alone. A program in
+// bringupd's place tells the GPUs of the step on each node.
 func testScriptGPUs(t *testing.T, b *Bed) {
 	folder := filepath.Join(b.Bin(), "gpus-of-steps")
 	if err := os.Mkdir(folder, 0o755); err != nil {

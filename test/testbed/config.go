@@ -34,7 +34,8 @@ func (s *slot) write(files map[string]string) error {
 	return nil
 }
 
-// makeGPUs makes the devices that stand for GPUs, each of them a /dev/null: Slurm takes nothing but devices.
+// makeGPUs makes the devices that stand for GPUs, each of them a /dev/null: Slurm takes nothing but
+// devices.
 func (b *Bed) makeGPUs() error {
 	for i := range b.cfg.GPUs {
 		null := int(unix.Mkdev(1, 3))
@@ -45,9 +46,9 @@ func (b *Bed) makeGPUs() error {
 	return nil
 }
 
-// slurmConf is a site's configuration, but for what makes jobs start at once: batch_sched_delay and the
-// intervals, and cred_expire, for which a requeued job is held back (120 seconds by default). Timeouts are
-// Slurm's own, so that tests meet them as users do: KillWait, SlurmdTimeout.
+// slurmConf is a site's configuration, but for what makes jobs start at once: batch_sched_delay and
+// the intervals, and cred_expire, for which a requeued job is held back (120 seconds by default).
+// Timeouts are Slurm's own, so that tests meet them as users do: KillWait, SlurmdTimeout.
 func slurmConf(s *slot, cfg Config) string {
 	lines := []string{
 		fmt.Sprintf("ClusterName=testbed%d", s.number),
@@ -91,12 +92,12 @@ func slurmConf(s *slot, cfg Config) string {
 	return joinLines(append(lines, cfg.SlurmConf...))
 }
 
-// credExpire is for how many seconds a job step's credential is good: a node that is hung for longer while a
-// step starts refuses it.
+// credExpire is for how many seconds a job step's credential is good: a node that is hung for
+// longer while a step starts refuses it.
 const credExpire = 15
 
-// cgroupConf keeps slurmd from asking systemd for a cgroup where the host has the unified hierarchy. No plugin
-// that the bed uses needs one.
+// cgroupConf keeps slurmd from asking systemd for a cgroup where the host has the unified
+// hierarchy. No plugin that the bed uses needs one.
 const cgroupConf = "CgroupPlugin=cgroup/v1\n"
 
 // gresConf names the devices that stand for GPUs.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Between two looks at something that it waits for, the bed rests for longer and longer: a look may be a program
-// to be run.
+// Between two looks at something that it waits for, the bed rests for longer and longer: a look may
+// be a program to be run.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 100 * time.Millisecond
@@ -56,7 +56,8 @@ func startDaemon(cmd *exec.Cmd, log string) (*daemon, error) {
 
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// alive tells whether the daemon has not ended yet; if it has, the error says how, with the end of its log.
+// alive tells whether the daemon has not ended yet; if it has, the error says how, with the end of
+// its log.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:

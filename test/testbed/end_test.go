@@ -54,8 +54,8 @@ func tagIn(dir string) string {
 	return strings.TrimSpace(string(tag))
 }
 
-// ownerVariable makes the test binary a process that owns a bed, on a share of the kind that it names, until it is
-// killed.
+// ownerVariable makes the test binary a process that owns a bed, on a share of the kind that it
+// names, until it is killed.
 const ownerVariable = "BRINGUPD_TESTBED_OWNER"
 
 func ownABed() int {

@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// faultTimeout bounds the faults: a process that waits for a dead mount may not heed a signal at once.
+// faultTimeout bounds the faults: a process that waits for a dead mount may not heed a signal at
+// once.
 const faultTimeout = 15 * time.Second
 
 var errFaultTimeout = fmt.Errorf("its processes did not heed the signal within %v", faultTimeout)
 
-// healTimeout bounds the coming back of a node: slurmctld may have to ask it again what became of its job.
+// healTimeout bounds the coming back of a node: slurmctld may have to ask it again what became of
+// its job.
 const healTimeout = 60 * time.Second
 
 // LinkDown cuts node i off the network, its share and Slurm included. Its processes go on.
@@ -23,15 +25,15 @@ func (b *Bed) LinkDown(ctx context.Context, i int) error {
 	return b.setLink(ctx, b.nodes[i], "down")
 }
 
-// LinkUp undoes LinkDown. What waits on TCP goes on at its next retransmission, whose pause has doubled since
-// the cut: up to as long again as the link was down.
+// LinkUp undoes LinkDown. What waits on TCP goes on at its next retransmission, whose pause has
+// doubled since the cut: up to as long again as the link was down.
 func (b *Bed) LinkUp(ctx context.Context, i int) error {
 	b.logf("%s: link up", b.Node(i))
 	return b.setLink(ctx, b.nodes[i], "up")
 }
 
-// LoseNode makes node i end as by a power cut: its link goes down first, so that nobody hears of it, then all
-// of its processes are killed, slurmd and the mount too. HealNode brings it back.
+// LoseNode makes node i end as by a power cut: its link goes down first, so that nobody hears of
+// it, then all of its processes are killed, slurmd and the mount too. HealNode brings it back.
 func (b *Bed) LoseNode(ctx context.Context, i int) error {
 	b.logf("%s: lost", b.Node(i))
 	return b.lose(ctx, b.nodes[i])
@@ -53,7 +55,8 @@ func (b *Bed) lose(ctx context.Context, n *node) error {
 	return err
 }
 
-// HangNode stops (SIGSTOP) all processes of node i but its mount: its connections stay, nothing answers.
+// HangNode stops (SIGSTOP) all processes of node i but its mount: its connections stay, nothing
+// answers.
 func (b *Bed) HangNode(ctx context.Context, i int) error {
 	b.logf("%s: hung", b.Node(i))
 	ctx, cancel := context.WithTimeoutCause(ctx, faultTimeout, errFaultTimeout)
@@ -91,9 +94,9 @@ func (b *Bed) ResumeNode(_ context.Context, i int) error {
 	return signalAll(own, syscall.SIGCONT)
 }
 
-// HealNode brings node i back after whatever was done to it, as by a reboot: link, mount and slurmd. It returns
-// when Slurm has the node idle, which needs the job that was lost on it to have ended. Its private folders keep
-// their content.
+// HealNode brings node i back after whatever was done to it, as by a reboot: link, mount and
+// slurmd. It returns when Slurm has the node idle, which needs the job that was lost on it to have
+// ended. Its private folders keep their content.
 func (b *Bed) HealNode(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, healTimeout,
 		fmt.Errorf("%s was not back within %v", b.Node(i), healTimeout))

@@ -10,8 +10,9 @@ import (
 // filterTable is the name of the table of a node's packet filter.
 const filterTable = "testbed"
 
-// FilterTCP has node i's packet filter drop, without a word and in both ways, all TCP between it and the others, or
-// only that from or to the given ports. Its processes and their connections go on; what other filter it had is gone.
+// FilterTCP has node i's packet filter drop, without a word and in both ways, all TCP between it
+// and the others, or only that from or to the given ports. Its processes and their connections go
+// on; what other filter it had is gone.
 func (b *Bed) FilterTCP(ctx context.Context, i int, ports ...int) error {
 	b.logf("%s: TCP filtered, ports %v", b.Node(i), ports)
 	n := b.nodes[i]

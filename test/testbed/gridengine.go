@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// GridEnginePrograms is where Debian's Grid Engine has all of its programs, qsub and qrsh among them. It loads what it
-// spools by from nowhere else.
+// GridEnginePrograms is where Debian's Grid Engine has all of its programs, qsub and qrsh among
+// them. It loads what it spools by from nowhere else.
 const GridEnginePrograms = "/usr/lib/gridengine"
 
 // gridEngineData is where it has its defaults.
@@ -21,8 +21,9 @@ const ParallelEnvironment = "one"
 // inForeground keeps a daemon of Grid Engine's in the foreground.
 const inForeground = "SGE_ND=1"
 
-// startGridEngine starts a Grid Engine beside Slurm: its master on ctl, and a daemon on each node that runs what it is
-// told there. Neither knows what the other has running. No fault of the bed brings those daemons back.
+// startGridEngine starts a Grid Engine beside Slurm: its master on ctl, and a daemon on each node
+// that runs what it is told there. Neither knows what the other has running. No fault of the bed
+// brings those daemons back.
 func (b *Bed) startGridEngine(ctx context.Context) error {
 	if !b.cfg.GridEngine {
 		return nil
@@ -139,15 +140,16 @@ func (b *Bed) waitQueue(ctx context.Context) error {
 	})
 }
 
-// gridEngineFiles are a site's configuration, but that root may run jobs, that a node reports its load each second, and
-// that jobs start at once.
+// gridEngineFiles are a site's configuration, but that root may run jobs, that a node reports its
+// load each second, and that jobs start at once.
 func gridEngineFiles(s *slot, nodes int, defaults string) map[string]string {
 	root := s.path("gridengine")
 	var hosts []string
 	files := make(map[string]string)
 	for i := range nodes {
 		hosts = append(hosts, nodeName(i))
-		// A task's processes are known by a group of their own, and all nodes have the processes of one machine.
+		// A task's processes are known by a group of their own, and all nodes have the processes of one
+		// machine.
 		first := 100_000 + 10_000*s.number + 20*i
 		files["gridengine/"+nodeName(i)] = fmt.Sprintf("gid_range %d-%d\n", first, first+19)
 	}

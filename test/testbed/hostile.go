@@ -23,8 +23,8 @@ type panel struct {
 	out  *bufio.Reader // the same by lines, guarded by mu
 }
 
-// gentle are the knobs of a mount with which nothing is wrong. Who is killed with a file open on a stalled mount
-// ends at once, as on an NFS.
+// gentle are the knobs of a mount with which nothing is wrong. Who is killed with a file open on a
+// stalled mount ends at once, as on an NFS.
 var gentle = hostile.Knobs{NoFlush: true}
 
 // buildHostile builds the server of hostile mounts.
@@ -33,8 +33,8 @@ func (b *Bed) buildHostile(ctx context.Context) error {
 	return err
 }
 
-// mountHostile shows the host's folder to node n at the same path, through a file system whose faults are ours. The
-// server opens the folder before the mount hides it.
+// mountHostile shows the host's folder to node n at the same path, through a file system whose
+// faults are ours. The server opens the folder before the mount hides it.
 func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
 	mount, p, err := b.serveHostile(ctx, n, b.Share(), b.Share(), "mount-"+n.name)
 	if err != nil {
@@ -46,7 +46,8 @@ func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
 	return mount, nil
 }
 
-// serveHostile has a server on node n show the folder from at the folder at, and waits until it does.
+// serveHostile has a server on node n show the folder from at the folder at, and waits until it
+// does.
 func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (*daemon, *panel, error) {
 	knobs, err := json.Marshal(gentle)
 	if err != nil {
@@ -72,8 +73,8 @@ func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (
 	return mount, p, nil
 }
 
-// MountDisk gives node i, on a bed of the kind Hostile, a disk of its own at the folder at, whose faults TurnDisk sets:
-// a hostile mount of the folder from, which is made where there is none.
+// MountDisk gives node i, on a bed of the kind Hostile, a disk of its own at the folder at, whose
+// faults TurnDisk sets: a hostile mount of the folder from, which is made where there is none.
 func (b *Bed) MountDisk(ctx context.Context, i int, from, at string) error {
 	n := b.nodes[i]
 	if err := n.run(ctx, "", "mkdir", "-p", from, at); err != nil {
@@ -89,7 +90,8 @@ func (b *Bed) MountDisk(ctx context.Context, i int, from, at string) error {
 	return nil
 }
 
-// TurnDisk sets what is wrong with the disk that MountDisk has given to node i: from now on, until the next call.
+// TurnDisk sets what is wrong with the disk that MountDisk has given to node i: from now on, until
+// the next call.
 func (b *Bed) TurnDisk(ctx context.Context, i int, knobs hostile.Knobs) error {
 	n := b.nodes[i]
 	n.mu.Lock()
@@ -102,8 +104,9 @@ func (b *Bed) TurnDisk(ctx context.Context, i int, knobs hostile.Knobs) error {
 	return p.turn(ctx, n, knobs)
 }
 
-// TurnShare sets what is wrong with the share of node i from now on, on a bed of the kind Hostile; HealShare undoes
-// it. The node's other faults don't reach the share: it is not on the bed's network.
+// TurnShare sets what is wrong with the share of node i from now on, on a bed of the kind Hostile;
+// HealShare undoes it. The node's other faults don't reach the share: it is not on the bed's
+// network.
 func (b *Bed) TurnShare(ctx context.Context, i int, knobs hostile.Knobs) error {
 	n := b.nodes[i]
 	n.mu.Lock()

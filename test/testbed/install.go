@@ -30,8 +30,9 @@ var needed = []requirement{
 	{"flock", "util-linux"},
 }
 
-// neededByMooseFS are what a bed on a MooseFS needs besides. Debian's packages neither start their daemons nor
-// have systemd start them at boot, and those of a bed use none of the host's MooseFS files.
+// neededByMooseFS are what a bed on a MooseFS needs besides. Debian's packages neither start their
+// daemons nor have systemd start them at boot, and those of a bed use none of the host's MooseFS
+// files.
 var neededByMooseFS = []requirement{
 	{"mfsmaster", "moosefs-master"},
 	{"mfschunkserver", "moosefs-chunkserver"},
@@ -47,8 +48,8 @@ func (s Share) needs() []requirement {
 	return needed
 }
 
-// Install installs the Debian packages of those programs that are missing, for beds on shares of all kinds; Start
-// installs only what its own bed lacks. It needs root only if there are any.
+// Install installs the Debian packages of those programs that are missing, for beds on shares of
+// all kinds; Start installs only what its own bed lacks. It needs root only if there are any.
 func Install(ctx context.Context) error {
 	return install(ctx, slices.Concat(needed, neededByMooseFS))
 }

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startMooseFS starts a MooseFS on ctl, mounts it there and on the host, and returns once it has room for data.
+// startMooseFS starts a MooseFS on ctl, mounts it there and on the host, and returns once it has
+// room for data.
 func (b *Bed) startMooseFS(ctx context.Context) error {
 	for _, name := range []string{"master", "chunkserver", "chunks"} {
 		if err := os.MkdirAll(b.slot.path("moosefs/"+name), 0o755); err != nil {
@@ -21,7 +22,8 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 	if err := b.slot.write(mooseFSFiles(b.slot)); err != nil {
 		return err
 	}
-	// One after the other: a chunkserver that does not find the master waits a second before it tries again.
+	// One after the other: a chunkserver that does not find the master waits a second before it tries
+	// again.
 	for _, name := range []string{"mfsmaster", "mfschunkserver"} {
 		server, err := b.serve(name, name, "-f", "-c", b.slot.path("etc/"+name+".cfg"), "start")
 		if err != nil {
@@ -34,8 +36,8 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 	if err := b.mountOnCtl(ctx); err != nil {
 		return err
 	}
-	// One copy of each file, as there is one chunkserver. By default the master wants two, and for its first ten
-	// seconds lets nobody write on in a file that lacks one.
+	// One copy of each file, as there is one chunkserver. By default the master wants two, and for its
+	// first ten seconds lets nobody write on in a file that lacks one.
 	if err := b.ctl.run(ctx, "", "mfssetgoal", "1", b.Share()); err != nil {
 		return err
 	}
@@ -46,9 +48,9 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 	return b.ctl.run(ctx, "", "sh", "-c", `echo first >"$0" && rm "$0"`, b.slot.path("share/first"))
 }
 
-// mooseFSFiles returns the configuration of a MooseFS and its empty metadata. No port is set: the network namespace
-// is the bed's own. Nothing is niced, nor spared by the kernel when memory runs out, as it would be by default:
-// the servers and all their clients share one machine.
+// mooseFSFiles returns the configuration of a MooseFS and its empty metadata. No port is set: the
+// network namespace is the bed's own. Nothing is niced, nor spared by the kernel when memory runs
+// out, as it would be by default: the servers and all their clients share one machine.
 func mooseFSFiles(s *slot) map[string]string {
 	server := func(data string, lines ...string) string {
 		return joinLines(append([]string{"WORKING_USER = root", "WORKING_GROUP = root", "NICE_LEVEL = 0",
@@ -74,7 +76,8 @@ func mooseFSFiles(s *slot) map[string]string {
 	}
 }
 
-// uncached are mfsmount's options for tests, which read on ctl and on the host what a job has just written.
+// uncached are mfsmount's options for tests, which read on ctl and on the host what a job has just
+// written.
 const uncached = "mfsattrcacheto=0,mfsentrycacheto=0,mfsdirentrycacheto=0,mfsnegentrycacheto=0,mfscachemode=NEVER"
 
 // mfsmount returns the program that mounts the MooseFS on a place, with the given options.
@@ -99,7 +102,8 @@ func (b *Bed) mountOnCtl(ctx context.Context) error {
 	return b.ctl.showOnHost(b.Share())
 }
 
-// waitRoom waits until the master knows of the chunkserver's disk: who writes earlier rests for seconds.
+// waitRoom waits until the master knows of the chunkserver's disk: who writes earlier rests for
+// seconds.
 func (b *Bed) waitRoom(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
 		out, err := b.ctl.command(ctx, "/", nil, []string{"stat", "--file-system", "--format=%b", b.Share()}).Output()
@@ -110,8 +114,9 @@ func (b *Bed) waitRoom(ctx context.Context) error {
 	})
 }
 
-// showOnHost lays what is mounted at the path on the place over the host's folder of that path, until slot.release
-// takes it off. Its process remains the place's alone: the bed has none outside its places.
+// showOnHost lays what is mounted at the path on the place over the host's folder of that path,
+// until slot.release takes it off. Its process remains the place's alone: the bed has none outside
+// its places.
 func (p *place) showOnHost(path string) error {
 	mount, err := p.copyMount(path)
 	if err != nil {
@@ -124,7 +129,8 @@ func (p *place) showOnHost(path string) error {
 	return nil
 }
 
-// copyMount returns a descriptor of a copy of what is mounted at the path on the place. The copy is mounted nowhere.
+// copyMount returns a descriptor of a copy of what is mounted at the path on the place. The copy is
+// mounted nowhere.
 func (p *place) copyMount(path string) (mount int, err error) {
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.holder.pid()))
 	if err != nil {
@@ -154,7 +160,8 @@ func onDyingThread(f func()) {
 			f()
 			return
 		}
-		// The first thread does not end, and its namespaces are those of the whole process in others' eyes.
+		// The first thread does not end, and its namespaces are those of the whole process in others'
+		// eyes.
 		onDyingThread(f) // on another thread, as this one is held
 		runtime.UnlockOSThread()
 	}()

@@ -69,7 +69,8 @@ func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*
 	return &place{name: name, holder: holder, net: namespace(holder.pid(), "net")}, nil
 }
 
-// command returns a command to be run in the place, in the folder dir. It gets SIGTERM when ctx is done.
+// command returns a command to be run in the place, in the folder dir. It gets SIGTERM when ctx is
+// done.
 func (p *place) command(ctx context.Context, dir string, env, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", p.enter(dir, argv)...)
 	cmd.Env = append(withoutSlurm(os.Environ()), env...)

@@ -18,8 +18,8 @@ type Process struct {
 	PID, PPID int
 	State     string   // as ps has it: R, S, D, T (stopped), …
 	Args      []string // its command line; nil where it has none any more
-	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the mount,
-	// sge_execd and sge_shepherd.
+	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the
+	// mount, sge_execd and sge_shepherd.
 	Infra bool
 
 	place string // whose namespaces it lives in
@@ -29,8 +29,8 @@ func (p Process) String() string {
 	return fmt.Sprintf("%d (%s) %s", p.PID, p.State, strings.Join(p.Args, " "))
 }
 
-// Processes returns the processes that live in node i's namespaces, whoever started them. Those whose Infra is
-// false are what a job, or OnNode, has left running.
+// Processes returns the processes that live in node i's namespaces, whoever started them. Those
+// whose Infra is false are what a job, or OnNode, has left running.
 func (b *Bed) Processes(i int) ([]Process, error) {
 	n := b.nodes[i]
 	own, err := b.membersOf(n, func(Process) bool { return false })
@@ -72,9 +72,8 @@ func (n *node) isInfra(p Process) bool {
 	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" || name == "sge_shepherd")
 }
 
-// isMount tells whether a process is the node's mount or its disk, or the ssh of an sshfs, which is nobody's child: sshfs forks
-// twice for it.
-// The caller holds n.mu.
+// isMount tells whether a process is the node's mount or its disk, or the ssh of an sshfs, which is
+// nobody's child: sshfs forks twice for it. The caller holds n.mu.
 func (n *node) isMount(p Process) bool {
 	if n.disk != nil && p.PID == n.disk.pid() {
 		return true
@@ -89,7 +88,8 @@ func (n *node) isMount(p Process) bool {
 func (b *Bed) members() ([]Process, error) {
 	nets := make(map[string]string)
 	for _, p := range b.places() {
-		if p.holder.alive() == nil { // after its end the kernel may give the same name to another's namespace
+		// after its end the kernel may give the same name to another's namespace
+		if p.holder.alive() == nil {
 			nets[p.net] = p.name
 		}
 	}
@@ -117,8 +117,9 @@ func (b *Bed) membersOf(n *node, skip func(Process) bool) ([]Process, error) {
 	return slices.DeleteFunc(members, func(p Process) bool { return p.place != n.name || skip(p) }), nil
 }
 
-// scan returns the processes that live in a bed's places: whose network namespace is in nets (its name to that
-// of the place), or whose mounts have the bed's marker, as those of a container in a network of its own.
+// scan returns the processes that live in a bed's places: whose network namespace is in nets (its
+// name to that of the place), or whose mounts have the bed's marker, as those of a container in a
+// network of its own.
 func scan(tag string, nets map[string]string) ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -159,7 +160,8 @@ func namespace(pid int, kind string) string {
 	return name
 }
 
-// markedPlace returns the place named by the bed's marker among the mounts of a process, if it is there.
+// markedPlace returns the place named by the bed's marker among the mounts of a process, if it is
+// there.
 func markedPlace(pid int, tag string) string {
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -199,7 +201,8 @@ func readProcess(pid int) (Process, bool) {
 	return p, true
 }
 
-// killAll kills all that list returns, until it returns nothing: one may fork between the look and the kill.
+// killAll kills all that list returns, until it returns nothing: one may fork between the look and
+// the kill.
 func killAll(ctx context.Context, list func() ([]Process, error)) error {
 	var left []Process
 	err := poll(ctx, func() (bool, error) {

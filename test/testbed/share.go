@@ -23,8 +23,8 @@ func (b *Bed) startFileServer(ctx context.Context) error {
 	}
 }
 
-// mountCommand returns the program that mounts the share on a node. It stays in the foreground, so that its process
-// is known.
+// mountCommand returns the program that mounts the share on a node. It stays in the foreground, so
+// that its process is known.
 func (b *Bed) mountCommand(n *node) *exec.Cmd {
 	if b.cfg.Share == MooseFS {
 		return b.mfsmount(n.place)

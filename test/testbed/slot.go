@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root holds a folder for each living bed. It is not below /tmp, which every node has for itself, nor below
-// /run, from which many hosts let nothing be executed.
+// root holds a folder for each living bed. It is not below /tmp, which every node has for itself,
+// nor below /run, from which many hosts let nothing be executed.
 const root = "/var/lib/bringupd-testbed"
 
 const (
@@ -27,8 +27,9 @@ const (
 type slot struct {
 	number int
 	dir    string
-	tag    string   // unique among all beds ever: "testbed-<number>-<pid of the owner>-<start>"
-	lock   *os.File // held for as long as the owner lives; the kernel lets go of it however the owner ends
+	tag    string // unique among all beds ever: "testbed-<number>-<pid of the owner>-<start>"
+	// held for as long as the owner lives; the kernel lets go of it however the owner ends
+	lock *os.File
 }
 
 // claimSlot takes the lowest free number whose subnet is free on this host, and makes its folder.
@@ -86,7 +87,8 @@ func (s *slot) fill() error {
 	return nil
 }
 
-// release removes the slot's link, mount and folder, and lets go of its lock. The caller holds the lock of the root.
+// release removes the slot's link, mount and folder, and lets go of its lock. The caller holds the
+// lock of the root.
 func (s *slot) release() error {
 	err := errors.Join(s.deleteLink(), s.unmount())
 	if err == nil {
@@ -98,7 +100,8 @@ func (s *slot) release() error {
 	return err
 }
 
-// deleteLink removes the host's link to the bed, which otherwise goes a moment after the last process of ctl.
+// deleteLink removes the host's link to the bed, which otherwise goes a moment after the last
+// process of ctl.
 func (s *slot) deleteLink() error {
 	out, err := exec.Command("ip", "link", "delete", s.link()).CombinedOutput()
 	if _, gone := net.InterfaceByName(s.link()); gone != nil {
@@ -107,7 +110,8 @@ func (s *slot) deleteLink() error {
 	return fmt.Errorf("cannot delete the link %s: %v: %s", s.link(), err, strings.TrimSpace(string(out)))
 }
 
-// unmount takes the share, which nobody may serve any more, off the host, where it is mounted at all.
+// unmount takes the share, which nobody may serve any more, off the host, where it is mounted at
+// all.
 func (s *slot) unmount() error {
 	err := unix.Unmount(s.path("share"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -118,8 +122,8 @@ func (s *slot) unmount() error {
 
 func (s *slot) path(name string) string { return filepath.Join(s.dir, name) }
 
-// marker is the source of a small mount that each place of the bed has; it tells in /proc/PID/mountinfo whose
-// process that is, whatever it was renamed to and whoever its parent is.
+// marker is the source of a small mount that each place of the bed has; it tells in
+// /proc/PID/mountinfo whose process that is, whatever it was renamed to and whoever its parent is.
 func (s *slot) marker(place string) string { return s.tag + "-" + place }
 
 // link is the name of the host's end of the link to the bed.

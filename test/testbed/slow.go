@@ -11,9 +11,9 @@ import (
 // slowPeriod is how often a slow node's processes get their turn.
 const slowPeriod = 100 * time.Millisecond
 
-// SlowNode lets the job's processes on node i run for only that part of the time, between 0 and 1, by stopping them
-// in between. It returns at once, with what undoes it, which must be called, and ends when ctx does. No other fault
-// that stops processes may be there meanwhile.
+// SlowNode lets the job's processes on node i run for only that part of the time, between 0 and 1,
+// by stopping them in between. It returns at once, with what undoes it, which must be called, and
+// ends when ctx does. No other fault that stops processes may be there meanwhile.
 func (b *Bed) SlowNode(ctx context.Context, i int, part float64) (heal func() error) {
 	b.logf("%s: slowed down to %.0f %%", b.Node(i), 100*part)
 	ctx, cancel := context.WithCancel(ctx)

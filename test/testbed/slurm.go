@@ -98,8 +98,9 @@ func (b *Bed) waitReady(ctx context.Context) error {
 // requeueTimeout bounds the end of a job that is requeued: KillWait, and more.
 const requeueTimeout = 60 * time.Second
 
-// Requeue has Slurm end a batch job and start it anew, two seconds after it has returned. By itself Slurm would hold
-// the job back until the credentials of its steps have expired (credExpire), as it does with one that requeues itself.
+// Requeue has Slurm end a batch job and start it anew, two seconds after it has returned. By itself
+// Slurm would hold the job back until the credentials of its steps have expired (credExpire), as it
+// does with one that requeues itself.
 func (b *Bed) Requeue(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requeueTimeout,
 		fmt.Errorf("job %s had not ended %v after it was to be requeued", job, requeueTimeout))
@@ -171,7 +172,8 @@ func (b *Bed) ailing(nodes []*node) error {
 	return nil
 }
 
-// nodeStates returns the state of each node as sinfo has it, such as idle, or down* where it does not answer.
+// nodeStates returns the state of each node as sinfo has it, such as idle, or down* where it does
+// not answer.
 func (b *Bed) nodeStates(ctx context.Context) (map[string]string, error) {
 	out, err := b.client(ctx, "sinfo", "--noheader", "--Node", "--format=%N %T")
 	if err != nil {

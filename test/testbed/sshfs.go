@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// privilegeDir is where sshd locks its unprivileged half in; its path is compiled in, and it is missing where
-// no sshd has been started since boot.
+// privilegeDir is where sshd locks its unprivileged half in; its path is compiled in, and it is
+// missing where no sshd has been started since boot.
 const privilegeDir = "/run/sshd"
 
 // startSSHD starts the sshd that the nodes mount the share from.
@@ -58,8 +58,8 @@ func (b *Bed) sshfs(n *node) *exec.Cmd {
 		"root@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
 }
 
-// sshfsOptions returns sshfs's options for a kind of share. dir_cache=no: sshfs would serve listings from a
-// cache, which no network file system does.
+// sshfsOptions returns sshfs's options for a kind of share. dir_cache=no: sshfs would serve
+// listings from a cache, which no network file system does.
 func sshfsOptions(share Share) string {
 	if share == StaleSSHFS {
 		return "dir_cache=no,negative_timeout=20,entry_timeout=20,attr_timeout=20"

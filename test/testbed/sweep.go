@@ -22,8 +22,8 @@ const killTimeout = 15 * time.Second
 //go:embed watchdog.sh
 var watchdogScript string
 
-// startWatchdog starts a shell that outlives this process: when this process ends in whatever way without
-// Close, its end of the pipe closes, and the shell removes the bed.
+// startWatchdog starts a shell that outlives this process: when this process ends in whatever way
+// without Close, its end of the pipe closes, and the shell removes the bed.
 func (b *Bed) startWatchdog(context.Context) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -65,8 +65,8 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweep removes one bed if nobody holds its lock. The caller holds the lock of the root, without which no bed is
-// made or removed.
+// sweep removes one bed if nobody holds its lock. The caller holds the lock of the root, without
+// which no bed is made or removed.
 func sweep(ctx context.Context, s *slot) error {
 	lock, err := os.OpenFile(s.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

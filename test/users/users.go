@@ -1,5 +1,6 @@
-// Package users runs programs as two ordinary users of a machine: the user of a job, and a stranger who shares the
-// machine, and a group, with that user. Tests of what a stranger can reach need both, and root to become them.
+// Package users runs programs as two ordinary users of a machine: the user of a job, and a stranger
+// who shares the machine, and a group, with that user. Tests of what a stranger can reach need
+// both, and root to become them.
 package users
 
 import (
@@ -17,7 +18,8 @@ type User struct {
 	Group uint32 // a group that both users belong to
 }
 
-// The two users. Their ids are above those that useradd gives, and below the subordinate ids of /etc/subuid.
+// The two users. Their ids are above those that useradd gives, and below the subordinate ids of
+// /etc/subuid.
 const (
 	jobID      = 64101
 	strangerID = 64102
@@ -30,7 +32,8 @@ var (
 	Stranger = User{ID: strangerID, Group: teamID}
 )
 
-// Need ends a test that cannot run because this process is not root. Where CI=true it fails instead of being skipped.
+// Need ends a test that cannot run because this process is not root. Where CI=true it fails instead
+// of being skipped.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -51,8 +54,8 @@ func (u User) Attributes() *syscall.SysProcAttr {
 	}
 }
 
-// Command returns a command that runs as the user, in dir and with no environment but PATH, HOME and TMPDIR, which are
-// dir. ctx ends it.
+// Command returns a command that runs as the user, in dir and with no environment but PATH, HOME
+// and TMPDIR, which are dir. ctx ends it.
 func (u User) Command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
@@ -62,8 +65,8 @@ func (u User) Command(ctx context.Context, dir, program string, args ...string) 
 	return cmd
 }
 
-// Dir makes a directory of the user's, of mode 0700, that is removed when the test ends. All users can reach its
-// parent, which t.TempDir does not promise. Its path is short enough for a socket's.
+// Dir makes a directory of the user's, of mode 0700, that is removed when the test ends. All users
+// can reach its parent, which t.TempDir does not promise. Its path is short enough for a socket's.
 func (u User) Dir(t testing.TB) string {
 	t.Helper()
 	parent, err := os.MkdirTemp("/tmp", "users-")
@@ -80,8 +83,8 @@ func (u User) Dir(t testing.TB) string {
 	return dir
 }
 
-// Project makes a project directory: it belongs to root and to the team, whose members may all write to it, and has no
-// sticky bit (mode 2775).
+// Project makes a project directory: it belongs to root and to the team, whose members may all
+// write to it, and has no sticky bit (mode 2775).
 func Project(t testing.TB) string {
 	t.Helper()
 	dir := Job.Dir(t)
@@ -93,8 +96,8 @@ func Project(t testing.TB) string {
 	return dir
 }
 
-// Public returns a copy of a program that all users can execute. Test binaries lie in directories that only their
-// builder can enter.
+// Public returns a copy of a program that all users can execute. Test binaries lie in directories
+// that only their builder can enter.
 func Public(t testing.TB, program string) string {
 	t.Helper()
 	data, err := os.ReadFile(program)

@@ -84,7 +84,7 @@ func TestFirstCodeNotLast(t *testing.T) {
 				if err := os.WriteFile(fileOf(j.dir, "now", rank), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				path := filepath.Join(j.logs, "world", signal.Nodes, signal.NodeName(rank, 3, signal.Failed))
+				path := filepath.Join(j.logs, "world", signal.NodesDir, signal.NodeName(rank, 3, signal.StateFailed))
 				if rank == order[0] {
 					j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 				}
@@ -118,7 +118,7 @@ func TestLongLines(t *testing.T) {
 		if whole[line] != lines {
 			t.Errorf("%d of the %d lines of rank %d are whole", whole[line], lines, rank)
 		}
-		log, err := os.ReadFile(filepath.Join(j.logs, "world", signal.Logs, signal.LogName("rank", rank, 0)))
+		log, err := os.ReadFile(filepath.Join(j.logs, "world", signal.LogsDir, signal.LogName("rank", rank, 0)))
 		if want := strings.Repeat(line+"\n", lines); err != nil || string(log) != want {
 			t.Errorf("the log of rank %d has %d bytes, want %d: %v", rank, len(log), len(want), err)
 		}

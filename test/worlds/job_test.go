@@ -44,7 +44,8 @@ func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 // run starts bringupd with variables and arguments; dir is the job's.
 func run(t *testing.T, dir string, env []string, args ...string) *job {
 	t.Helper()
-	// A node that is killed as a whole leaves its private directory. Sockets are in there, whose names must be short.
+	// A node that is killed as a whole leaves its private directory. Sockets are in there, whose names
+	// must be short.
 	temp, err := os.MkdirTemp("", "w-")
 	if err != nil {
 		t.Fatal(err)
@@ -144,13 +145,13 @@ func (j *job) until(what string, is func() bool) {
 func (j *job) daemon(node int) int {
 	j.t.Helper()
 	var record signal.JoinedRecord
-	name := signal.NodeName(node, nodes, signal.Joined)
+	name := signal.NodeName(node, nodes, signal.StateJoined)
 	if node == 0 {
-		var head signal.Job
-		j.read(&head, signal.Control, signal.NameJob)
+		var head signal.JobRecord
+		j.read(&head, signal.ControlDir, signal.NameJob)
 		return head.PID
 	}
-	j.read(&record, signal.Nodes, name)
+	j.read(&record, signal.NodesDir, name)
 	return record.PID
 }
 
@@ -221,7 +222,8 @@ func (j *job) signal(sig syscall.Signal, pids ...int) time.Time {
 	j.t.Helper()
 	now := time.Now()
 	for i, pid := range pids {
-		if err := syscall.Kill(pid, sig); err != nil && i == 0 { // the others may have gone with the first
+		// the others may have gone with the first
+		if err := syscall.Kill(pid, sig); err != nil && i == 0 {
 			j.t.Fatalf("cannot send %v to %d: %v", sig, pid, err)
 		}
 	}

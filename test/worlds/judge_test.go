@@ -61,16 +61,16 @@ func judge(s schedule, got seen) (wrong []string) {
 	if got.result.Code != want.code {
 		bad("the result has the code %d, want %d", got.result.Code, want.code)
 	}
-	if cause.Kind != string(want.kind) || !strings.Contains(cause.What, want.how) {
-		bad("the cause is %s (%s), want %s: %q", cause.Kind, cause.What, want.kind, want.how)
+	if cause.Kind != string(want.kind) || !strings.Contains(cause.Message, want.how) {
+		bad("the cause is %s (%s), want %s: %q", cause.Kind, cause.Message, want.kind, want.how)
 	}
 	switch {
 	case want.kind == health.DaemonDied:
-		if !slices.Equal(cause.Lost, []int{s.node()}) {
-			bad("the nodes %v are blamed, want %d", cause.Lost, s.node())
+		if !slices.Equal(cause.LostNodes, []int{s.node()}) {
+			bad("the nodes %v are blamed, want %d", cause.LostNodes, s.node())
 		}
 	case cause.WorldRank == nil || cause.WorldRank.Number != s.rank:
-		bad("the rank %+v is blamed, want %d: %s", cause.WorldRank, s.rank, cause.What)
+		bad("the rank %+v is blamed, want %d: %s", cause.WorldRank, s.rank, cause.Message)
 	case cause.Rank != s.node():
 		bad("the rank is told to be on node %d, want %d", cause.Rank, s.node())
 	}
@@ -81,8 +81,8 @@ func judge(s schedule, got seen) (wrong []string) {
 func TestJudge(t *testing.T) {
 	struck := schedule{kind: exitRank, rank: 6, code: 3}
 	well := func() seen {
-		cause := &signal.FailedRecord{
-			Header: signal.Header{Rank: 1}, Kind: "rank", What: "rank 6 (n1) failed: exit code 3", WorldRank: &signal.WorldRank{Number: 6},
+		cause := &signal.FailureRecord{
+			Header: signal.Header{Rank: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &signal.WorldRank{Number: 6},
 		}
 		return seen{code: 3, result: &signal.Result{Code: 3, Cause: cause}}
 	}
@@ -99,16 +99,16 @@ func TestJudge(t *testing.T) {
 		{"no rank", struck, func(g *seen) { g.result.Cause.WorldRank = nil }, "is blamed, want 6"},
 		{"another node", struck, func(g *seen) { g.result.Cause.Rank = 2 }, "on node 2"},
 		{"another kind", struck, func(g *seen) { g.result.Cause.Kind = "service" }, "the cause is service"},
-		{"another end", struck, func(g *seen) { g.result.Cause.What = "rank 6 (n1) died" }, "the cause is rank"},
+		{"another end", struck, func(g *seen) { g.result.Cause.Message = "rank 6 (n1) died" }, "the cause is rank"},
 		{"no result", struck, func(g *seen) { g.result = nil }, "no result"},
 		{"no cause", struck, func(g *seen) { g.result.Cause = nil }, "no result with a cause"},
 		{"something left", struck, func(g *seen) { g.left = []string{"7: sh"} }, "still running: 7: sh"},
 		{"a daemon that is not blamed", schedule{kind: killDaemon, rank: 6}, func(*seen) {}, "want daemon-died"},
 		{"a daemon", schedule{kind: killDaemon, rank: 6}, func(g *seen) {
-			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.Lost = 76, 76, "daemon-died", []int{1}
+			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76, "daemon-died", []int{1}
 		}, ""},
 		{"another daemon", schedule{kind: killNode, rank: 6}, func(g *seen) {
-			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.Lost = 76, 76, "daemon-died", []int{1, 2}
+			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76, "daemon-died", []int{1, 2}
 		}, "[1 2] are blamed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 const peerTimeout = 2 * time.Second
 
 // times are the deadlines of all daemons.
-var times = config.Times{
+var times = config.Timeouts{
 	Join: 6 * time.Second, Setup: 10 * time.Second, Sandbox: 10 * time.Second, Service: 10 * time.Second,
 	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 }
@@ -35,12 +35,12 @@ var times = config.Times{
 // services is a framework whose services are up as soon as they are wanted.
 type services struct{}
 
-func (services) Name() string { return "services" }
-func (services) Serves() bool { return true }
-func (services) Head(n framework.Node) (*framework.Service, framework.Endpoint, error) {
+func (services) Name() string      { return "services" }
+func (services) HasServices() bool { return true }
+func (services) HeadService(n framework.Node) (*framework.Service, framework.Endpoint, error) {
 	return nil, framework.Endpoint{Address: n.Address}, nil
 }
-func (services) Worker(framework.Node, framework.Endpoint) (*framework.Service, error) {
+func (services) WorkerService(framework.Node, framework.Endpoint) (*framework.Service, error) {
 	return nil, nil
 }
 
@@ -172,7 +172,7 @@ func (a *attempt) joinedPath(rank int) string {
 	if a.run == "" {
 		return ""
 	}
-	return a.path(signal.Nodes, signal.NodeName(rank, a.size, signal.Joined))
+	return a.path(signal.NodesDir, signal.NodeName(rank, a.size, signal.StateJoined))
 }
 
 // appeared learns of a name that has become visible.
@@ -180,20 +180,20 @@ func (a *attempt) appeared(p string, f *file) {
 	s := spotOf(p)
 	if s.sub == "" && s.name == "" && f.Kind.IsDir() {
 		a.run, a.shown = p, a.world.Now()
-		if job := a.world.Find(a.path(signal.Control, signal.NameJob)); job != nil {
-			var record signal.Job
+		if job := a.world.Find(a.path(signal.ControlDir, signal.NameJob)); job != nil {
+			var record signal.JobRecord
 			_ = json.Unmarshal(job.Data, &record)
 			a.nonce, a.jobFile = record.Nonce, job
 		}
 	}
-	if s.sub == signal.Control && a.ended == 0 && (s.name == signal.NameDrain || strings.HasPrefix(s.name, "abort.")) {
+	if s.sub == signal.ControlDir && a.ended == 0 && (s.name == signal.NameOrderlyEnd || strings.HasPrefix(s.name, "abort.")) {
 		a.ended = a.world.Now()
 	}
-	if s.sub == signal.Control && s.name == signal.NameGo {
+	if s.sub == signal.ControlDir && s.name == signal.NameGateOpen {
 		a.opened = a.world.Now()
 		a.mustBeUp()
 	}
-	if s.sub == signal.Control && s.name == signal.NameOver {
+	if s.sub == signal.ControlDir && s.name == signal.NameHeadFinished {
 		a.over = true
 		a.mustHaveResult()
 	}
@@ -213,8 +213,8 @@ func (a *attempt) begins(c *client, p string) {
 // identity is who a rank is. Attempts differ as requeues do.
 func (a *attempt) identity(rank int) roles.Identity {
 	id := roles.Identity{
-		Launcher: roles.Slurm, Rank: rank, Size: a.size, Job: "17", Step: "0", Restart: a.number,
-		Key: fmt.Sprintf("facts of launch %d", a.number), LocalSize: 1, GPUs: -1,
+		Launcher: roles.LauncherSlurm, Rank: rank, Size: a.size, Job: "17", Step: "0", Restart: a.number,
+		LaunchKey: fmt.Sprintf("facts of launch %d", a.number), LocalSize: 1, GPUs: -1,
 	}
 	for rank := range a.size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
@@ -226,19 +226,19 @@ func (a *attempt) identity(rank int) roles.Identity {
 func (a *attempt) config(d *running, tempDir string, said *os.File) config.Config {
 	// What a pause is shortened by comes from the seed, too.
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
-	mode := config.LifelineAuto
+	mode := config.LinkAuto
 	if a.world.weather.Off {
-		mode = config.LifelineOff
+		mode = config.LinkOff
 	}
 	return config.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
-		Team: team.Bounds{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
-		Means: config.Means{
+		Team: team.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
+		Deps: config.Deps{
 			TempDir: tempDir, Network: d.host, Signals: d.signals,
 			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
-			Access:  signal.Access{Share: d.client, Deaf: true, Jitter: jitter},
+			Access:  signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
 		},
-		Output: config.Output{Files: config.Files{Err: said}},
+		Output: config.Output{Streams: config.Streams{Err: said}},
 	}
 }
 
@@ -247,9 +247,9 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 	for rank, d := range a.daemons {
 		ctx, leave := context.WithCancel(context.Background())
 		d.leave = leave
-		role := roles.Worker
+		role := roles.RoleWorker
 		if rank == 0 {
-			role = roles.Head
+			role = roles.RoleHead
 		}
 		cfg := a.config(d, tempDir, said)
 		all.Go(func() {
@@ -290,12 +290,12 @@ func (a *attempt) stray() {
 	if a.run == "" {
 		return
 	}
-	header := signal.Header{Version: signal.Version, Nonce: "another attempt's", Rank: strange, Host: "n42"}
-	cause := signal.FailedRecord{Header: header, Kind: string(health.Internal), What: "that was another attempt"}
-	a.world.Put(a.path(signal.Control, signal.AbortName(strange, a.size)), &file{
-		Data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOf(health.Internal).Code, Cause: cause}),
+	header := signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's", Rank: strange, Host: "n42"}
+	cause := signal.FailureRecord{Header: header, Kind: string(health.Internal), Message: "that was another attempt"}
+	a.world.Put(a.path(signal.ControlDir, signal.AbortName(strange, a.size)), &file{
+		Data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOfKind(health.Internal).Code, Cause: cause}),
 	})
-	a.world.Put(a.path(signal.Nodes, signal.NodeName(strange, a.size, signal.Failed)), &file{Data: encoded(cause)})
+	a.world.Put(a.path(signal.NodesDir, signal.NodeName(strange, a.size, signal.StateFailed)), &file{Data: encoded(cause)})
 	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
 }
 
@@ -337,7 +337,7 @@ func (a *attempt) stop() {
 		a.world.Lock()
 		if a.run != "" {
 			a.asked = a.world.Now()
-			a.world.Put(a.path(signal.Control, signal.NameStop), &file{Data: []byte("{}\n")})
+			a.world.Put(a.path(signal.ControlDir, signal.NameStop), &file{Data: []byte("{}\n")})
 			a.world.note(nil, "asks for a stop", "", nil)
 			a.world.Unlock()
 			return

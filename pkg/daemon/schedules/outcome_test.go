@@ -69,7 +69,7 @@ func (a *attempt) mustBeUp() {
 		a.world.broke(1, nil, "sees the gate open for %v, and %d are needed", team, a.needed)
 	}
 	for _, member := range team {
-		if a.world.Find(a.path(signal.Nodes, signal.NodeName(member.Rank, a.size, signal.UpSince(member.Since)))) == nil {
+		if a.world.Find(a.path(signal.NodesDir, signal.NodeName(member.Rank, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
 			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.Rank)
 		}
 	}
@@ -85,8 +85,8 @@ func (a *attempt) team() (members []signal.Member) {
 		}
 		return members
 	}
-	for generation := 0; a.world.Find(a.path(signal.Control, signal.TeamName(generation))) != nil; generation++ {
-		members = read[signal.TeamRecord](a, signal.Control, signal.TeamName(generation)).Members
+	for generation := 0; a.world.Find(a.path(signal.ControlDir, signal.TeamName(generation))) != nil; generation++ {
+		members = read[signal.TeamRecord](a, signal.ControlDir, signal.TeamName(generation)).Members
 	}
 	return members
 }
@@ -121,7 +121,7 @@ func (a *attempt) mustBeLast(head *running) {
 		return
 	}
 	for _, d := range a.survivors() {
-		done := a.world.Find(a.path(signal.Nodes, signal.NodeName(d.rank, a.size, signal.Done)))
+		done := a.world.Find(a.path(signal.NodesDir, signal.NodeName(d.rank, a.size, signal.StateDone)))
 		if d.told > 0 && d.told < a.ended && d.returned > head.returned && (done == nil || done.Born > head.returned) {
 			a.world.broke(13, head.client, "has returned at %v, and %s was not done", head.returned, d.name())
 		}
@@ -170,7 +170,7 @@ func (a *attempt) checkCodes() {
 	// The end that a head has published in its last moments may be missing in
 	// listings for a while, and a lifeline tells of its death before.
 	back = back || head.crashed && !a.world.weather.Off && a.ended > 0 && head.died > a.ended && head.died < a.ended+staleMost
-	if !back && slices.Contains(control, signal.NameDrain) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
+	if !back && slices.Contains(control, signal.NameOrderlyEnd) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
 		a.world.broke(12, nil, "sees two ends: %v", control)
 	}
 	if !back && len(slices.Compact(slices.Clone(codes))) > 1 {
@@ -178,14 +178,14 @@ func (a *attempt) checkCodes() {
 	}
 	for _, d := range a.survivors() {
 		switch {
-		case a.run == "" && d.code != health.OutcomeOf(health.Share).Code && d.termed == 0 && a.plan.End != endLeave:
+		case a.run == "" && d.code != health.OutcomeOfKind(health.ShareUnusable).Code && d.termed == 0 && a.plan.End != endLeave:
 			a.world.broke(12, d.client, "returned %d where there was no run", d.code)
 		case d.code == 0 && a.asked == 0 && !a.stoodAside(d):
 			a.world.broke(10, d.client, "returned 0, and nobody had asked for the end")
 		}
 	}
 	for _, name := range aborts(control) {
-		if record := read[signal.AbortRecord](a, signal.Control, name); record.Nonce == a.nonce {
+		if record := read[signal.AbortRecord](a, signal.ControlDir, name); record.Nonce == a.nonce {
 			a.checkCause(&record.Cause, record.Code, name)
 		}
 	}
@@ -193,7 +193,7 @@ func (a *attempt) checkCodes() {
 
 // published are the names in the run's control.
 func (a *attempt) published() (names []string) {
-	if dir := a.world.Find(a.path(signal.Control, "")); a.run != "" && dir != nil {
+	if dir := a.world.Find(a.path(signal.ControlDir, "")); a.run != "" && dir != nil {
 		for name := range dir.Live {
 			names = append(names, name)
 		}
@@ -222,8 +222,8 @@ func read[T any](a *attempt, sub, name string) (record T) {
 }
 
 // checkCause is rule 11: the end with a cause names what has happened.
-func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string) {
-	if want := health.OutcomeOf(health.Kind(cause.Kind)).Code; want != code {
+func (a *attempt) checkCause(cause *signal.FailureRecord, code int, where string) {
+	if want := health.OutcomeOfKind(health.Kind(cause.Kind)).Code; want != code {
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
 	blamed, ended := false, a.ended
@@ -232,20 +232,20 @@ func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string)
 	}
 	switch kind := health.Kind(cause.Kind); kind {
 	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
-		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool {
+		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool {
 			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick ||
 				// The head's share and a peer's network: which of two it was nobody can tell.
 				cause.Rank == 0 && a.daemons[0].machine.sick && d.machine.disturbed
 		})
-	case health.Share:
-		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
+	case health.ShareUnusable:
+		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
 			a.daemons[cause.Rank].machine.sick
 	case health.Terminated, health.Interrupted:
 		blamed = a.all([]int{cause.Rank}, func(d *running) bool { return d.termed > 0 })
 	}
 	if !blamed {
 		a.world.broke(11, nil, "sees %s blame rank %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
-			where, cause.Rank, cause.Kind, cause.What, cause.Lost, a.ranks(func(d *running) bool { return d.crashed }),
+			where, cause.Rank, cause.Kind, cause.Message, cause.LostNodes, a.ranks(func(d *running) bool { return d.crashed }),
 			a.ranks(func(d *running) bool { return d.termed > 0 }), a.ranks(func(d *running) bool { return d.machine.sick }))
 	}
 }
@@ -268,14 +268,14 @@ func (a *attempt) checkResult(head *running) {
 	a.mustBeLast(head)
 	control := a.published()
 	result := read[signal.Result](a, "", signal.NameResult)
-	switch orderly := slices.Contains(control, signal.NameDrain); {
+	switch orderly := slices.Contains(control, signal.NameOrderlyEnd); {
 	case result.Nonce != a.nonce || result.Code != head.code:
 		a.world.broke(11, head.client, "returned %d and left the result %+v", head.code, result)
 	case orderly && (head.code != 0 || result.Cause != nil):
 		a.world.broke(12, head.client, "returned %d at an orderly end, with the cause %+v", head.code, result.Cause)
 	case !orderly && !slices.Contains(control, signal.AbortName(0, a.size)):
 		a.world.broke(12, head.client, "returned %d and has published no end: %v", head.code, control)
-	case !orderly && (result.Cause == nil || !slices.Contains(control, signal.NameOver)):
+	case !orderly && (result.Cause == nil || !slices.Contains(control, signal.NameHeadFinished)):
 		a.world.broke(11, head.client, "returned %d and left the result %+v, control %v", head.code, result, control)
 	case !orderly:
 		a.checkCause(result.Cause, result.Code, signal.NameResult)
@@ -284,14 +284,14 @@ func (a *attempt) checkResult(head *running) {
 }
 
 // checkVerdict: no consequence is blamed where a cause was known.
-func (a *attempt) checkVerdict(head *running, cause *signal.FailedRecord) {
+func (a *attempt) checkVerdict(head *running, cause *signal.FailureRecord) {
 	if kind := health.Kind(cause.Kind); kind != health.PeerLost && kind != health.Terminated {
 		return
 	}
 	for rank := range a.size {
-		name := signal.NodeName(rank, a.size, signal.Failed)
-		known := head.knows[a.path(signal.Nodes, name)]
-		other := read[signal.FailedRecord](a, signal.Nodes, name)
+		name := signal.NodeName(rank, a.size, signal.StateFailed)
+		known := head.knows[a.path(signal.NodesDir, name)]
+		other := read[signal.FailureRecord](a, signal.NodesDir, name)
 		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[rank]) {
 			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.Rank, cause.Kind, rank)
 		}
@@ -302,7 +302,7 @@ func (a *attempt) checkVerdict(head *running, cause *signal.FailedRecord) {
 // lost leave one result.
 func (a *attempt) checkClaim() {
 	control, took := a.published(), slices.DeleteFunc(a.survivors(), a.stoodAside)
-	if len(took) == 0 || slices.Contains(control, signal.NameDrain) || slices.Contains(control, signal.AbortName(0, a.size)) {
+	if len(took) == 0 || slices.Contains(control, signal.NameOrderlyEnd) || slices.Contains(control, signal.AbortName(0, a.size)) {
 		return
 	}
 	result := read[signal.Result](a, "", signal.NameResult)

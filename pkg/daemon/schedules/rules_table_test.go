@@ -23,65 +23,65 @@ func TestRules(t *testing.T) {
 			worker.publish(run+"/nodes/", "0001.joined", worker.record(1))
 		}, 0},
 		{"a name that says all is made empty", func(_, worker *client) {
-			_ = worker.Write(run+"/nodes/0001.up", nil, false)
+			_ = worker.WriteFile(run+"/nodes/0001.up", nil, false)
 		}, 0},
 		{"a beat is renamed", func(_, worker *client) {
-			_ = worker.Write(run+"/nodes/0001.beat.000001", nil, false)
-			_ = worker.Change(signal.Rename, run+"/nodes/0001.beat.000001", run+"/nodes/0001.beat.000002")
+			_ = worker.WriteFile(run+"/nodes/0001.beat.000001", nil, false)
+			_ = worker.ChangeName(signal.RenamePath, run+"/nodes/0001.beat.000001", run+"/nodes/0001.beat.000002")
 		}, 0},
-		{"the head lists nodes", func(head, _ *client) { _, _ = head.List(run+"/nodes", nil) }, 0},
+		{"the head lists nodes", func(head, _ *client) { _, _ = head.ListDir(run+"/nodes", nil) }, 0},
 		{"what a listing has shown is read", func(head, worker *client) {
 			head.publish(run+"/control/", "head", head.record(0))
-			_, _ = worker.List(run+"/control", nil)
-			_, _ = worker.Read(run + "/control/head")
+			_, _ = worker.ListDir(run+"/control", nil)
+			_, _ = worker.ReadFile(run + "/control/head")
 		}, 0},
 		{"a worker notes its run's bad nodes", func(_, worker *client) {
-			_ = worker.Change(signal.MakeDir, "", logDir+"/bad-nodes")
-			_ = worker.Write(logDir+"/bad-nodes/.17.0.tag", []byte("n0\n"), true)
-			_ = worker.Change(signal.Link, logDir+"/bad-nodes/.17.0.tag", logDir+"/bad-nodes/17.0")
-			_ = worker.Change(signal.Remove, "", logDir+"/bad-nodes/.17.0.tag")
+			_ = worker.ChangeName(signal.MakeDir, "", logDir+"/bad-nodes")
+			_ = worker.WriteFile(logDir+"/bad-nodes/.17.0.tag", []byte("n0\n"), true)
+			_ = worker.ChangeName(signal.MakeLink, logDir+"/bad-nodes/.17.0.tag", logDir+"/bad-nodes/17.0")
+			_ = worker.ChangeName(signal.RemoveTree, "", logDir+"/bad-nodes/.17.0.tag")
 		}, 0},
 		{"a worker notes another run's bad nodes", func(_, worker *client) {
-			_ = worker.Change(signal.MakeDir, "", logDir+"/bad-nodes")
-			_ = worker.Write(logDir+"/bad-nodes/.17.0-r1.tag", []byte("n0\n"), true)
+			_ = worker.ChangeName(signal.MakeDir, "", logDir+"/bad-nodes")
+			_ = worker.WriteFile(logDir+"/bad-nodes/.17.0-r1.tag", []byte("n0\n"), true)
 		}, 5},
 		{"a record is written under its name", func(_, worker *client) {
-			_ = worker.Write(run+"/nodes/0001.joined", worker.record(1), false)
+			_ = worker.WriteFile(run+"/nodes/0001.joined", worker.record(1), false)
 		}, 2},
 		{"a record is renamed before it is closed", func(_, worker *client) {
-			go func() { _ = worker.Write(run+"/nodes/.0001.joined.tmp", worker.record(1), false) }()
+			go func() { _ = worker.WriteFile(run+"/nodes/.0001.joined.tmp", worker.record(1), false) }()
 			for !worker.sees(run + "/nodes/.0001.joined.tmp") {
 				time.Sleep(time.Microsecond)
 			}
-			_ = worker.Change(signal.Rename, run+"/nodes/.0001.joined.tmp", run+"/nodes/0001.joined")
+			_ = worker.ChangeName(signal.RenamePath, run+"/nodes/.0001.joined.tmp", run+"/nodes/0001.joined")
 		}, 2},
 		{"a name is written twice", func(head, _ *client) {
 			head.publish(run+"/control/", "drain", head.record(0))
 			head.publish(run+"/control/", "drain", head.record(0))
 		}, 2},
 		{"a name is taken away", func(_, worker *client) {
-			_ = worker.Write(run+"/nodes/0001.up", nil, false)
-			_ = worker.Change(signal.Remove, "", run+"/nodes/0001.up")
+			_ = worker.WriteFile(run+"/nodes/0001.up", nil, false)
+			_ = worker.ChangeName(signal.RemoveTree, "", run+"/nodes/0001.up")
 		}, 2},
 		{"a name is renamed that is no beat", func(_, worker *client) {
-			_ = worker.Write(run+"/nodes/0001.up", nil, false)
-			_ = worker.Change(signal.Rename, run+"/nodes/0001.up", run+"/nodes/0001.done")
+			_ = worker.WriteFile(run+"/nodes/0001.up", nil, false)
+			_ = worker.ChangeName(signal.RenamePath, run+"/nodes/0001.up", run+"/nodes/0001.done")
 		}, 2},
 		{"a record is cut short", func(_, worker *client) {
 			worker.publish(run+"/nodes/", "0001.joined", worker.record(1)[:20])
 		}, 2},
-		{"a name is read that no listing has shown", func(_, worker *client) { _, _ = worker.Read(run + "/control/head") }, 3},
-		{"a name is looked at that no listing has shown", func(_, worker *client) { _, _ = worker.Look(run + "/control/go") }, 3},
-		{"a worker writes another's name", func(_, worker *client) { _ = worker.Write(run+"/nodes/0002.up", nil, false) }, 5},
-		{"a worker writes the head's name", func(_, worker *client) { _ = worker.Write(run+"/control/go", nil, false) }, 5},
+		{"a name is read that no listing has shown", func(_, worker *client) { _, _ = worker.ReadFile(run + "/control/head") }, 3},
+		{"a name is looked at that no listing has shown", func(_, worker *client) { _, _ = worker.Stat(run + "/control/go") }, 3},
+		{"a worker writes another's name", func(_, worker *client) { _ = worker.WriteFile(run+"/nodes/0002.up", nil, false) }, 5},
+		{"a worker writes the head's name", func(_, worker *client) { _ = worker.WriteFile(run+"/control/go", nil, false) }, 5},
 		{"a worker writes a team", func(_, worker *client) { worker.publish(run+"/control/", "team.0000", worker.record(1)) }, 5},
-		{"a worker makes a run", func(_, worker *client) { _ = worker.Change(signal.MakeDir, "", logDir+"/.new-1") }, 5},
+		{"a worker makes a run", func(_, worker *client) { _ = worker.ChangeName(signal.MakeDir, "", logDir+"/.new-1") }, 5},
 		{"a record bears another's rank", func(_, worker *client) {
 			worker.publish(run+"/nodes/", "0001.joined", worker.record(2))
 		}, 5},
-		{"a worker lists nodes", func(_, worker *client) { _, _ = worker.List(run+"/nodes", nil) }, 6},
-		{"another attempt's record is read", func(head, _ *client) { _, _ = head.Read(logDir + "/17.0-r7/control/go") }, 7},
-		{"another attempt's name is written", func(head, _ *client) { _ = head.Write(logDir+"/17.0-r7/control/go", nil, false) }, 7},
+		{"a worker lists nodes", func(_, worker *client) { _, _ = worker.ListDir(run+"/nodes", nil) }, 6},
+		{"another attempt's record is read", func(head, _ *client) { _, _ = head.ReadFile(logDir + "/17.0-r7/control/go") }, 7},
+		{"another attempt's name is written", func(head, _ *client) { _ = head.WriteFile(logDir+"/17.0-r7/control/go", nil, false) }, 7},
 		{"a record bears another nonce", func(_, worker *client) {
 			worker.publish(run+"/nodes/", "0001.joined", []byte(`{"v":1,"nonce":"another","rank":1}`+"\n"))
 		}, 7},
@@ -101,8 +101,8 @@ func TestRules(t *testing.T) {
 				w.Put(logDir+"/17.0-r7", memory.NewDir(nil))
 				w.Put(logDir+"/17.0-r7/control", memory.NewDir(nil))
 				for _, c := range []*client{head, worker} {
-					_ = c.Change(signal.MakeDir, "", logDir)
-					_, _ = c.List(logDir, nil)
+					_ = c.ChangeName(signal.MakeDir, "", logDir)
+					_, _ = c.ListDir(logDir, nil)
 				}
 				row.do(head, worker)
 				time.Sleep(time.Second)
@@ -118,13 +118,13 @@ func TestRules(t *testing.T) {
 // makeRun makes a run directory as the head does.
 func (c *client) makeRun(run string) {
 	hidden := logDir + "/.new-1"
-	_ = c.Change(signal.MakeDir, "", logDir)
-	_ = c.Change(signal.MakeDir, "", hidden)
-	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
-		_ = c.Change(signal.MakeDir, "", hidden+"/"+sub)
+	_ = c.ChangeName(signal.MakeDir, "", logDir)
+	_ = c.ChangeName(signal.MakeDir, "", hidden)
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
+		_ = c.ChangeName(signal.MakeDir, "", hidden+"/"+sub)
 	}
-	_ = c.Write(hidden+"/control/job", []byte(`{"v":1,"nonce":"drawn","rank":0}`+"\n"), false)
-	_ = c.Change(signal.Rename, hidden, run)
+	_ = c.WriteFile(hidden+"/control/job", []byte(`{"v":1,"nonce":"drawn","rank":0}`+"\n"), false)
+	_ = c.ChangeName(signal.RenamePath, hidden, run)
 }
 
 func (c *client) sees(p string) bool {
@@ -134,13 +134,13 @@ func (c *client) sees(p string) bool {
 }
 
 func (c *client) publish(dir, name string, data []byte) {
-	_ = c.Write(dir+"."+name+".tmp", data, false)
-	_ = c.Change(signal.Rename, dir+"."+name+".tmp", dir+name)
+	_ = c.WriteFile(dir+"."+name+".tmp", data, false)
+	_ = c.ChangeName(signal.RenamePath, dir+"."+name+".tmp", dir+name)
 }
 
 // record is one of this attempt.
 func (c *client) record(rank int) []byte {
 	return encoded(signal.JoinedRecord{
-		Header: signal.Header{Version: signal.Version, Nonce: c.attempt.nonce, Rank: rank}, Canary: c.attempt.nonce,
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: c.attempt.nonce, Rank: rank}, JobNonce: c.attempt.nonce,
 	})
 }

@@ -65,7 +65,7 @@ func (w *world) mustHaveSeen(c *client, what, p string) {
 	switch {
 	case p == logDir && c.came, m.shown[p], c.made[p]:
 		return
-	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) || s.sub == signal.Control && s.name == signal.NameJob):
+	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) || s.sub == signal.ControlDir && s.name == signal.NameJob):
 		return
 	case c.rank == 0 && c.own(p) && (s.sub == "" && isPart(s.name)):
 		return
@@ -75,7 +75,7 @@ func (w *world) mustHaveSeen(c *client, what, p string) {
 
 func isPart(name string) bool {
 	switch name {
-	case signal.Control, signal.Nodes, signal.Logs, signal.Events:
+	case signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir:
 		return true
 	}
 	return false
@@ -85,14 +85,14 @@ func isPart(name string) bool {
 // run directory itself has not, and rule 7 besides.
 func (w *world) mayList(c *client, p string) {
 	s := spotOf(p)
-	if p == logDir+"/"+signal.BadNodes {
+	if p == logDir+"/"+signal.BadNodesDir {
 		return
 	}
 	run := s.run != "" && s.sub == "" && s.name == ""
-	if p != logDir && !c.own(p) && (!run || !c.own(p+"/"+signal.Control)) {
+	if p != logDir && !c.own(p) && (!run || !c.own(p+"/"+signal.ControlDir)) {
 		w.broke(7, c, "lists %s, which is of another attempt", p)
 	}
-	if c.rank != 0 && p != logDir && !run && (s.sub != "" || s.name != signal.Control) {
+	if c.rank != 0 && p != logDir && !run && (s.sub != "" || s.name != signal.ControlDir) {
 		w.broke(6, c, "lists %s", p)
 	}
 }
@@ -100,7 +100,7 @@ func (w *world) mayList(c *client, p string) {
 // mayRead is rule 7: of another attempt only the job is read, to tell it from
 // one's own.
 func (w *world) mayRead(c *client, p string) {
-	if s := spotOf(p); !c.own(p) && (s.sub != signal.Control || s.name != signal.NameJob) {
+	if s := spotOf(p); !c.own(p) && (s.sub != signal.ControlDir || s.name != signal.NameJob) {
 		w.broke(7, c, "reads %s, which is of another attempt", p)
 	}
 }
@@ -126,12 +126,12 @@ func (w *world) mayCreate(c *client, p string, empty bool) {
 	}
 }
 
-func isBeat(p string) bool { return strings.Contains(path.Base(p), "."+signal.BeatState+".") }
+func isBeat(p string) bool { return strings.Contains(path.Base(p), "."+signal.StateHeartbeat+".") }
 
 // mayExtend: what is appended to is no record.
 func (w *world) mayExtend(c *client, p string) {
 	w.mustOwn(c, "appends to", p)
-	if s := spotOf(p); s.sub != signal.Logs && s.sub != signal.Events {
+	if s := spotOf(p); s.sub != signal.LogsDir && s.sub != signal.EventsDir {
 		w.broke(2, c, "appends to %s, which is no log", p)
 	}
 	if old := w.Find(p); old != nil && maker(old) != c {
@@ -180,13 +180,13 @@ func (w *world) mayRemove(c *client, p string) {
 
 // mustBeTree: a run directory appears with all that the others look for.
 func (w *world) mustBeTree(c *client, to string, f *file) {
-	for _, part := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+	for _, part := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		if e := f.Live[part]; e == nil || !e.File.Kind.IsDir() {
 			w.broke(2, c, "shows the run directory %s without %s", to, part)
 			return
 		}
 	}
-	job := f.Live[signal.Control].File.Live[signal.NameJob]
+	job := f.Live[signal.ControlDir].File.Live[signal.NameJob]
 	if job == nil || job.File.Open {
 		w.broke(2, c, "shows the run directory %s before its job is whole", to)
 	}
@@ -196,7 +196,7 @@ func (w *world) mustBeTree(c *client, to string, f *file) {
 // is its writer's, and is of this attempt.
 func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	s := spotOf(to)
-	if !hidden(from) || hidden(to) || s.sub != signal.Control && s.sub != signal.Nodes && s.name != signal.NameResult {
+	if !hidden(from) || hidden(to) || s.sub != signal.ControlDir && s.sub != signal.NodesDir && s.name != signal.NameResult {
 		return
 	}
 	if f.Open {
@@ -211,7 +211,7 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 		w.broke(5, c, "writes a record of rank %d to %s", record.Rank, to)
 	case record.Nonce != c.attempt.nonce:
 		w.broke(7, c, "writes a record of another attempt to %s", to)
-	case strings.HasSuffix(to, "."+signal.Joined) && c.rank != 0 && record.Canary != c.attempt.nonce:
+	case strings.HasSuffix(to, "."+signal.StateJoined) && c.rank != 0 && record.JobNonce != c.attempt.nonce:
 		w.broke(7, c, "echoes the canary of another attempt in %s", to)
 	}
 }
@@ -220,7 +220,7 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 // writes into another attempt's run.
 func (w *world) mustOwn(c *client, what, p string) {
 	s := spotOf(p)
-	if s.run == signal.BadNodes {
+	if s.run == signal.BadNodesDir {
 		w.mustNameRun(c, what, p)
 		return
 	}
@@ -252,11 +252,11 @@ func (s spot) writtenBy(rank, size int) bool {
 	switch s.sub {
 	case "":
 		return head || strings.HasPrefix(name, signal.NameResult)
-	case signal.Nodes, signal.Events:
+	case signal.NodesDir, signal.EventsDir:
 		return strings.HasPrefix(name, bearing)
-	case signal.Logs:
+	case signal.LogsDir:
 		return strings.Contains(name, "-"+bearing) || head && (name == "head.log" || name == "driver.log")
-	case signal.Control:
+	case signal.ControlDir:
 		return name == signal.AbortName(rank, size) || head && headWrites(name, bearing)
 	default:
 		return false
@@ -265,8 +265,8 @@ func (s spot) writtenBy(rank, size int) bool {
 
 func headWrites(name, bearing string) bool {
 	switch name {
-	case signal.NameJob, signal.NameHead, signal.NameGo, signal.NameDrain, signal.NameOver:
+	case signal.NameJob, signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd, signal.NameHeadFinished:
 		return true
 	}
-	return strings.HasPrefix(name, bearing+signal.BeatState+".") || strings.HasPrefix(name, "team.")
+	return strings.HasPrefix(name, bearing+signal.StateHeartbeat+".") || strings.HasPrefix(name, "team.")
 }

@@ -144,23 +144,23 @@ func (w *world) furnish(p plan) {
 		return
 	}
 	w.Put(run, memory.NewDir(nil))
-	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		w.Put(run+"/"+sub, memory.NewDir(nil))
 	}
-	header := signal.Header{Version: signal.Version, Nonce: "another launch's", Host: "n0"}
+	header := signal.Header{Version: signal.FormatVersion, Nonce: "another launch's", Host: "n0"}
 	records := map[string]any{
-		signal.Control + "/" + signal.NameJob:         signal.Job{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
-		signal.Control + "/" + signal.NameGo:          nil,
-		signal.Control + "/" + signal.NameDrain:       signal.DrainRecord{Header: header, Code: 3},
-		signal.Control + "/" + signal.AbortName(1, 4): signal.AbortRecord{Header: header, Code: 4},
-		signal.Nodes + "/" + "0001." + signal.Joined:  signal.JoinedRecord{Header: header},
-		signal.Nodes + "/" + "0001." + signal.Failed:  signal.FailedRecord{Header: header, Kind: "internal"},
-		signal.Nodes + "/" + "0001." + signal.Done:    signal.DoneRecord{Header: header},
-		signal.Control + "/" + "0000.beat.000007":     nil,
-		signal.NameResult:                             signal.Result{Header: header, Code: 5},
+		signal.ControlDir + "/" + signal.NameJob:             signal.JobRecord{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
+		signal.ControlDir + "/" + signal.NameGateOpen:        nil,
+		signal.ControlDir + "/" + signal.NameOrderlyEnd:      signal.OrderlyEndRecord{Header: header, Code: 3},
+		signal.ControlDir + "/" + signal.AbortName(1, 4):     signal.AbortRecord{Header: header, Code: 4},
+		signal.NodesDir + "/" + "0001." + signal.StateJoined: signal.JoinedRecord{Header: header},
+		signal.NodesDir + "/" + "0001." + signal.StateFailed: signal.FailureRecord{Header: header, Kind: "internal"},
+		signal.NodesDir + "/" + "0001." + signal.StateDone:   signal.DoneRecord{Header: header},
+		signal.ControlDir + "/" + "0000.beat.000007":         nil,
+		signal.NameResult: signal.Result{Header: header, Code: 5},
 	}
 	if p.Leftover == "torn" {
-		delete(records, signal.Control+"/"+signal.NameJob)
+		delete(records, signal.ControlDir+"/"+signal.NameJob)
 	}
 	for name, record := range records {
 		var data []byte

@@ -15,8 +15,9 @@ import (
 type machine struct {
 	number int
 	mood   mood
-	shown  map[string]bool          // the paths that a listing has shown
-	absent map[string]time.Duration // the paths that were asked for in vain, and until when that is the answer
+	shown  map[string]bool // the paths that a listing has shown
+	// the paths that were asked for in vain, and until when that is the answer
+	absent map[string]time.Duration
 	// changed and viewed tell of each directory when a name in it was last
 	// changed from here, and what time's state the newest listing has shown.
 	changed   map[*file]time.Duration
@@ -47,12 +48,15 @@ type mood struct {
 	Absent  time.Duration // for how long a name that was missed is missing
 	Stale   time.Duration // how old a listing may be
 	Jumps   bool          // a listing may be older than the one before
-	Back    int           // of a thousand listings, so many are as old as backMost, and the next is not
-	Late    time.Duration // for how long a record of which the name is shown may be missing, or cut short
-	Torn    bool          // a listing takes two steps, between which names change
-	Passing int           // of a thousand looks and reads, so many fail in passing
-	Refuse  int           // of a thousand writes and changes, so many fail in passing
-	Lost    int           // of a thousand renames, the answer of so many is lost and the second one is no
+	// of a thousand listings, so many are as old as backMost, and the next is not
+	Back int
+	// for how long a record of which the name is shown may be missing, or cut short
+	Late    time.Duration
+	Torn    bool // a listing takes two steps, between which names change
+	Passing int  // of a thousand looks and reads, so many fail in passing
+	Refuse  int  // of a thousand writes and changes, so many fail in passing
+	// of a thousand renames, the answer of so many is lost and the second one is no
+	Lost int
 }
 
 // client is one daemon's access to the share.
@@ -64,10 +68,11 @@ type client struct {
 	rank    int
 
 	// All of these are guarded by the share's lock.
-	steps       int
-	happens     []happening              // what comes with a step of this client's, by its number
-	crashed     bool                     // nothing that it asks for has any effect, or an answer
-	gone        bool                     // it has returned: its process is no more, and nothing that is under way is done
+	steps   int
+	happens []happening // what comes with a step of this client's, by its number
+	crashed bool        // nothing that it asks for has any effect, or an answer
+	// it has returned: its process is no more, and nothing that is under way is done
+	gone        bool
 	died        time.Duration            // when it crashed
 	met         bool                     // it has read the attempt's job
 	told        time.Duration            // when its name appeared as joined; 0: it did not
@@ -290,7 +295,7 @@ func (c *client) Refuse(what memory.Step, from, p string) error {
 	if err := c.refused(string(what), p); err != nil {
 		return err
 	}
-	if dir, err := c.world.Parent(p); what == memory.Step(signal.Link) && c.world.Find(from) != nil && err == nil {
+	if dir, err := c.world.Parent(p); what == memory.Step(signal.MakeLink) && c.world.Find(from) != nil && err == nil {
 		c.machine.changed[dir] = c.world.Now()
 	}
 	return nil
@@ -305,18 +310,18 @@ func (c *client) Cut(p string, data []byte) [][]byte {
 // May implements memory.Policy.
 func (c *client) May(what memory.Step, from, p string, f *file, empty bool) {
 	w := c.world
-	switch signal.Change(what) {
-	case signal.Rename:
+	switch signal.NameChange(what) {
+	case signal.RenamePath:
 		w.mayRename(c, from, p, f)
-	case signal.Link:
+	case signal.MakeLink:
 		w.mayLink(c, from, p, f)
-	case signal.Remove:
+	case signal.RemoveTree:
 		w.mayRemove(c, p)
 	case signal.MakeDir:
 		if p != logDir {
 			w.mayCreate(c, p, true)
 		}
-	case signal.Change(memory.OpenToAppend):
+	case signal.NameChange(memory.OpenToAppend):
 		w.mayExtend(c, p)
 	default:
 		w.mayCreate(c, p, empty)
@@ -325,8 +330,8 @@ func (c *client) May(what memory.Step, from, p string, f *file, empty bool) {
 
 // Happened implements memory.Policy.
 func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh bool) error {
-	switch signal.Change(what) {
-	case signal.Rename:
+	switch signal.NameChange(what) {
+	case signal.RenamePath:
 		delete(c.temporaries, from)
 		c.change(dir, p)
 		c.made[p] = true
@@ -335,13 +340,13 @@ func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh 
 			return syscall.ENOENT
 		}
 		return nil
-	case signal.Remove:
+	case signal.RemoveTree:
 		delete(c.temporaries, p)
 		if dir != nil {
 			c.change(dir, p)
 		}
 		return nil
-	case signal.Link, signal.Symlink:
+	case signal.MakeLink, signal.MakeSymlink:
 		c.change(dir, p)
 		return nil
 	case signal.MakeDir:

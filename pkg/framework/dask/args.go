@@ -10,28 +10,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// schedulerAddress is the variable by which Client() finds the scheduler.
-const schedulerAddress = "DASK_SCHEDULER_ADDRESS"
+// schedulerVariable is the variable by which Client() finds the scheduler.
+const schedulerVariable = "DASK_SCHEDULER_ADDRESS"
 
-// pagesFlag is the address of the dashboard of a scheduler or a worker. By default it is not
+// dashboardFlag is the address of the dashboard of a scheduler or a worker. By default it is not
 // reachable from other nodes, because it has no certificate.
 const (
-	pagesFlag = "--dashboard-address"
-	hidden    = pagesFlag + "=127.0.0.1:0"
+	dashboardFlag   = "--dashboard-address"
+	hiddenDashboard = dashboardFlag + "=127.0.0.1:0"
 )
 
-// pairs are switches of dask scheduler and dask worker; if the user gives one of a pair, it
+// switchPairs are switches of dask scheduler and dask worker; if the user gives one of a pair, it
 // replaces ours.
-var pairs = [][2]string{{"--dashboard", "--no-dashboard"}, {"--nanny", "--no-nanny"}}
+var switchPairs = [][2]string{{"--dashboard", "--no-dashboard"}, {"--nanny", "--no-nanny"}}
 
-// switches are the flags of both programs without a value; all others have one.
-var switches = []string{
+// valuelessFlags are the flags of both programs without a value; all others have one.
+var valuelessFlags = []string{
 	"--dashboard", "--no-dashboard", "--nanny", "--no-nanny", "--show", "--no-show", "--jupyter", "--no-jupyter",
 	"--lifetime-restart", "--no-lifetime-restart", "--version", "--help", "-h",
 }
 
-// ownFlags are flags that the daemon sets, with the settings to use instead.
-var ownFlags = map[string]string{
+// reservedFlags are flags that the daemon sets, with the settings to use instead.
+var reservedFlags = map[string]string{
 	"--host":            "give --interface to bringupd",
 	"--interface":       "give --interface to bringupd",
 	"--port":            "give --dask-port",
@@ -52,35 +52,35 @@ var ownFlags = map[string]string{
 // schedulerArgv returns the command line of the scheduler. Its dashboard is on port pages if the
 // user enables it without an address.
 func (d Cluster) schedulerArgv(node framework.Node, port, pages int) ([]string, error) {
-	extra, err := parse("dask scheduler", d.SchedulerArgs)
+	extra, err := parseUserFlags("dask scheduler", d.SchedulerArgs)
 	if err != nil {
 		return nil, err
 	}
-	at := hidden
-	if haveDashboard(extra) {
-		at = pagesFlag + "=127.0.0.1:" + strconv.Itoa(pages)
+	at := hiddenDashboard
+	if hasDashboard(extra) {
+		at = dashboardFlag + "=127.0.0.1:" + strconv.Itoa(pages)
 	}
-	return append([]string{d.program(), "scheduler"}, merged(framework.Arguments{
-		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.scheme(), "--no-dashboard", at,
+	return append([]string{d.programName(), "scheduler"}, mergeFlags(framework.Arguments{
+		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.urlScheme(), "--no-dashboard", at,
 	}, extra)...), nil
 }
 
-func haveDashboard(flags framework.Arguments) bool {
+func hasDashboard(flags framework.Arguments) bool {
 	return slices.Contains(flags, "--dashboard") && !slices.Contains(flags, "--no-dashboard")
 }
 
-// dashboard returns the URL of the dashboard of a scheduler with these flags. It is empty if there
-// is none. The flag's value is "host:port", ":port" or "port".
-func dashboard(node framework.Node, flags framework.Arguments) string {
-	if !haveDashboard(flags) {
+// dashboardURL returns the URL of the dashboard of a scheduler with these flags. It is empty if
+// there is none. The flag's value is "host:port", ":port" or "port".
+func dashboardURL(node framework.Node, flags framework.Arguments) string {
+	if !hasDashboard(flags) {
 		return ""
 	}
-	at, _ := flags.Value(pagesFlag)
+	at, _ := flags.LastValue(dashboardFlag)
 	host, port, err := net.SplitHostPort(at)
 	if err != nil {
 		host, port = "", at
 	}
-	if url := framework.Dashboard(node, host, port); url != "" {
+	if url := framework.DashboardURL(node, host, port); url != "" {
 		return url + "/status"
 	}
 	return ""
@@ -88,8 +88,8 @@ func dashboard(node framework.Node, flags framework.Arguments) string {
 
 // workerArgv returns the command line of a node's worker, or of the nanny of its workers, and the
 // workers that the scheduler must list then.
-func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []worker, error) {
-	extra, err := parse("dask worker", d.WorkerArgs)
+func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []workerInfo, error) {
+	extra, err := parseUserFlags("dask worker", d.WorkerArgs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,35 +101,35 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	if n > 1 {
 		nanny = "--nanny" // Dask starts several workers only by nannies
 	}
-	name := framework.NodeName(node.Attempt, node.LaunchRank)
+	name := framework.NodeName(node.RunName, node.LaunchIndex)
 	flags := framework.Arguments{
-		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" + filepath.Join(node.TempDir, "dask"), "--no-dashboard", hidden,
+		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" + filepath.Join(node.TempDir, "dask"), "--no-dashboard", hiddenDashboard,
 	}
 	// Both are values per worker, so the node's are divided.
 	if node.CPUs > 0 {
 		flags = append(flags, "--nthreads="+strconv.Itoa(max(1, node.CPUs/n)))
 	}
-	if node.Memory > 0 { // Dask considers the limit of a container, but not that of a step
-		flags = append(flags, "--memory-limit="+strconv.FormatInt(node.Memory/int64(n), 10))
+	if node.MaxMemory > 0 { // Dask considers the limit of a container, but not that of a step
+		flags = append(flags, "--memory-limit="+strconv.FormatInt(node.MaxMemory/int64(n), 10))
 	}
 	if node.GPUs >= n {
 		flags = append(flags, "--resources=GPU="+strconv.Itoa(node.GPUs/n))
 	}
-	flags = merged(flags, extra)
-	wanted := make([]worker, n)
+	flags = mergeFlags(flags, extra)
+	wanted := make([]workerInfo, n)
 	for i, name := range workerNames(name, n) {
-		wanted[i] = wants(name, flags)
+		wanted[i] = expectedWorker(name, flags)
 	}
-	return append([]string{d.program(), "worker", scheduler}, flags...), wanted, nil
+	return append([]string{d.programName(), "worker", scheduler}, flags...), wanted, nil
 }
 
 // workersPerNode returns the number of workers on each node according to the user's arguments.
 func (d Cluster) workersPerNode() (int, error) {
-	extra, err := parse("dask worker", d.WorkerArgs)
+	extra, err := parseUserFlags("dask worker", d.WorkerArgs)
 	if err != nil {
 		return 0, err
 	}
-	given, ok := extra.Value("--nworkers")
+	given, ok := extra.LastValue("--nworkers")
 	if !ok {
 		return 1, nil
 	}
@@ -152,34 +152,34 @@ func workerNames(name string, n int) []string {
 	return names
 }
 
-func parse(program string, args []string) (framework.Arguments, error) {
-	flags, err := framework.ParseArguments(program, args, switches, "--preload=MODULE")
+func parseUserFlags(program string, args []string) (framework.Arguments, error) {
+	flags, err := framework.ParseArguments(program, args, valuelessFlags, "--preload=MODULE")
 	if err == nil {
-		err = flags.Refuse(program, ownFlags)
+		err = flags.RejectFlags(program, reservedFlags)
 	}
 	return flags, err
 }
 
-// merged returns our flags, without those that the user replaces, followed by the user's.
-func merged(ours, extra framework.Arguments) framework.Arguments {
+// mergeFlags returns our flags, without those that the user replaces, followed by the user's.
+func mergeFlags(ours, extra framework.Arguments) framework.Arguments {
 	replaced := func(flag string) bool {
 		name := framework.FlagName(flag)
-		return extra.Has(name) || slices.ContainsFunc(pairs, func(pair [2]string) bool {
-			return slices.Contains(pair[:], name) && (extra.Has(pair[0]) || extra.Has(pair[1]))
+		return extra.HasFlag(name) || slices.ContainsFunc(switchPairs, func(pair [2]string) bool {
+			return slices.Contains(pair[:], name) && (extra.HasFlag(pair[0]) || extra.HasFlag(pair[1]))
 		})
 	}
 	return append(slices.DeleteFunc(ours, replaced), extra...)
 }
 
-// settings returns variables for Dask's programs, which the user can override.
-func (d Cluster) settings(argv []string) map[string]string {
+// envSettings returns variables for Dask's programs, which the user can override.
+func (d Cluster) envSettings(argv []string) map[string]string {
 	// The output of a task is in the log even if its worker is killed.
 	set := map[string]string{"PYTHONUNBUFFERED": "1"}
-	if d.guarded() {
+	if d.usesTLS() {
 		// All connections and listeners without TLS are refused.
 		set["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] = "True"
 	}
-	if slices.Contains(argv, hidden) && slices.Contains(argv, "--no-dashboard") {
+	if slices.Contains(argv, hiddenDashboard) && slices.Contains(argv, "--no-dashboard") {
 		// Dask listens for HTTP nevertheless. Other users of the node could read its pages, which show
 		// code and logs, so all routes are removed.
 		set["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = "[]"
@@ -188,8 +188,8 @@ func (d Cluster) settings(argv []string) map[string]string {
 	return set
 }
 
-func (d Cluster) scheme() string {
-	if d.guarded() {
+func (d Cluster) urlScheme() string {
+	if d.usesTLS() {
 		return "tls"
 	}
 	return "tcp"

@@ -12,7 +12,7 @@ import (
 
 func testNode(rank int) framework.Node {
 	return framework.Node{
-		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 2, Host: "n", Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
+		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 2, Host: "n", Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
 		Environ: []string{"PATH=/bin", "SLURM_JOB_ID=17"},
 	}
 }
@@ -46,7 +46,7 @@ func TestDaskScheduler(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			service, endpoint, err := tc.dask.Head(testNode(0))
+			service, endpoint, err := tc.dask.HeadService(testNode(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestDaskScheduler(t *testing.T) {
 			}
 			_, port, _ := strings.Cut(tc.want[3], "=")
 			_, scheme, _ := strings.Cut(tc.want[4], "=")
-			if address := scheme + "://127.0.0.1:" + port; endpoint.Address != address || endpoint.Env[schedulerAddress] != address {
+			if address := scheme + "://127.0.0.1:" + port; endpoint.Address != address || endpoint.Env[schedulerVariable] != address {
 				t.Errorf("it is at %+v, not %s", endpoint, address)
 			}
 			hides := slices.Contains(service.Env, "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=[]")
@@ -88,45 +88,45 @@ func TestDaskWorker(t *testing.T) {
 		node   func(*framework.Node)
 		want   []string
 		runs   string
-		counts []worker
+		counts []workerInfo
 	}{
 		{
-			"plain", nil, nil, ours("--no-nanny", scratch, "--no-dashboard", hidden, "--nthreads=16", "--resources=GPU=8"), "dask worker",
-			[]worker{{Name: "job.0-1", Threads: 16, Resources: gpus}},
+			"plain", nil, nil, ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=16", "--resources=GPU=8"), "dask worker",
+			[]workerInfo{{Name: "job.0-1", Threads: 16, Resources: gpus}},
 		},
 		{
-			"Dask sees for itself", nil, func(n *framework.Node) { n.CPUs, n.GPUs = 0, -1 }, ours("--no-nanny", scratch, "--no-dashboard", hidden), "dask worker",
-			[]worker{{Name: "job.0-1", Resources: map[string]float64{}}},
+			"Dask sees for itself", nil, func(n *framework.Node) { n.CPUs, n.GPUs = 0, -1 }, ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard), "dask worker",
+			[]workerInfo{{Name: "job.0-1", Resources: map[string]float64{}}},
 		},
 		{
 			"a nanny", []string{"--nanny", "--memory-limit", "4GB"}, nil,
-			ours(scratch, "--no-dashboard", hidden, "--nthreads=16", "--resources=GPU=8", "--nanny", "--memory-limit=4GB"), "dask nanny",
-			[]worker{{Name: "job.0-1", Threads: 16, Resources: gpus}},
+			ours(scratch, "--no-dashboard", hiddenDashboard, "--nthreads=16", "--resources=GPU=8", "--nanny", "--memory-limit=4GB"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1", Threads: 16, Resources: gpus}},
 		},
 		{
 			"several share the node", []string{"--nworkers=2"}, nil,
-			ours("--nanny", scratch, "--no-dashboard", hidden, "--nthreads=8", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
-			[]worker{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
+			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
 		},
 		{
-			"less memory than the node has", []string{"--nworkers=2"}, func(n *framework.Node) { n.Memory = 500 << 20 },
-			ours("--nanny", scratch, "--no-dashboard", hidden, "--nthreads=8", "--memory-limit=262144000", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
-			[]worker{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
+			"less memory than the node has", []string{"--nworkers=2"}, func(n *framework.Node) { n.MaxMemory = 500 << 20 },
+			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8", "--memory-limit=262144000", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
 		},
 		{
-			"the user's own memory", []string{"--memory-limit=1GB"}, func(n *framework.Node) { n.Memory, n.CPUs, n.GPUs = 500<<20, 0, -1 },
-			ours("--no-nanny", scratch, "--no-dashboard", hidden, "--memory-limit=1GB"), "dask worker",
-			[]worker{{Name: "job.0-1", Resources: map[string]float64{}}},
+			"the user's own memory", []string{"--memory-limit=1GB"}, func(n *framework.Node) { n.MaxMemory, n.CPUs, n.GPUs = 500<<20, 0, -1 },
+			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--memory-limit=1GB"), "dask worker",
+			[]workerInfo{{Name: "job.0-1", Resources: map[string]float64{}}},
 		},
 		{
 			"more than there are GPUs", []string{"--nworkers=2"}, func(n *framework.Node) { n.GPUs, n.CPUs = 1, 1 },
-			ours("--nanny", scratch, "--no-dashboard", hidden, "--nthreads=1", "--nworkers=2"), "dask nanny",
-			[]worker{{Name: "job.0-1-0", Threads: 1, Resources: map[string]float64{}}, {Name: "job.0-1-1", Threads: 1, Resources: map[string]float64{}}},
+			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=1", "--nworkers=2"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1-0", Threads: 1, Resources: map[string]float64{}}, {Name: "job.0-1-1", Threads: 1, Resources: map[string]float64{}}},
 		},
 		{
 			"the user's own amounts", []string{"--nthreads=2", "--resources=MEM=1e9,DISK=2"}, nil,
-			ours("--no-nanny", scratch, "--no-dashboard", hidden, "--nthreads=2", "--resources=MEM=1e9,DISK=2"), "dask worker",
-			[]worker{{Name: "job.0-1", Threads: 2, Resources: map[string]float64{"MEM": 1e9, "DISK": 2}}},
+			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=2", "--resources=MEM=1e9,DISK=2"), "dask worker",
+			[]workerInfo{{Name: "job.0-1", Threads: 2, Resources: map[string]float64{"MEM": 1e9, "DISK": 2}}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestDaskWorker(t *testing.T) {
 			if diff := cmp.Diff(tc.want, argv) + cmp.Diff(tc.counts, counts); diff != "" {
 				t.Error(diff)
 			}
-			if service, err := (Cluster{WorkerArgs: tc.args}).Worker(node, framework.Endpoint{Address: "tls://h:1"}); err != nil || service.Name != tc.runs {
+			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(node, framework.Endpoint{Address: "tls://h:1"}); err != nil || service.Name != tc.runs {
 				t.Errorf("it is called %+v: %v", service, err)
 			}
 		})
@@ -165,16 +165,16 @@ func TestDaskRefuses(t *testing.T) {
 		{"a flag without its value", []string{"--nthreads"}, "has no value"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if service, _, err := (Cluster{SchedulerArgs: tc.args}).Head(testNode(0)); err == nil || !strings.Contains(err.Error(), tc.says) {
+			if service, _, err := (Cluster{SchedulerArgs: tc.args}).HeadService(testNode(0)); err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the scheduler is %+v: %v", service, err)
 			}
-			if service, err := (Cluster{WorkerArgs: tc.args}).Worker(testNode(1), framework.Endpoint{}); err == nil || !strings.Contains(err.Error(), tc.says) {
+			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(testNode(1), framework.Endpoint{}); err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the worker is %+v: %v", service, err)
 			}
 		})
 	}
 	for _, workers := range []string{"auto", "-1", "0"} {
-		if service, err := (Cluster{WorkerArgs: []string{"--nworkers=" + workers}}).Worker(testNode(1), framework.Endpoint{}); err == nil {
+		if service, err := (Cluster{WorkerArgs: []string{"--nworkers=" + workers}}).WorkerService(testNode(1), framework.Endpoint{}); err == nil {
 			t.Errorf("%s workers that can't be counted are started: %q", workers, service.Argv)
 		}
 	}
@@ -183,15 +183,15 @@ func TestDaskRefuses(t *testing.T) {
 func TestDaskDedicatedHead(t *testing.T) {
 	dask := Cluster{DedicatedHead: true}
 	for rank, none := range []bool{true, false} {
-		if service, err := dask.Worker(testNode(rank), framework.Endpoint{Address: "tls://h:1"}); err != nil || (service == nil) != none {
+		if service, err := dask.WorkerService(testNode(rank), framework.Endpoint{Address: "tls://h:1"}); err != nil || (service == nil) != none {
 			t.Errorf("rank %d has %+v: %v", rank, service, err)
 		}
 	}
 }
 
 func TestDaskPicksAPort(t *testing.T) {
-	service, endpoint, err := Cluster{}.Head(testNode(0))
-	if err != nil || service.Port == 0 || !strings.HasPrefix(endpoint.Address, "tls://127.0.0.1:") {
-		t.Errorf("port %d of %+v: %v", service.Port, endpoint, err)
+	service, endpoint, err := Cluster{}.HeadService(testNode(0))
+	if err != nil || service.ReadyPort == 0 || !strings.HasPrefix(endpoint.Address, "tls://127.0.0.1:") {
+		t.Errorf("port %d of %+v: %v", service.ReadyPort, endpoint, err)
 	}
 }

@@ -20,48 +20,49 @@ import (
 )
 
 const (
-	certificateFile = "dask.pem"
-	tlsVariables    = "DASK_DISTRIBUTED__COMM__TLS__" // prefix of their names
+	certificateFile   = "dask.pem"
+	tlsVariablePrefix = "DASK_DISTRIBUTED__COMM__TLS__" // prefix of their names
 	// authorityVariable has the path of the certificate of the only trusted authority.
-	authorityVariable = tlsVariables + "CA_FILE"
+	authorityVariable = tlsVariablePrefix + "CA_FILE"
 	// certificateName is the subject of the certificate. Dask does not compare names: possession of
 	// the key is sufficient.
 	certificateName = "bringupd-dask"
 )
 
-// Credentials returns the certificate of the run with its key, in one file, and the variables by
-// which Dask's scheduler, workers and clients find it. It returns nothing with --dask-tls=off.
-func (d Cluster) Credentials(node framework.Node, secret []byte) (framework.Credentials, error) {
-	if !d.guarded() {
+// NodeCredentials returns the certificate of the run with its key, in one file, and the variables
+// by which Dask's scheduler, workers and clients find it. It returns nothing with --dask-tls=off.
+func (d Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
+	if !d.usesTLS() {
 		return framework.Credentials{}, nil
 	}
-	text, err := certificate(secret)
+	text, err := makeCertificate(secret)
 	if err != nil {
 		return framework.Credentials{}, fmt.Errorf("cannot make the certificate of this run: %v", err)
 	}
 	env := make(map[string]string)
 	for _, part := range []string{"CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY", "WORKER__CERT", "WORKER__KEY", "CLIENT__CERT", "CLIENT__KEY"} {
-		env[tlsVariables+part] = filepath.Join(node.TempDir, certificateFile)
+		env[tlsVariablePrefix+part] = filepath.Join(node.TempDir, certificateFile)
 	}
 	return framework.Credentials{Files: map[string][]byte{certificateFile: text}, Env: env}, nil
 }
 
-// Strangers does nothing: with a certificate Dask accepts no other clients, and with --dask-tls=off
-// the user wants open access.
-func (Cluster) Strangers(context.Context, framework.Node, framework.Endpoint, func(string)) {}
+// WarnIfOpen does nothing: with a certificate Dask accepts no other clients, and with
+// --dask-tls=off the user wants open access.
+func (Cluster) WarnIfOpen(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
-// certificate derives a key from the secret and makes a certificate for it, which is its own
+// makeCertificate derives a key from the secret and makes a certificate for it, which is its own
 // authority, so that only holders of the secret are trusted. Every node makes the same certificate:
 // it uses neither random numbers nor the clock.
-func certificate(secret []byte) ([]byte, error) {
-	key, err := keyOf(secret)
+func makeCertificate(secret []byte) ([]byte, error) {
+	key, err := deriveKey(secret)
 	if err != nil {
 		return nil, err
 	}
 	name := certificateName
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: without expiry
+		// RFC 5280: without expiry
+		NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -78,9 +79,9 @@ func certificate(secret []byte) ([]byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...), nil
 }
 
-// keyOf derives a P-256 key, which every OpenSSL supports, from the secret. One in 2^32 numbers is
-// not valid for the curve; then the next one is used.
-func keyOf(secret []byte) (key *ecdsa.PrivateKey, err error) {
+// deriveKey derives a P-256 key, which every OpenSSL supports, from the secret. One in 2^32 numbers
+// is not valid for the curve; then the next one is used.
+func deriveKey(secret []byte) (key *ecdsa.PrivateKey, err error) {
 	for try := range byte(8) {
 		mac := hmac.New(sha256.New, secret)
 		mac.Write(append([]byte("bringupd dask tls "), try))
@@ -91,8 +92,8 @@ func keyOf(secret []byte) (key *ecdsa.PrivateKey, err error) {
 	return nil, err
 }
 
-// tlsConfig returns the TLS configuration of a client of a scheduler with this certificate.
-func tlsConfig(text []byte) (*tls.Config, error) {
+// clientTLSConfig returns the TLS configuration of a client of a scheduler with this certificate.
+func clientTLSConfig(text []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {
 		return nil, err

@@ -11,15 +11,15 @@ import (
 // as server and as client, and nobody with another secret or none.
 func TestDaskCertificate(t *testing.T) {
 	config := func(secret string) *tls.Config {
-		credentials, err := Cluster{}.Credentials(testNode(0), []byte(secret))
+		credentials, err := Cluster{}.NodeCredentials(testNode(0), []byte(secret))
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Cluster{}.Credentials(testNode(1), []byte(secret))
+		again, err := Cluster{}.NodeCredentials(testNode(1), []byte(secret))
 		if err != nil || !bytes.Equal(credentials.Files[certificateFile], again.Files[certificateFile]) {
 			t.Fatalf("another node's is another: %v", err)
 		}
-		config, err := tlsConfig(credentials.Files[certificateFile])
+		config, err := clientTLSConfig(credentials.Files[certificateFile])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestDaskCertificate(t *testing.T) {
 }
 
 func TestDaskCredentials(t *testing.T) {
-	credentials, err := Cluster{}.Credentials(testNode(1), []byte("one"))
+	credentials, err := Cluster{}.NodeCredentials(testNode(1), []byte("one"))
 	if err != nil || len(credentials.Files) != 1 || len(credentials.Env) != 7 {
 		t.Fatalf("got %+v: %v", credentials, err)
 	}
@@ -64,10 +64,10 @@ func TestDaskCredentials(t *testing.T) {
 			t.Errorf("%s=%s", name, value)
 		}
 	}
-	if off, err := (Cluster{TLS: tlsOff}).Credentials(testNode(1), []byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
+	if off, err := (Cluster{TLS: tlsOff}).NodeCredentials(testNode(1), []byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
 		t.Errorf("with --dask-tls=off: %+v, %v", off, err)
 	}
-	if _, err := tlsConfig([]byte("none")); err == nil {
+	if _, err := clientTLSConfig([]byte("none")); err == nil {
 		t.Error("no certificate is one")
 	}
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// largest is the maximum size of a response in bytes: a worker needs about a kilobyte.
-const largest = 256 << 20
+// maxResponseBytes is the maximum size of a response in bytes: a worker needs about a kilobyte.
+const maxResponseBytes = 256 << 20
 
 // Constant messages in MessagePack: a map and texts with lengths of one byte.
 var (
-	// greeting is the first message of both sides. The compression is none, and the pickle version is
-	// 5, which every Python since 3.8 has; nothing is pickled here.
-	greeting = []byte("\x82\xabcompression\xc0\xafpickle-protocol\x05")
-	question = func(op string) []byte {
+	// greetingMessage is the first message of both sides. The compression is none, and the pickle
+	// version is 5, which every Python since 3.8 has; nothing is pickled here.
+	greetingMessage = []byte("\x82\xabcompression\xc0\xafpickle-protocol\x05")
+	requestMessage  = func(op string) []byte {
 		return append(append([]byte("\x82\xa2op"), 0xa0|byte(len(op))), op+"\xa5reply\xc3"...)
 	}
 )
 
-// ask sends a request to a scheduler by Dask's own protocol, because its pages would need no
-// certificate. config is nil without TLS; op is an operation without arguments, of less than 32
+// requestInfo sends a request to a scheduler by Dask's own protocol, because its pages would need
+// no certificate. config is nil without TLS; op is an operation without arguments, of less than 32
 // bytes. The response is MessagePack. It returns when ctx ends.
-func ask(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
-	answer, err := exchange(ctx, address, config, op)
+func requestInfo(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
+	answer, err := exchangeMessages(ctx, address, config, op)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -38,8 +38,8 @@ func ask(ctx context.Context, address string, config *tls.Config, op string) ([]
 	return answer, nil
 }
 
-func exchange(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
-	plain, err := health.Dial(ctx, "tcp", withoutScheme(address))
+func exchangeMessages(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
+	plain, err := health.DialTrusted(ctx, "tcp", trimScheme(address))
 	if err != nil {
 		return nil, err
 	}
@@ -50,18 +50,18 @@ func exchange(ctx context.Context, address string, config *tls.Config, op string
 	if config != nil {
 		conn = tls.Client(plain, config)
 	}
-	if _, err := conn.Write(append(framed(greeting), framed(question(op))...)); err != nil {
+	if _, err := conn.Write(append(frameMessage(greetingMessage), frameMessage(requestMessage(op))...)); err != nil {
 		return nil, err
 	}
-	if _, err := receive(conn); err != nil { // its greeting
+	if _, err := receiveMessage(conn); err != nil { // its greeting
 		return nil, err
 	}
-	return receive(conn)
+	return receiveMessage(conn)
 }
 
-// framed returns a message in its format on the wire: the length of the rest, the number of frames,
-// the length of each, and the frames.
-func framed(message []byte) []byte {
+// frameMessage returns a message in its format on the wire: the length of the rest, the number of
+// frames, the length of each, and the frames.
+func frameMessage(message []byte) []byte {
 	var b []byte
 	for _, n := range []int{16 + len(message), 1, len(message)} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
@@ -69,14 +69,15 @@ func framed(message []byte) []byte {
 	return append(b, message...)
 }
 
-// receive reads a message and returns its first frame. Other frames would contain pickled data.
-func receive(from io.Reader) ([]byte, error) {
+// receiveMessage reads a message and returns its first frame. Other frames would contain pickled
+// data.
+func receiveMessage(from io.Reader) ([]byte, error) {
 	var length [8]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(length[:])
-	if n > largest {
+	if n > maxResponseBytes {
 		return nil, fmt.Errorf("it answers with %d bytes, which is no message of Dask's", n)
 	}
 	// The buffer grows while data arrives, because the length may come from an attacker.

@@ -41,14 +41,14 @@ func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, 
 	t.Cleanup(func() { _ = listener.Close() })
 	address, dir = "tcp://"+listener.Addr().String(), t.TempDir()
 	if guarded {
-		text, err := certificate([]byte("one"))
+		text, err := makeCertificate([]byte("one"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, certificateFile), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		config, err := tlsConfig(text)
+		config, err := clientTLSConfig(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, 
 
 // heard is what a scheduler is told.
 func heard(t *testing.T, conn net.Conn) map[string]any {
-	message, err := receive(conn)
+	message, err := receiveMessage(conn)
 	said := map[string]any{}
 	if err == nil {
 		said, _, err = msgp.ReadMapStrIntfBytes(message, said)
@@ -90,7 +90,7 @@ func heard(t *testing.T, conn net.Conn) map[string]any {
 
 func TestDaskReadyAndFleet(t *testing.T) {
 	well := map[string][]byte{"identity": recorded(t, "identity"), "ncores": recorded(t, "ncores")}
-	nobody := framed([]byte("\x80"))
+	nobody := frameMessage([]byte("\x80"))
 	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}}
 	for _, tc := range []struct {
 		name    string
@@ -106,14 +106,14 @@ func TestDaskReadyAndFleet(t *testing.T) {
 		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, wanted 2"},
 		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, wanted 2"},
 		{
-			name: "another run's", answers: well, node: func(n *framework.Node) { n.Attempt = "job.1" },
+			name: "another run's", answers: well, node: func(n *framework.Node) { n.RunName = "job.1" },
 			worker: "the worker job.1-1-0 is not among the scheduler's workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
 		},
 		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{Rank: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not among"},
 		{name: "one is too many", answers: well, members: members[:1], fleet: "is none of this job's workers"},
 		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
 		{
-			name: "nobody yet", answers: map[string][]byte{"identity": framed([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
+			name: "nobody yet", answers: map[string][]byte{"identity": frameMessage([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
 			worker: "counts no worker of 127.0.0.1 yet", fleet: "rank 0 (n0): its worker job.0-0-0",
 		},
 		{
@@ -125,7 +125,7 @@ func TestDaskReadyAndFleet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			address, dir := scheduler(t, tc.dask.guarded(), tc.answers)
+			address, dir := scheduler(t, tc.dask.usesTLS(), tc.answers)
 			dask := tc.dask
 			dask.WorkerArgs = []string{"--nworkers=2"}
 			node := func(rank int) framework.Node {
@@ -138,17 +138,17 @@ func TestDaskReadyAndFleet(t *testing.T) {
 				return n
 			}
 			endpoint := framework.Endpoint{Address: address}
-			worker, err := dask.Worker(node(1), endpoint)
+			worker, err := dask.WorkerService(node(1), endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = identity(ctx, address, node(0))
+			_, err = fetchWorkers(ctx, address, node(0))
 			says(t, "the head", err, tc.head)
-			says(t, "the worker", worker.Ready(ctx), tc.worker)
+			says(t, "the worker", worker.CheckReady(ctx), tc.worker)
 			if tc.members == nil {
 				tc.members = members
 			}
-			says(t, "the fleet", dask.Fleet(ctx, node(0), endpoint, tc.members), tc.fleet)
+			says(t, "the fleet", dask.CheckMembers(ctx, node(0), endpoint, tc.members), tc.fleet)
 		})
 	}
 }
@@ -173,7 +173,7 @@ func TestDaskReceive(t *testing.T) {
 		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if value, err := receive(strings.NewReader(tc.message)); err == nil {
+			if value, err := receiveMessage(strings.NewReader(tc.message)); err == nil {
 				t.Errorf("it is read as %v", value)
 			}
 		})
@@ -186,14 +186,14 @@ func TestDaskWorkersOf(t *testing.T) {
 	none := map[string]float64{}
 	for _, tc := range []struct {
 		name, answer string
-		want         []worker // nil: it is refused
+		want         []workerInfo // nil: it is refused
 	}{
-		{"none", scheduler + "\x80", []worker{}},
+		{"none", scheduler + "\x80", []workerInfo{}},
 		{"whole", scheduler + "\x81\xa1a\x84\xa4name\xa1b\xa6status\xa7running\xa8nthreads\xcd\x01\x00\xa9resources\x81\xa3GPU\xcb@\x00\x00\x00\x00\x00\x00\x00",
-			[]worker{{Name: "b", Address: "a", Status: "running", Threads: 256, Resources: map[string]float64{"GPU": 2}}}},
-		{"a number for a name", scheduler + "\x81\xa1a\x81\xa4name\x07", []worker{{Name: "7", Address: "a", Resources: none}}},
-		{"a key that is no text", scheduler + "\x81\xa1a\x82\x92\x01\x02\xa1b\xa4name\xa1b", []worker{{Name: "b", Address: "a", Resources: none}}},
-		{"nonsense for a name", scheduler + "\x81\xa1a\x81\xa4name\x91\x01", []worker{{Name: "<nil>", Address: "a", Resources: none}}},
+			[]workerInfo{{Name: "b", Address: "a", Status: "running", Threads: 256, Resources: map[string]float64{"GPU": 2}}}},
+		{"a number for a name", scheduler + "\x81\xa1a\x81\xa4name\x07", []workerInfo{{Name: "7", Address: "a", Resources: none}}},
+		{"a key that is no text", scheduler + "\x81\xa1a\x82\x92\x01\x02\xa1b\xa4name\xa1b", []workerInfo{{Name: "b", Address: "a", Resources: none}}},
+		{"nonsense for a name", scheduler + "\x81\xa1a\x81\xa4name\x91\x01", []workerInfo{{Name: "<nil>", Address: "a", Resources: none}}},
 		{"nothing", "", nil},
 		{"no MessagePack", "\xc1", nil},
 		{"a text", "\xa1a", nil},
@@ -206,7 +206,7 @@ func TestDaskWorkersOf(t *testing.T) {
 		{"too deep", "\x81\xa1a" + strings.Repeat("\x91", 1<<20), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := workersOf([]byte(tc.answer))
+			got, err := parseWorkers([]byte(tc.answer))
 			if (err != nil) != (tc.want == nil) {
 				t.Fatalf("got %v: %v", got, err)
 			}
@@ -223,15 +223,15 @@ func FuzzDaskReplies(f *testing.F) {
 		f.Add(recorded(f, what))
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
-		value, err := receive(bytes.NewReader(message))
+		value, err := receiveMessage(bytes.NewReader(message))
 		if err != nil {
 			return
 		}
-		workers, err := workersOf(value)
+		workers, err := parseWorkers(value)
 		if err != nil {
 			return
 		}
-		if err := compareFleet("job.0", []framework.Member{{Rank: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
+		if err := compareMembers("job.0", []framework.Member{{Rank: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
 			t.Errorf("%+v are taken for one worker", workers)
 		}
 	})

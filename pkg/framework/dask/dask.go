@@ -19,8 +19,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// mostStarts is the maximum number of starts of a scheduler or a worker.
-const mostStarts = 3
+// maxStarts is the maximum number of starts of a scheduler or a worker.
+const maxStarts = 3
 
 // The values of --dask-tls.
 const (
@@ -30,21 +30,22 @@ const (
 
 // Cluster runs a Dask cluster: its scheduler on the head, and a worker on every node.
 type Cluster struct {
-	Program       string   // the dask command; empty: dask
-	Port          int      // of the scheduler; 0: a free one
-	TLS           string   // accepted clients: auto, those with the certificate of this run, or off, all; empty: auto
+	Program string // the dask command; empty: dask
+	Port    int    // of the scheduler; 0: a free one
+	// accepted clients: auto, those with the certificate of this run, or off, all; empty: auto
+	TLS           string
 	DedicatedHead bool     // the head's node has no worker
 	SchedulerArgs []string // additional arguments for dask scheduler
 	WorkerArgs    []string // the same for dask worker
 }
 
 var (
-	_ framework.Framework = Cluster{}
-	_ framework.Counter   = Cluster{}
-	_ framework.Special   = Cluster{}
-	_ framework.Guarded   = Cluster{}
-	_ framework.Choice    = (*Cluster)(nil)
-	_ framework.Checked   = (*Cluster)(nil)
+	_ framework.Framework     = Cluster{}
+	_ framework.MemberLister  = Cluster{}
+	_ framework.WithTraits    = Cluster{}
+	_ framework.Authenticator = Cluster{}
+	_ framework.Factory       = (*Cluster)(nil)
+	_ framework.Validator     = (*Cluster)(nil)
 )
 
 // New returns a Dask cluster with default settings, which its flags change.
@@ -54,34 +55,34 @@ func New() *Cluster { return &Cluster{Program: "dask", Port: 8786, TLS: tlsAuto}
 // its output.
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		Unranked: true, VersionCommand: []string{d.program(), "--version"}, Version: framework.VersionAfter("dask, version "),
-		Program: "--dask", FreePort: "with --framework=dask --dask-port=0 takes one that is free",
+		ReplaceableNodes: true, VersionCommand: []string{d.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("dask, version "),
+		ProgramFlag: "--dask", FreePortAdvice: "with --framework=dask --dask-port=0 takes one that is free",
 	}
 }
 
-// Flags returns the settings for Dask's program, the scheduler's port, TLS, and additional
+// OwnFlags returns the settings for Dask's program, the scheduler's port, TLS, and additional
 // arguments.
-func (d *Cluster) Flags() []framework.Flag {
+func (d *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "dask", Shape: "PROGRAM", Value: &d.Program, Usage: "the dask program"},
-		{Name: "dask-port", Value: &d.Port, Most: math.MaxUint16, Usage: "the scheduler's port; 0 takes one that is free"},
-		{Name: "dask-tls", Value: &d.TLS, Words: []string{tlsAuto, tlsOff}, Usage: "who is let in: auto (who has the certificate of this run) or off (anybody who reaches a port)"},
-		{Name: "dask-scheduler-args", Shape: "ARG", Value: &d.SchedulerArgs, Usage: "one more argument of dask scheduler (repeat for more)"},
-		{Name: "dask-worker-args", Shape: "ARG", Value: &d.WorkerArgs, Usage: "one more argument of dask worker (repeat for more)"},
+		{Name: "dask", Placeholder: "PROGRAM", Target: &d.Program, Usage: "the dask program"},
+		{Name: "dask-port", Target: &d.Port, Max: math.MaxUint16, Usage: "the scheduler's port; 0 takes one that is free"},
+		{Name: "dask-tls", Target: &d.TLS, AcceptedWords: []string{tlsAuto, tlsOff}, Usage: "who is let in: auto (who has the certificate of this run) or off (anybody who reaches a port)"},
+		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs, Usage: "one more argument of dask scheduler (repeat for more)"},
+		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs, Usage: "one more argument of dask worker (repeat for more)"},
 	}
 }
 
-// Check returns an error for arguments that no node could pass to Dask's programs.
-func (d *Cluster) Check() error {
-	_, err := parse("dask scheduler", d.SchedulerArgs)
+// ValidateSettings returns an error for arguments that no node could pass to Dask's programs.
+func (d *Cluster) ValidateSettings() error {
+	_, err := parseUserFlags("dask scheduler", d.SchedulerArgs)
 	if err == nil {
 		_, err = d.workersPerNode()
 	}
 	return err
 }
 
-// Framework returns the cluster with the present settings.
-func (d *Cluster) Framework(dedicatedHead bool) framework.Framework {
+// BuildFramework returns the cluster with the present settings.
+func (d *Cluster) BuildFramework(dedicatedHead bool) framework.Framework {
 	chosen := *d
 	chosen.DedicatedHead = dedicatedHead
 	return chosen
@@ -90,16 +91,16 @@ func (d *Cluster) Framework(dedicatedHead bool) framework.Framework {
 // Name returns "dask".
 func (Cluster) Name() string { return "dask" }
 
-// Serves returns true: the head runs a scheduler, and the nodes run workers.
-func (Cluster) Serves() bool { return true }
+// HasServices returns true: the head runs a scheduler, and the nodes run workers.
+func (Cluster) HasServices() bool { return true }
 
-func (d Cluster) program() string { return cmp.Or(d.Program, "dask") }
+func (d Cluster) programName() string { return cmp.Or(d.Program, "dask") }
 
-func (d Cluster) guarded() bool { return d.TLS != tlsOff }
+func (d Cluster) usesTLS() bool { return d.TLS != tlsOff }
 
-// Head returns the scheduler, and its address for workers and the driver.
-func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := framework.FreePorts(2)
+// HeadService returns the scheduler, and its address for workers and the driver.
+func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	free, err := framework.FindFreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
@@ -108,19 +109,19 @@ func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
-	address := d.scheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
-	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerAddress: address}, Dashboard: dashboard(node, argv[2:])}
-	service := d.service("dask head", node, endpoint, argv)
-	service.Port = port
-	service.Ready = func(ctx context.Context) error {
-		_, err := identity(ctx, address, node)
+	address := d.urlScheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
+	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerVariable: address}, Dashboard: dashboardURL(node, argv[2:])}
+	service := d.newService("dask head", node, endpoint, argv)
+	service.ReadyPort = port
+	service.CheckReady = func(ctx context.Context) error {
+		_, err := fetchWorkers(ctx, address, node)
 		return err
 	}
 	return service, endpoint, nil
 }
 
-// Worker returns a node's worker, or nil on a dedicated head.
-func (d Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
+// WorkerService returns a node's worker, or nil on a dedicated head.
+func (d Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
 	if d.DedicatedHead && node.Rank == 0 {
 		return nil, nil
 	}
@@ -132,96 +133,97 @@ func (d Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	if slices.Contains(argv, "--nanny") {
 		name = "dask nanny" // it restarts dead workers, so only its own death is detected here
 	}
-	service := d.service(name, node, endpoint, argv)
-	service.Ready = func(ctx context.Context) error { return counted(ctx, endpoint.Address, node, wanted) }
+	service := d.newService(name, node, endpoint, argv)
+	service.CheckReady = func(ctx context.Context) error { return checkOwnWorkers(ctx, endpoint.Address, node, wanted) }
 	return service, nil
 }
 
-// service returns the service of a Dask program. A scheduler or worker logs only to its output.
-func (d Cluster) service(name string, node framework.Node, endpoint framework.Endpoint, argv []string) *framework.Service {
+// newService returns the service of a Dask program. A scheduler or worker logs only to its output.
+func (d Cluster) newService(name string, node framework.Node, endpoint framework.Endpoint, argv []string) *framework.Service {
 	return &framework.Service{
-		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.settings(argv), endpoint.Env, nil), Attempts: mostStarts,
+		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.envSettings(argv), endpoint.Env, nil), MaxStarts: maxStarts,
 		// A worker that closes because the scheduler does, and gets TERM meanwhile, hangs: with 2026.8.0,
 		// four of seven jobs needed the whole grace period of 5 s.
-		Expendable: true,
-		Transient: func(exit process.Exit, lines []string) bool {
+		NeedsNoGrace: true,
+		IsTransient: func(exit process.Exit, lines []string) bool {
 			// Another process was faster on a port that was free a moment before.
 			return exit.Signal == 0 && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Address already in use") })
 		},
 	}
 }
 
-// Fleet returns nil if the scheduler lists every worker of every member by its name, and no other
-// worker.
-func (d Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+// CheckMembers returns nil if the scheduler lists every worker of every member by its name, and no
+// other worker.
+func (d Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
 	if d.DedicatedHead {
-		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.Rank == head.LaunchRank })
+		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.Rank == head.LaunchIndex })
 	}
 	perNode, err := d.workersPerNode()
 	if err != nil {
 		return err
 	}
-	workers, err := identity(ctx, endpoint.Address, head)
+	workers, err := fetchWorkers(ctx, endpoint.Address, head)
 	if err != nil {
 		return err
 	}
-	return compareFleet(head.Attempt, members, perNode, workers)
+	return compareMembers(head.RunName, members, perNode, workers)
 }
 
-// counted returns nil if the scheduler lists the node's own workers with their expected properties.
-// A thousand nodes poll at the same time, and the scheduler's full state is large, so it is
-// requested only once a worker of this host is among the addresses.
-func counted(ctx context.Context, address string, node framework.Node, wanted []worker) error {
-	config, err := dialing(address, node)
+// checkOwnWorkers returns nil if the scheduler lists the node's own workers with their expected
+// properties. A thousand nodes poll at the same time, and the scheduler's full state is large, so
+// it is requested only once a worker of this host is among the addresses.
+func checkOwnWorkers(ctx context.Context, address string, node framework.Node, wanted []workerInfo) error {
+	config, err := schedulerTLSConfig(address, node)
 	if err != nil {
 		return err
 	}
-	answer, err := ask(ctx, address, config, "ncores")
+	answer, err := requestInfo(ctx, address, config, "ncores")
 	if err != nil {
 		return err
 	}
 	here := false
-	err = eachEntry(answer, func(worker string, _ []byte) error {
-		host, _, err := net.SplitHostPort(withoutScheme(worker))
+	err = forEachEntry(answer, func(worker string, _ []byte) error {
+		host, _, err := net.SplitHostPort(trimScheme(worker))
 		here = here || err == nil && host == node.Address
 		return nil
 	})
 	if err != nil {
-		return notUnderstood(address, err)
+		return responseError(address, err)
 	}
 	if !here {
 		return fmt.Errorf("the scheduler at %s counts no worker of %s yet", address, node.Address)
 	}
-	workers, err := identity(ctx, address, node)
+	workers, err := fetchWorkers(ctx, address, node)
 	if err != nil {
 		return err
 	}
-	return compareOwn(wanted, workers)
+	return compareOwnWorkers(wanted, workers)
 }
 
-// identity requests the list of workers from the scheduler.
-func identity(ctx context.Context, address string, node framework.Node) ([]worker, error) {
-	config, err := dialing(address, node)
+// fetchWorkers requests the list of workers from the scheduler.
+func fetchWorkers(ctx context.Context, address string, node framework.Node) ([]workerInfo, error) {
+	config, err := schedulerTLSConfig(address, node)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := ask(ctx, address, config, "identity")
+	answer, err := requestInfo(ctx, address, config, "identity")
 	if err != nil {
 		return nil, err
 	}
-	workers, err := workersOf(answer)
+	workers, err := parseWorkers(answer)
 	if err != nil {
-		return nil, notUnderstood(address, err)
+		return nil, responseError(address, err)
 	}
 	return workers, nil
 }
 
-func notUnderstood(address string, err error) error {
+func responseError(address string, err error) error {
 	return fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
 }
 
-// dialing returns the TLS configuration for the scheduler at an address, or nil without TLS.
-func dialing(address string, node framework.Node) (*tls.Config, error) {
+// schedulerTLSConfig returns the TLS configuration for the scheduler at an address, or nil without
+// TLS.
+func schedulerTLSConfig(address string, node framework.Node) (*tls.Config, error) {
 	if !strings.HasPrefix(address, "tls://") {
 		return nil, nil
 	}
@@ -230,14 +232,14 @@ func dialing(address string, node framework.Node) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate of this run: %v", err)
 	}
-	config, err := tlsConfig(text)
+	config, err := clientTLSConfig(text)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the certificate of this run in %s: %v", path, err)
 	}
 	return config, nil
 }
 
-func withoutScheme(address string) string {
+func trimScheme(address string) string {
 	if _, rest, found := strings.Cut(address, "://"); found {
 		return rest
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// mostGaps is the maximum number of missing workers in an error.
-const mostGaps = 8
+// maxListedGaps is the maximum number of missing workers in an error.
+const maxListedGaps = 8
 
-// worker is an expected worker, or one as listed by the scheduler.
-type worker struct {
+// workerInfo is an expected worker, or one as listed by the scheduler.
+type workerInfo struct {
 	Name      string
 	Address   string
 	Status    string             // as listed: "running" if it gets work
@@ -25,12 +25,12 @@ type worker struct {
 	Resources map[string]float64 // as expected: the minimum of each
 }
 
-// wants returns the worker that Dask starts with these flags.
-func wants(name string, flags framework.Arguments) worker {
-	want := worker{Name: name, Resources: map[string]float64{}}
-	threads, _ := flags.Value("--nthreads")
+// expectedWorker returns the worker that Dask starts with these flags.
+func expectedWorker(name string, flags framework.Arguments) workerInfo {
+	want := workerInfo{Name: name, Resources: map[string]float64{}}
+	threads, _ := flags.LastValue("--nthreads")
 	want.Threads, _ = strconv.Atoi(threads) // Dask reports invalid values
-	resources, _ := flags.Value("--resources")
+	resources, _ := flags.LastValue("--resources")
 	for pair := range strings.FieldsSeq(strings.ReplaceAll(resources, ",", " ")) {
 		name, text, _ := strings.Cut(pair, "=")
 		if amount, err := strconv.ParseFloat(text, 64); err == nil {
@@ -40,28 +40,28 @@ func wants(name string, flags framework.Arguments) worker {
 	return want
 }
 
-// compareOwn returns nil if the workers of a node are listed with their expected properties.
+// compareOwnWorkers returns nil if the workers of a node are listed with their expected properties.
 // Otherwise the error names what is missing.
-func compareOwn(wanted, counted []worker) error {
+func compareOwnWorkers(wanted, counted []workerInfo) error {
 	var gaps []string
 	for _, want := range wanted {
-		if gap := gapOf(want, counted); gap != "" {
+		if gap := workerGap(want, counted); gap != "" {
 			gaps = append(gaps, "the worker "+want.Name+" "+gap)
 		}
 	}
-	return missing(gaps)
+	return gapsError(gaps)
 }
 
-// compareFleet returns nil if all workers of the members are listed, and no others. Otherwise the
+// compareMembers returns nil if all workers of the members are listed, and no others. Otherwise the
 // error names the missing workers, in the order of the nodes, and unexpected ones last. Each node
 // has verified the properties of its own workers.
-func compareFleet(attempt string, members []framework.Member, perNode int, counted []worker) error {
+func compareMembers(attempt string, members []framework.Member, perNode int, counted []workerInfo) error {
 	var gaps []string
 	ours := make(map[string]bool)
 	for _, member := range members {
 		for _, name := range workerNames(framework.NodeName(attempt, member.Rank), perNode) {
 			ours[name] = true
-			if gap := gapOf(worker{Name: name}, counted); gap != "" {
+			if gap := workerGap(workerInfo{Name: name}, counted); gap != "" {
 				gaps = append(gaps, fmt.Sprintf("rank %d (%s): its worker %s %s", member.Rank, member.Host, name, gap))
 			}
 		}
@@ -71,19 +71,20 @@ func compareFleet(attempt string, members []framework.Member, perNode int, count
 			gaps = append(gaps, fmt.Sprintf("%s (%s) is none of this job's workers", w.Name, w.Address))
 		}
 	}
-	return missing(gaps)
+	return gapsError(gaps)
 }
 
-func missing(gaps []string) error {
+func gapsError(gaps []string) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	return errors.New(prose.List(gaps, mostGaps, "; "))
+	return errors.New(prose.JoinLimited(gaps, maxListedGaps, "; "))
 }
 
-// gapOf describes what is wrong with an expected worker. It returns an empty string if nothing is.
-func gapOf(want worker, counted []worker) string {
-	at := slices.IndexFunc(counted, func(w worker) bool { return w.Name == want.Name })
+// workerGap describes what is wrong with an expected worker. It returns an empty string if nothing
+// is.
+func workerGap(want workerInfo, counted []workerInfo) string {
+	at := slices.IndexFunc(counted, func(w workerInfo) bool { return w.Name == want.Name })
 	if at < 0 {
 		return "is not among the scheduler's workers"
 	}
@@ -102,19 +103,19 @@ func gapOf(want worker, counted []worker) string {
 	return ""
 }
 
-// workersOf parses the scheduler's response to "identity", sorted by name.
-func workersOf(answer []byte) ([]worker, error) {
-	var workers []worker
+// parseWorkers parses the scheduler's response to "identity", sorted by name.
+func parseWorkers(answer []byte) ([]workerInfo, error) {
+	var workers []workerInfo
 	var kind any
 	listed := false
-	err := eachEntry(answer, func(key string, value []byte) error {
+	err := forEachEntry(answer, func(key string, value []byte) error {
 		switch key {
 		case "type":
-			kind = scalar(value)
+			kind = scalarValue(value)
 		case "workers":
 			listed = true
-			return eachEntry(value, func(address string, value []byte) error {
-				w, err := workerOf(address, value)
+			return forEachEntry(value, func(address string, value []byte) error {
+				w, err := parseWorker(address, value)
 				workers = append(workers, w)
 				return err
 			})
@@ -127,24 +128,24 @@ func workersOf(answer []byte) ([]worker, error) {
 	if kind != "Scheduler" || !listed {
 		return nil, errors.New("its identity is not that of a scheduler with workers")
 	}
-	slices.SortFunc(workers, func(a, b worker) int { return strings.Compare(a.Name+a.Address, b.Name+b.Address) })
+	slices.SortFunc(workers, func(a, b workerInfo) int { return strings.Compare(a.Name+a.Address, b.Name+b.Address) })
 	return workers, nil
 }
 
-// workerOf parses one worker of the response.
-func workerOf(address string, said []byte) (worker, error) {
-	w := worker{Address: address, Resources: map[string]float64{}}
-	err := eachEntry(said, func(key string, value []byte) error {
+// parseWorker parses one worker of the response.
+func parseWorker(address string, said []byte) (workerInfo, error) {
+	w := workerInfo{Address: address, Resources: map[string]float64{}}
+	err := forEachEntry(said, func(key string, value []byte) error {
 		switch key {
 		case "name":
-			w.Name = fmt.Sprint(scalar(value)) // a number if it was not named
+			w.Name = fmt.Sprint(scalarValue(value)) // a number if it was not named
 		case "status":
-			w.Status, _ = scalar(value).(string)
+			w.Status, _ = scalarValue(value).(string)
 		case "nthreads":
-			w.Threads = int(number(value))
+			w.Threads = int(numberValue(value))
 		case "resources":
-			return eachEntry(value, func(name string, value []byte) error {
-				w.Resources[name] = number(value)
+			return forEachEntry(value, func(name string, value []byte) error {
+				w.Resources[name] = numberValue(value)
 				return nil
 			})
 		}
@@ -153,9 +154,9 @@ func workerOf(address string, said []byte) (worker, error) {
 	return w, err
 }
 
-// eachEntry calls take for each value of a map whose key is a text, with the bytes from the value
-// on.
-func eachEntry(message []byte, take func(key string, value []byte) error) error {
+// forEachEntry calls take for each value of a map whose key is a text, with the bytes from the
+// value on.
+func forEachEntry(message []byte, take func(key string, value []byte) error) error {
 	n, rest, err := msgp.ReadMapHeaderBytes(message)
 	for ; err == nil && n > 0; n-- {
 		key, named := "", msgp.NextType(rest) == msgp.StrType
@@ -175,8 +176,9 @@ func eachEntry(message []byte, take func(key string, value []byte) error) error 
 	return err
 }
 
-// scalar returns a text or a number of a response, or nil for any other value, which may be large.
-func scalar(value []byte) any {
+// scalarValue returns a text or a number of a response, or nil for any other value, which may be
+// large.
+func scalarValue(value []byte) any {
 	switch msgp.NextType(value) {
 	case msgp.StrType, msgp.IntType, msgp.UintType, msgp.Float32Type, msgp.Float64Type:
 		read, _, _ := msgp.ReadIntfBytes(value)
@@ -185,9 +187,9 @@ func scalar(value []byte) any {
 	return nil
 }
 
-// number returns a number of a response, or 0 for any other value.
-func number(value []byte) float64 {
-	switch n := scalar(value).(type) {
+// numberValue returns a number of a response, or 0 for any other value.
+func numberValue(value []byte) float64 {
+	switch n := scalarValue(value).(type) {
 	case int64:
 		return float64(n)
 	case uint64:

@@ -15,25 +15,25 @@ import (
 // resourcesFlag is the only flag that is merged with the user's.
 const resourcesFlag = "--resources"
 
-// argv returns the command line of a node's ray start; place has the flags that make it the head or
-// a worker. The user's args replace the default flags, but must not replace values that the daemon
-// has to know. All ports except the head's are picked by the kernel unless the user sets them, so
-// that neither two jobs nor two raylets on one host conflict.
-func (r Cluster) argv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
-	extra, err := usersFlags(args, place.Has("--head"))
+// startArgv returns the command line of a node's ray start; place has the flags that make it the
+// head or a worker. The user's args replace the default flags, but must not replace values that the
+// daemon has to know. All ports except the head's are picked by the kernel unless the user sets
+// them, so that neither two jobs nor two raylets on one host conflict.
+func (r Cluster) startArgv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
+	extra, err := parseUserFlags(args, place.HasFlag("--head"))
 	if err == nil {
-		err = fitsSockets(node.TempDir)
+		err = checkSocketPath(node.TempDir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	resources, err := mergeResources(r.resources(node), extra)
+	resources, err := mergeResources(r.nodeResources(node), extra)
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{r.program(), "start"}
-	for _, flag := range r.flags(node, place, extra) {
-		if !extra.Has(framework.FlagName(flag)) {
+	argv := []string{r.programName(), "start"}
+	for _, flag := range r.defaultFlags(node, place, extra) {
+		if !extra.HasFlag(framework.FlagName(flag)) {
 			argv = append(argv, flag)
 		}
 	}
@@ -46,17 +46,17 @@ func (r Cluster) argv(node framework.Node, place framework.Arguments, args []str
 	return argv, nil
 }
 
-// flags returns the default flags, without those in extra and without resources.
-func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) framework.Arguments {
+// defaultFlags returns the default flags, without those in extra and without resources.
+func (r Cluster) defaultFlags(node framework.Node, place, extra framework.Arguments) framework.Arguments {
 	flags := append(framework.Arguments{
 		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false", "--node-ip-address=" + node.Address,
-		"--node-name=" + framework.NodeName(node.Attempt, node.LaunchRank), "--temp-dir=" + node.TempDir,
+		"--node-name=" + framework.NodeName(node.RunName, node.LaunchIndex), "--temp-dir=" + node.TempDir,
 	}, place...)
 	ports := framework.Arguments{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
 	if r.Ports > 0 {
-		ports = portBlock(r.Ports, place.Has("--head"))
+		ports = portBlockFlags(r.Ports, place.HasFlag("--head"))
 	}
-	if extra.Has("--min-worker-port") || extra.Has("--max-worker-port") || extra.Has("--worker-port-list") {
+	if extra.HasFlag("--min-worker-port") || extra.HasFlag("--max-worker-port") || extra.HasFlag("--worker-port-list") {
 		ports = slices.DeleteFunc(ports, func(flag string) bool { return strings.Contains(flag, "-worker-port=") })
 	}
 	flags = append(flags, ports...)
@@ -65,7 +65,7 @@ func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) fr
 	}
 	flags = append(flags, memoryFlags(node, extra)...)
 	switch {
-	case r.dedicated(node):
+	case r.isDedicatedHead(node):
 		flags = append(flags, "--num-gpus=0")
 	case node.GPUs >= 0:
 		flags = append(flags, "--num-gpus="+strconv.Itoa(node.GPUs))
@@ -75,7 +75,7 @@ func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) fr
 
 // mergeResources returns the resources as JSON. The user's have precedence.
 func mergeResources(ours map[string]float64, extra framework.Arguments) (string, error) {
-	if given, ok := extra.Value(resourcesFlag); ok {
+	if given, ok := extra.LastValue(resourcesFlag); ok {
 		var theirs map[string]float64
 		err := json.Unmarshal([]byte(given), &theirs)
 		if err == nil && theirs == nil {
@@ -90,19 +90,19 @@ func mergeResources(ours map[string]float64, extra framework.Arguments) (string,
 	return string(text), err
 }
 
-// switches are the flags of "ray start" without a value; all others have one.
-var switches = []string{
+// valuelessFlags are the flags of "ray start" without a value; all others have one.
+var valuelessFlags = []string{
 	"--head", "--block", "--no-redirect-output", "--enable-object-reconstruction", "--no-monitor",
 	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose", "-v", "-vv", "-vvv", "--help",
 }
 
 // parseFlags parses the user's arguments of "ray start".
 func parseFlags(args []string) (framework.Arguments, error) {
-	return framework.ParseArguments("ray start", args, switches, "--object-store-memory=1000000000")
+	return framework.ParseArguments("ray start", args, valuelessFlags, "--object-store-memory=1000000000")
 }
 
-// ownFlags are flags that the daemon sets, with the settings to use instead.
-var ownFlags = map[string]string{
+// reservedFlags are flags that the daemon sets, with the settings to use instead.
+var reservedFlags = map[string]string{
 	"--head":            "the first rank is the head",
 	"--block":           "it is always given",
 	"--help":            "run ray start --help yourself",
@@ -113,34 +113,34 @@ var ownFlags = map[string]string{
 	"--temp-dir":        "give --temp-dir to bringupd",
 }
 
-// headFlags are refused by Ray itself for workers.
-var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
+// headOnlyFlags are refused by Ray itself for workers.
+var headOnlyFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
 
-// usersFlags parses the user's arguments of ray start for the head or a worker, and returns an
+// parseUserFlags parses the user's arguments of ray start for the head or a worker, and returns an
 // error for those that the user must not give.
-func usersFlags(args []string, head bool) (framework.Arguments, error) {
+func parseUserFlags(args []string, head bool) (framework.Arguments, error) {
 	extra, err := parseFlags(args)
 	if err == nil {
-		err = refuseFlags(extra, head)
+		err = rejectFlags(extra, head)
 	}
 	return extra, err
 }
 
-func refuseFlags(extra framework.Arguments, head bool) error {
-	if err := extra.Refuse("ray start", ownFlags); err != nil || head {
+func rejectFlags(extra framework.Arguments, head bool) error {
+	if err := extra.RejectFlags("ray start", reservedFlags); err != nil || head {
 		return err
 	}
-	for _, name := range headFlags {
-		if extra.Has(name) {
+	for _, name := range headOnlyFlags {
+		if extra.HasFlag(name) {
 			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", name)
 		}
 	}
 	return nil
 }
 
-// fitsSockets returns an error if the paths of Ray's sockets in dir would exceed the maximum of 107
-// bytes. Another start in the same directory adds numbers to them.
-func fitsSockets(dir string) error {
+// checkSocketPath returns an error if the paths of Ray's sockets in dir would exceed the maximum of
+// 107 bytes. Another start in the same directory adds numbers to them.
+func checkSocketPath(dir string) error {
 	const longest, below = 107, "/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9"
 	if limit := longest - len(below); len(dir) > limit {
 		return fmt.Errorf("cannot use %s for Ray's sockets: it is %d bytes long, and %d at most are accepted; give a shorter --temp-dir", dir, len(dir), limit)

@@ -12,12 +12,12 @@ import (
 // line, and asks for the ports of those that are taken.
 func FuzzRayArgv(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
-		node := framework.Node{Attempt: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
+		node := framework.Node{RunName: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
 		var args []string
 		if text != "" {
 			args = strings.Split(text, "\n")
 		}
-		argv, err := Cluster{}.argv(node, placeOf(head), args)
+		argv, err := Cluster{}.startArgv(node, placeOf(head), args)
 		if err != nil {
 			if argv != nil || !strings.HasPrefix(err.Error(), "cannot ") {
 				t.Errorf("%q with the error %v", argv, err)
@@ -40,7 +40,7 @@ func FuzzRayArgv(f *testing.F) {
 			}
 			numbers[port.Number] = true
 		}
-		if err := (Cluster{}).aloneOnHost(flags); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
+		if err := (Cluster{}).checkSharedHost(flags); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("alone on a host: %v", err)
 		}
 	})
@@ -53,16 +53,16 @@ func checkFlags(t *testing.T, head bool, flags framework.Arguments) {
 	for _, flag := range flags {
 		times[framework.FlagName(flag)]++
 	}
-	for name := range ownFlags {
+	for name := range reservedFlags {
 		if times[name] > 1 {
 			t.Errorf("%s is there %d times: %q", name, times[name], flags)
 		}
 	}
-	name, _ := flags.Value("--node-name")
-	if name != "job.0-0" || !flags.Has("--block") || flags.Has("--head") != head || flags.Has("--address") == head {
+	name, _ := flags.LastValue("--node-name")
+	if name != "job.0-0" || !flags.HasFlag("--block") || flags.HasFlag("--head") != head || flags.HasFlag("--address") == head {
 		t.Errorf("what the daemon needs is not there: %q", flags)
 	}
-	text, _ := flags.Value(resourcesFlag)
+	text, _ := flags.LastValue(resourcesFlag)
 	var resources map[string]float64
 	if err := json.Unmarshal([]byte(text), &resources); err != nil {
 		t.Errorf("resources %q: %v", text, err)

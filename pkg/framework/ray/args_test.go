@@ -18,8 +18,8 @@ func placeOf(head bool) framework.Arguments {
 }
 
 func TestRayArgv(t *testing.T) {
-	head := framework.Node{Attempt: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
-	worker := framework.Node{Attempt: "job.0", Rank: 1, LaunchRank: 1, Address: "192.0.2.2", TempDir: "/tmp/bu-2", GPUs: -1}
+	head := framework.Node{RunName: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
+	worker := framework.Node{RunName: "job.0", Rank: 1, LaunchIndex: 1, Address: "192.0.2.2", TempDir: "/tmp/bu-2", GPUs: -1}
 	common := []string{"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false"}
 	headIs := []string{"--node-ip-address=192.0.2.1", "--node-name=job.0-0", "--temp-dir=/tmp/bu-1", "--head", "--port=6379", "--ray-client-server-port=40001"}
 	workerIs := []string{"--node-ip-address=192.0.2.2", "--node-name=job.0-1", "--temp-dir=/tmp/bu-2", "--address=192.0.2.1:6379"}
@@ -56,7 +56,7 @@ func TestRayArgv(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Cluster{Program: "/opt/ray"}.argv(tc.node, placeOf(tc.node.Rank == 0), tc.extra)
+			got, err := Cluster{Program: "/opt/ray"}.startArgv(tc.node, placeOf(tc.node.Rank == 0), tc.extra)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestRayArgvRefuses(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			argv, err := Cluster{}.argv(framework.Node{TempDir: tc.temp}, placeOf(tc.head), tc.args)
+			argv, err := Cluster{}.startArgv(framework.Node{TempDir: tc.temp}, placeOf(tc.head), tc.args)
 			if err == nil {
 				t.Errorf("it is accepted: %q", argv)
 			}
@@ -99,7 +99,7 @@ func TestRayArgvRefuses(t *testing.T) {
 // 107 bytes are all that a socket's name may have; this is Ray's longest one.
 func TestRaySocketsFit(t *testing.T) {
 	longest := "/" + strings.Repeat("x", 40)
-	if err := fitsSockets(longest); err != nil {
+	if err := checkSocketPath(longest); err != nil {
 		t.Error(err)
 	}
 	if n := len(longest + "/session_2026-11-21_02-08-53_711914_4194304/sockets/plasma_store.9"); n > 107 {

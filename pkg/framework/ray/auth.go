@@ -18,34 +18,34 @@ const (
 
 // Ray's own variables for it, and the mode with a token. Ray supports them since 2.52.
 const (
-	authModeVariable = "RAY_AUTH_MODE"
-	tokenVariable    = "RAY_AUTH_TOKEN"
-	pathVariable     = "RAY_AUTH_TOKEN_PATH"
-	tokenMode        = "token"
+	authModeVariable  = "RAY_AUTH_MODE"
+	tokenVariable     = "RAY_AUTH_TOKEN"
+	tokenPathVariable = "RAY_AUTH_TOKEN_PATH"
+	tokenMode         = "token"
 )
 
 // tokenFile is the token's name in a node's private directory.
 const tokenFile = "ray-token"
 
-// Credentials returns a token of this run, unless the user's variables decide. A token in the home
-// directory is ignored, because Ray leaves one there itself.
-func (r Cluster) Credentials(node framework.Node, secret []byte) (framework.Credentials, error) {
+// NodeCredentials returns a token of this run, unless the user's variables decide. A token in the
+// home directory is ignored, because Ray leaves one there itself.
+func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	switch {
 	case r.Auth == authOff:
 		return framework.Credentials{Env: map[string]string{authModeVariable: "disabled"}}, nil
-	case r.Auth == authOwn || ownAuth(node.Environ):
+	case r.Auth == authOwn || hasOwnAuth(node.Environ):
 		return framework.Credentials{Env: map[string]string{}}, nil
 	}
 	return framework.Credentials{
 		Files: map[string][]byte{tokenFile: []byte(hex.EncodeToString(secret))},
-		Env:   map[string]string{authModeVariable: tokenMode, pathVariable: filepath.Join(node.TempDir, tokenFile)},
+		Env:   map[string]string{authModeVariable: tokenMode, tokenPathVariable: filepath.Join(node.TempDir, tokenFile)},
 	}, nil
 }
 
-// ownAuth reports whether the user's environment decides.
-func ownAuth(environ []string) bool {
+// hasOwnAuth reports whether the user's environment decides.
+func hasOwnAuth(environ []string) bool {
 	env := roles.EnvironmentOf(environ)
-	return slices.ContainsFunc([]string{authModeVariable, tokenVariable, pathVariable}, func(name string) bool {
+	return slices.ContainsFunc([]string{authModeVariable, tokenVariable, tokenPathVariable}, func(name string) bool {
 		value, _ := env(name)
 		return value != ""
 	})

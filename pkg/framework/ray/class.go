@@ -7,8 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// lastingSigns are messages of Ray, each in one line, for failures that would occur again.
-var lastingSigns = []string{
+// permanentMessages are messages of Ray, each in one line, for failures that would occur again.
+var permanentMessages = []string{
 	"Version mismatch: ",
 	"No such option",
 	"Invalid value for ",
@@ -37,8 +37,8 @@ var lastingSigns = []string{
 	"Failed to resolve hostname",
 }
 
-// passingSigns are messages for failures that may not occur again.
-var passingSigns = []string{
+// transientMessages are messages for failures that may not occur again.
+var transientMessages = []string{
 	// Another process was faster on a port. The next start looks for its owner first.
 	"Address already in use",
 	"Failed to bind to",
@@ -54,16 +54,16 @@ var passingSigns = []string{
 	"Failed to get cluster ID from GCS server",
 }
 
-// transient decides from the exit of "ray start", from its last lines and from Ray's logs, whether
-// the same start may succeed a moment later. A lasting failure has precedence over a passing one,
-// because a refused start may have waited before. Unknown failures are not tried again: they would
-// recur, and the last lines explain them.
-func transient(exit process.Exit, lines []string) bool {
+// isTransient decides from the exit of "ray start", from its last lines and from Ray's logs,
+// whether the same start may succeed a moment later. A lasting failure has precedence over a
+// passing one, because a refused start may have waited before. Unknown failures are not tried
+// again: they would recur, and the last lines explain them.
+func isTransient(exit process.Exit, lines []string) bool {
 	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
 		return false
 	}
 	said := func(sign string) bool {
 		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, sign) })
 	}
-	return !slices.ContainsFunc(lastingSigns, said) && slices.ContainsFunc(passingSigns, said)
+	return !slices.ContainsFunc(permanentMessages, said) && slices.ContainsFunc(transientMessages, said)
 }

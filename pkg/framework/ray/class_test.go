@@ -44,7 +44,7 @@ func TestRayTransient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := transient(process.Exit{Code: tc.code}, strings.Split(string(text), "\n")); got != tc.want {
+			if got := isTransient(process.Exit{Code: tc.code}, strings.Split(string(text), "\n")); got != tc.want {
 				t.Errorf("got %v for:\n%s", got, text)
 			}
 		})
@@ -68,7 +68,7 @@ func TestRayTransientByExit(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := transient(tc.exit, tc.lines); got != tc.want {
+			if got := isTransient(tc.exit, tc.lines); got != tc.want {
 				t.Errorf("got %v", got)
 			}
 		})

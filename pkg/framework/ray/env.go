@@ -26,10 +26,11 @@ func daemonEnv(environ []string, settings, told map[string]string) []string {
 	return framework.ServiceEnviron(environ, settings, told, staleVariables)
 }
 
-// authToken returns the token of Ray's authentication, as Ray would find it in this environment. It
-// is empty if there is none, or if authentication is off. A head enables authentication if it finds
-// a token, but a worker does so only by a variable, which the caller must set.
-func authToken(environ []string) string {
+// findAuthToken returns the token of Ray's authentication, as Ray would find it in this
+// environment. It is empty if there is none, or if authentication is off. A head enables
+// authentication if it finds a token, but a worker does so only by a variable, which the caller
+// must set.
+func findAuthToken(environ []string) string {
 	env := roles.EnvironmentOf(environ)
 	value := func(name string) string { value, _ := env(name); return value }
 	if mode := value("RAY_AUTH_MODE"); mode != "" && !strings.EqualFold(mode, "token") {

@@ -67,7 +67,7 @@ func TestRayToken(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := authToken(tc.environ); got != tc.want {
+			if got := findAuthToken(tc.environ); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})

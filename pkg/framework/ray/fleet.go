@@ -11,31 +11,31 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// member is a node that should be in Ray's node table.
-type member struct {
-	Rank int
-	Host string
-	Name string             // in the node table
-	Want map[string]float64 // the minimum of each resource
+// expectedNode is a node that should be in Ray's node table.
+type expectedNode struct {
+	Rank         int
+	Host         string
+	Name         string             // in the node table
+	MinResources map[string]float64 // the minimum of each resource
 }
 
-// compareFleet returns nil if the node table has every member alive, once, with its resources, and
-// no other node. Otherwise the error names the missing members with the reasons, in the order of
-// the nodes, and unexpected nodes last.
-func compareFleet(members []member, nodes []entry) error {
-	byName := make(map[string][]entry, len(nodes))
+// compareMembers returns nil if the node table has every member alive, once, with its resources,
+// and no other node. Otherwise the error names the missing members with the reasons, in the order
+// of the nodes, and unexpected nodes last.
+func compareMembers(members []expectedNode, nodes []tableEntry) error {
+	byName := make(map[string][]tableEntry, len(nodes))
 	for _, node := range nodes {
 		byName[node.Name] = append(byName[node.Name], node)
 	}
 	var gaps []string
 	for _, member := range members {
-		if gap := memberGap(member, byName[member.Name]); gap != "" {
+		if gap := nodeGap(member, byName[member.Name]); gap != "" {
 			gaps = append(gaps, fmt.Sprintf("rank %d (%s) %s", member.Rank, member.Host, gap))
 		}
 		delete(byName, member.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if alive := living(byName[name]); len(alive) > 0 {
+		if alive := aliveEntries(byName[name]); len(alive) > 0 {
 			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is none of this job's nodes", cmp.Or(name, "a node without a name"), alive[0].Host, alive[0].Address))
 		}
 	}
@@ -43,26 +43,26 @@ func compareFleet(members []member, nodes []entry) error {
 		return nil
 	}
 	const most = 8
-	return errors.New(prose.List(gaps, most, "; "))
+	return errors.New(prose.JoinLimited(gaps, most, "; "))
 }
 
-// memberGap describes what is wrong with the entries of a member's name. It returns an empty string
+// nodeGap describes what is wrong with the entries of a member's name. It returns an empty string
 // if nothing is.
-func memberGap(member member, entries []entry) string {
-	alive := living(entries)
+func nodeGap(member expectedNode, entries []tableEntry) string {
+	alive := aliveEntries(entries)
 	switch {
 	case len(entries) == 0:
 		return "is not in Ray's node table"
 	case len(alive) == 0:
-		last := slices.MaxFunc(entries, byNameAndStart)
+		last := slices.MaxFunc(entries, compareNameAndStart)
 		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason is given")
 	case len(alive) > 1:
 		// Work of the driver could go to either of them.
 		return fmt.Sprintf("is %d times in Ray's node table: an earlier start of it has not been found dead yet", len(alive))
 	}
 	var short []string
-	for _, name := range slices.Sorted(maps.Keys(member.Want)) {
-		if has, want := alive[0].Resources[name], member.Want[name]; !(has >= want) {
+	for _, name := range slices.Sorted(maps.Keys(member.MinResources)) {
+		if has, want := alive[0].Resources[name], member.MinResources[name]; !(has >= want) {
 			short = append(short, fmt.Sprintf("%s %g, wanted %g", name, has, want))
 		}
 	}
@@ -72,6 +72,6 @@ func memberGap(member member, entries []entry) string {
 	return ""
 }
 
-func living(nodes []entry) []entry {
-	return slices.DeleteFunc(slices.Clone(nodes), func(node entry) bool { return !node.Alive })
+func aliveEntries(nodes []tableEntry) []tableEntry {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node tableEntry) bool { return !node.Alive })
 }

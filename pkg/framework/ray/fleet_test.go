@@ -7,51 +7,51 @@ import (
 )
 
 func TestRayFleet(t *testing.T) {
-	node := func(rank int, host string) member {
-		return member{Rank: rank, Host: host, Name: framework.NodeName("job.0", rank), Want: map[string]float64{"GPU": 8}}
+	node := func(rank int, host string) expectedNode {
+		return expectedNode{Rank: rank, Host: host, Name: framework.NodeName("job.0", rank), MinResources: map[string]float64{"GPU": 8}}
 	}
-	alive := func(name string, gpus float64) entry {
-		return entry{Name: name, Alive: true, Host: "h", Address: "192.0.2.9", Resources: map[string]float64{"GPU": gpus}}
+	alive := func(name string, gpus float64) tableEntry {
+		return tableEntry{Name: name, Alive: true, Host: "h", Address: "192.0.2.9", Resources: map[string]float64{"GPU": gpus}}
 	}
-	members := []member{node(0, "n0"), node(1, "n1"), node(2, "n2")}
-	full := []entry{alive("job.0-0", 8), alive("job.0-1", 8), alive("job.0-2", 8)}
-	many := make([]member, 20)
+	members := []expectedNode{node(0, "n0"), node(1, "n1"), node(2, "n2")}
+	full := []tableEntry{alive("job.0-0", 8), alive("job.0-1", 8), alive("job.0-2", 8)}
+	many := make([]expectedNode, 20)
 	for rank := range many {
 		many[rank] = node(rank, "n")
 	}
 	tests := []struct {
 		name    string
-		members []member
-		nodes   []entry
+		members []expectedNode
+		nodes   []tableEntry
 		want    string
 	}{
 		{"all there", members, full, ""},
-		{"more than wanted", members, []entry{alive("job.0-0", 8), alive("job.0-1", 9), alive("job.0-2", 8)}, ""},
+		{"more than wanted", members, []tableEntry{alive("job.0-0", 8), alive("job.0-1", 9), alive("job.0-2", 8)}, ""},
 		{"nobody yet", members[:1], nil, "rank 0 (n0) is not in Ray's node table"},
 		{"one missing", members, full[:2], "rank 2 (n2) is not in Ray's node table"},
 		{
-			"one dead", members, []entry{full[0], {Name: "job.0-1", DeathReason: "preempted"}, full[2]},
+			"one dead", members, []tableEntry{full[0], {Name: "job.0-1", DeathReason: "preempted"}, full[2]},
 			"rank 1 (n1) is DEAD in Ray's node table: preempted",
 		},
 		{
-			"one dead without a reason", members, []entry{full[0], {Name: "job.0-1"}, full[2]},
+			"one dead without a reason", members, []tableEntry{full[0], {Name: "job.0-1"}, full[2]},
 			"rank 1 (n1) is DEAD in Ray's node table: no reason is given",
 		},
-		{"one dead and back", members, append([]entry{{Name: "job.0-1"}}, full...), ""},
+		{"one dead and back", members, append([]tableEntry{{Name: "job.0-1"}}, full...), ""},
 		{
-			"one there twice", members, append([]entry{alive("job.0-1", 8)}, full...),
+			"one there twice", members, append([]tableEntry{alive("job.0-1", 8)}, full...),
 			"rank 1 (n1) is 2 times in Ray's node table: an earlier start of it has not been found dead yet",
 		},
-		{"a GPU short", members, []entry{full[0], full[1], alive("job.0-2", 7)}, "rank 2 (n2) has GPU 7, wanted 8"},
+		{"a GPU short", members, []tableEntry{full[0], full[1], alive("job.0-2", 7)}, "rank 2 (n2) has GPU 7, wanted 8"},
 		{
-			"no GPU at all", members[:1], []entry{{Name: "job.0-0", Alive: true}},
+			"no GPU at all", members[:1], []tableEntry{{Name: "job.0-0", Alive: true}},
 			"rank 0 (n0) has GPU 0, wanted 8",
 		},
-		{"a stranger", members, append([]entry{alive("other", 8)}, full...), "other (h, 192.0.2.9) is none of this job's nodes"},
-		{"a stranger without a name", members, append([]entry{alive("", 8)}, full...), "a node without a name (h, 192.0.2.9) is none of this job's nodes"},
-		{"a dead stranger", members, append([]entry{{Name: "other"}}, full...), ""},
+		{"a stranger", members, append([]tableEntry{alive("other", 8)}, full...), "other (h, 192.0.2.9) is none of this job's nodes"},
+		{"a stranger without a name", members, append([]tableEntry{alive("", 8)}, full...), "a node without a name (h, 192.0.2.9) is none of this job's nodes"},
+		{"a dead stranger", members, append([]tableEntry{{Name: "other"}}, full...), ""},
 		{
-			"several at once", members, []entry{full[1], {Name: "job.0-2", DeathReason: "lost"}},
+			"several at once", members, []tableEntry{full[1], {Name: "job.0-2", DeathReason: "lost"}},
 			"rank 0 (n0) is not in Ray's node table; rank 2 (n2) is DEAD in Ray's node table: lost",
 		},
 		{
@@ -64,7 +64,7 @@ func TestRayFleet(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
-			if err := compareFleet(tc.members, tc.nodes); err != nil {
+			if err := compareMembers(tc.members, tc.nodes); err != nil {
 				got = err.Error()
 			}
 			if got != tc.want {

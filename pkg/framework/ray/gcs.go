@@ -46,7 +46,9 @@ func dialGCS(address, token string) (*gcsClient, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// On this node the token is sent only to users of the job.
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return health.Dial(ctx, "tcp", address) }),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return health.DialTrusted(ctx, "tcp", address)
+		}),
 		// Sites set http_proxy for external addresses; Ray itself ignores it, too.
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
@@ -62,23 +64,23 @@ func dialGCS(address, token string) (*gcsClient, error) {
 	return &gcsClient{address: address, token: token, conn: conn}, nil
 }
 
-// close closes the connection.
-func (c *gcsClient) close() error { return c.conn.Close() }
+// closeConn closes the connection.
+func (c *gcsClient) closeConn() error { return c.conn.Close() }
 
-// asking calls ask with a client for the GCS, or the raylet, at address.
-func asking(address, token string, ask func(*gcsClient) error) error {
+// withGCSClient calls ask with a client for the GCS, or the raylet, at address.
+func withGCSClient(address, token string, ask func(*gcsClient) error) error {
 	client, err := dialGCS(address, token)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.close() }()
+	defer func() { _ = client.closeConn() }()
 	return ask(client)
 }
 
-// health returns nil if the server at the address answers its health check with SERVING. That
+// checkHealth returns nil if the server at the address answers its health check with SERVING. That
 // proves that it is a Ray server, but not that it belongs to this run.
-func (c *gcsClient) health(ctx context.Context) error {
-	_, err := ask(ctx, c, "cannot see Ray at %s in health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
+func (c *gcsClient) checkHealth(ctx context.Context) error {
+	_, err := callAndParse(ctx, c, "cannot see Ray at %s in health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
 	return err
 }
 
@@ -86,19 +88,19 @@ func (c *gcsClient) health(ctx context.Context) error {
 // has set it, a moment after the start of the GCS.
 func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
 	request := &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
-	return ask(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod, request, parseSession)
+	return callAndParse(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod, request, parseSession)
 }
 
-// nodes returns the node table, or its entries with these names: one request for all nodes, or a
-// small one per node.
-func (c *gcsClient) nodes(ctx context.Context, names ...string) ([]entry, error) {
-	return ask(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod, nodesRequest(names), parseNodesReply)
+// nodeTable returns the node table, or its entries with these names: one request for all nodes, or
+// a small one per node.
+func (c *gcsClient) nodeTable(ctx context.Context, names ...string) ([]tableEntry, error) {
+	return callAndParse(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod, newNodesRequest(names), parseNodesReply)
 }
 
-// ask makes a call and returns the parsed response. failed is the format of the error's beginning,
-// with a place for the address.
-func ask[T any](ctx context.Context, c *gcsClient, failed, method string, request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
-	reply, err := c.call(ctx, method, request)
+// callAndParse makes a call and returns the parsed response. failed is the format of the error's
+// beginning, with a place for the address.
+func callAndParse[T any](ctx context.Context, c *gcsClient, failed, method string, request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
+	reply, err := c.invokeMethod(ctx, method, request)
 	if err == nil {
 		value, err = parse(reply)
 	}
@@ -108,7 +110,7 @@ func ask[T any](ctx context.Context, c *gcsClient, failed, method string, reques
 	return value, err
 }
 
-func (c *gcsClient) call(ctx context.Context, method string, request proto.Message) ([]byte, error) {
+func (c *gcsClient) invokeMethod(ctx context.Context, method string, request proto.Message) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, gcsCallTimeout)
 	defer cancel()
 	if c.token != "" {

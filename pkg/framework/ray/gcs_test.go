@@ -46,7 +46,8 @@ func (f fakeGCS) serve(t *testing.T) string {
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // it may be stopped before it serves
+		// it may be stopped before it serves
+		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})
@@ -88,7 +89,7 @@ func dialed(t *testing.T, address, token string) *gcsClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = gcs.close() })
+	t.Cleanup(func() { _ = gcs.closeConn() })
 	return gcs
 }
 
@@ -96,13 +97,13 @@ func TestGCSClient(t *testing.T) {
 	// Runs last, when server and client are closed.
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	gcs := dialed(t, recordedGCS(t, "alive").serve(t), "")
-	if err := gcs.health(t.Context()); err != nil {
+	if err := gcs.checkHealth(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if name, err := gcs.sessionName(t.Context()); err != nil || !strings.HasPrefix(name, "session_20") {
 		t.Errorf("the session is %q, %v", name, err)
 	}
-	if nodes, err := gcs.nodes(t.Context()); err != nil || len(nodes) != 3 {
+	if nodes, err := gcs.nodeTable(t.Context()); err != nil || len(nodes) != 3 {
 		t.Errorf("the nodes are %v, %v", nodes, err)
 	}
 }
@@ -121,7 +122,7 @@ func TestGCSClientGivesTheToken(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := dialed(t, address, tc.token).nodes(t.Context())
+			_, err := dialed(t, address, tc.token).nodeTable(t.Context())
 			if errors.Is(err, errGCSDenied) != tc.denied {
 				t.Errorf("got %v", err)
 			}
@@ -152,13 +153,13 @@ func TestGCSClientFails(t *testing.T) {
 			gcs := dialed(t, tc.address, "")
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			if err := gcs.health(ctx); err == nil {
+			if err := gcs.checkHealth(ctx); err == nil {
 				t.Error("it is well")
 			}
 			if name, err := gcs.sessionName(ctx); err == nil {
 				t.Errorf("it has the session %q", name)
 			}
-			if nodes, err := gcs.nodes(ctx); err == nil {
+			if nodes, err := gcs.nodeTable(ctx); err == nil {
 				t.Errorf("it has the nodes %v", nodes)
 			}
 		})

@@ -13,25 +13,26 @@ import (
 // a timeout.
 var logPatterns = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
 
-// logSigns returns the last lines about a failure from the logs below a node's temporary directory,
-// at most a handful, each with its log's name. They may belong to an earlier start in the same
-// directory.
-func logSigns(tempDir string) []string {
+// failureLines returns the last lines about a failure from the logs below a node's temporary
+// directory, at most a handful, each with its log's name. They may belong to an earlier start in
+// the same directory.
+func failureLines(tempDir string) []string {
 	const most, shown = 8, 300
 	var signs []string
 	for _, pattern := range logPatterns {
-		logs, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "logs", pattern)) // the pattern is a constant
+		// the pattern is a constant
+		logs, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "logs", pattern))
 		for _, log := range logs {
-			for _, line := range signsIn(lastPart(log)) {
-				signs = append(signs, filepath.Base(log)+": "+start(line, shown))
+			for _, line := range findFailureLines(readFileEnd(log)) {
+				signs = append(signs, filepath.Base(log)+": "+truncateText(line, shown))
 			}
 		}
 	}
 	return signs[max(0, len(signs)-most):]
 }
 
-// lastPart returns the end of a file, or nothing if it cannot be read.
-func lastPart(path string) []byte {
+// readFileEnd returns the end of a file, or nothing if it cannot be read.
+func readFileEnd(path string) []byte {
 	const size = 64 << 10
 	file, err := os.Open(path)
 	if err != nil {
@@ -46,44 +47,44 @@ func lastPart(path string) []byte {
 	return text
 }
 
-// noDashboard occurs in a line that each agent logs without a dashboard, and that explains nothing:
-// see python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
-const noDashboard = "Dashboard http address not found"
+// noDashboardMessage occurs in a line that each agent logs without a dashboard, and that explains
+// nothing: see python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
+const noDashboardMessage = "Dashboard http address not found"
 
-// signsIn returns the lines of a log with a fatal error or an error of Ray's C++ parts, or the end
-// of a Python traceback; the last one of each kind.
-func signsIn(text []byte) []string {
+// findFailureLines returns the lines of a log with a fatal error or an error of Ray's C++ parts, or
+// the end of a Python traceback; the last one of each kind.
+func findFailureLines(text []byte) []string {
 	const longest = 2 << 10
 	var fatal, failed, raised string
 	for part := range bytes.Lines(text) {
 		line := strings.TrimRight(string(part[:min(len(part), longest)]), "\r\n")
 		switch {
-		case strings.Contains(line, noDashboard):
-		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " C "):
-			fatal = essence(line)
-		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " E "):
+		case strings.Contains(line, noDashboardMessage):
+		case strings.HasPrefix(line, "[") && strings.Contains(truncateText(line, 60), " C "):
+			fatal = trimPreamble(line)
+		case strings.HasPrefix(line, "[") && strings.Contains(truncateText(line, 60), " E "):
 			failed = line
-		case exceptionLine(line):
+		case isExceptionLine(line):
 			raised = line
 		}
 	}
 	return slices.DeleteFunc([]string{failed, fatal, raised}, func(s string) bool { return s == "" })
 }
 
-// essence returns a fatal error without Ray's preamble, which would fill the line.
-func essence(line string) string {
+// trimPreamble returns a fatal error without Ray's preamble, which would fill the line.
+func trimPreamble(line string) string {
 	if _, check, found := strings.Cut(line, "Check failed: "); found {
 		return "Check failed: " + check
 	}
 	return line
 }
 
-// start returns at most the first n bytes of a text.
-func start(s string, n int) string { return s[:min(len(s), n)] }
+// truncateText returns at most the first n bytes of a text.
+func truncateText(s string, n int) string { return s[:min(len(s), n)] }
 
-// exceptionLine reports whether a line is the last of a traceback: "OSError: [Errno 98] Address
+// isExceptionLine reports whether a line is the last of a traceback: "OSError: [Errno 98] Address
 // already in use".
-func exceptionLine(line string) bool {
+func isExceptionLine(line string) bool {
 	class, rest, found := strings.Cut(line, ": ")
 	if !found || rest == "" || strings.ContainsAny(class, " \t/") {
 		return false

@@ -10,7 +10,7 @@ import (
 func FuzzRaySigns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, code int) {
 		var signs []string
-		took := allocated(func() { signs = signsIn([]byte(text)) })
+		took := allocated(func() { signs = findFailureLines([]byte(text)) })
 		if most := uint64(64<<10 + 16*len(text)); took > most {
 			t.Errorf("%d bytes make %d, and %d is the most", len(text), took, most)
 		}
@@ -23,7 +23,7 @@ func FuzzRaySigns(f *testing.F) {
 			}
 		}
 		lines := strings.Split(text, "\n")
-		if transient(process.Exit{Code: code}, lines) && (code == 126 || code == 127 || transient(process.Exit{Code: 127}, lines)) {
+		if isTransient(process.Exit{Code: code}, lines) && (code == 126 || code == 127 || isTransient(process.Exit{Code: 127}, lines)) {
 			t.Errorf("a ray that is not there is tried again after %q", lines)
 		}
 	})

@@ -47,7 +47,7 @@ func TestRaySigns(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			temp := withLogs(t, "session_1", tc.logs...)
-			got := logSigns(temp)
+			got := failureLines(temp)
 			if len(got) != len(tc.want) {
 				t.Fatalf("got %q", got)
 			}
@@ -56,7 +56,7 @@ func TestRaySigns(t *testing.T) {
 					t.Errorf("got %q", got[i])
 				}
 			}
-			if len(tc.want) > 0 && !transient(process.Exit{Code: 1}, got) {
+			if len(tc.want) > 0 && !isTransient(process.Exit{Code: 1}, got) {
 				t.Errorf("not taken for a failure in passing: %q", got)
 			}
 		})
@@ -64,7 +64,7 @@ func TestRaySigns(t *testing.T) {
 }
 
 func TestRaySignsWithoutASession(t *testing.T) {
-	if got := logSigns(t.TempDir()); got != nil {
+	if got := failureLines(t.TempDir()); got != nil {
 		t.Errorf("got %q", got)
 	}
 }
@@ -75,10 +75,10 @@ func TestLastPart(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)+"\nOSError: it is full\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := signsIn(lastPart(path)); len(got) != 1 || got[0] != "OSError: it is full" {
+	if got := findFailureLines(readFileEnd(path)); len(got) != 1 || got[0] != "OSError: it is full" {
 		t.Errorf("got %q", got)
 	}
-	if got := signsIn([]byte("ValueError: Dashboard http address not found in InternalKV.\n")); len(got) != 0 {
+	if got := findFailureLines([]byte("ValueError: Dashboard http address not found in InternalKV.\n")); len(got) != 0 {
 		t.Errorf("an agent without a dashboard explains %q", got)
 	}
 }

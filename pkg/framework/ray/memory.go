@@ -9,22 +9,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// storeFlag is the flag for the size of a node's object store, in bytes.
-const storeFlag = "--object-store-memory"
+// objectStoreFlag is the flag for the size of a node's object store, in bytes.
+const objectStoreFlag = "--object-store-memory"
 
 // memoryFlags returns the flags for Ray's memory on a node whose job may use only a part of it. Ray
 // itself considers the limit of a container, at the root of the cgroups, but not that of a step
 // below it.
 func memoryFlags(node framework.Node, extra framework.Arguments) framework.Arguments {
-	if node.Memory <= 0 {
+	if node.MaxMemory <= 0 {
 		return nil
 	}
-	store := storeSize(node.Memory, node.Environ, shmSize())
-	flags := framework.Arguments{storeFlag + "=" + strconv.FormatInt(store, 10)}
-	if given, has := extra.Value(storeFlag); has {
+	store := storeSize(node.MaxMemory, node.Environ, shmSize())
+	flags := framework.Arguments{objectStoreFlag + "=" + strconv.FormatInt(store, 10)}
+	if given, has := extra.LastValue(objectStoreFlag); has {
 		store, _ = strconv.ParseInt(given, 10, 64) // Ray reports an invalid number
 	}
-	if left := node.Memory - store; left > 0 {
+	if left := node.MaxMemory - store; left > 0 {
 		flags = append(flags, "--memory="+strconv.FormatInt(left, 10))
 	}
 	return flags
@@ -33,11 +33,11 @@ func memoryFlags(node framework.Node, extra framework.Arguments) framework.Argum
 // The constants of Ray's own rule for the size of an object store
 // (ray._private.utils.resolve_object_store_memory of 2.60).
 const (
-	storePart    = 0.3
-	mostStore    = 200e9
-	leastStore   = 75 << 20 // Ray refuses less
-	shmPart      = 0.95
-	slowStoreMin = 10e9 // up to this size Ray accepts a store that does not fit into /dev/shm
+	storeFraction     = 0.3
+	maxStoreBytes     = 200e9
+	minStoreBytes     = 75 << 20 // Ray refuses less
+	shmFraction       = 0.95
+	minSlowStoreBytes = 10e9 // up to this size Ray accepts a store that does not fit into /dev/shm
 )
 
 // storeSize returns the size of the object store that Ray would choose with so much memory, with a
@@ -50,10 +50,10 @@ func storeSize(memory int64, environ []string, shm int64) int64 {
 		}
 		return rays
 	}
-	part := min(1, setting("RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", storePart))
-	most := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", mostStore)
-	size := min(part*float64(memory), most, max(slowStoreMin, shmPart*float64(shm)))
-	return max(int64(size), leastStore)
+	part := min(1, setting("RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", storeFraction))
+	most := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", maxStoreBytes)
+	size := min(part*float64(memory), most, max(minSlowStoreBytes, shmFraction*float64(shm)))
+	return max(int64(size), minStoreBytes)
 }
 
 // shmSize returns the size of /dev/shm in bytes, or 0 if it is unknown.

@@ -23,8 +23,8 @@ func TestMemoryFlags(t *testing.T) {
 		"less than a store":   {50 * mib, nil, framework.Arguments{"--object-store-memory=78643200"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := framework.Node{Attempt: "17.0", Address: "10.0.0.1", TempDir: "/tmp/x", GPUs: -1, Memory: tc.memory}
-			argv, err := Cluster{}.argv(node, framework.Arguments{"--head"}, tc.args)
+			node := framework.Node{RunName: "17.0", Address: "10.0.0.1", TempDir: "/tmp/x", GPUs: -1, MaxMemory: tc.memory}
+			argv, err := Cluster{}.startArgv(node, framework.Arguments{"--head"}, tc.args)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func TestMemoryFlags(t *testing.T) {
 			}
 			for _, flag := range argv[2:] {
 				name := framework.FlagName(flag)
-				if (name == "--memory" || name == storeFlag) && !slices.Contains(extra, flag) {
+				if (name == "--memory" || name == objectStoreFlag) && !slices.Contains(extra, flag) {
 					got = append(got, flag)
 				}
 			}

@@ -17,8 +17,8 @@ var portFlags = []struct {
 	reserved int
 }{
 	{"--port", "Ray's GCS", true, 0},
-	{clientPort, "the Ray Client server", true, 10001},
-	{dashboardPort, "Ray's dashboard", true, 8265},
+	{clientPortFlag, "the Ray Client server", true, 10001},
+	{dashboardPortFlag, "Ray's dashboard", true, 8265},
 	{"--object-manager-port", "Ray's object manager", false, 0},
 	{"--node-manager-port", "Ray's node manager", false, 0},
 	{"--dashboard-agent-grpc-port", "Ray's dashboard agent (gRPC)", false, 0},
@@ -28,26 +28,26 @@ var portFlags = []struct {
 }
 
 const (
-	dashboardPort = "--dashboard-port"
-	clientPort    = "--ray-client-server-port"
+	dashboardPortFlag = "--dashboard-port"
+	clientPortFlag    = "--ray-client-server-port"
 )
 
 // fixedPorts returns the fixed ports on which a start with these flags will listen. It returns an
 // error if two of them are the same, or one is in the range of the worker processes. Ray would fail
 // then, too, after a second and with a traceback.
 func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
-	low, err := flags.Port("--min-worker-port", 0) // 0: the kernel picks the workers' ports
+	low, err := flags.PortValue("--min-worker-port", 0) // 0: the kernel picks the workers' ports
 	if err != nil {
 		return nil, err
 	}
-	high, err := flags.Port("--max-worker-port", 0)
+	high, err := flags.PortValue("--max-worker-port", 0)
 	if err != nil {
 		return nil, err
 	}
 	holder := map[int]string{}
 	var ports []framework.Port
 	for _, known := range portFlags {
-		number, err := flags.Port(known.name, known.reserved)
+		number, err := flags.PortValue(known.name, known.reserved)
 		if err != nil {
 			return nil, err
 		}
@@ -61,73 +61,74 @@ func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
 			return nil, fmt.Errorf("cannot give port %d to %s: it is one of the worker processes', %d to %d", number, known.name, low, high)
 		}
 		holder[number] = known.name
-		if !known.ofHead || flags.Has("--head") && (known.name != dashboardPort || haveDashboard(flags)) {
+		if !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags)) {
 			ports = append(ports, framework.Port{Name: known.what, Number: number})
 		}
 	}
 	return ports, nil
 }
 
-func haveDashboard(flags framework.Arguments) bool {
-	wanted, _ := flags.Value("--include-dashboard")
+func hasDashboard(flags framework.Arguments) bool {
+	wanted, _ := flags.LastValue("--include-dashboard")
 	return slices.Contains([]string{"true", "True", "1", "yes", "on"}, wanted)
 }
 
-// dashboard returns the URL of the dashboard of a head with these flags. It is empty if there is
+// dashboardURL returns the URL of the dashboard of a head with these flags. It is empty if there is
 // none.
-func dashboard(node framework.Node, flags framework.Arguments) string {
-	if !haveDashboard(flags) {
+func dashboardURL(node framework.Node, flags framework.Arguments) string {
+	if !hasDashboard(flags) {
 		return ""
 	}
-	host, _ := flags.Value("--dashboard-host")
-	port, _ := flags.Value(dashboardPort)
-	return framework.Dashboard(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265")) // Ray's defaults
+	host, _ := flags.LastValue("--dashboard-host")
+	port, _ := flags.LastValue(dashboardPortFlag)
+	// Ray's defaults
+	return framework.DashboardURL(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265"))
 }
 
 // A block has a port for each of portFlags, in their order, and ports of worker processes from
-// blockWorkers on. blockSize is its number of ports.
+// workerPortOffset on. portBlockSize is its number of ports.
 const (
-	blockWorkers = 10
-	blockSize    = 1010
+	workerPortOffset = 10
+	portBlockSize    = 1010
 )
 
 // workerPorts returns the ports of the worker processes in the block that begins at base. Ray skips
 // ports that are taken.
 func workerPorts(base int) framework.Port {
-	return framework.Port{Name: "Ray's worker processes", Number: base + blockWorkers, Last: base + blockSize - 1}
+	return framework.Port{Name: "Ray's worker processes", Number: base + workerPortOffset, LastNumber: base + portBlockSize - 1}
 }
 
-// portBlock returns the flags that move all ports of a node into the block that begins at base,
-// except those that the head gets in any case.
-func portBlock(base int, head bool) framework.Arguments {
+// portBlockFlags returns the flags that move all ports of a node into the block that begins at
+// base, except those that the head gets in any case.
+func portBlockFlags(base int, head bool) framework.Arguments {
 	var flags framework.Arguments
 	for i, known := range portFlags {
-		if !known.ofHead || head && known.name == dashboardPort {
+		if !known.ofHead || head && known.name == dashboardPortFlag {
 			flags = append(flags, fmt.Sprintf("%s=%d", known.name, base+i))
 		}
 	}
 	workers := workerPorts(base)
-	return append(flags, fmt.Sprintf("--min-worker-port=%d", workers.Number), fmt.Sprintf("--max-worker-port=%d", workers.Last))
+	return append(flags, fmt.Sprintf("--min-worker-port=%d", workers.Number), fmt.Sprintf("--max-worker-port=%d", workers.LastNumber))
 }
 
-// keptFree returns an error if the kernel could assign a port of the block that begins at base to
-// another process: it assigns ports from given[0] to given[1] that are not reserved.
-func keptFree(base int, host string, given [2]int, reserved [][2]int) error {
+// checkPortsReserved returns an error if the kernel could assign a port of the block that begins at
+// base to another process: it assigns ports from given[0] to given[1] that are not reserved.
+func checkPortsReserved(base int, host string, given [2]int, reserved [][2]int) error {
 	taken := func(port int) bool {
 		return given[0] <= port && port <= given[1] &&
 			!slices.ContainsFunc(reserved, func(r [2]int) bool { return r[0] <= port && port <= r[1] })
 	}
-	for port := base; port < base+blockSize; port++ {
+	for port := base; port < base+portBlockSize; port++ {
 		if taken(port) {
 			return fmt.Errorf("cannot use --ray-ports=%d: port %d of %s may be given to any connection: the kernel gives those from %d to %d (net.ipv4.ip_local_port_range); "+
-				"give a block of %d ports outside of that range, or have it kept free (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], blockSize)
+				"give a block of %d ports outside of that range, or have it kept free (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], portBlockSize)
 		}
 	}
 	return nil
 }
 
-// aloneOnHost returns an error if every raylet of the host would need the same fixed port.
-func (r Cluster) aloneOnHost(flags framework.Arguments) error {
+// checkSharedHost returns an error if every raylet of the host would need the same fixed port.
+func (r Cluster) checkSharedHost(flags framework.Arguments) error {
 	if r.Ports > 0 {
 		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: leave it out, and the kernel picks", r.Ports)
 	}
@@ -138,7 +139,7 @@ func (r Cluster) aloneOnHost(flags framework.Arguments) error {
 		}
 	}
 	for _, name := range perNode {
-		if number, err := flags.Port(name, 0); err != nil || number != 0 {
+		if number, err := flags.PortValue(name, 0); err != nil || number != 0 {
 			return fmt.Errorf("cannot use %s=%d for several nodes on one host: leave it out, and the kernel picks", name, number)
 		}
 	}

@@ -79,7 +79,7 @@ func TestAloneOnHost(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := (Cluster{Ports: tc.block}).aloneOnHost(flagsOf(t, tc.args)); (err != nil) != tc.alone {
+			if err := (Cluster{Ports: tc.block}).checkSharedHost(flagsOf(t, tc.args)); (err != nil) != tc.alone {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -106,9 +106,9 @@ func TestPortBlock(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ray := Cluster{Ports: 7000, Port: 6379, WorkerArgs: []string{"--metrics-export-port=9999"}}
-			service, _, err := ray.Head(testNode(t, 0))
+			service, _, err := ray.HeadService(testNode(t, 0))
 			if tc.rank > 0 {
-				service, err = ray.Worker(testNode(t, tc.rank), framework.Endpoint{Address: "n0:7000"})
+				service, err = ray.WorkerService(testNode(t, tc.rank), framework.Endpoint{Address: "n0:7000"})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestPortBlock(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
-			if !slices.Contains(service.Ports, framework.Port{Name: "Ray's worker processes", Number: 7010, Last: 8009}) {
+			if !slices.Contains(service.Ports, framework.Port{Name: "Ray's worker processes", Number: 7010, LastNumber: 8009}) {
 				t.Errorf("it is not seen whether they are free: %v", service.Ports)
 			}
 		})
@@ -150,7 +150,7 @@ func TestKeptFree(t *testing.T) {
 		{"not known", 40000, [2]int{}, nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := keptFree(tc.base, "n1", tc.given, tc.reserved)
+			err := checkPortsReserved(tc.base, "n1", tc.given, tc.reserved)
 			if (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("it says %v", err)
 			}
@@ -175,7 +175,7 @@ func TestDashboard(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			node := testNode(t, 0)
 			node.Address = "10.0.0.7"
-			_, endpoint, err := Cluster{HeadArgs: tc.args}.Head(node)
+			_, endpoint, err := Cluster{HeadArgs: tc.args}.HeadService(node)
 			if err != nil || endpoint.Dashboard != tc.want {
 				t.Errorf("the dashboard is at %q (%v), want %q", endpoint.Dashboard, err, tc.want)
 			}

@@ -22,8 +22,8 @@ const (
 	nodeInfoMethod = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 )
 
-// entry is a node in Ray's node table.
-type entry struct {
+// tableEntry is a node in Ray's node table.
+type tableEntry struct {
 	ID          string // hexadecimal; a raylet that starts again has another one
 	Name        string // the value of --node-name
 	Host        string
@@ -35,17 +35,17 @@ type entry struct {
 	StartedMS   uint64 // by the node's own clock
 }
 
-func byNameAndStart(a, b entry) int {
+func compareNameAndStart(a, b tableEntry) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
 }
 
-// errProto is the error of a message that is truncated or invalid.
-var errProto = errors.New("not a protocol buffer")
+// errInvalidMessage is the error of a message that is truncated or invalid.
+var errInvalidMessage = errors.New("not a protocol buffer")
 
-// parse parses a message, and skips fields that are not needed.
-func parse(b []byte, into proto.Message) error {
+// parseMessage parses a message, and skips fields that are not needed.
+func parseMessage(b []byte, into proto.Message) error {
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, into) != nil {
-		return errProto
+		return errInvalidMessage
 	}
 	return nil
 }
@@ -65,15 +65,15 @@ func parseReply(b []byte, into interface {
 	proto.Message
 	GetStatus() *gcs.GcsStatus
 }) error {
-	err := parse(b, into)
+	err := parseMessage(b, into)
 	if status := into.GetStatus(); err == nil && status.GetCode() != 0 {
-		err = fmt.Errorf("%s (code %d)", shown(status.Message), status.Code)
+		err = fmt.Errorf("%s (code %d)", shortenText(status.Message), status.Code)
 	}
 	return err
 }
 
-// nodesRequest returns a request for all nodes, or for those with these names.
-func nodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
+// newNodesRequest returns a request for all nodes, or for those with these names.
+func newNodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
 	request := &gcs.GetAllNodeInfoRequest{}
 	for _, name := range names {
 		request.NodeSelectors = append(request.NodeSelectors, &gcs.GetAllNodeInfoRequest_NodeSelector{NodeName: name})
@@ -81,31 +81,31 @@ func nodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
 	return request
 }
 
-// mostNodes is the maximum size of the node table. A node usually has 600 bytes, so a reply cannot
-// contain more, but an empty node has only two bytes.
-const mostNodes = gcsReplyLimit / 512
+// maxTableNodes is the maximum size of the node table. A node usually has 600 bytes, so a reply
+// cannot contain more, but an empty node has only two bytes.
+const maxTableNodes = gcsReplyLimit / 512
 
 // parseNodesReply returns the node table, sorted by name and then by start. The GCS keeps dead
 // nodes for a while.
-func parseNodesReply(b []byte) ([]entry, error) {
-	if nodesIn(b) > mostNodes {
-		return nil, fmt.Errorf("more than %d nodes", mostNodes)
+func parseNodesReply(b []byte) ([]tableEntry, error) {
+	if countNodes(b) > maxTableNodes {
+		return nil, fmt.Errorf("more than %d nodes", maxTableNodes)
 	}
 	var reply gcs.GetAllNodeInfoReply
 	if err := parseReply(b, &reply); err != nil {
 		return nil, err
 	}
-	var nodes []entry
+	var nodes []tableEntry
 	for _, node := range reply.NodeInfoList {
-		nodes = append(nodes, entryOf(node))
+		nodes = append(nodes, newTableEntry(node))
 	}
-	slices.SortStableFunc(nodes, byNameAndStart)
+	slices.SortStableFunc(nodes, compareNameAndStart)
 	return nodes, nil
 }
 
-// nodesIn counts the nodes of a reply before any is allocated. If the reply is invalid, parse
+// countNodes counts the nodes of a reply before any is allocated. If the reply is invalid, parse
 // reports it.
-func nodesIn(b []byte) (count int) {
+func countNodes(b []byte) (count int) {
 	for len(b) > 0 {
 		field, _, n := protowire.ConsumeField(b)
 		if n < 0 {
@@ -119,16 +119,16 @@ func nodesIn(b []byte) (count int) {
 	return count
 }
 
-func entryOf(node *gcs.GcsNodeInfo) entry {
-	return entry{
-		ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shown(node.NodeName), Host: shown(node.NodeManagerHostname),
-		Address: shown(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
-		Resources: node.ResourcesTotal, DeathReason: deathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
+func newTableEntry(node *gcs.GcsNodeInfo) tableEntry {
+	return tableEntry{
+		ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
+		Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
+		Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
 	}
 }
 
-// shown shortens a text for a message.
-func shown(text string) string {
+// shortenText shortens a text for a message.
+func shortenText(text string) string {
 	const longest = 1 << 10
 	return strings.ToValidUTF8(text[:min(len(text), longest)], "�")
 }
@@ -141,8 +141,8 @@ var deathReasons = map[int32]string{
 	4: "idle, ended by the autoscaler",
 }
 
-func deathReason(death *gcs.NodeDeathInfo) string {
-	kind, message := deathReasons[death.GetReason()], shown(death.GetReasonMessage())
+func formatDeathReason(death *gcs.NodeDeathInfo) string {
+	kind, message := deathReasons[death.GetReason()], shortenText(death.GetReasonMessage())
 	if kind == "" || message == "" {
 		return kind + message
 	}
@@ -152,7 +152,7 @@ func deathReason(death *gcs.NodeDeathInfo) string {
 // parseHealth returns no error if the response of a health check is SERVING.
 func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
 	var reply grpc_health_v1.HealthCheckResponse
-	if err := parse(b, &reply); err != nil {
+	if err := parseMessage(b, &reply); err != nil {
 		return 0, err
 	}
 	if reply.Status != grpc_health_v1.HealthCheckResponse_SERVING {

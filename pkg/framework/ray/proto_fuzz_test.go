@@ -25,7 +25,7 @@ func FuzzRayReplies(f *testing.F) {
 		f.Add(recorded(f, name))
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		var nodes []entry
+		var nodes []tableEntry
 		var err error
 		took := allocated(func() {
 			nodes, err = parseNodesReply(reply)
@@ -39,20 +39,20 @@ func FuzzRayReplies(f *testing.F) {
 		if err != nil && nodes != nil {
 			t.Errorf("nodes with the error %v", err)
 		}
-		if !slices.IsSortedFunc(nodes, byNameAndStart) {
+		if !slices.IsSortedFunc(nodes, compareNameAndStart) {
 			t.Errorf("nodes in no order: %+v", nodes)
 		}
 		for _, node := range nodes {
 			checkEntry(t, node)
 		}
-		if err := compareFleet([]member{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
+		if err := compareMembers([]expectedNode{{Name: "job.0-0", MinResources: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")
 		}
 	})
 }
 
 // checkEntry holds what is known of a node to what a message can show.
-func checkEntry(t *testing.T, node entry) {
+func checkEntry(t *testing.T, node tableEntry) {
 	t.Helper()
 	for _, text := range []string{node.Name, node.Host, node.Address, node.DeathReason} {
 		// Each byte that is no text becomes three.
@@ -67,8 +67,8 @@ func checkEntry(t *testing.T, node entry) {
 
 func TestRayNodesBounded(t *testing.T) {
 	empty := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nil)
-	full := bytes.Repeat(empty, mostNodes)
-	if nodes, err := parseNodesReply(full); err != nil || len(nodes) != mostNodes {
+	full := bytes.Repeat(empty, maxTableNodes)
+	if nodes, err := parseNodesReply(full); err != nil || len(nodes) != maxTableNodes {
 		t.Errorf("the most nodes are refused: %d, %v", len(nodes), err)
 	}
 	if nodes, err := parseNodesReply(append(full, empty...)); err == nil {

@@ -21,8 +21,8 @@ func recorded(t testing.TB, name string) []byte {
 }
 
 func TestParseNodesReply(t *testing.T) {
-	node := func(name string, alive bool, reason string) entry {
-		return entry{
+	node := func(name string, alive bool, reason string) tableEntry {
+		return tableEntry{
 			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, DeathReason: reason,
 			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
 		}
@@ -31,12 +31,12 @@ func TestParseNodesReply(t *testing.T) {
 	const lost = "ended unexpectedly: health check failed due to missing too many heartbeats"
 	tests := []struct {
 		name string
-		want []entry
+		want []tableEntry
 	}{
-		{"alive", []entry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
-		{"selected", []entry{node("job.0-1", true, "")}},
-		{"twice", []entry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
-		{"dead", []entry{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
+		{"alive", []tableEntry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
+		{"selected", []tableEntry{node("job.0-1", true, "")}},
+		{"twice", []tableEntry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
+		{"dead", []tableEntry{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestParseNodesReply(t *testing.T) {
 				delete(n.Resources, "memory")
 				delete(n.Resources, "node:__internal_head__")
 			}
-			different := cmpopts.IgnoreFields(entry{}, "ID", "Port", "StartedMS")
+			different := cmpopts.IgnoreFields(tableEntry{}, "ID", "Port", "StartedMS")
 			if diff := cmp.Diff(tc.want, got, different); diff != "" {
 				t.Error(diff)
 			}

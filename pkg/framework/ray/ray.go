@@ -18,42 +18,43 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// mostStarts is the maximum number of starts of a head's or a worker's Ray.
-const mostStarts = 3
+// maxStarts is the maximum number of starts of a head's or a worker's Ray.
+const maxStarts = 3
 
 // Cluster runs a Ray cluster: its head on node 0, which is also a node of the cluster, and a worker
 // on every other node.
 type Cluster struct {
-	Program       string   // the ray command; empty: ray
-	Port          int      // of the head's GCS; 0: a free one
-	Ports         int      // the first of a block with all of Ray's ports; 0: the kernel picks them
-	Tuning        string   // settings for many nodes: auto or off; empty: auto
-	Auth          string   // accepted clients: auto, own or off; empty: auto
-	Logs          string   // which of Ray's own logs are kept: failure, end or a duration; empty: failure
+	Program string // the ray command; empty: ray
+	Port    int    // of the head's GCS; 0: a free one
+	Ports   int    // the first of a block with all of Ray's ports; 0: the kernel picks them
+	Tuning  string // settings for many nodes: auto or off; empty: auto
+	Auth    string // accepted clients: auto, own or off; empty: auto
+	// which of Ray's own logs are kept: failure, end or a duration; empty: failure
+	Logs          string
 	DedicatedHead bool     // the head's node offers no GPUs
 	HeadArgs      []string // additional arguments for the head's ray start
 	WorkerArgs    []string // the same for the workers'
 }
 
 var (
-	_ framework.Framework = Cluster{}
-	_ framework.Counter   = Cluster{}
-	_ framework.Special   = Cluster{}
-	_ framework.Guarded   = Cluster{}
-	_ framework.Choice    = (*Cluster)(nil)
-	_ framework.Checked   = (*Cluster)(nil)
+	_ framework.Framework     = Cluster{}
+	_ framework.MemberLister  = Cluster{}
+	_ framework.WithTraits    = Cluster{}
+	_ framework.Authenticator = Cluster{}
+	_ framework.Factory       = (*Cluster)(nil)
+	_ framework.Validator     = (*Cluster)(nil)
 )
 
-// tasks is the minimum number of processes and threads that a Ray node needs. A head of Ray 2.60
+// minTasks is the minimum number of processes and threads that a Ray node needs. A head of Ray 2.60
 // without dashboard and workers was measured to have 130 on two CPUs, 91 of which are on every
 // node. A worker has about 25.
-const tasks = 128
+const minTasks = 128
 
 // Traits describes Ray's program, ports, object store and logs. Its nodes do not know their index.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: framework.VersionAfter("ray, version "), ObjectStore: r.objectStore(), Tasks: tasks,
-		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
+		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks,
+		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray --ray-port=0 takes one that is free", LogsProgram: "Ray's own logs",
 	}
 }
 
@@ -62,23 +63,23 @@ func New() *Cluster {
 	return &Cluster{Program: "ray", Port: 6379, Tuning: tuningAuto, Auth: authAuto, Logs: logsFailure}
 }
 
-// Flags returns the settings for Ray's program, the head's port, and additional arguments.
-func (r *Cluster) Flags() []framework.Flag {
+// OwnFlags returns the settings for Ray's program, the head's port, and additional arguments.
+func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "ray", Shape: "PROGRAM", Value: &r.Program, Usage: "the ray program"},
-		{Name: "ray-port", Value: &r.Port, Most: math.MaxUint16, Usage: "the head's port; 0 takes one that is free"},
-		{Name: "ray-ports", Value: &r.Ports, Most: math.MaxUint16 - blockSize + 1, Usage: "the first of 1010 ports that all of Ray has on each node, see docs/ray.md; 0 leaves them to the kernel"},
-		{Name: "ray-tuning", Value: &r.Tuning, Words: []string{tuningAuto, tuningOff}, Usage: "settings for many nodes, see docs/ray.md: auto or off; what you set yourself wins"},
-		{Name: "ray-auth", Value: &r.Auth, Words: []string{authAuto, authOwn, authOff}, Usage: "who is let in: auto (who has the token of this run), own (what RAY_AUTH_MODE says), off (anybody)"},
-		{Name: "ray-logs", Shape: "WHEN", Value: &r.Logs, Usage: "when Ray's own logs are copied to the run directory: failure (from the nodes that it is about), end (of every run), or each DURATION besides, as 60s"},
-		{Name: "ray-head-args", Shape: "ARG", Value: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
-		{Name: "ray-worker-args", Shape: "ARG", Value: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
+		{Name: "ray", Placeholder: "PROGRAM", Target: &r.Program, Usage: "the ray program"},
+		{Name: "ray-port", Target: &r.Port, Max: math.MaxUint16, Usage: "the head's port; 0 takes one that is free"},
+		{Name: "ray-ports", Target: &r.Ports, Max: math.MaxUint16 - portBlockSize + 1, Usage: "the first of 1010 ports that all of Ray has on each node, see docs/ray.md; 0 leaves them to the kernel"},
+		{Name: "ray-tuning", Target: &r.Tuning, AcceptedWords: []string{tuningAuto, tuningOff}, Usage: "settings for many nodes, see docs/ray.md: auto or off; what you set yourself wins"},
+		{Name: "ray-auth", Target: &r.Auth, AcceptedWords: []string{authAuto, authOwn, authOff}, Usage: "who is let in: auto (who has the token of this run), own (what RAY_AUTH_MODE says), off (anybody)"},
+		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs, Usage: "when Ray's own logs are copied to the run directory: failure (from the nodes that it is about), end (of every run), or each DURATION besides, as 60s"},
+		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
+		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
 	}
 }
 
-// Check returns an error for an invalid time for Ray's logs, and for arguments that no node could
-// pass to ray start.
-func (r *Cluster) Check() error {
+// ValidateSettings returns an error for an invalid time for Ray's logs, and for arguments that no
+// node could pass to ray start.
+func (r *Cluster) ValidateSettings() error {
 	every, err := time.ParseDuration(r.Logs)
 	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
 		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of a second or more, as 60s", r.Logs, logsFailure, logsEnd)
@@ -87,7 +88,7 @@ func (r *Cluster) Check() error {
 		args []string
 		head bool
 	}{{r.HeadArgs, true}, {r.WorkerArgs, false}} {
-		extra, err := usersFlags(of.args, of.head)
+		extra, err := parseUserFlags(of.args, of.head)
 		if err == nil {
 			_, err = mergeResources(map[string]float64{}, extra)
 		}
@@ -104,14 +105,14 @@ const (
 	logsEnd     = "end"
 )
 
-// evidence describes Ray's own logs below tempDir.
-func (r Cluster) evidence(tempDir string) framework.Evidence {
+// ownLogs describes Ray's own logs below tempDir.
+func (r Cluster) ownLogs(tempDir string) framework.ServiceLogs {
 	every, err := time.ParseDuration(r.Logs)
-	return framework.Evidence{Dir: filepath.Join(tempDir, "session_latest", "logs"), Always: err == nil || r.Logs == logsEnd, Every: every}
+	return framework.ServiceLogs{Dir: filepath.Join(tempDir, "session_latest", "logs"), KeepAlways: err == nil || r.Logs == logsEnd, KeepInterval: every}
 }
 
-// Framework returns the cluster with the present settings.
-func (r *Cluster) Framework(dedicatedHead bool) framework.Framework {
+// BuildFramework returns the cluster with the present settings.
+func (r *Cluster) BuildFramework(dedicatedHead bool) framework.Framework {
 	chosen := *r
 	chosen.DedicatedHead = dedicatedHead
 	return chosen
@@ -120,12 +121,12 @@ func (r *Cluster) Framework(dedicatedHead bool) framework.Framework {
 // Name returns "ray".
 func (Cluster) Name() string { return "ray" }
 
-// Serves returns true: every node runs Ray.
-func (Cluster) Serves() bool { return true }
+// HasServices returns true: every node runs Ray.
+func (Cluster) HasServices() bool { return true }
 
-// Head returns the head's ray start, and its address for workers and the driver.
-func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := framework.FreePorts(2)
+// HeadService returns the head's ray start, and its address for workers and the driver.
+func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	free, err := framework.FindFreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
@@ -143,110 +144,111 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	address := net.JoinHostPort(node.Address, strconv.Itoa(port))
 	// The driver keeps all other variables of the launcher. Without RAY_ADDRESS, ray.init would start
 	// its own cluster if it finds none.
-	endpoint := framework.Endpoint{Address: address, Env: r.tuned(node, tunings)}
+	endpoint := framework.Endpoint{Address: address, Env: r.applicableTunings(node, clusterTunings)}
 	endpoint.Env["RAY_ADDRESS"] = address
-	if authToken(node.Environ) != "" {
+	if findAuthToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
 	}
-	service, err := r.service("ray head", node, endpoint, place, r.HeadArgs, looker.head)
+	service, err := r.newService("ray head", node, endpoint, place, r.HeadArgs, readinessCheck.checkHead)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
-	service.Port = port
-	endpoint.Dashboard = dashboard(node, service.Argv[2:])
+	service.ReadyPort = port
+	endpoint.Dashboard = dashboardURL(node, service.Argv[2:])
 	return service, endpoint, nil
 }
 
-// Worker returns a worker's ray start, or nil on the head, which is a node of the cluster itself.
-func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
+// WorkerService returns a worker's ray start, or nil on the head, which is a node of the cluster
+// itself.
+func (r Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
 	if node.Rank == 0 {
 		return nil, nil
 	}
-	return r.service("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, looker.worker)
+	return r.newService("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, readinessCheck.checkWorker)
 }
 
-// Fleet returns nil if Ray's node table has every member alive, and no other node.
-func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
-	wanted := make([]member, len(members))
+// CheckMembers returns nil if Ray's node table has every member alive, and no other node.
+func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+	wanted := make([]expectedNode, len(members))
 	for i, m := range members {
 		// Each node has verified its own resources.
-		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: framework.NodeName(head.Attempt, m.Rank)}
+		wanted[i] = expectedNode{Rank: m.Rank, Host: m.Host, Name: framework.NodeName(head.RunName, m.Rank)}
 	}
-	return asking(endpoint.Address, authToken(head.Environ), func(gcs *gcsClient) error {
-		nodes, err := gcs.nodes(ctx)
+	return withGCSClient(endpoint.Address, findAuthToken(head.Environ), func(gcs *gcsClient) error {
+		nodes, err := gcs.nodeTable(ctx)
 		if err != nil {
 			return err
 		}
-		return compareFleet(wanted, nodes)
+		return compareMembers(wanted, nodes)
 	})
 }
 
-func (r Cluster) program() string { return cmp.Or(r.Program, "ray") }
+func (r Cluster) programName() string { return cmp.Or(r.Program, "ray") }
 
-func (r Cluster) dedicated(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
+func (r Cluster) isDedicatedHead(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
 
-// resources returns the resources by which programs for NeMo RL's ray.sub identify the cluster and
-// its nodes. A dedicated head has none that would place work on it.
-func (r Cluster) resources(node framework.Node) map[string]float64 {
+// nodeResources returns the resources by which programs for NeMo RL's ray.sub identify the cluster
+// and its nodes. A dedicated head has none that would place work on it.
+func (r Cluster) nodeResources(node framework.Node) map[string]float64 {
 	resources := map[string]float64{}
-	if roles.Managed(roles.EnvironmentOf(node.Environ)) {
+	if roles.IsSlurmJob(roles.EnvironmentOf(node.Environ)) {
 		resources["slurm_managed_ray_cluster"] = 1
 	}
-	if r.dedicated(node) {
+	if r.isDedicatedHead(node) {
 		resources["ray_head"] = 1
 		return resources
 	}
 	if node.GPUs > 0 {
 		resources["worker_units"] = float64(node.GPUs)
 	}
-	maps.Copy(resources, topology(node))
+	maps.Copy(resources, topologyResources(node))
 	return resources
 }
 
-// service returns the service of a ray start that look proves to be up.
-func (r Cluster) service(
-	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments, args []string, look func(looker, context.Context) error,
+// newService returns the service of a ray start that look proves to be up.
+func (r Cluster) newService(
+	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments, args []string, look func(readinessCheck, context.Context) error,
 ) (*framework.Service, error) {
-	argv, err := r.argv(node, place, args)
+	argv, err := r.startArgv(node, place, args)
 	if err != nil {
 		return nil, err
 	}
 	flags := framework.Arguments(argv[2:])
 	ports, err := fixedPorts(flags)
-	if err == nil && node.Shared {
-		err = r.aloneOnHost(flags)
+	if err == nil && node.SharesHost {
+		err = r.checkSharedHost(flags)
 	}
 	if err == nil && r.Ports > 0 {
 		ports = append(ports, workerPorts(r.Ports))
-		err = keptFree(r.Ports, node.Host, health.EphemeralPorts("/"), health.ReservedPorts("/"))
+		err = checkPortsReserved(r.Ports, node.Host, health.EphemeralPorts("/"), health.ReservedPorts("/"))
 	}
 	if err != nil {
 		return nil, err
 	}
-	env := daemonEnv(node.Environ, r.settings(node), endpoint.Env)
-	self := member{Rank: node.LaunchRank, Host: node.Host, Name: framework.NodeName(node.Attempt, node.LaunchRank), Want: wants(flags)}
-	at := looker{gcs: endpoint.Address, token: authToken(env), tempDir: node.TempDir, self: self}
+	env := daemonEnv(node.Environ, r.daemonVariables(node), endpoint.Env)
+	self := expectedNode{Rank: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
+	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
 	return &framework.Service{
-		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts, Expendable: true,
-		Warm:  func() []string { return warm(r.program(), env) },
-		Order: orderOf(argv, args, r.Ports > 0),
-		Death: framework.Death{
-			Vital:   []string{"gcs_server", "raylet"}, // ray start checks them once a second
-			Explain: func() []string { return logSigns(node.TempDir) },
-			Stops:   stops,
+		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
+		WarmCommand: func() []string { return warmCommand(r.programName(), env) },
+		WarmInput:   encodeStartOrder(argv, args, r.Ports > 0),
+		ExitDetection: framework.ExitDetection{
+			VitalProcesses: []string{"gcs_server", "raylet"}, // ray start checks them once a second
+			ExplainExit:    func() []string { return failureLines(node.TempDir) },
+			IsStopCommand:  isStopCommand,
 		},
-		Ready:    func(ctx context.Context) error { return explained(look(at, ctx), node.TempDir) },
-		Pace:     pace(node.Size),
-		Evidence: r.evidence(node.TempDir),
-		Transient: func(exit process.Exit, lines []string) bool {
-			return transient(exit, append(slices.Clip(lines), logSigns(node.TempDir)...))
+		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
+		MaxCheckInterval: readyInterval(node.Size),
+		OwnLogs:          r.ownLogs(node.TempDir),
+		IsTransient: func(exit process.Exit, lines []string) bool {
+			return isTransient(exit, append(slices.Clip(lines), failureLines(node.TempDir)...))
 		},
 	}, nil
 }
 
-// stops reports whether a command line is that of ray stop: the script itself, a Python that runs
-// it, or its module.
-func stops(argv []string) bool {
+// isStopCommand reports whether a command line is that of ray stop: the script itself, a Python
+// that runs it, or its module.
+func isStopCommand(argv []string) bool {
 	for at := 0; at+1 < min(len(argv), 5); at++ {
 		if (filepath.Base(argv[at]) == "ray" || argv[at] == "ray.scripts.scripts") && argv[at+1] == "stop" {
 			return true
@@ -255,11 +257,11 @@ func stops(argv []string) bool {
 	return false
 }
 
-// wants returns the CPUs and GPUs that Ray offers with these flags.
-func wants(flags framework.Arguments) map[string]float64 {
+// offeredResources returns the CPUs and GPUs that Ray offers with these flags.
+func offeredResources(flags framework.Arguments) map[string]float64 {
 	want := map[string]float64{}
 	for flag, resource := range map[string]string{"--num-cpus": "CPU", "--num-gpus": "GPU"} {
-		value, _ := flags.Value(flag)
+		value, _ := flags.LastValue(flag)
 		if amount, err := strconv.ParseFloat(value, 64); err == nil {
 			want[resource] = amount
 		}
@@ -267,16 +269,16 @@ func wants(flags framework.Arguments) map[string]float64 {
 	return want
 }
 
-// objectStore returns how many bytes each node keeps in /dev/shm according to the arguments of ray
-// start, the larger value of the head and the workers. It is 0 if Ray decides, which uses less if
-// less is available.
-func (r Cluster) objectStore() (most int64) {
+// objectStoreBytes returns how many bytes each node keeps in /dev/shm according to the arguments of
+// ray start, the larger value of the head and the workers. It is 0 if Ray decides, which uses less
+// if less is available.
+func (r Cluster) objectStoreBytes() (most int64) {
 	for _, args := range [][]string{r.HeadArgs, r.WorkerArgs} {
 		flags, err := parseFlags(args)
 		if err != nil {
 			continue // argv reports it
 		}
-		value, _ := flags.Value(storeFlag)
+		value, _ := flags.LastValue(objectStoreFlag)
 		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
 			most = max(most, bytes)
 		}

@@ -22,7 +22,7 @@ import (
 
 func testNode(t *testing.T, rank int) framework.Node {
 	return framework.Node{
-		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
+		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
 		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
 	}
 }
@@ -58,11 +58,11 @@ func TestRayServices(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			head, endpoint, err := tc.ray.Head(node)
+			head, endpoint, err := tc.ray.HeadService(node)
 			if err != nil {
 				t.Fatal(err)
 			}
-			worker, err := tc.ray.Worker(testNode(t, 1), endpoint)
+			worker, err := tc.ray.WorkerService(testNode(t, 1), endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,8 +77,8 @@ func TestRayServices(t *testing.T) {
 				}
 			}
 			address := "127.0.0.1:" + strconv.Itoa(tc.ray.Port)
-			if head.Port != tc.ray.Port || endpoint.Address != address || endpoint.Env["RAY_ADDRESS"] != address {
-				t.Errorf("the head is at %d, and its endpoint %v", head.Port, endpoint)
+			if head.ReadyPort != tc.ray.Port || endpoint.Address != address || endpoint.Env["RAY_ADDRESS"] != address {
+				t.Errorf("the head is at %d, and its endpoint %v", head.ReadyPort, endpoint)
 			}
 			if slices.Contains(worker.Env, "SLURM_JOB_ID=17") || slices.Contains(head.Env, "SLURM_JOB_ID=17") {
 				t.Error("Ray's daemons are told of the launcher")
@@ -88,17 +88,17 @@ func TestRayServices(t *testing.T) {
 }
 
 func TestRayPicksAPort(t *testing.T) {
-	service, endpoint, err := Cluster{}.Head(testNode(t, 0))
+	service, endpoint, err := Cluster{}.HeadService(testNode(t, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if service.Port == 0 || endpoint.Address != net.JoinHostPort("127.0.0.1", strconv.Itoa(service.Port)) || len(service.Ports) != 2 {
-		t.Errorf("the port is %d, the endpoint %v, the ports %v", service.Port, endpoint, service.Ports)
+	if service.ReadyPort == 0 || endpoint.Address != net.JoinHostPort("127.0.0.1", strconv.Itoa(service.ReadyPort)) || len(service.Ports) != 2 {
+		t.Errorf("the port is %d, the endpoint %v, the ports %v", service.ReadyPort, endpoint, service.Ports)
 	}
 }
 
 func TestRayHasNoWorkerOnTheHead(t *testing.T) {
-	if service, err := (Cluster{}).Worker(testNode(t, 0), framework.Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
+	if service, err := (Cluster{}).WorkerService(testNode(t, 0), framework.Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
 		t.Errorf("got %v, %v", service, err)
 	}
 }
@@ -108,11 +108,11 @@ func TestRayHasNoWorkerOnTheHead(t *testing.T) {
 func TestRayTellsAllOfAuthentication(t *testing.T) {
 	node := testNode(t, 0)
 	node.Environ = append(node.Environ, "RAY_AUTH_TOKEN=0123")
-	head, endpoint, err := Cluster{}.Head(node)
+	head, endpoint, err := Cluster{}.HeadService(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := Cluster{}.Worker(testNode(t, 1), endpoint)
+	worker, err := Cluster{}.WorkerService(testNode(t, 1), endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestRayCredentials(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			node := testNode(t, 0)
 			node.TempDir, node.Environ = "/tmp/bu-1", append(node.Environ, tc.env)
-			got, err := Cluster{Auth: tc.auth}.Credentials(node, secret)
+			got, err := Cluster{Auth: tc.auth}.NodeCredentials(node, secret)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,30 +162,30 @@ func TestRayCredentials(t *testing.T) {
 func TestRayLogs(t *testing.T) {
 	for _, tc := range []struct {
 		logs string
-		want framework.Evidence
+		want framework.ServiceLogs
 		fine bool
 	}{
-		{"failure", framework.Evidence{}, true},
-		{"end", framework.Evidence{Always: true}, true},
-		{"60s", framework.Evidence{Always: true, Every: time.Minute}, true},
-		{"10ms", framework.Evidence{}, false},
-		{"-5s", framework.Evidence{}, false},
-		{"always", framework.Evidence{}, false},
-		{"60", framework.Evidence{}, false},
+		{"failure", framework.ServiceLogs{}, true},
+		{"end", framework.ServiceLogs{KeepAlways: true}, true},
+		{"60s", framework.ServiceLogs{KeepAlways: true, KeepInterval: time.Minute}, true},
+		{"10ms", framework.ServiceLogs{}, false},
+		{"-5s", framework.ServiceLogs{}, false},
+		{"always", framework.ServiceLogs{}, false},
+		{"60", framework.ServiceLogs{}, false},
 	} {
 		t.Run(tc.logs, func(t *testing.T) {
 			ray := New()
 			ray.Logs = tc.logs
-			if err := ray.Check(); (err == nil) != tc.fine || err != nil && !strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
+			if err := ray.ValidateSettings(); (err == nil) != tc.fine || err != nil && !strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
 				t.Errorf("it says %v", err)
 			}
-			service, _, err := ray.Head(testNode(t, 0))
+			service, _, err := ray.HeadService(testNode(t, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
 			tc.want.Dir = filepath.Join(testNode(t, 0).TempDir, "session_latest", "logs")
-			if tc.fine && service.Evidence != tc.want {
-				t.Errorf("kept is %+v, want %+v", service.Evidence, tc.want)
+			if tc.fine && service.OwnLogs != tc.want {
+				t.Errorf("kept is %+v, want %+v", service.OwnLogs, tc.want)
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func TestRayLogs(t *testing.T) {
 
 func TestRayRefuses(t *testing.T) {
 	shared := testNode(t, 0)
-	shared.Shared = true
+	shared.SharesHost = true
 	tests := []struct {
 		name string
 		ray  Cluster
@@ -205,14 +205,14 @@ func TestRayRefuses(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if service, _, err := tc.ray.Head(tc.node); err == nil {
+			if service, _, err := tc.ray.HeadService(tc.node); err == nil {
 				t.Errorf("got %v", service)
 			}
 			tc.ray.WorkerArgs, tc.node.Rank = tc.ray.HeadArgs, 1
 			if tc.ray.Port != 0 {
 				return
 			}
-			if service, err := tc.ray.Worker(tc.node, framework.Endpoint{Address: "127.0.0.1:1"}); err == nil {
+			if service, err := tc.ray.WorkerService(tc.node, framework.Endpoint{Address: "127.0.0.1:1"}); err == nil {
 				t.Errorf("got %v", service)
 			}
 		})
@@ -236,7 +236,7 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.table+" "+strconv.Itoa(len(tc.members)), func(t *testing.T) {
 			endpoint := framework.Endpoint{Address: recordedGCS(t, tc.table).serve(t)}
-			if err := (Cluster{}).Fleet(t.Context(), node, endpoint, tc.members); (err == nil) != tc.full {
+			if err := (Cluster{}).CheckMembers(t.Context(), node, endpoint, tc.members); (err == nil) != tc.full {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -268,15 +268,15 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(sockets, "raylet"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			service, err := Cluster{}.Worker(node, endpoint)
+			service, err := Cluster{}.WorkerService(node, endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := service.Ready(t.Context()); (err == nil) != tc.ready {
+			if err := service.CheckReady(t.Context()); (err == nil) != tc.ready {
 				t.Errorf("got %v", err)
 			}
 			silent := []string{"Remaining processes will be killed."}
-			if service.Transient(process.Exit{Code: 1}, silent) {
+			if service.IsTransient(process.Exit{Code: 1}, silent) {
 				t.Error("a failure without a reason is taken for one in passing")
 			}
 			log, err := os.ReadFile(filepath.Join("testdata", "ray-2.60.0-logs", "raylet.err"))
@@ -290,7 +290,7 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(logs, "raylet.err"), log, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if !service.Transient(process.Exit{Code: 1}, silent) {
+			if !service.IsTransient(process.Exit{Code: 1}, silent) {
 				t.Error("a failure that the logs explain is not understood")
 			}
 		})
@@ -316,10 +316,10 @@ func TestRayLooksAreBounded(t *testing.T) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := (looker{gcs: address, tempDir: node.TempDir}).head(ctx); err == nil {
+	if err := (readinessCheck{gcsAddress: address, tempDir: node.TempDir}).checkHead(ctx); err == nil {
 		t.Error("it is ready")
 	}
-	if err := (Cluster{}).Fleet(ctx, node, framework.Endpoint{Address: address}, nil); err == nil {
+	if err := (Cluster{}).CheckMembers(ctx, node, framework.Endpoint{Address: address}, nil); err == nil {
 		t.Error("it is complete")
 	}
 	if took := time.Since(begin); took > gcsCallTimeout {
@@ -344,7 +344,7 @@ func TestRayVersion(t *testing.T) {
 		{"something else", []string{"usage: ray"}, ""},
 		{"nothing", nil, ""},
 	} {
-		if got := (Cluster{}).Traits().Version(tc.lines); got != tc.want {
+		if got := (Cluster{}).Traits().ParseVersion(tc.lines); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -364,7 +364,7 @@ func TestObjectStore(t *testing.T) {
 		{"no flags", Cluster{WorkerArgs: []string{"much"}}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.ray.Traits().ObjectStore; got != tc.want {
+			if got := tc.ray.Traits().ObjectStoreBytes; got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
@@ -381,7 +381,7 @@ func TestStops(t *testing.T) {
 		"ray":                                          false,
 		"":                                             false,
 	} {
-		if got := stops(strings.Fields(command)); got != want {
+		if got := isStopCommand(strings.Fields(command)); got != want {
 			t.Errorf("%q: %v", command, got)
 		}
 	}

@@ -93,11 +93,11 @@ func TestRayReady(t *testing.T) {
 				fake.replies[nodeInfoMethod] = tableOf(t, tc.nodes...)
 				fake.replies[kvGetMethod] = marshalled(t, &gcs.InternalKVGetReply{Value: []byte(tc.session)})
 			}
-			at := looker{gcs: fake.serve(t), tempDir: temp, self: member{Name: "job.0-1", Want: map[string]float64{"CPU": 4}}}
-			if err := at.head(t.Context()); (err == nil) != tc.head {
+			at := readinessCheck{gcsAddress: fake.serve(t), tempDir: temp, ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
+			if err := at.checkHead(t.Context()); (err == nil) != tc.head {
 				t.Errorf("the head: %v", err)
 			}
-			if err := at.worker(t.Context()); (err == nil) != tc.worker {
+			if err := at.checkWorker(t.Context()); (err == nil) != tc.worker {
 				t.Errorf("the worker: %v", err)
 			}
 		})
@@ -110,11 +110,11 @@ func TestRayReadyBeforeTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := looker{gcs: listener.Addr().String(), tempDir: t.TempDir()}
-	if err := at.head(t.Context()); err == nil {
+	at := readinessCheck{gcsAddress: listener.Addr().String(), tempDir: t.TempDir()}
+	if err := at.checkHead(t.Context()); err == nil {
 		t.Error("the head is ready")
 	}
-	if err := at.worker(t.Context()); err == nil {
+	if err := at.checkWorker(t.Context()); err == nil {
 		t.Error("the worker is ready")
 	}
 	_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond))
@@ -128,7 +128,7 @@ func TestPace(t *testing.T) {
 	for nodes, want := range map[int]time.Duration{
 		0: 100 * time.Millisecond, 2: 100 * time.Millisecond, 100: 100 * time.Millisecond, 256: 256 * time.Millisecond, 4096: 500 * time.Millisecond,
 	} {
-		if got := pace(nodes); got != want {
+		if got := readyInterval(nodes); got != want {
 			t.Errorf("of %d nodes it is %s, not %s", nodes, got, want)
 		}
 	}

@@ -49,8 +49,8 @@ func (r realRay) node(rank int) framework.Node {
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	return framework.Node{
-		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
-		TempDir: temp, CPUs: 1, GPUs: 0, Shared: true,
+		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
+		TempDir: temp, CPUs: 1, GPUs: 0, SharesHost: true,
 		NVLinkDomain: []string{"a-0", "b-1"}[min(rank, 1)],
 		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9",
 			"SLURM_TOPOLOGY_ADDR=block99000000.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"),
@@ -67,12 +67,12 @@ type realChild struct {
 
 func (r realRay) start(service *framework.Service) *realChild {
 	r.t.Helper()
-	argv := service.Warm()
+	argv := service.WarmCommand()
 	if argv == nil {
 		r.t.Fatalf("%s can't be started ahead of its time", service.Argv[0])
 	}
 	c := &realChild{t: r.t, cmd: exec.Command(argv[0], argv[1:]...), output: &lockedBuffer{}, ended: make(chan struct{})}
-	c.cmd.Stdin = strings.NewReader(string(service.Order) + "\n")
+	c.cmd.Stdin = strings.NewReader(string(service.WarmInput) + "\n")
 	c.cmd.Env = service.Env
 	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -172,11 +172,11 @@ func (r realRay) wantLogs(node framework.Node, want map[string]bool) {
 }
 
 // living returns the entries of a node that the node table takes for alive.
-func (r realRay) living(endpoint framework.Endpoint, name string) (alive []entry) {
+func (r realRay) living(endpoint framework.Endpoint, name string) (alive []tableEntry) {
 	r.t.Helper()
-	err := asking(endpoint.Address, "", func(gcs *gcsClient) error {
-		nodes, err := gcs.nodes(r.t.Context(), name)
-		alive = living(slices.DeleteFunc(nodes, func(n entry) bool { return n.Name != name }))
+	err := withGCSClient(endpoint.Address, "", func(gcs *gcsClient) error {
+		nodes, err := gcs.nodeTable(r.t.Context(), name)
+		alive = aliveEntries(slices.DeleteFunc(nodes, func(n tableEntry) bool { return n.Name != name }))
 		return err
 	})
 	if err != nil {
@@ -213,8 +213,8 @@ func record(t *testing.T, endpoint framework.Endpoint, name, method string, requ
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = gcs.close() }()
-	reply, err := gcs.call(t.Context(), method, request)
+	defer func() { _ = gcs.closeConn() }()
+	reply, err := gcs.invokeMethod(t.Context(), method, request)
 	if err == nil {
 		err = os.WriteFile(filepath.Join("testdata", "ray-"+version+"-"+name+".bin"), reply, 0o644)
 	}
@@ -226,49 +226,50 @@ func record(t *testing.T, endpoint framework.Endpoint, name, method string, requ
 func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	r := newRealRay(t)
 	self := r.node(0)
-	service, endpoint, err := r.ray.Head(self)
+	service, endpoint, err := r.ray.HeadService(self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	head := r.start(service)
-	t.Logf("the head was ready after %s", head.until(time.Minute, service.Ready))
+	t.Logf("the head was ready after %s", head.until(time.Minute, service.CheckReady))
 
 	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
 	var workers []*realChild
 	for rank := 1; rank <= 2; rank++ {
-		service, err := r.ray.Worker(r.node(rank), endpoint)
+		service, err := r.ray.WorkerService(r.node(rank), endpoint)
 		if err != nil {
 			t.Fatal(err)
 		}
 		worker := r.start(service)
 		workers = append(workers, worker)
-		t.Logf("worker %d was ready after %s", rank, worker.until(time.Minute, service.Ready))
+		t.Logf("worker %d was ready after %s", rank, worker.until(time.Minute, service.CheckReady))
 	}
-	fleet := func(ctx context.Context) error { return r.ray.Fleet(ctx, self, endpoint, members) }
+	fleet := func(ctx context.Context) error { return r.ray.CheckMembers(ctx, self, endpoint, members) }
 	head.until(time.Minute, fleet)
 	r.drive(self, endpoint)
 	r.wantLogs(self, map[string]bool{"log_monitor.log": true, "monitor.log": true, "dashboard.log": false, "ray_client_server.err": false})
-	record(t, endpoint, "alive", nodeInfoMethod, nodesRequest(nil))
-	record(t, endpoint, "selected", nodeInfoMethod, nodesRequest([]string{"job.0-1"}))
+	record(t, endpoint, "alive", nodeInfoMethod, newNodesRequest(nil))
+	record(t, endpoint, "selected", nodeInfoMethod, newNodesRequest([]string{"job.0-1"}))
 	record(t, endpoint, "session", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
 	record(t, endpoint, "nokey", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
 	record(t, endpoint, "health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 
-	// A worker that is killed and starts again is there twice, until the GCS finds the earlier one dead.
+	// A worker that is killed and starts again is there twice, until the GCS finds the earlier one
+	// dead.
 	workers[1].signal(syscall.SIGKILL)
 	<-workers[1].ended
-	again, err := r.ray.Worker(r.node(2), endpoint)
+	again, err := r.ray.WorkerService(r.node(2), endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	workers[1] = r.start(again)
-	t.Logf("the worker was ready again after %s", workers[1].until(time.Minute, again.Ready))
+	t.Logf("the worker was ready again after %s", workers[1].until(time.Minute, again.CheckReady))
 	if err := fleet(t.Context()); err != nil {
 		t.Log("then the fleet is:", err)
 	} else if starts := r.living(endpoint, "job.0-2"); len(starts) != 1 {
 		t.Errorf("the fleet is complete with %v", starts)
 	}
-	record(t, endpoint, "twice", nodeInfoMethod, nodesRequest(nil))
+	record(t, endpoint, "twice", nodeInfoMethod, newNodesRequest(nil))
 	t.Logf("the earlier start was found dead after %s", head.until(2*time.Minute, fleet))
 
 	// An orderly end is known at once.
@@ -279,7 +280,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 		}
 		return nil
 	}))
-	record(t, endpoint, "dead", nodeInfoMethod, nodesRequest(nil))
+	record(t, endpoint, "dead", nodeInfoMethod, newNodesRequest(nil))
 	t.Logf("another ended after %s", workers[1].stop(20*time.Second))
 	t.Logf("the head ended after %s", head.stop(20*time.Second))
 }
@@ -294,8 +295,8 @@ func TestRealRayTellsOfATakenPort(t *testing.T) {
 	defer func() { _ = held.Close() }()
 	r.ray.HeadArgs = append(r.ray.HeadArgs, "--node-manager-port="+strconv.Itoa(held.Addr().(*net.TCPAddr).Port))
 	node := r.node(0)
-	node.Shared = false
-	service, _, err := r.ray.Head(node)
+	node.SharesHost = false
+	service, _, err := r.ray.HeadService(node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,10 +307,10 @@ func TestRealRayTellsOfATakenPort(t *testing.T) {
 		t.Fatalf("it has not ended:\n%s", head.output)
 	}
 	lines := strings.Split(head.output.String(), "\n")
-	if !service.Transient(exitOf(head.cmd), lines) {
-		t.Errorf("the failure is not taken for one in passing:\n%s\n%s", head.output, strings.Join(logSigns(node.TempDir), "\n"))
+	if !service.IsTransient(exitOf(head.cmd), lines) {
+		t.Errorf("the failure is not taken for one in passing:\n%s\n%s", head.output, strings.Join(failureLines(node.TempDir), "\n"))
 	}
-	t.Log(strings.Join(logSigns(node.TempDir), "\n"))
+	t.Log(strings.Join(failureLines(node.TempDir), "\n"))
 }
 
 func exitOf(cmd *exec.Cmd) process.Exit {

@@ -13,54 +13,55 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// startProgram imports Ray before it knows what to start.
+// startScript imports Ray before it knows what to start.
 //
 //go:embed start.py
-var startProgram string
+var startScript string
 
-// order has the instructions for startProgram.
-type order struct {
+// startOrder has the instructions for startScript.
+type startOrder struct {
 	Args []string `json:"args"` // of the ray command
-	// Never are methods of Ray's Node whose processes are not needed, and Later those whose processes
-	// the node does not wait for. Methods that a version of Ray does not have are ignored.
-	Never []string `json:"never"`
-	Later []string `json:"later"`
+	// SkippedMethods are methods of Ray's Node whose processes are not needed, and Later those whose
+	// processes the node does not wait for. Methods that a version of Ray does not have are ignored.
+	SkippedMethods  []string `json:"never"`
+	DeferredMethods []string `json:"later"`
 }
 
-// orderOf returns the instructions for a ray start. user are the flags that the user has given;
-// block reports that all ports are fixed.
-func orderOf(argv, user framework.Arguments, block bool) []byte {
-	o := order{Args: argv[1:], Never: []string{}, Later: []string{"start_log_monitor", "start_monitor"}}
-	if !haveDashboard(argv) {
+// encodeStartOrder returns the instructions for a ray start. user are the flags that the user has
+// given; block reports that all ports are fixed.
+func encodeStartOrder(argv, user framework.Arguments, block bool) []byte {
+	o := startOrder{Args: argv[1:], SkippedMethods: []string{}, DeferredMethods: []string{"start_log_monitor", "start_monitor"}}
+	if !hasDashboard(argv) {
 		// Even without a dashboard Ray starts its process, to send usage statistics, which are off.
-		o.Never = append(o.Never, "start_api_server")
+		o.SkippedMethods = append(o.SkippedMethods, "start_api_server")
 	}
-	if !user.Has(clientPort) && !block {
-		o.Never = append(o.Never, "start_ray_client_server") // its port is not published
+	if !user.HasFlag(clientPortFlag) && !block {
+		// its port is not published
+		o.SkippedMethods = append(o.SkippedMethods, "start_ray_client_server")
 	}
 	line, _ := json.Marshal(o) // it consists of strings
 	return line
 }
 
-// warm returns the command that runs startProgram for a ray command, or nil if that is not Ray's
-// own script.
-func warm(program string, env []string) []string {
-	file, err := process.Which(program, env)
+// warmCommand returns the command that runs startScript for a ray command, or nil if that is not
+// Ray's own script.
+func warmCommand(program string, env []string) []string {
+	file, err := process.ResolveProgram(program, env)
 	if err != nil {
 		return nil // the start reports it
 	}
 	if file, err = filepath.Abs(file); err != nil {
 		return nil
 	}
-	python := interpreter(beginning(file))
+	python := findPython(readFileStart(file))
 	if python == nil {
 		return nil
 	}
-	return append(python, "-c", startProgram, file)
+	return append(python, "-c", startScript, file)
 }
 
-// beginning returns the first part of a file, or nothing if it cannot be read.
-func beginning(path string) []byte {
+// readFileStart returns the first part of a file, or nothing if it cannot be read.
+func readFileStart(path string) []byte {
 	const enough = 4 << 10
 	file, err := os.Open(path)
 	if err != nil {
@@ -71,9 +72,9 @@ func beginning(path string) []byte {
 	return text
 }
 
-// interpreter returns the Python that runs a script as installers write it for Ray, or nil if it is
+// findPython returns the Python that runs a script as installers write it for Ray, or nil if it is
 // another script, or not run by Python.
-func interpreter(script []byte) []string {
+func findPython(script []byte) []string {
 	first, rest, _ := bytes.Cut(script, []byte("\n"))
 	line, is := strings.CutPrefix(string(first), "#!")
 	if !is || !bytes.Contains(rest, []byte("from ray.scripts.scripts import main")) {

@@ -39,7 +39,7 @@ func TestInterpreter(t *testing.T) {
 		{"no word", "#!\n" + entryPoint, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := interpreter([]byte(tc.script)); !slices.Equal(got, tc.want) {
+			if got := findPython([]byte(tc.script)); !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -53,7 +53,7 @@ func TestWarm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	script := []string{"/opt/bin/python3", "-c", startProgram, filepath.Join(dir, "ray")}
+	script := []string{"/opt/bin/python3", "-c", startScript, filepath.Join(dir, "ray")}
 	for _, tc := range []struct {
 		name, program string
 		want          []string
@@ -64,7 +64,7 @@ func TestWarm(t *testing.T) {
 		{"not there", "absent", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, warm(tc.program, []string{"PATH=" + dir})); diff != "" {
+			if diff := cmp.Diff(tc.want, warmCommand(tc.program, []string{"PATH=" + dir})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -79,28 +79,28 @@ func TestOrder(t *testing.T) {
 		argv  framework.Arguments
 		user  framework.Arguments
 		block bool
-		want  order
+		want  startOrder
 	}{
 		{
 			"a head", framework.Arguments{"ray", "start", "--head", "--include-dashboard=false"}, nil, false,
-			order{[]string{"start", "--head", "--include-dashboard=false"}, []string{"start_api_server", "start_ray_client_server"}, later},
+			startOrder{[]string{"start", "--head", "--include-dashboard=false"}, []string{"start_api_server", "start_ray_client_server"}, later},
 		},
 		{
 			"with a dashboard", framework.Arguments{"ray", "start", "--head", "--include-dashboard=true"}, framework.Arguments{"--include-dashboard=true"}, false,
-			order{[]string{"start", "--head", "--include-dashboard=true"}, []string{"start_ray_client_server"}, later},
+			startOrder{[]string{"start", "--head", "--include-dashboard=true"}, []string{"start_ray_client_server"}, later},
 		},
 		{
 			"for Ray Client", framework.Arguments{"ray", "start", "--ray-client-server-port=10001"}, framework.Arguments{"--ray-client-server-port", "10001"}, false,
-			order{[]string{"start", "--ray-client-server-port=10001"}, []string{"start_api_server"}, later},
+			startOrder{[]string{"start", "--ray-client-server-port=10001"}, []string{"start_api_server"}, later},
 		},
 		{
 			"in a block of ports", framework.Arguments{"ray", "start", "--port=7000"}, nil, true,
-			order{[]string{"start", "--port=7000"}, []string{"start_api_server"}, later},
+			startOrder{[]string{"start", "--port=7000"}, []string{"start_api_server"}, later},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var got order
-			if err := json.Unmarshal(orderOf(tc.argv, tc.user, tc.block), &got); err != nil {
+			var got startOrder
+			if err := json.Unmarshal(encodeStartOrder(tc.argv, tc.user, tc.block), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -110,7 +110,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// fakeRay is what startProgram uses of Ray: a command that starts a GCS and then sends it the token.
+// fakeRay is what startScript uses of Ray: a command that starts a GCS and then sends it the token.
 var fakeRay = map[string]string{
 	"ray":                        "from ray.scripts.scripts import main\nmain()\n",
 	"ray.d/__init__.py":          "",
@@ -198,7 +198,7 @@ func TestStartTellsNoStranger(t *testing.T) {
 				}
 				received <- string(text)
 			}()
-			cmd := exec.CommandContext(t.Context(), python, "-c", startProgram, filepath.Join(dir, "ray"))
+			cmd := exec.CommandContext(t.Context(), python, "-c", startScript, filepath.Join(dir, "ray"))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(dir, "lib"), "PORT="+strconv.Itoa(port), "ENDS="+tc.ends)
 			cmd.Stdin = strings.NewReader(`{"args": [], "never": [], "later": []}`)
 			out, err := cmd.CombinedOutput()

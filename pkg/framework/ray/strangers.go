@@ -6,14 +6,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// Strangers requests the nodes from the GCS without a token, and warns if it answers although the
+// WarnIfOpen requests the nodes from the GCS without a token, and warns if it answers although the
 // run has one.
-func (r Cluster) Strangers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, tell func(sentence string)) {
-	if authToken(head.Environ) == "" {
+func (r Cluster) WarnIfOpen(ctx context.Context, head framework.Node, endpoint framework.Endpoint, tell func(sentence string)) {
+	if findAuthToken(head.Environ) == "" {
 		return // the user wants open access
 	}
-	err := asking(endpoint.Address, "", func(gcs *gcsClient) error {
-		_, err := gcs.nodes(ctx, "none")
+	err := withGCSClient(endpoint.Address, "", func(gcs *gcsClient) error {
+		_, err := gcs.nodeTable(ctx, "none")
 		return err
 	})
 	if err == nil {

@@ -31,7 +31,7 @@ func TestRayOpen(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			said := ""
-			Cluster{}.Strangers(ctx, node, framework.Endpoint{Address: address}, func(sentence string) { said += sentence })
+			Cluster{}.WarnIfOpen(ctx, node, framework.Endpoint{Address: address}, func(sentence string) { said += sentence })
 			if open := strings.HasPrefix(said, "everybody who reaches Ray at "+address); open != tc.open || !open && said != "" {
 				t.Errorf("it says %q", said)
 			}

@@ -8,19 +8,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// topology returns the resources that describe the location of a node to programs:
+// topologyResources returns the resources that describe the location of a node to programs:
 //
 //   - nvlink_domain_<UUID of the fabric>: 1, on all nodes that are connected by NVLink. A placement
 //     group that requests a fraction of it in every bundle stays within one rack.
 //   - topo_rank: a number by which to sort the nodes.
 //
 // The names are those of NeMo RL's ray.sub, and NeMo RL reads them (github.com/NVIDIA-NeMo/RL,
-// nemo_rl/distributed/virtual_cluster.py): it groups nodes by domain, sorts the nodes of a domain by
-// topo_rank and the domains by their minimum, and uses as many whole segments as it needs. Only the
-// order matters; every node must have a unique number. Ray does not keep resources that are 0.
-func topology(node framework.Node) map[string]float64 {
+// nemo_rl/distributed/virtual_cluster.py): it groups nodes by domain, sorts the nodes of a domain
+// by topo_rank and the domains by their minimum, and uses as many whole segments as it needs. Only
+// the order matters; every node must have a unique number. Ray does not keep resources that are 0.
+func topologyResources(node framework.Node) map[string]float64 {
 	resources := map[string]float64{
-		"topo_rank": topoRank(roles.Block(roles.EnvironmentOf(node.Environ)), node.LaunchRank),
+		"topo_rank": topoRank(roles.TopologyBlock(roles.EnvironmentOf(node.Environ)), node.LaunchIndex),
 	}
 	if node.NVLinkDomain != "" {
 		resources["nvlink_domain_"+node.NVLinkDomain] = 1

@@ -13,7 +13,7 @@ import (
 // rankAt is the number of a node with that rank and that place in Slurm's topology.
 func rankAt(address, pattern string, rank int) float64 {
 	env := roles.EnvironmentOf([]string{"SLURM_TOPOLOGY_ADDR=" + address, "SLURM_TOPOLOGY_ADDR_PATTERN=" + pattern})
-	return topoRank(roles.Block(env), rank)
+	return topoRank(roles.TopologyBlock(env), rank)
 }
 
 func TestTopoRank(t *testing.T) {
@@ -85,7 +85,7 @@ func TestRayResources(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			node := node
 			tc.change(&node)
-			if diff := cmp.Diff(tc.want, tc.ray.resources(node)); diff != "" {
+			if diff := cmp.Diff(tc.want, tc.ray.nodeResources(node)); diff != "" {
 				t.Error(diff)
 			}
 		})

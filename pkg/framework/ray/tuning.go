@@ -14,18 +14,18 @@ const (
 	tuningOff  = "off"
 )
 
-// A tuning is a setting of Ray for jobs with many nodes.
-type tuning struct {
-	from  int // minimum number of nodes
-	name  string
-	value string
+// A tuningSetting is a setting of Ray for jobs with many nodes.
+type tuningSetting struct {
+	minNodes int // minimum number of nodes
+	name     string
+	value    string
 }
 
-// tunings are for all of Ray, including the driver. Names and values are those of NeMo RL's ray.sub
-// (github.com/NVIDIA-NeMo/RL), where they were found in jobs of hundreds of nodes whose actors
-// register in bursts; the numbers of nodes are ours. With fewer nodes Ray's defaults apply, with
-// which it detects a death sooner.
-var tunings = []tuning{
+// clusterTunings are for all of Ray, including the driver. Names and values are those of NeMo RL's
+// ray.sub (github.com/NVIDIA-NeMo/RL), where they were found in jobs of hundreds of nodes whose
+// actors register in bursts; the numbers of nodes are ours. With fewer nodes Ray's defaults apply,
+// with which it detects a death sooner.
+var clusterTunings = []tuningSetting{
 	// A busy GCS answers late, so its peers wait longer.
 	{8, "RAY_worker_register_timeout_seconds", "120"},
 	{8, "RAY_gcs_rpc_server_connect_timeout_s", "120"},
@@ -48,12 +48,12 @@ var tunings = []tuning{
 
 // gcsTunings returns settings for the daemons of a node with so many CPUs: more threads, and more
 // concurrent calls.
-func gcsTunings(cpus int) []tuning {
+func gcsTunings(cpus int) []tuningSetting {
 	if cpus <= 0 {
 		return nil // Ray decides itself
 	}
 	count := func(n int) string { return strconv.Itoa(max(1, n)) }
-	return []tuning{
+	return []tuningSetting{
 		{32, "RAY_gcs_server_rpc_server_thread_num", count(cpus)},
 		{32, "RAY_gcs_server_rpc_client_thread_num", count(cpus)},
 		{32, "RAY_num_server_call_thread", count(cpus / 2)},
@@ -61,22 +61,22 @@ func gcsTunings(cpus int) []tuning {
 	}
 }
 
-// settings returns variables for the daemons of a node, which the user can override.
-func (r Cluster) settings(node framework.Node) map[string]string {
-	set := r.tuned(node, append(gcsTunings(node.CPUs), tunings...))
+// daemonVariables returns variables for the daemons of a node, which the user can override.
+func (r Cluster) daemonVariables(node framework.Node) map[string]string {
+	set := r.applicableTunings(node, append(gcsTunings(node.CPUs), clusterTunings...))
 	maps.Copy(set, daemonSettings)
 	return set
 }
 
-// tuned returns the tunings for the number of nodes that the user does not set. If there are
-// spares, the head does not know the number, and many nodes are assumed.
-func (r Cluster) tuned(node framework.Node, all []tuning) map[string]string {
+// applicableTunings returns the tunings for the number of nodes that the user does not set. If
+// there are spares, the head does not know the number, and many nodes are assumed.
+func (r Cluster) applicableTunings(node framework.Node, all []tuningSetting) map[string]string {
 	set := map[string]string{}
 	if r.Tuning == tuningOff {
 		return set
 	}
 	for _, t := range all {
-		if _, users := process.LookupEnv(node.Environ, t.name); !users && (node.Size == 0 || node.Size >= t.from) {
+		if _, users := process.LookupEnv(node.Environ, t.name); !users && (node.Size == 0 || node.Size >= t.minNodes) {
 			set[t.name] = t.value
 		}
 	}

@@ -48,7 +48,7 @@ func TestTuning(t *testing.T) {
 			}
 			want := maps.Clone(tc.want)
 			maps.Copy(want, daemonSettings)
-			if diff := cmp.Diff(want, Cluster{Tuning: tc.tuning}.settings(node)); diff != "" {
+			if diff := cmp.Diff(want, Cluster{Tuning: tc.tuning}.daemonVariables(node)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -59,15 +59,15 @@ func TestTuning(t *testing.T) {
 func TestTuningIsKnownAhead(t *testing.T) {
 	head, worker := testNode(t, 0), testNode(t, 1)
 	head.Size, worker.Size = 64, 64
-	_, endpoint, err := Cluster{}.Head(head)
+	_, endpoint, err := Cluster{}.HeadService(head)
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := Cluster{}.Worker(worker, endpoint)
+	later, err := Cluster{}.WorkerService(worker, endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ahead, err := Cluster{}.Worker(worker, framework.Endpoint{})
+	ahead, err := Cluster{}.WorkerService(worker, framework.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestLookElsewhere(t *testing.T) {
 	if address == "" {
 		return
 	}
-	err := asking(address, strangersToken, func(gcs *gcsClient) error { return gcs.health(t.Context()) })
+	err := withGCSClient(address, strangersToken, func(gcs *gcsClient) error { return gcs.checkHealth(t.Context()) })
 	t.Log(err)
 }
 

@@ -43,12 +43,12 @@ import (
 const (
 	// libraryName is the library that the loader searches if no file is named.
 	libraryName = "libcuda.so.1"
-	// waitTold is the time after which a slow call is named on standard error: a parent that kills
-	// this process finds the name in its last lines.
-	waitTold = time.Second
-	// mostDevices is the maximum number of devices that are inspected; no node has as many, but a
+	// slowCallThreshold is the time after which a slow call is named on standard error: a parent that
+	// kills this process finds the name in its last lines.
+	slowCallThreshold = time.Second
+	// maxDevices is the maximum number of devices that are inspected; no node has as many, but a
 	// broken library may report more.
-	mostDevices = 64
+	maxDevices = 64
 )
 
 // library is a loaded libcuda. It stays loaded until the process ends, because its threads may
@@ -59,32 +59,32 @@ const (
 // loader of go-nvml does not return the address of a function.
 type library struct{ handle unsafe.Pointer }
 
-// load loads the library at path, or the one that the loader finds if path is empty. All symbols
-// are resolved now (RTLD_NOW): if one is missing, load returns the loader's message, whereas
-// resolving it later would end the process during a call.
-func load(path string) (library, error) {
+// loadLibrary loads the library at path, or the one that the loader finds if path is empty. All
+// symbols are resolved now (RTLD_NOW): if one is missing, load returns the loader's message,
+// whereas resolving it later would end the process during a call.
+func loadLibrary(path string) (library, error) {
 	name := C.CString(cmp.Or(path, libraryName))
 	defer C.free(unsafe.Pointer(name))
 	runtime.LockOSThread() // dlerror returns the last message of the calling thread
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return library{}, errors.New(prose.Line(C.GoString(C.dlerror()), shown))
+		return library{}, errors.New(prose.SingleLine(C.GoString(C.dlerror()), maxForeignText))
 	}
 	return library{handle}, nil
 }
 
-// lookup returns the address of a function, or nil if the library lacks it.
-func (l library) lookup(function string) unsafe.Pointer {
+// lookUpSymbol returns the address of a function, or nil if the library lacks it.
+func (l library) lookUpSymbol(function string) unsafe.Pointer {
 	name := C.CString(function)
 	defer C.free(unsafe.Pointer(name))
 	return C.dlsym(l.handle, name)
 }
 
-// file returns the path of the loaded library with symbolic links resolved: the real file name
-// contains the driver's version. It returns the empty string if the library lacks cuInit.
-func (l library) file() string {
-	symbol := l.lookup("cuInit")
+// loadedPath returns the path of the loaded library with symbolic links resolved: the real file
+// name contains the driver's version. It returns the empty string if the library lacks cuInit.
+func (l library) loadedPath() string {
+	symbol := l.lookUpSymbol("cuInit")
 	if symbol == nil {
 		return ""
 	}
@@ -92,110 +92,110 @@ func (l library) file() string {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real
 	}
-	return prose.Line(name, shown)
+	return prose.SingleLine(name, maxForeignText)
 }
 
-// call calls a function of the library and returns its result with its name. It returns
+// callFunction calls a function of the library and returns its result with its name. It returns
 // FunctionNotFound if the library lacks the function.
-func (l library) call(function string, call func(f unsafe.Pointer) C.int) Answer {
-	f := l.lookup(function)
+func (l library) callFunction(function string, call func(f unsafe.Pointer) C.int) Result {
+	f := l.lookUpSymbol(function)
 	if f == nil {
-		return ours(FunctionNotFound)
+		return newResult(FunctionNotFound)
 	}
-	late := time.AfterFunc(waitTold, func() { fmt.Fprintf(os.Stderr, "waiting for %s\n", function) })
+	late := time.AfterFunc(slowCallThreshold, func() { fmt.Fprintf(os.Stderr, "waiting for %s\n", function) })
 	defer late.Stop()
-	return l.named(call(f))
+	return l.nameResult(call(f))
 }
 
-// named returns a result code with the library's name for it, or with our own name if the library
-// is too old to have names.
-func (l library) named(code C.int) Answer {
-	answer := ours(Code(code))
-	f := l.lookup("cuGetErrorName")
+// nameResult returns a result code with the library's name for it, or with our own name if the
+// library is too old to have names.
+func (l library) nameResult(code C.int) Result {
+	answer := newResult(ResultCode(code))
+	f := l.lookUpSymbol("cuGetErrorName")
 	var name *C.char
 	if code == 0 || f == nil || C.call_name(f, code, &name) != 0 || name == nil {
 		return answer
 	}
-	answer.Name = strings.TrimPrefix(prose.Line(C.GoString(name), shown), "CUDA_ERROR_")
+	answer.Name = strings.TrimPrefix(prose.SingleLine(C.GoString(name), maxForeignText), "CUDA_ERROR_")
 	return answer
 }
 
-// ask loads the library f.Library and sets the fields of f that the library provides.
-func ask(f *Facts) {
-	l, err := load(f.Library)
+// queryDriver loads the library f.Library and sets the fields of f that the library provides.
+func queryDriver(f *Facts) {
+	l, err := loadLibrary(f.Library)
 	if err != nil {
-		f.Init, f.Detail = ours(LibraryNotFound), err.Error()
+		f.Init, f.Detail = newResult(LibraryNotFound), err.Error()
 		return
 	}
-	f.Loaded = l.file()
-	f.Init = l.call("cuInit", func(fn unsafe.Pointer) C.int { return C.call_flags(fn, 0) })
-	f.Driver = l.number("cuDriverGetVersion")
+	f.Loaded = l.loadedPath()
+	f.Init = l.callFunction("cuInit", func(fn unsafe.Pointer) C.int { return C.call_flags(fn, 0) })
+	f.Driver = l.queryNumber("cuDriverGetVersion")
 	// Without cuInit there are no devices.
 	if f.Init.Code != 0 {
 		return
 	}
-	f.Count = l.number("cuDeviceGetCount")
+	f.Count = l.queryNumber("cuDeviceGetCount")
 	count, _ := f.Count.Get()
 	var handles []C.int
 	// Query each device, and then all pairs of them.
-	for ordinal := range min(count, mostDevices) {
-		device, handle := l.device(ordinal)
+	for ordinal := range min(count, maxDevices) {
+		device, handle := l.queryDevice(ordinal)
 		f.Devices, handles = append(f.Devices, device), append(handles, handle)
 	}
-	f.Apart = l.apart(handles)
+	f.InaccessiblePairs = l.inaccessiblePairs(handles)
 }
 
-// number calls a function that returns one number about the library or the node.
-func (l library) number(function string) Reading[int] {
+// queryNumber calls a function that returns one number about the library or the node.
+func (l library) queryNumber(function string) Reading[int] {
 	var value C.int
-	answer := l.call(function, func(f unsafe.Pointer) C.int { return C.call_get(f, &value) })
-	return reading(answer, int(value))
+	answer := l.callFunction(function, func(f unsafe.Pointer) C.int { return C.call_get(f, &value) })
+	return newReading(answer, int(value))
 }
 
 // noHandle is the handle of a device that could not be opened.
 const noHandle = -1
 
-// device queries one device. It also returns its handle for other calls, or noHandle.
-func (l library) device(ordinal int) (Device, C.int) {
+// queryDevice queries one device. It also returns its handle for other calls, or noHandle.
+func (l library) queryDevice(ordinal int) (Device, C.int) {
 	d := Device{Ordinal: ordinal}
 	handle := C.int(noHandle)
-	if had := l.call("cuDeviceGet", func(f unsafe.Pointer) C.int { return C.call_get_of(f, &handle, C.int(ordinal)) }); had.Code != 0 {
-		d.UUID.Why, d.Name.Why = had, had
+	if had := l.callFunction("cuDeviceGet", func(f unsafe.Pointer) C.int { return C.call_get_of(f, &handle, C.int(ordinal)) }); had.Code != 0 {
+		d.UUID.Reason, d.Name.Reason = had, had
 		return d, noHandle
 	}
 	var name [256]byte // the size in NVIDIA's own samples
-	answer := l.call("cuDeviceGetName", func(f unsafe.Pointer) C.int {
+	answer := l.callFunction("cuDeviceGetName", func(f unsafe.Pointer) C.int {
 		return C.call_text(f, (*C.char)(unsafe.Pointer(&name[0])), C.int(len(name)), handle)
 	})
-	d.Name = reading(answer, prose.Line(unix.ByteSliceToString(name[:]), shown))
-	d.UUID = l.uuid(handle)
+	d.Name = newReading(answer, prose.SingleLine(unix.ByteSliceToString(name[:]), maxForeignText))
+	d.UUID = l.queryUUID(handle)
 	return d, handle
 }
 
-// uuid queries the UUID of a device. Under MIG it is the UUID of the instance if the driver has
-// cuDeviceGetUuid_v2 (since CUDA 11.4), and otherwise that of the GPU.
-func (l library) uuid(handle C.int) Reading[string] {
+// queryUUID queries the UUID of a device. Under MIG it is the UUID of the instance if the driver
+// has cuDeviceGetUuid_v2 (since CUDA 11.4), and otherwise that of the GPU.
+func (l library) queryUUID(handle C.int) Reading[string] {
 	function := "cuDeviceGetUuid_v2"
-	if l.lookup(function) == nil {
+	if l.lookUpSymbol(function) == nil {
 		function = "cuDeviceGetUuid"
 	}
 	var id [16]byte
-	answer := l.call(function, func(f unsafe.Pointer) C.int { return C.call_bytes(f, unsafe.Pointer(&id[0]), handle) })
-	return reading(answer, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
+	answer := l.callFunction(function, func(f unsafe.Pointer) C.int { return C.call_bytes(f, unsafe.Pointer(&id[0]), handle) })
+	return newReading(answer, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
 }
 
-// apart queries for each ordered pair of devices whether the first can access the memory of the
-// second. It returns the pairs that cannot, or for which the query failed.
-func (l library) apart(handles []C.int) (pairs []Pair) {
+// inaccessiblePairs queries for each ordered pair of devices whether the first can access the
+// memory of the second. It returns the pairs that cannot, or for which the query failed.
+func (l library) inaccessiblePairs(handles []C.int) (pairs []DevicePair) {
 	for a, from := range handles {
 		for b, to := range handles {
 			if a == b || from == noHandle || to == noHandle {
 				continue
 			}
 			var can C.int
-			answer := l.call("cuDeviceCanAccessPeer", func(f unsafe.Pointer) C.int { return C.call_get_of_two(f, &can, from, to) })
+			answer := l.callFunction("cuDeviceCanAccessPeer", func(f unsafe.Pointer) C.int { return C.call_get_of_two(f, &can, from, to) })
 			if answer.Code != 0 || can == 0 {
-				pairs = append(pairs, Pair{A: a, B: b, Access: reading(answer, can != 0)})
+				pairs = append(pairs, DevicePair{A: a, B: b, Access: newReading(answer, can != 0)})
 			}
 		}
 	}

@@ -2,5 +2,5 @@
 
 package cuda
 
-// ask sets f.Init to NO_CGO, because a library cannot be called without cgo.
-func ask(f *Facts) { f.Init = ours(NoCgo) }
+// queryDriver sets f.Init to NO_CGO, because a library cannot be called without cgo.
+func queryDriver(f *Facts) { f.Init = newResult(NoCgo) }

@@ -8,48 +8,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a device file of NVIDIA's driver.
-type File struct {
-	Path string `json:"path"`          // without the root
-	Why  string `json:"why,omitempty"` // why it could not be opened, for example ENOENT or EPERM; empty if it could
+// DeviceFile is a device file of NVIDIA's driver.
+type DeviceFile struct {
+	Path string `json:"path"` // without the root
+	// why it could not be opened, for example ENOENT or EPERM; empty if it could
+	Reason string `json:"why,omitempty"`
 }
 
 const (
-	uvm      = "/dev/nvidia-uvm"
-	caps     = "/dev/nvidia-caps"
-	channels = "/dev/nvidia-caps-imex-channels"
+	uvmPath        = "/dev/nvidia-uvm"
+	capsDir        = "/dev/nvidia-caps"
+	imexChannelDir = "/dev/nvidia-caps-imex-channels"
 )
 
-// files opens and closes the device files that CUDA needs in addition to those of the GPUs. The
-// open modes are those in NVIDIA's guides to MIG and to IMEX: the files of MIG capabilities can
-// only be opened for reading.
-func files(root string) []File {
-	all := []File{try(root, uvm, unix.O_RDWR), try(root, uvm+"-tools", unix.O_RDWR)}
+// openDeviceFiles opens and closes the device files that CUDA needs in addition to those of the
+// GPUs. The open modes are those in NVIDIA's guides to MIG and to IMEX: the files of MIG
+// capabilities can only be opened for reading.
+func openDeviceFiles(root string) []DeviceFile {
+	all := []DeviceFile{tryOpen(root, uvmPath, unix.O_RDWR), tryOpen(root, uvmPath+"-tools", unix.O_RDWR)}
 	for _, folder := range []struct {
 		path string
 		mode int
-	}{{caps, unix.O_RDONLY}, {channels, unix.O_RDWR}} {
+	}{{capsDir, unix.O_RDONLY}, {imexChannelDir, unix.O_RDWR}} {
 		entries, _ := os.ReadDir(filepath.Join(root, folder.path))
 		for _, entry := range entries {
-			all = append(all, try(root, folder.path+"/"+entry.Name(), folder.mode))
+			all = append(all, tryOpen(root, folder.path+"/"+entry.Name(), folder.mode))
 		}
 	}
 	return all
 }
 
-// try opens and closes one file, and records why that failed.
-func try(root, path string, mode int) File {
+// tryOpen opens and closes one file, and records why that failed.
+func tryOpen(root, path string, mode int) DeviceFile {
 	fd, err := unix.Open(filepath.Join(root, path), mode|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		code, _ := err.(unix.Errno)
-		return File{Path: path, Why: unix.ErrnoName(code)}
+		return DeviceFile{Path: path, Reason: unix.ErrnoName(code)}
 	}
 	_ = unix.Close(fd)
-	return File{Path: path}
+	return DeviceFile{Path: path}
 }
 
-// module reports whether the kernel has nvidia_uvm, or nil if that is unknown.
-func module(root string) *bool {
+// isModuleLoaded reports whether the kernel has nvidia_uvm, or nil if that is unknown.
+func isModuleLoaded(root string) *bool {
 	_, err := os.Stat(filepath.Join(root, "/proc/driver/nvidia-uvm"))
 	loaded := err == nil
 	text, err := os.ReadFile(filepath.Join(root, "/proc/modules"))
@@ -62,25 +63,25 @@ func module(root string) *bool {
 	return &loaded
 }
 
-// file returns the inspected file with the given path, or a File without a path if it was not
+// deviceFile returns the inspected file with the given path, or a File without a path if it was not
 // inspected.
-func (f Facts) file(path string) File {
+func (f Facts) deviceFile(path string) DeviceFile {
 	for _, one := range f.Files {
 		if one.Path == path {
 			return one
 		}
 	}
-	return File{}
+	return DeviceFile{}
 }
 
-// opened returns how many files of a directory could be opened, and how many there are.
-func (f Facts) opened(folder string) (opened, all int) {
+// countOpened returns how many files of a directory could be opened, and how many there are.
+func (f Facts) countOpened(folder string) (opened, all int) {
 	for _, one := range f.Files {
 		if filepath.Dir(one.Path) != folder {
 			continue
 		}
 		all++
-		if one.Why == "" {
+		if one.Reason == "" {
 			opened++
 		}
 	}

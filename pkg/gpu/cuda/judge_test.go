@@ -13,12 +13,12 @@ import (
 func uuid(i int) string { return fmt.Sprintf("fa4e000%d-0000-0000-0000-000000000000", i) }
 
 // wanting is a job that needs n GPUs, all of which NVLink joins.
-func wanting(n int, change ...func(*Want)) Want {
-	w := Want{Needed: true, Driver: "570.86.15"}
+func wanting(n int, change ...func(*Expectation)) Expectation {
+	w := Expectation{NeedsGPUs: true, Driver: "570.86.15"}
 	for i := range n {
 		w.GPUs = append(w.GPUs, check.Device{Index: i, UUID: "GPU-" + uuid(i)})
 		for other := range i {
-			w.Joined = append(w.Joined, [2]string{"GPU-" + uuid(other), "GPU-" + uuid(i)})
+			w.NVLinkPairs = append(w.NVLinkPairs, [2]string{"GPU-" + uuid(other), "GPU-" + uuid(i)})
 		}
 	}
 	for _, c := range change {
@@ -30,11 +30,11 @@ func wanting(n int, change ...func(*Want)) Want {
 // healthy is a node of n devices.
 func healthy(n int, change ...func(*Facts)) Facts {
 	f := Facts{
-		Init: ours(0), Driver: reading(Answer{}, 12080), Count: reading(Answer{}, n), Loaded: "/usr/lib/libcuda.so.570.86.15",
-		Module: new(true), Files: []File{{Path: uvm}, {Path: uvm + "-tools"}},
+		Init: newResult(0), Driver: newReading(Result{}, 12080), Count: newReading(Result{}, n), Loaded: "/usr/lib/libcuda.so.570.86.15",
+		UVMLoaded: new(true), Files: []DeviceFile{{Path: uvmPath}, {Path: uvmPath + "-tools"}},
 	}
 	for i := range n {
-		f.Devices = append(f.Devices, Device{Ordinal: i, UUID: reading(Answer{}, uuid(i)), Name: reading(Answer{}, "NVIDIA H100")})
+		f.Devices = append(f.Devices, Device{Ordinal: i, UUID: newReading(Result{}, uuid(i)), Name: newReading(Result{}, "NVIDIA H100")})
 	}
 	for _, c := range change {
 		c(&f)
@@ -43,26 +43,30 @@ func healthy(n int, change ...func(*Facts)) Facts {
 }
 
 // failing is a node where cuInit returns that.
-func failing(code Code, change ...func(*Facts)) Facts {
-	return healthy(0, slices.Insert(change, 0, func(f *Facts) { f.Init, f.Count = ours(code), Reading[int]{} })...)
+func failing(code ResultCode, change ...func(*Facts)) Facts {
+	return healthy(0, slices.Insert(change, 0, func(f *Facts) { f.Init, f.Count = newResult(code), Reading[int]{} })...)
 }
 
-func visible(list string) func(*Facts) { return func(f *Facts) { f.Visible = &list } }
+func visible(list string) func(*Facts) { return func(f *Facts) { f.VisibleDevices = &list } }
 
 func without(module bool, why string) func(*Facts) {
-	return func(f *Facts) { f.Module, f.Files[0].Why = &module, why }
+	return func(f *Facts) { f.UVMLoaded, f.Files[0].Reason = &module, why }
 }
 
-func apart(a, b int, answer Answer) func(*Facts) {
-	return func(f *Facts) { f.Apart = append(f.Apart, Pair{a, b, reading(answer, false)}) }
+func apart(a, b int, answer Result) func(*Facts) {
+	return func(f *Facts) {
+		f.InaccessiblePairs = append(f.InaccessiblePairs, DevicePair{a, b, newReading(answer, false)})
+	}
 }
 
-func with(paths ...File) func(*Facts) { return func(f *Facts) { f.Files = append(f.Files, paths...) } }
+func with(paths ...DeviceFile) func(*Facts) {
+	return func(f *Facts) { f.Files = append(f.Files, paths...) }
+}
 
-func idle(w *Want)    { w.Needed = false }
-func cutUp(w *Want)   { w.MIG = true }
-func rack(w *Want)    { w.Fabric = true }
-func nowhere(w *Want) { w.Joined = nil }
+func idle(w *Expectation)    { w.NeedsGPUs = false }
+func cutUp(w *Expectation)   { w.Partitioned = true }
+func rack(w *Expectation)    { w.MultiNodeFabric = true }
+func nowhere(w *Expectation) { w.NVLinkPairs = nil }
 
 // written is a finding in short: id, verdict, class, device, what was seen.
 func written(f check.Finding) string {
@@ -84,7 +88,7 @@ func TestInit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		facts Facts
-		want  Want
+		want  Expectation
 		says  string
 		hint  string
 	}{
@@ -92,15 +96,15 @@ func TestInit(t *testing.T) {
 			"FAIL environment CUDA's libcuda.so.1 can't be loaded, though NVML's library can: LIBRARY_NOT_FOUND: libcuda.so.1: cannot open shared object file", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
 		{"a driver that hangs", failing(Unresponsive, func(f *Facts) { f.Detail = "waiting for cuInit" }), wanting(1),
 			"FAIL node CUDA's driver does not answer: DRIVER_UNRESPONSIVE: waiting for cuInit", "reboot"},
-		{"a driver that crashes", failing(Died), wanting(1), "UNKNOWN environment the process that asked CUDA's driver has died: PROBE_DIED; it is /usr/lib/libcuda.so.570.86.15; the driver is 570.86.15", "CUDA program"},
+		{"a driver that crashes", failing(ProbeDied), wanting(1), "UNKNOWN environment the process that asked CUDA's driver has died: PROBE_DIED; it is /usr/lib/libcuda.so.570.86.15; the driver is 570.86.15", "CUDA program"},
 		{"no memory", failing(2), wanting(1), "FAIL environment cuInit gets no memory: OUT_OF_MEMORY (2)", "ulimit -v"},
 		{"the stub", failing(34, func(f *Facts) { f.Loaded = "/usr/local/cuda/lib64/stubs/libcuda.so" }), wanting(1),
 			"FAIL environment the libcuda.so.1 that is loaded is the toolkit's stub, which is there to link with only: STUB_LIBRARY (34); it is /usr/local/cuda/lib64/stubs/libcuda.so; the driver is 570.86.15", "LD_LIBRARY_PATH"},
 		{"no device", failing(100), wanting(1), "FAIL environment CUDA finds no GPU: NO_DEVICE (100)", "/dev/nvidia0"},
 		{"no device by the job's own word", failing(100, visible("")), wanting(1), `FAIL user CUDA finds no GPU: NO_DEVICE (100); CUDA_VISIBLE_DEVICES is ""`, "nvidia-smi -L"},
-		{"no instance that can be opened", failing(100, with(File{caps + "/nvidia-cap21", "EPERM"})), wanting(1, cutUp),
+		{"no instance that can be opened", failing(100, with(DeviceFile{capsDir + "/nvidia-cap21", "EPERM"})), wanting(1, cutUp),
 			"FAIL environment CUDA finds no GPU: NO_DEVICE (100); GPUs are cut up (MIG), and none of 1 files in /dev/nvidia-caps can be opened", "/dev/nvidia-caps"},
-		{"no instance", failing(100, with(File{Path: caps + "/nvidia-cap21"})), wanting(1, cutUp), "FAIL environment CUDA finds no GPU: NO_DEVICE (100)", "has no instance"},
+		{"no instance", failing(100, with(DeviceFile{Path: capsDir + "/nvidia-cap21"})), wanting(1, cutUp), "FAIL environment CUDA finds no GPU: NO_DEVICE (100)", "has no instance"},
 		{"a fabric manager that is not done", failing(802), wanting(1), "WAIT environment the node's NVSwitches are not set up, and CUDA waits for that: SYSTEM_NOT_READY (802)", "nvidia-fabricmanager"},
 		{"and no job that needs it", failing(802), wanting(1, idle), "WARN environment the node's NVSwitches are not set up, and CUDA waits for that: SYSTEM_NOT_READY (802)", "nvidia-fabricmanager"},
 		{"another version", failing(803, func(f *Facts) { f.Loaded = "/usr/local/cuda/compat/libcuda.so.535.54.03" }), wanting(1),
@@ -113,14 +117,14 @@ func TestInit(t *testing.T) {
 		{"unknown: no file", failing(999, without(true, "ENOENT")), wanting(1), "FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999); there is no /dev/nvidia-uvm", "nvidia-modprobe"},
 		{"unknown: a cgroup", failing(999, without(true, "EPERM")), wanting(1), "FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999); /dev/nvidia-uvm can't be opened: EPERM", "cgroup"},
 		{"unknown: an old file", failing(999, without(true, "ENXIO")), wanting(1), "FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999); /dev/nvidia-uvm can't be opened: ENXIO", "make it again"},
-		{"unknown: the module is not known", failing(999, without(true, "ENOENT"), func(f *Facts) { f.Module = nil }), wanting(1),
+		{"unknown: the module is not known", failing(999, without(true, "ENOENT"), func(f *Facts) { f.UVMLoaded = nil }), wanting(1),
 			"FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999); there is no /dev/nvidia-uvm", "nvidia-modprobe"},
-		{"unknown: nobody looked", failing(999, func(f *Facts) { f.Files, f.Module = nil, nil }), wanting(1), "FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999)", "dmesg"},
+		{"unknown: nobody looked", failing(999, func(f *Facts) { f.Files, f.UVMLoaded = nil, nil }), wanting(1), "FAIL environment CUDA's driver can't begin, and does not know why: UNKNOWN (999)", "dmesg"},
 		{"of tomorrow", failing(777, func(f *Facts) { f.Init.Name = "OF_TOMORROW" }), wanting(1), "FAIL environment cuInit fails: OF_TOMORROW (777)", "CUresult"},
 		{"without a name", failing(778), wanting(1), "FAIL environment cuInit fails: CODE_778 (778)", "CUresult"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Judge(tc.facts, tc.want)
+			got := CheckFacts(tc.facts, tc.want)
 			if len(got) != 1 || written(got[0]) != "cuda.init "+tc.says || !strings.Contains(got[0].Hint, tc.hint) || got[0].Source == "" {
 				t.Errorf("got  %+v\nwant %s … %s", got, tc.says, tc.hint)
 			}
@@ -130,9 +134,9 @@ func TestInit(t *testing.T) {
 
 // Each answer has a sentence, and something to do.
 func TestAnswers(t *testing.T) {
-	for code, m := range answers {
+	for code, m := range knownResults {
 		switch {
-		case m.name == "", ours(code).Name != m.name:
+		case m.name == "", newResult(code).Name != m.name:
 			t.Errorf("%d has no name of its own", code)
 		case code != 0 && m.observed == "", m.verdict != check.Skip && code != 0 && (m.hint == "" || m.class == ""):
 			t.Errorf("%s says too little: %+v", m.name, m)
@@ -142,11 +146,11 @@ func TestAnswers(t *testing.T) {
 
 // After cuInit: what CUDA shows, by what NVML shows.
 func TestShown(t *testing.T) {
-	lost := func(f *Facts) { f.Devices[1].UUID = Reading[string]{Why: Answer{Code: 999}} }
+	lost := func(f *Facts) { f.Devices[1].UUID = Reading[string]{Reason: Result{Code: 999}} }
 	for _, tc := range []struct {
 		name  string
 		facts Facts
-		want  Want
+		want  Expectation
 		says  []string // of the devices and the peers
 	}{
 		{"healthy", healthy(2), wanting(2), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
@@ -155,28 +159,28 @@ func TestShown(t *testing.T) {
 		{"and nobody needs it", healthy(2), wanting(3, idle, nowhere), []string{"cuda.devices WARN environment GPU 2 NVML shows it, and CUDA does not", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
 		{"one is missing by the job's own word", healthy(1, visible("0,9,1")), wanting(2, nowhere),
 			[]string{`cuda.devices FAIL user GPU 1 NVML shows it, and CUDA does not; CUDA_VISIBLE_DEVICES is "0,9,1"`, "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
-		{"NVML does not say which", healthy(1), wanting(2, nowhere, func(w *Want) { w.GPUs[0].UUID, w.GPUs[1].UUID = "", "" }),
+		{"NVML does not say which", healthy(1), wanting(2, nowhere, func(w *Expectation) { w.GPUs[0].UUID, w.GPUs[1].UUID = "", "" }),
 			[]string{"cuda.devices FAIL environment 1 of the 2 GPUs that NVML shows", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
 		{"CUDA does not say which", healthy(2, lost), wanting(2),
 			[]string{"cuda.devices UNKNOWN node which GPUs they are can't be read: device 1: UNKNOWN (999)", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
-		{"no count", healthy(0, func(f *Facts) { f.Count = Reading[int]{Why: Answer{Code: 3}} }), wanting(1, nowhere),
+		{"no count", healthy(0, func(f *Facts) { f.Count = Reading[int]{Reason: Result{Code: 3}} }), wanting(1, nowhere),
 			[]string{"cuda.devices UNKNOWN node devices can't be counted: NOT_INITIALIZED (3)", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
 		{"cut up", healthy(1), wanting(7, cutUp), []string{"cuda.devices PASS 1 device: under MIG a process has one instance at most", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
-		{"one way only", healthy(3, apart(2, 0, Answer{})), wanting(3),
+		{"one way only", healthy(3, apart(2, 0, Result{})), wanting(3),
 			[]string{"cuda.devices PASS 3 devices", "cuda.peers WARN node strict joined by NVLink, and can't use each other's memory: GPU 0 and GPU 2"}},
-		{"joined by PCIe only", healthy(2, apart(0, 1, Answer{}), apart(1, 0, Answer{})), wanting(2, nowhere),
+		{"joined by PCIe only", healthy(2, apart(0, 1, Result{}), apart(1, 0, Result{})), wanting(2, nowhere),
 			[]string{"cuda.devices PASS 2 devices", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
-		{"no answer", healthy(2, apart(0, 1, ours(FunctionNotFound))), wanting(2),
+		{"no answer", healthy(2, apart(0, 1, newResult(FunctionNotFound))), wanting(2),
 			[]string{"cuda.devices PASS 2 devices", "cuda.peers UNKNOWN node whether GPUs reach each other can't be read: GPU 0 and GPU 1: FUNCTION_NOT_FOUND"}},
-		{"in a rack", healthy(2, with(File{Path: channels + "/channel0"})), wanting(2, rack), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
+		{"in a rack", healthy(2, with(DeviceFile{Path: imexChannelDir + "/channel0"})), wanting(2, rack), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
 		{"in a rack without a channel", healthy(2), wanting(2, rack),
 			[]string{"cuda.devices PASS 2 devices", "cuda.peers WARN node strict there is no IMEX channel: GPUs of other nodes can't be reached over NVLink"}},
-		{"in a rack with another's channel", healthy(2, with(File{channels + "/channel7", "EPERM"})), wanting(2, rack),
+		{"in a rack with another's channel", healthy(2, with(DeviceFile{imexChannelDir + "/channel7", "EPERM"})), wanting(2, rack),
 			[]string{"cuda.devices PASS 2 devices", "cuda.peers WARN node strict none of 1 IMEX channel can be opened: GPUs of other nodes can't be reached over NVLink"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, f := range Judge(tc.facts, tc.want) {
+			for _, f := range CheckFacts(tc.facts, tc.want) {
 				got = append(got, written(f))
 			}
 			want := slices.Insert(slices.Clone(tc.says), 0, "cuda.init PASS CUDA 12.8, /usr/lib/libcuda.so.570.86.15")
@@ -189,7 +193,7 @@ func TestShown(t *testing.T) {
 
 // A node without GPUs, and no job that needs any, is nobody's concern.
 func TestNoGPU(t *testing.T) {
-	got := Judge(failing(100), Want{})
+	got := CheckFacts(failing(100), Expectation{})
 	if len(got) != 1 || got[0].ID != "cuda.init" || got[0].Verdict != check.Skip || got[0].Hint != "" {
 		t.Errorf("got %+v", got)
 	}
@@ -197,9 +201,9 @@ func TestNoGPU(t *testing.T) {
 
 // The findings have no other ids.
 func TestIDs(t *testing.T) {
-	for _, f := range Judge(healthy(2), wanting(3)) {
-		if !slices.Contains(IDs(), f.ID) {
-			t.Errorf("%s is not among %v", f.ID, IDs())
+	for _, f := range CheckFacts(healthy(2), wanting(3)) {
+		if !slices.Contains(CheckIDs(), f.ID) {
+			t.Errorf("%s is not among %v", f.ID, CheckIDs())
 		}
 	}
 }

@@ -92,8 +92,8 @@ func TestHealthy(t *testing.T) {
 	}
 	count, _ := facts.Count.Get()
 	driver, _ := facts.Driver.Get()
-	if facts.Init != (Answer{0, "SUCCESS"}) || driver != 12080 || count != 8 || len(facts.Devices) != 8 || facts.Apart != nil ||
-		facts.Library != f.Library || facts.Loaded != file || facts.Took <= 0 || facts.Visible != nil {
+	if facts.Init != (Result{0, "SUCCESS"}) || driver != 12080 || count != 8 || len(facts.Devices) != 8 || facts.InaccessiblePairs != nil ||
+		facts.Library != f.Library || facts.Loaded != file || facts.Duration <= 0 || facts.VisibleDevices != nil {
 		t.Errorf("the facts are %+v", facts)
 	}
 	for i, d := range facts.Devices {
@@ -103,18 +103,18 @@ func TestHealthy(t *testing.T) {
 			t.Errorf("device %d is %+v: %s, %s", i, d, uuid, name)
 		}
 	}
-	if want := (File{Path: uvm, Why: "ENOENT"}); len(facts.Files) == 0 || facts.Files[0] != want {
+	if want := (DeviceFile{Path: uvmPath, Reason: "ENOENT"}); len(facts.Files) == 0 || facts.Files[0] != want {
 		t.Errorf("the files are %+v, want %+v first", facts.Files, want)
 	}
 }
 
 // What the library says arrives at the facts.
 func TestTold(t *testing.T) {
-	begins := func(code Code, name string) func(Facts) bool {
+	begins := func(code ResultCode, name string) func(Facts) bool {
 		return func(f Facts) bool {
 			_, counted := f.Count.Get()
 			driver, _ := f.Driver.Get()
-			return f.Init == Answer{code, name} && !counted && f.Count.Why == Answer{} && f.Devices == nil && driver == 12080
+			return f.Init == Result{code, name} && !counted && f.Count.Reason == Result{} && f.Devices == nil && driver == 12080
 		}
 	}
 	for _, tc := range []struct {
@@ -125,22 +125,24 @@ func TestTold(t *testing.T) {
 		{"a code that only we name", "return cuInit 999", begins(999, "UNKNOWN")},
 		{"a code that only it names", "return cuInit 777", begins(777, "OF_TOMORROW")},
 		{"a code that nobody names", "return cuInit 778", begins(778, "CODE_778")},
-		{"no version", "return cuDriverGetVersion 1", func(f Facts) bool { return f.Driver.Value == nil && f.Driver.Why.Code == 1 && len(f.Devices) == 8 }},
+		{"no version", "return cuDriverGetVersion 1", func(f Facts) bool { return f.Driver.Value == nil && f.Driver.Reason.Code == 1 && len(f.Devices) == 8 }},
 		{"fewer GPUs", "gpus 2", func(f Facts) bool { return len(f.Devices) == 2 }},
-		{"more than there can be", "gpus 2000000000\nreturn cuDeviceGet 101", func(f Facts) bool { return *f.Count.Value == 2e9 && len(f.Devices) == mostDevices }},
+		{"more than there can be", "gpus 2000000000\nreturn cuDeviceGet 101", func(f Facts) bool { return *f.Count.Value == 2e9 && len(f.Devices) == maxDevices }},
 		{"fewer than none", "gpus -1", func(f Facts) bool { return *f.Count.Value == -1 && f.Devices == nil }},
-		{"no count", "return cuDeviceGetCount 999", func(f Facts) bool { return f.Count.Why.Code == 999 && f.Count.Value == nil && f.Devices == nil }},
+		{"no count", "return cuDeviceGetCount 999", func(f Facts) bool { return f.Count.Reason.Code == 999 && f.Count.Value == nil && f.Devices == nil }},
 		{"a device that can't be had", "gpu 3 return cuDeviceGet 101", func(f Facts) bool {
-			return f.Devices[3].UUID.Why == Answer{101, "INVALID_DEVICE"} && f.Devices[3].Name.Value == nil && f.Devices[4].UUID.Value != nil && f.Apart == nil
+			return f.Devices[3].UUID.Reason == Result{101, "INVALID_DEVICE"} && f.Devices[3].Name.Value == nil && f.Devices[4].UUID.Value != nil && f.InaccessiblePairs == nil
 		}},
-		{"no UUID", "gpu 3 return cuDeviceGetUuid 999", func(f Facts) bool { return f.Devices[3].UUID.Why.Code == 999 && f.Devices[3].Name.Value != nil }},
+		{"no UUID", "gpu 3 return cuDeviceGetUuid 999", func(f Facts) bool { return f.Devices[3].UUID.Reason.Code == 999 && f.Devices[3].Name.Value != nil }},
 		{"another UUID", "gpu 3 uuid GPU-01234567-89ab-cdef-0123-456789ABCDEF", func(f Facts) bool { return *f.Devices[3].UUID.Value == "01234567-89ab-cdef-0123-456789abcdef" }},
 		{"a name that a terminal would obey", "gpu 3 name H100\x1b[2J", func(f Facts) bool { return *f.Devices[3].Name.Value == "H100\ufffd[2J" }},
 		{"no way from one to another", "peer 0 1 0", func(f Facts) bool {
-			reach, ok := f.reach(1, 0).Get()
-			return len(f.Apart) == 1 && f.Apart[0].A == 0 && f.Apart[0].B == 1 && ok && !reach
+			reach, ok := f.peerAccess(1, 0).Get()
+			return len(f.InaccessiblePairs) == 1 && f.InaccessiblePairs[0].A == 0 && f.InaccessiblePairs[0].B == 1 && ok && !reach
 		}},
-		{"no answer about ways", "gpu 2 return cuDeviceCanAccessPeer 101", func(f Facts) bool { return len(f.Apart) == 7 && f.Apart[6].Access.Why.Code == 101 }},
+		{"no answer about ways", "gpu 2 return cuDeviceCanAccessPeer 101", func(f Facts) bool {
+			return len(f.InaccessiblePairs) == 7 && f.InaccessiblePairs[6].Access.Reason.Code == 101
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -151,13 +153,14 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// A library that lacks what newer ones have answers the rest; a file that is no libcuda ends nothing.
+// A library that lacks what newer ones have answers the rest; a file that is no libcuda ends
+// nothing.
 func TestLacking(t *testing.T) {
 	t.Run("of an old driver", func(t *testing.T) {
 		t.Parallel()
 		facts := look(t, lacking(t, "cuDeviceGetUuid_v2", "cuGetErrorName", "cuDeviceCanAccessPeer"))
-		if facts.Init.Name != "SUCCESS" || len(facts.Devices) != 8 || facts.Devices[7].UUID.Value == nil || len(facts.Apart) != 8*7 ||
-			facts.Apart[0].Access.Why.Name != "FUNCTION_NOT_FOUND" {
+		if facts.Init.Name != "SUCCESS" || len(facts.Devices) != 8 || facts.Devices[7].UUID.Value == nil || len(facts.InaccessiblePairs) != 8*7 ||
+			facts.InaccessiblePairs[0].Access.Reason.Name != "FUNCTION_NOT_FOUND" {
 			t.Errorf("the facts are %+v", facts)
 		}
 	})
@@ -184,7 +187,7 @@ func TestLacking(t *testing.T) {
 // What the process inherits is seen as CUDA sees it.
 func TestVisible(t *testing.T) {
 	for _, value := range []string{"", "0,1"} {
-		if facts := look(t, saying(t), "CUDA_VISIBLE_DEVICES="+value); facts.Visible == nil || *facts.Visible != value {
+		if facts := look(t, saying(t), "CUDA_VISIBLE_DEVICES="+value); facts.VisibleDevices == nil || *facts.VisibleDevices != value {
 			t.Errorf("with %q the facts are %+v", value, facts)
 		}
 	}
@@ -235,31 +238,32 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("nvidia-cap30", filepath.Join(root, "dev/nvidia-caps/nvidia-cap30")); err != nil { // to itself
+	// to itself
+	if err := os.Symlink("nvidia-cap30", filepath.Join(root, "dev/nvidia-caps/nvidia-cap30")); err != nil {
 		t.Fatal(err)
 	}
-	want := []File{
-		{Path: uvm}, {uvm + "-tools", "ENOENT"}, {Path: caps + "/nvidia-cap21"}, {caps + "/nvidia-cap30", "ELOOP"}, {Path: channels + "/channel0"},
+	want := []DeviceFile{
+		{Path: uvmPath}, {uvmPath + "-tools", "ENOENT"}, {Path: capsDir + "/nvidia-cap21"}, {capsDir + "/nvidia-cap30", "ELOOP"}, {Path: imexChannelDir + "/channel0"},
 	}
-	if got := files(root); !slices.Equal(got, want) {
+	if got := openDeviceFiles(root); !slices.Equal(got, want) {
 		t.Errorf("the files are\n%+v, want\n%+v", got, want)
 	}
-	if is := module(root); is == nil || !*is {
+	if is := isModuleLoaded(root); is == nil || !*is {
 		t.Errorf("the module is loaded, and it says %v", is)
 	}
 	if err := os.WriteFile(filepath.Join(root, "proc/modules"), []byte("nvidia_uvmx 1 0 nvidia_uvm\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if is := module(root); is == nil || *is {
+	if is := isModuleLoaded(root); is == nil || *is {
 		t.Errorf("the module is not loaded, and it says %v", is)
 	}
-	if is := module(t.TempDir()); is != nil {
+	if is := isModuleLoaded(t.TempDir()); is != nil {
 		t.Errorf("nobody knows of the module, and it says %v", *is)
 	}
 	if err := os.MkdirAll(filepath.Join(root, "proc/driver/nvidia-uvm"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if is := module(root); is == nil || !*is {
+	if is := isModuleLoaded(root); is == nil || !*is {
 		t.Errorf("the module has a folder in /proc, and it says %v", is)
 	}
 }

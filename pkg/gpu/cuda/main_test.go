@@ -8,7 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// lookVariable makes the test binary a process that looks once, at the library and below the root of its arguments.
+// lookVariable makes the test binary a process that looks once, at the library and below the root
+// of its arguments.
 const lookVariable = "CUDA_TEST_LOOK"
 
 // buildDir is where a library is built that many tests load; empty: nowhere.
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 		}))
 		return
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(Look(os.Args[1], os.Args[2])); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(InspectDriver(os.Args[1], os.Args[2])); err != nil {
 		panic(err)
 	}
 }

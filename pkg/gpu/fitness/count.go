@@ -17,7 +17,7 @@ const (
 )
 
 // lostHints are the hints for a GPU without a handle, or one that is lost during the inspection.
-var lostHints = map[gpu.Return]string{
+var lostHints = map[gpu.NVMLReturn]string{
 	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
 	gpu.ResetRequired:      hintReset,
 	gpu.UnknownError:       "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
@@ -27,78 +27,81 @@ var lostHints = map[gpu.Return]string{
 	"CORRUPTED_INFOROM":    "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
 }
 
-// count returns the findings on whether the job has all GPUs that it should have.
-func (s scene) count() []check.Finding {
-	e := exam{scene: s, Sheet: rule{id: "gpu.count", source: sourceCount}.sheet()}
-	e.judgeCount()
-	if len(e.Found) == 0 {
-		e.judgeEnough()
+// countFindings returns the findings on whether the job has all GPUs that it should have.
+func (s evaluation) countFindings() []check.Finding {
+	e := gpuCheck{evaluation: s, FindingBuilder: gpuRule{id: "gpu.count", source: sourceCount}.newFindings()}
+	e.checkCount()
+	if len(e.Findings) == 0 {
+		e.addCountPassed()
 	}
-	return e.Found
+	return e.Findings
 }
 
-// judgeCount adds findings for GPUs that are lost, missing or too few. It adds none if all is well.
-func (e *exam) judgeCount() {
+// checkCount adds findings for GPUs that are lost, missing or too few. It adds none if all is well.
+func (e *gpuCheck) checkCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
-		e.say(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Why.Said(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
+		e.addNodeFinding(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Reason.DisplayText(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
 		return
 	}
-	e.when(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
+	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
 		"run \"bringupd check\" on the node again")
-	e.judgeLost()
-	e.judgeFallen()
-	e.judgeMissing()
-	e.judgeTooFew()
-	e.when(e.unsure, check.Warn,
-		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", gpu.VisibleVariable, len(models(e.gpus))),
-		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", expecting("CUDA_DEVICE_ORDER=PCI_BUS_ID"), ofTheList)
+	e.reportLostGPUs()
+	e.reportFallenGPUs()
+	e.reportMissingGPUs()
+	e.reportShortage()
+	e.addFindingIf(e.hasAmbiguousIndex, check.Warn,
+		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
+		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
 }
 
-// ofTheList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
-func ofTheList(f *check.Finding) { f.Source, f.Class = gpu.VisibleVariable, check.User }
+// blameVisibleList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
+func blameVisibleList(f *check.Finding) {
+	f.Source, f.Class = gpu.VisibleDevicesVariable, check.ClassUser
+}
 
-// judgeEnough adds the finding that no GPU is missing.
-func (e *exam) judgeEnough() {
+// addCountPassed adds the finding that no GPU is missing.
+func (e *gpuCheck) addCountPassed() {
 	switch want := e.want.Count; {
 	case want > 0:
-		f := e.Say(check.Pass, "", fmt.Sprintf("%d of %d", min(e.units, want), want), fmt.Sprintf("%d (%s)", want, e.want.from()), "")
-		if e.seen > want {
-			f.Observed += fmt.Sprintf(", and NVML shows %d", e.seen)
+		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want), fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
+		if e.permittedUnits > want {
+			f.Observed += fmt.Sprintf(", and NVML shows %d", e.permittedUnits)
 		}
-	case e.units == 0:
-		e.Skip("the driver shows no GPU, and none is expected")
+	case e.usableUnits == 0:
+		e.AddSkip("the driver shows no GPU, and none is expected")
 	default:
-		e.Pass(fmt.Sprintf("%d, and nobody says how many there should be", e.units))
+		e.AddPass(fmt.Sprintf("%d, and nobody says how many there should be", e.usableUnits))
 	}
 }
 
-// judgeLost adds a finding for each GPU that does not answer.
-func (e *exam) judgeLost() {
+// reportLostGPUs adds a finding for each GPU that does not answer.
+func (e *gpuCheck) reportLostGPUs() {
 	for _, g := range e.gpus {
-		why, lost := g.Lost()
+		why, lost := g.LossReason()
 		if !lost {
 			continue
 		}
-		observed := "does not answer: " + why.Said()
+		observed := "does not answer: " + why.DisplayText()
 		if g.Hangs != "" {
-			observed += ", in " + prose.Cut(g.Hangs, shown)
+			observed += ", in " + prose.TruncateText(g.Hangs, maxTextLength)
 		}
-		f := e.say(check.Fail, observed, lostHints[why])
-		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
-		if why == gpu.Uninitialized || why.Unasked() {
+		f := e.addNodeFinding(check.Fail, observed, lostHints[why])
+		f.Device, f.Source, f.Expected = findingDevice(g), sourceHandle, "a GPU that answers"
+		if why == gpu.Uninitialized || why.IsUnavailable() {
 			f.Verdict = check.Unknown // the result shows nothing about the GPU
 		}
 		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
 	}
 }
 
-// judgeFallen adds a finding for each GPU that the kernel lists on the PCI bus, but that does not
-// answer there any more. NVML shows such a GPU as lost, or not at all if the driver was reloaded.
-func (e *exam) judgeFallen() {
-	needed := e.short()
-	for _, bus := range e.fallen() {
-		f := e.say(check.Fail, "has fallen off the bus: its configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
+// reportFallenGPUs adds a finding for each GPU that the kernel lists on the PCI bus, but that does
+// not answer there any more. NVML shows such a GPU as lost, or not at all if the driver was
+// reloaded.
+func (e *gpuCheck) reportFallenGPUs() {
+	needed := e.needsFallenGPU()
+	for _, bus := range e.fallenAddresses() {
+		f := e.addNodeFinding(check.Fail, "has fallen off the bus: its configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
 		f.Device, f.Source, f.Expected = &check.Device{Index: -1, Bus: bus}, sourceSlots, "a GPU that answers"
 		if !needed {
 			f.Verdict = check.Warn
@@ -107,12 +110,12 @@ func (e *exam) judgeFallen() {
 	}
 }
 
-// fallen returns the PCI addresses of GPUs that have fallen off the bus, except those that NVML
-// shows and that are reported elsewhere.
-func (s scene) fallen() (addresses []string) {
+// fallenAddresses returns the PCI addresses of GPUs that have fallen off the bus, except those that
+// NVML shows and that are reported elsewhere.
+func (s evaluation) fallenAddresses() (addresses []string) {
 	for _, slot := range s.facts.Slots {
 		told := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
-			return g.Bus.OrZero() == slot.Bus && (g.Answers() || slices.ContainsFunc(s.gpus, func(own gpu.GPU) bool { return own.Index == g.Index }))
+			return g.Bus.OrZero() == slot.Bus && (g.IsUsable() || slices.ContainsFunc(s.gpus, func(own gpu.GPU) bool { return own.Index == g.Index }))
 		})
 		if slot.ID == gpu.OffBus && !told {
 			addresses = append(addresses, slot.Bus)
@@ -121,28 +124,28 @@ func (s scene) fallen() (addresses []string) {
 	return addresses
 }
 
-// short reports whether the job would use a GPU that has fallen off the bus. If the job's number of
-// GPUs is unknown, it is assumed to use all of the node's, unless some that answer on the bus are
-// withheld from it.
-func (s scene) short() bool {
+// needsFallenGPU reports whether the job would use a GPU that has fallen off the bus. If the job's
+// number of GPUs is unknown, it is assumed to use all of the node's, unless some that answer on the
+// bus are withheld from it.
+func (s evaluation) needsFallenGPU() bool {
 	if s.want.Count >= 0 {
-		return s.units+s.lost < s.least()
+		return s.usableUnits+s.lostCount < s.minGPUs()
 	}
-	return s.want.Visible == nil && s.onBus() <= len(s.facts.GPUs)
+	return s.want.Visible == nil && s.countOnBus() <= len(s.facts.GPUs)
 }
 
-// least returns the minimum number of GPUs that the job needs.
-func (s scene) least() int {
-	if s.want.Needed() {
+// minGPUs returns the minimum number of GPUs that the job needs.
+func (s evaluation) minGPUs() int {
+	if s.want.NeedsGPUs() {
 		return max(s.want.Count, 1)
 	}
 	return max(s.want.Count, 0)
 }
 
-// onBus returns how many GPUs answer on the PCI bus, including those that this process may not use.
-// If NVML shows any GPU, only GPUs with the same PCI IDs count: the driver may be too new for
+// countOnBus returns how many GPUs answer on the PCI bus, including those that this process may not
+// use. If NVML shows any GPU, only GPUs with the same PCI IDs count: the driver may be too new for
 // another model, for example one that drives a display.
-func (s scene) onBus() (n int) {
+func (s evaluation) countOnBus() (n int) {
 	shown := make(map[string]bool)
 	for _, slot := range s.facts.Slots {
 		if slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool { return g.Bus.OrZero() == slot.Bus }) {
@@ -157,53 +160,54 @@ func (s scene) onBus() (n int) {
 	return n
 }
 
-// judgeMissing adds a finding for each GPU that CUDA_VISIBLE_DEVICES lists and NVML does not show.
-func (e *exam) judgeMissing() {
-	for _, selector := range e.missing {
-		lists := fmt.Sprintf("%s lists %s", gpu.VisibleVariable, prose.Cut(selector.String(), shown))
-		f := e.say(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
+// reportMissingGPUs adds a finding for each GPU that CUDA_VISIBLE_DEVICES lists and NVML does not
+// show.
+func (e *gpuCheck) reportMissingGPUs() {
+	for _, selector := range e.missingSelectors {
+		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable, prose.TruncateText(selector.String(), maxTextLength))
+		f := e.addNodeFinding(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
 			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
-		f.Source, f.Expected, f.Class = gpu.VisibleVariable, "GPUs that are there", check.Environment
+		f.Source, f.Expected, f.Class = gpu.VisibleDevicesVariable, "GPUs that are there", check.ClassEnvironment
 		switch {
-		case selector.UUID != "" && e.nameless:
+		case selector.UUID != "" && e.hasUnreadableUUID:
 			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
-		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != gpu.VisibleVariable:
-			f.Class = check.User // the job has as many GPUs as it was granted, so its own list is wrong
+		case e.want.Count >= 0 && e.permittedUnits >= e.want.Count && e.want.CountSource != gpu.VisibleDevicesVariable:
+			f.Class = check.ClassUser // the job has as many GPUs as it was granted, so its own list is wrong
 		}
 	}
 }
 
-// judgeTooFew adds a finding if there are fewer GPUs than expected, not counting those that are
+// reportShortage adds a finding if there are fewer GPUs than expected, not counting those that are
 // known to be lost.
-func (e *exam) judgeTooFew() {
+func (e *gpuCheck) reportShortage() {
 	// Lost and missing GPUs have findings of their own. Do not report them twice.
-	least := e.least()
-	have := e.units + e.lost + len(e.missing)
-	if e.short() {
-		have += len(e.fallen())
+	least := e.minGPUs()
+	have := e.usableUnits + e.lostCount + len(e.missingSelectors)
+	if e.needsFallenGPU() {
+		have += len(e.fallenAddresses())
 	}
-	if have >= least || e.unsure && e.seen >= least {
+	if have >= least || e.hasAmbiguousIndex && e.permittedUnits >= least {
 		return
 	}
 	// Report the shortage. If no number was granted, the user's request is at fault.
-	f := e.Fail(check.Environment, fmt.Sprintf("%d of %d", e.units, least), fmt.Sprintf("%d (%s)", least, e.want.from()),
+	f := e.AddFailure(check.ClassEnvironment, fmt.Sprintf("%d of %d", e.usableUnits, least), fmt.Sprintf("%d (%s)", least, e.want.countSourceText()),
 		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
 	if e.want.Count <= 0 {
-		f.Expected, f.Class = "at least 1", check.User
+		f.Expected, f.Class = "at least 1", check.ClassUser
 		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"
 	}
 	// Give a better hint if the cause is known.
 	switch {
-	case e.want.Visible != nil && e.seen >= least:
-		ofTheList(f)
-		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", gpu.VisibleVariable, len(e.want.Visible), e.seen)
-		f.Hint = "let " + gpu.VisibleVariable + " list as many GPUs as the job has, or unset it"
-	case e.hidden > 0:
-		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hidden)
+	case e.want.Visible != nil && e.permittedUnits >= least:
+		blameVisibleList(f)
+		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", gpu.VisibleDevicesVariable, len(e.want.Visible), e.permittedUnits)
+		f.Hint = "let " + gpu.VisibleDevicesVariable + " list as many GPUs as the job has, or unset it"
+	case e.hiddenCount > 0:
+		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hiddenCount)
 		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
-	case e.onBus() >= least && e.onBus() > len(e.facts.GPUs):
+	case e.countOnBus() >= least && e.countOnBus() > len(e.facts.GPUs):
 		f.Source = sourceSlots
-		f.Observed += fmt.Sprintf(": the node has %d GPUs on its bus, and this process is shown %d", e.onBus(), len(e.facts.GPUs))
+		f.Observed += fmt.Sprintf(": the node has %d GPUs on its bus, and this process is shown %d", e.countOnBus(), len(e.facts.GPUs))
 		f.Hint = "let the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node: Slurm's cgroup) have them all; " +
 			"if they should, look into dmesg for NVRM lines, and at nvidia-smi -B, for GPUs that the driver has left out"
 	}

@@ -7,26 +7,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// CUDA returns what the CUDA driver should show to the job, according to NVML's facts. asked is
-// false if the CUDA driver must not be queried: NVML shows the job no GPU that answers, or the
-// driver hangs for a GPU, and a CUDA call would hang as well.
-func CUDA(f gpu.Facts, want Expect) (should cuda.Want, asked bool) {
-	if f.Init != gpu.Success || want.Forgone() {
-		return cuda.Want{}, false
+// ExpectedCUDA returns what the CUDA driver should show to the job, according to NVML's facts.
+// asked is false if the CUDA driver must not be queried: NVML shows the job no GPU that answers, or
+// the driver hangs for a GPU, and a CUDA call would hang as well.
+func ExpectedCUDA(f gpu.Facts, want Expectation) (should cuda.Expectation, asked bool) {
+	if f.Init != gpu.Success || want.HasNoGPUs() {
+		return cuda.Expectation{}, false
 	}
 	if slices.ContainsFunc(f.GPUs, func(g gpu.GPU) bool { return g.Handle == gpu.DriverUnresponsive }) {
-		return cuda.Want{}, false
+		return cuda.Expectation{}, false
 	}
-	s := scene{facts: f, want: want, choice: choose(f, want)}
-	should = cuda.Want{Needed: want.Needed(), Driver: f.Driver.OrZero()}
-	usable := s.usable()
+	s := evaluation{facts: f, want: want, gpuSelection: selectGPUs(f, want)}
+	should = cuda.Expectation{NeedsGPUs: want.NeedsGPUs(), Driver: f.Driver.OrZero()}
+	usable := s.answeringGPUs()
 	for i, g := range usable {
-		should.GPUs = append(should.GPUs, *deviceOf(g))
-		should.MIG = should.MIG || g.MIG.OrZero().Current
-		should.Fabric = should.Fabric || g.Fabric.OrZero().Joined() && !g.Fabric.OrZero().Single()
+		should.GPUs = append(should.GPUs, *findingDevice(g))
+		should.Partitioned = should.Partitioned || g.MIG.OrZero().Current
+		should.MultiNodeFabric = should.MultiNodeFabric || g.Fabric.OrZero().HasJoined() && !g.Fabric.OrZero().IsSingleNode()
 		for _, other := range usable[:i] {
-			if status, ok := s.p2p(g.Index, other.Index).Get(); ok && status == p2pOK {
-				should.Joined = append(should.Joined, [2]string{other.UUID.OrZero(), g.UUID.OrZero()})
+			if status, ok := s.p2pStatus(g.Index, other.Index).Get(); ok && status == p2pOK {
+				should.NVLinkPairs = append(should.NVLinkPairs, [2]string{other.UUID.OrZero(), g.UUID.OrZero()})
 			}
 		}
 	}

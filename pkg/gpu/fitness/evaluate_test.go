@@ -24,7 +24,7 @@ type report struct {
 	name   string // of the golden file
 	facts  string // of testdata/facts; name where empty
 	change func(*gpu.Facts)
-	want   func(*Expect)
+	want   func(*Expectation)
 	// says are the findings that are neither Pass nor Skip: "gpu.remap 2 FAIL".
 	says string
 	// fault is what was planted, where the table of docs/gpu-zoo.md has it.
@@ -43,25 +43,25 @@ func each(change func(*gpu.GPU)) func(*gpu.Facts) {
 	}
 }
 
-func expect(n int) func(*Expect) {
-	return func(e *Expect) { e.Count, e.CountFrom = n, "--gpus-per-node" }
+func expect(n int) func(*Expectation) {
+	return func(e *Expectation) { e.Count, e.CountSource = n, "--gpus-per-node" }
 }
 
-func visible(t *testing.T, list string) func(*Expect) {
-	return func(e *Expect) {
-		parsed, err := ParseExpected(-1, "", []string{"CUDA_VISIBLE_DEVICES=" + list})
+func visible(t *testing.T, list string) func(*Expectation) {
+	return func(e *Expectation) {
+		parsed, err := ParseExpectation(-1, "", []string{"CUDA_VISIBLE_DEVICES=" + list})
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Count, e.CountFrom, e.Visible = parsed.Count, parsed.CountFrom, parsed.Visible
+		e.Count, e.CountSource, e.Visible = parsed.Count, parsed.CountSource, parsed.Visible
 	}
 }
 
-func allOf(a, b func(*Expect)) func(*Expect) { return func(e *Expect) { a(e); b(e) } }
+func allOf(a, b func(*Expectation)) func(*Expectation) { return func(e *Expectation) { a(e); b(e) } }
 
-func mode(m check.Mode) func(*Expect) { return func(e *Expect) { e.Mode = m } }
+func mode(m check.GPUMode) func(*Expectation) { return func(e *Expectation) { e.Mode = m } }
 
-func signs(signs ...string) func(*Expect) { return func(e *Expect) { e.Signs = signs } }
+func signs(signs ...string) func(*Expectation) { return func(e *Expectation) { e.Signs = signs } }
 
 func fabric(change func(*gpu.Fabric)) func(*gpu.GPU) {
 	return func(g *gpu.GPU) {
@@ -77,16 +77,16 @@ func mask(set, clear uint32) func(*gpu.GPU) {
 
 // withheld has the process use none of the GPUs that are not NVIDIA's.
 func withheld(f *gpu.Facts) {
-	for i := range f.Others {
-		f.Others[i].Why = gpu.NoPermission
+	for i := range f.OtherGPUs {
+		f.OtherGPUs[i].Reason = gpu.NoPermission
 	}
 }
 
-func handle(why gpu.Return) func(*gpu.Facts) {
+func handle(why gpu.NVMLReturn) func(*gpu.Facts) {
 	return one(3, func(g *gpu.GPU) { *g = gpu.GPU{Index: 3, Handle: why, Bus: g.Bus} })
 }
 
-func initOf(why gpu.Return) func(*gpu.Facts) {
+func initOf(why gpu.NVMLReturn) func(*gpu.Facts) {
 	return func(f *gpu.Facts) { *f = gpu.Facts{Version: 1, Init: why, Library: "libnvidia-ml.so.1"} }
 }
 
@@ -110,12 +110,12 @@ func down(links ...int) func(*gpu.GPU) {
 }
 
 func slow(reasons ...uint64) func(*gpu.Facts) {
-	return one(6, func(g *gpu.GPU) { g.Slowed = read(reasons) })
+	return one(6, func(g *gpu.GPU) { g.ClockReasons = read(reasons) })
 }
 
 func procs(used uint64, list ...gpu.Process) func(*gpu.Facts) {
 	return one(4, func(g *gpu.GPU) {
-		g.Procs = read(list)
+		g.Processes = read(list)
 		memory := *g.Memory.Value
 		memory.Used = used
 		g.Memory = read(memory)
@@ -126,7 +126,7 @@ func procs(used uint64, list ...gpu.Process) func(*gpu.Facts) {
 func slots(id, fallen string) func(*gpu.Facts) {
 	return func(f *gpu.Facts) {
 		for _, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
-			slot := gpu.Slot{Bus: "0000:" + bus + ":00.0", ID: id}
+			slot := gpu.PCISlot{Bus: "0000:" + bus + ":00.0", ID: id}
 			if slot.Bus == fallen {
 				slot.ID = gpu.OffBus
 			}
@@ -144,7 +144,7 @@ func onEach(id string, n int, verdict string) string {
 	return strings.Join(all, ", ")
 }
 
-func environ(list ...string) func(*Expect) { return func(e *Expect) { e.Environ = list } }
+func environ(list ...string) func(*Expectation) { return func(e *Expectation) { e.Environ = list } }
 
 const (
 	mib  = 1 << 20
@@ -153,16 +153,16 @@ const (
 
 // reports has each row of what is checked, good and bad.
 func reports(t *testing.T) []report {
-	sram := func(s gpu.SRAM) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.SRAM = read(s) }) }
-	remap := func(r gpu.Remapped) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.Remapped = read(r) }) }
+	sram := func(s gpu.SRAMErrors) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.SRAM = read(s) }) }
+	remap := func(r gpu.RemappedRows) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.Remapped = read(r) }) }
 	pcie := func(p gpu.PCIe, load int) func(*gpu.Facts) {
-		return one(1, func(g *gpu.GPU) { g.PCIe, g.Load = read(p), read(load) })
+		return one(1, func(g *gpu.GPU) { g.PCIe, g.LoadPercent = read(p), read(load) })
 	}
 	mig := func(current, pending bool) func(*gpu.Facts) {
-		return one(0, func(g *gpu.GPU) { g.MIG = read(gpu.Switch{Current: current, Pending: pending}) })
+		return one(0, func(g *gpu.GPU) { g.MIG = read(gpu.ModeState{Current: current, Pending: pending}) })
 	}
-	idle := func(e *Expect) { e.Count, e.CountFrom = -1, "" }
-	none := func(e *Expect) { e.Count, e.CountFrom = 0, "SLURM_GPUS_ON_NODE" }
+	idle := func(e *Expectation) { e.Count, e.CountSource = -1, "" }
+	none := func(e *Expectation) { e.Count, e.CountSource = 0, "SLURM_GPUS_ON_NODE" }
 	shown := func(n int) func(*gpu.Facts) {
 		return func(f *gpu.Facts) { f.Count, f.GPUs, f.Pairs = read(n), f.GPUs[:n], nil }
 	}
@@ -190,7 +190,7 @@ func reports(t *testing.T) []report {
 		{name: "mi250-slurm-modules", facts: "mi250", want: expect(4)},
 		{name: "mi300x"},
 		{name: "mi300x-some", facts: "mi300x", want: allOf(expect(2), environ("ROCR_VISIBLE_DEVICES=2,3"))},
-		{name: "mi300x-lost", facts: "mi300x", change: func(f *gpu.Facts) { f.Others[3].Why = gpu.GPUIsLost }, says: "gpu.count 3 FAIL", fault: "an MI300X has fallen off the bus"},
+		{name: "mi300x-lost", facts: "mi300x", change: func(f *gpu.Facts) { f.OtherGPUs[3].Reason = gpu.GPUIsLost }, says: "gpu.count 3 FAIL", fault: "an MI300X has fallen off the bus"},
 		{name: "mi300x-withheld", facts: "mi300x", change: withheld, says: "gpu.count WARN", fault: "a user outside of the group render (MI300X)"},
 		{name: "mi300x-withheld-require", facts: "mi300x", change: withheld, want: mode(check.ModeRequire), says: "gpu.count FAIL"},
 		{name: "mi300x-forgone", facts: "mi300x", want: none},
@@ -201,9 +201,9 @@ func reports(t *testing.T) []report {
 		{name: "no-driver-bus", facts: "no-driver", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
 		{name: "unresponsive", says: "gpu.driver_unresponsive FAIL", fault: "the driver hangs"},
 		{name: "unresponsive-none", facts: "unresponsive", want: none, says: "gpu.driver_unresponsive WARN", fault: "the driver hangs, and the job has no GPU"},
-		{name: "mismatch", facts: "h100", change: initOf(gpu.LibRMVersion), says: "gpu.nvml FAIL", fault: "the driver was updated without a reboot"},
-		{name: "mismatch-auto", facts: "h100", change: initOf(gpu.LibRMVersion), want: idle, says: "gpu.nvml FAIL"},
-		{name: "mismatch-none", facts: "h100", change: initOf(gpu.LibRMVersion), want: none},
+		{name: "mismatch", facts: "h100", change: initOf(gpu.LibRMVersionMismatch), says: "gpu.nvml FAIL", fault: "the driver was updated without a reboot"},
+		{name: "mismatch-auto", facts: "h100", change: initOf(gpu.LibRMVersionMismatch), want: idle, says: "gpu.nvml FAIL"},
+		{name: "mismatch-none", facts: "h100", change: initOf(gpu.LibRMVersionMismatch), want: none},
 		{name: "cgroup", facts: "h100", change: initOf(gpu.OperatingSystem), says: "gpu.nvml FAIL", fault: "a cgroup without /dev/nvidiactl"},
 		{name: "cgroup-auto", facts: "h100", change: initOf(gpu.OperatingSystem), want: idle, says: "gpu.nvml WARN"},
 		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL", fault: "the driver fails inside"},
@@ -221,7 +221,7 @@ func reports(t *testing.T) []report {
 		{name: "slots", facts: "h100", change: slots("10de:2330", "")},
 		{name: "slots-other", facts: "h100-seven", change: func(f *gpu.Facts) {
 			slots("10de:2330", "")(f)
-			f.Slots = append(f.Slots, gpu.Slot{Bus: "0000:f0:00.0", ID: "10de:0ffa"})
+			f.Slots = append(f.Slots, gpu.PCISlot{Bus: "0000:f0:00.0", ID: "10de:0ffa"})
 		}, says: "gpu.count FAIL"},
 		{name: "slots-unread", facts: "h100-seven", change: slots("", ""), says: "gpu.count FAIL"},
 		{name: "shown-two", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(2)(f) }, says: "gpu.count FAIL", fault: "a container is shown two of eight"},
@@ -251,28 +251,28 @@ func reports(t *testing.T) []report {
 		{name: "listed-mig", facts: "a100-mig", want: visible(t, "MIG-8a1b0000,MIG-8a1b0003-33aa-5c31-8e0b-0d1f2c3b4a03")},
 		{name: "listed-mig-old", facts: "a100-mig", want: visible(t, "MIG-"+strings.Replace(gpu2, "5d1e0a02", "5d1e0a00", 1)[:len(gpu2)-1]+"0/7/0")},
 		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN", fault: "indices on a node with two models"},
-		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expect) { e.PCIOrder = true })},
+		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expectation) { e.PCIBusOrder = true })},
 
 		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a reset"},
 		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a recovery of the IMEX domain"},
 		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(99) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for something new"},
-		{name: "remap-failed", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL", fault: "no spare rows are left"},
-		{name: "remap-pending", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN", fault: "a row waits to be remapped"},
-		{name: "remap-many", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 512}), says: "gpu.remap 2 WARN", fault: "512 rows are remapped"},
-		{name: "remap-some", facts: "h100", change: remap(gpu.Remapped{Corrected: 700, Uncorrected: 511})},
-		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}}), says: "gpu.ecc_unc 2 WARN", fault: "an uncorrectable error of SRAM, contained"},
+		{name: "remap-failed", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL", fault: "no spare rows are left"},
+		{name: "remap-pending", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN", fault: "a row waits to be remapped"},
+		{name: "remap-many", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 512}), says: "gpu.remap 2 WARN", fault: "512 rows are remapped"},
+		{name: "remap-some", facts: "h100", change: remap(gpu.RemappedRows{Corrected: 700, Uncorrected: 511})},
+		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}}), says: "gpu.ecc_unc 2 WARN", fault: "an uncorrectable error of SRAM, contained"},
 		{name: "sram-uncorrected-old", facts: "h100", change: one(2, func(g *gpu.GPU) {
-			g.SRAM, g.Recovery = read(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}, Unknown: true}), unread[int](gpu.NotSupported)
+			g.SRAM, g.Recovery = read(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}, Unknown: true}), unread[int](gpu.NotSupported)
 		}), says: "gpu.ecc_unc 2 FAIL", fault: "the same, and the driver is too old to tell"},
 		{name: "sram-uncorrected-reset", facts: "h100", change: one(2, func(g *gpu.GPU) {
-			g.SRAM, g.Recovery = read(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}}), read(1)
+			g.SRAM, g.Recovery = read(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}}), read(1)
 		}), says: "gpu.recovery 2 FAIL, gpu.ecc_unc 2 FAIL"},
-		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAM{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL", fault: "too many errors of SRAM"},
-		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of SRAM"},
-		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN", fault: "uncorrectable errors of DRAM"},
-		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of DRAM"},
-		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Corrected: 49_999_999}) })},
-		{name: "ecc-off", facts: "h100", change: one(2, func(g *gpu.GPU) { g.ECC = read(gpu.Switch{Pending: true}) }), says: "gpu.ecc_corr 2 WARN", fault: "ECC is off until a reset"},
+		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAMErrors{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL", fault: "too many errors of SRAM"},
+		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of SRAM"},
+		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN", fault: "uncorrectable errors of DRAM"},
+		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of DRAM"},
+		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Corrected: 49_999_999}) })},
+		{name: "ecc-off", facts: "h100", change: one(2, func(g *gpu.GPU) { g.ECC = read(gpu.ModeState{Pending: true}) }), says: "gpu.ecc_corr 2 WARN", fault: "ECC is off until a reset"},
 		{name: "v100-retired", says: "gpu.retired 2 FAIL, gpu.retired 5 FAIL, gpu.retired 6 WARN", fault: "retired pages (V100)"},
 
 		{name: "h100-joining", says: "gpu.fabric 0 WAIT, gpu.fabric 1 WAIT, gpu.fabric 2 WAIT, gpu.fabric 3 WAIT, gpu.fabric 4 WAIT, gpu.fabric 5 WAIT, gpu.fabric 6 WAIT, gpu.fabric 7 WAIT, " +
@@ -297,9 +297,9 @@ func reports(t *testing.T) []report {
 			each(down(0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15))(f)
 		}, want: expect(1)},
 		{name: "mesh-part-link", facts: "v100-four", change: one(2, down(0, 1)), want: expect(4)},
-		{name: "c2c-down", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.Part{Active: 9, All: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL", fault: "a link to Grace is down"},
-		{name: "c2c-dead", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.Part{All: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL"},
-		{name: "c2c-none", facts: "h100", change: each(func(g *gpu.GPU) { g.C2C = read(gpu.Part{All: 10}) })},
+		{name: "c2c-down", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.LinkCount{Active: 9, Total: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL", fault: "a link to Grace is down"},
+		{name: "c2c-dead", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.LinkCount{Total: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL"},
+		{name: "c2c-none", facts: "h100", change: each(func(g *gpu.GPU) { g.C2C = read(gpu.LinkCount{Total: 10}) })},
 		{name: "link-gone", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Links = g.Links[:17] }), says: "gpu.nvlink 3 FAIL", fault: "a GPU shows fewer NVLinks"},
 		{name: "bridge-gone", facts: "a100-bridges", change: each(func(g *gpu.GPU) { down(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)(g) }), want: expect(4)},
 		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 WARN", fault: "a loose bridge"},
@@ -336,18 +336,18 @@ func reports(t *testing.T) []report {
 			each(func(g *gpu.GPU) { g.State = gpu.Reading[int]{} })(f)
 		}},
 		{name: "pcie-alike", facts: "h100", change: each(func(g *gpu.GPU) { g.PCIe = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 4, MaxGen: 5}) })},
-		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a lone GPU has half its lanes under load"},
-		{name: "pcie-scrubs", facts: "a10g-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(100) }), want: expect(1), says: "gpu.persistence 0 WARN"},
+		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.LoadPercent = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a lone GPU has half its lanes under load"},
+		{name: "pcie-scrubs", facts: "a10g-vm", change: one(0, func(g *gpu.GPU) { g.LoadPercent = read(100) }), want: expect(1), says: "gpu.persistence 0 WARN"},
 		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row of an A100 waits to be remapped (as found: thamada/gls@e20f22d gls/A100SXMx4_smi.py)"},
 		{name: "desktop-4060ti", want: expect(2), says: "gpu.pcie 0 FAIL, gpu.persistence 0 WARN, gpu.persistence 1 WARN", fault: "a desktop whose second slot has four lanes (as found: thamada/gls@e20f22d gls/RTX4060Ti_smi.py)"},
 		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN", fault: "a link that can't be"},
 
-		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persist = read(false) }), says: "gpu.persistence 7 WARN", fault: "persistence mode is off"},
+		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persistence = read(false) }), says: "gpu.persistence 7 WARN", fault: "persistence mode is off"},
 		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL", fault: "MIG waits for a reset"},
 		{name: "mig-empty", facts: "h100", change: mig(true, true), want: expect(7), says: "gpu.mig 0 FAIL", fault: "MIG without an instance"},
-		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(2) }), says: "gpu.compute_mode 0 FAIL", fault: "computing is prohibited"},
-		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(3) }), says: "gpu.compute_mode 0 WARN", fault: "one process at a time"},
-		{name: "compute-new", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
+		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(2) }), says: "gpu.compute_mode 0 FAIL", fault: "computing is prohibited"},
+		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(3) }), says: "gpu.compute_mode 0 WARN", fault: "one process at a time"},
+		{name: "compute-new", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
 		{name: "busy-process", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT", fault: "the last job's process"},
 		{name: "busy-memory", facts: "h100", change: procs(513 * mib), says: "gpu.busy 4 WAIT", fault: "memory without a process"},
 		{name: "busy-little", facts: "h100", change: procs(512 * mib)},
@@ -356,39 +356,39 @@ func reports(t *testing.T) []report {
 		{name: "busy-mps", facts: "h100", change: procs(30*mib, gpu.Process{PID: 4711, Used: 30 * mib, Name: "nvidia-cuda-mps"})},
 		{name: "busy-many", facts: "h100", change: procs(mib, gpu.Process{PID: 1, Used: mib, Name: "a"}, gpu.Process{PID: 2, Used: mib, Name: "b"}, gpu.Process{PID: 3, Used: mib, Name: "c"}, gpu.Process{PID: 4, Used: mib, Name: "d"}, gpu.Process{PID: 5, Used: mib, Name: "e"}), says: "gpu.busy 4 WAIT"},
 		{name: "busy-other-job", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), want: expect(4), says: "gpu.busy 4 WARN", fault: "another job's process"},
-		{name: "busy-desktop", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 4044, Used: mib, Name: "firefox"}}) }), want: expect(1)},
-		{name: "busy-desktop-unknown", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Screen = read([]gpu.Process{{PID: 835, Unknown: true, Name: "Xorg"}}) }), want: expect(1)},
-		{name: "busy-desktop-compute", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 42, Used: mib, Name: "python"}}) }), want: expect(1), says: "gpu.busy 0 WAIT", fault: "a program computes on a desktop's GPU"},
+		{name: "busy-desktop", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Processes = read([]gpu.Process{{PID: 4044, Used: mib, Name: "firefox"}}) }), want: expect(1)},
+		{name: "busy-desktop-unknown", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.GraphicsProcesses = read([]gpu.Process{{PID: 835, Unknown: true, Name: "Xorg"}}) }), want: expect(1)},
+		{name: "busy-desktop-compute", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Processes = read([]gpu.Process{{PID: 42, Used: mib, Name: "python"}}) }), want: expect(1), says: "gpu.busy 0 WAIT", fault: "a program computes on a desktop's GPU"},
 		{name: "busy-desktop-full", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Memory = read(gpu.Memory{Total: 10 << 30, Used: 9 << 30}) }), want: expect(1), says: "gpu.busy 0 WAIT"},
 		{name: "busy-coherent", facts: "gb200", change: each(func(g *gpu.GPU) { g.Memory = read(gpu.Memory{Total: 185 << 30, Used: 100 << 30}) }), want: expect(4)},
-		{name: "busy-coherent-process", facts: "gb200", change: one(1, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 42, Used: 90 << 30, Name: "python"}}) }), want: expect(4), says: "gpu.busy 1 WAIT", fault: "a process is left on a GPU whose memory is a NUMA node"},
+		{name: "busy-coherent-process", facts: "gb200", change: one(1, func(g *gpu.GPU) { g.Processes = read([]gpu.Process{{PID: 42, Used: 90 << 30, Name: "python"}}) }), want: expect(4), says: "gpu.busy 1 WAIT", fault: "a process is left on a GPU whose memory is a NUMA node"},
 		{name: "busy-instance", facts: "a100-tenants", want: visible(t, "MIG-00000000-0000-5000-8000-000000000001"), says: "gpu.persistence 0 WARN, gpu.busy 0 WAIT", fault: "the job's own MIG instance is in use"},
 		{name: "busy-all-instances", facts: "a100-tenants", want: expect(4), says: "gpu.persistence 0 WARN, gpu.busy 0 WAIT, gpu.busy 0 WAIT"},
 		{name: "busy-no-instance", facts: "a100-tenants", want: visible(t, "0"), says: "gpu.persistence 0 WARN"},
 		{name: "busy-hidden", facts: "h100", change: each(func(g *gpu.GPU) {
-			g.Procs, g.Memory = unread[[]gpu.Process](gpu.NoPermission), unread[gpu.Memory](gpu.NoPermission)
+			g.Processes, g.Memory = unread[[]gpu.Process](gpu.NoPermission), unread[gpu.Memory](gpu.NoPermission)
 		})},
 		{name: "env-injection", facts: "h100", want: environ("HOME=/root", "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so"), says: "gpu.env WARN", fault: "a profiler is injected"},
 		{name: "env-zero", facts: "h100", want: environ("CUDA_DEVICE_WAITS_ON_EXCEPTION=0", "CUDA_PROFILE=")},
-		{name: "env-unknown", facts: "h100", want: func(e *Expect) { e.Environ = nil }},
+		{name: "env-unknown", facts: "h100", want: func(e *Expectation) { e.Environ = nil }},
 	}
 }
 
 // scene returns what is evaluated, and what comes of it unchanged, where that is another report's.
-func (r report) scene(t *testing.T) (f gpu.Facts, want Expect, usual []check.Finding) {
+func (r report) scene(t *testing.T) (f gpu.Facts, want Expectation, usual []check.Finding) {
 	t.Helper()
 	file := r.facts
 	if file == "" {
 		file = r.name
 	}
-	want = Expect{Count: 8, CountFrom: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto, Environ: []string{"HOME=/root"}}
+	want = Expectation{Count: 8, CountSource: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto, Environ: []string{"HOME=/root"}}
 	f = load(t, file)
 	if r.change != nil {
-		usual = Evaluate(f, want)
+		usual = EvaluateFacts(f, want)
 		r.change(&f)
 	}
 	if r.want != nil {
-		usual = Evaluate(load(t, file), want)
+		usual = EvaluateFacts(load(t, file), want)
 		r.want(&want)
 	}
 	if r.facts == "" {
@@ -408,7 +408,7 @@ func TestReports(t *testing.T) {
 			}
 			names[r.name] = true
 			f, want, usual := r.scene(t)
-			findings := Evaluate(f, want)
+			findings := EvaluateFacts(f, want)
 			if got := summary(findings); got != r.says {
 				t.Errorf("got  %s\nwant %s", got, r.says)
 			}
@@ -433,9 +433,9 @@ func TestRetiredPages(t *testing.T) {
 		{0, 64, "FAIL"},
 	} {
 		var says string
-		e := exam{gpu: gpu.GPU{Health: gpu.Health{Retired: read(gpu.Retired{SingleBit: tc.single, DoubleBit: tc.double})}}}
-		judgeRetired(&e)
-		for _, f := range e.Found {
+		e := gpuCheck{gpu: gpu.GPU{Health: gpu.Health{Retired: read(gpu.RetiredPages{SingleBit: tc.single, DoubleBit: tc.double})}}}
+		checkRetired(&e)
+		for _, f := range e.Findings {
 			says += fmt.Sprint(f.Verdict)
 		}
 		if says != tc.says {
@@ -473,7 +473,7 @@ func wantComplete(t *testing.T, findings []check.Finding) {
 			passed[f.ID]++
 		}
 		if f.ID == "" || f.Observed == "" || f.Source == "" || !slices.Contains(verdicts, f.Verdict) ||
-			wrong != (f.Hint != "") || wrong != (f.Class != "") || f.Strict && f.Verdict != check.Warn || f.Patience != 0 && f.Verdict != check.Wait {
+			wrong != (f.Hint != "") || wrong != (f.Class != "") || f.Strict && f.Verdict != check.Warn || f.MaxWait != 0 && f.Verdict != check.Wait {
 			t.Errorf("not complete: %+v", f)
 		}
 	}

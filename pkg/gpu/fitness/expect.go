@@ -8,62 +8,62 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Expect is the required state of a node's GPUs.
-type Expect struct {
+// Expectation is the required state of a node's GPUs.
+type Expectation struct {
 	// Count is the number of GPUs that the job should have on this node, or -1 if unknown. As in
 	// Slurm, a MIG instance counts as one GPU.
-	Count     int
-	CountFrom string // the flag or environment variable that Count is from
+	Count       int
+	CountSource string // the flag or environment variable that Count is from
 
-	Visible  []gpu.Selector // from CUDA_VISIBLE_DEVICES; nil: all GPUs, empty: none
-	PCIOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA's indices are the same as NVML's
+	Visible     []gpu.Selector // from CUDA_VISIBLE_DEVICES; nil: all GPUs, empty: none
+	PCIBusOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA's indices are the same as NVML's
 
-	Mode    check.Mode
+	Mode    check.GPUMode
 	Environ []string // the driver process's environment; nil: unknown
-	// Signs are the signs of NVIDIA GPUs that gpu.Present has found on this node.
+	// Signs are the signs of NVIDIA GPUs that gpu.FindNVIDIASigns has found on this node.
 	Signs []string
-	// Named says that the user has set the path of the NVML library.
-	Named bool
+	// LibraryNamed says that the user has set the path of the NVML library.
+	LibraryNamed bool
 }
 
-// foreign reports whether the node has no sign of NVIDIA, although it has other GPUs or the job
-// needs GPUs.
-func (e Expect) foreign(f gpu.Facts) bool {
+// hasOnlyOtherVendors reports whether the node has no sign of NVIDIA, although it has other GPUs or
+// the job needs GPUs.
+func (e Expectation) hasOnlyOtherVendors(f gpu.Facts) bool {
 	absent := f.Init == gpu.LibraryNotFound || f.Init == gpu.DriverNotLoaded || f.Init == gpu.NoCgo
-	return absent && len(e.Signs) == 0 && !e.Named && (len(f.Others) > 0 || e.Needed())
+	return absent && len(e.Signs) == 0 && !e.LibraryNamed && (len(f.OtherGPUs) > 0 || e.NeedsGPUs())
 }
 
-// ParseExpected returns the expectations that follow from the number of GPUs granted on this node
-// (-1: unknown) and from the environment. from is the flag or variable that granted is from. The
-// caller must set Mode, Signs and Named.
-func ParseExpected(granted int, from string, environ []string) (Expect, error) {
-	e := Expect{Count: granted, CountFrom: from, Environ: environ}
+// ParseExpectation returns the expectations that follow from the number of GPUs granted on this
+// node (-1: unknown) and from the environment. from is the flag or variable that granted is from.
+// The caller must set Mode, Signs and Named.
+func ParseExpectation(granted int, from string, environ []string) (Expectation, error) {
+	e := Expectation{Count: granted, CountSource: from, Environ: environ}
 	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")
-	e.PCIOrder = order == "PCI_BUS_ID"
-	value, set := process.LookupEnv(environ, gpu.VisibleVariable)
+	e.PCIBusOrder = order == "PCI_BUS_ID"
+	value, set := process.LookupEnv(environ, gpu.VisibleDevicesVariable)
 	if !set {
 		return e, nil
 	}
 	var err error
-	if e.Visible, err = gpu.ParseVisible(value); err != nil {
-		return Expect{}, err
+	if e.Visible, err = gpu.ParseVisibleDevices(value); err != nil {
+		return Expectation{}, err
 	}
 	if granted < 0 {
-		e.Count, e.CountFrom = len(e.Visible), gpu.VisibleVariable
+		e.Count, e.CountSource = len(e.Visible), gpu.VisibleDevicesVariable
 	}
 	return e, nil
 }
 
-// Needed reports whether the job is known to need GPUs.
-func (e Expect) Needed() bool {
+// NeedsGPUs reports whether the job is known to need GPUs.
+func (e Expectation) NeedsGPUs() bool {
 	return e.Count > 0 || len(e.Visible) > 0 || e.Mode == check.ModeRequire || e.Mode == check.ModeStrict
 }
 
-// Forgone reports whether the job is known to have no GPUs.
-func (e Expect) Forgone() bool { return e.Count == 0 && !e.Needed() }
+// HasNoGPUs reports whether the job is known to have no GPUs.
+func (e Expectation) HasNoGPUs() bool { return e.Count == 0 && !e.NeedsGPUs() }
 
-// from returns the source of the expected number of GPUs, for messages.
-func (e Expect) from() string { return cmp.Or(e.CountFrom, "expected") }
+// countSourceText returns the source of the expected number of GPUs, for messages.
+func (e Expectation) countSourceText() string { return cmp.Or(e.CountSource, "expected") }
 
-// shown is the maximum number of characters of a foreign text in a finding.
-const shown = 80
+// maxTextLength is the maximum number of characters of a foreign text in a finding.
+const maxTextLength = 80

@@ -29,16 +29,16 @@ func TestParseExpected(t *testing.T) {
 		{"none granted", 0, "SLURM_GPUS_ON_NODE", []string{"CUDA_VISIBLE_DEVICES=NoDevFiles"}, 0, "SLURM_GPUS_ON_NODE", 0, false},
 		{"the last counts", -1, "", []string{"CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=1,2"}, 2, "CUDA_VISIBLE_DEVICES", 2, false},
 	} {
-		e, err := ParseExpected(tc.granted, tc.from, tc.environ)
+		e, err := ParseExpectation(tc.granted, tc.from, tc.environ)
 		visible := len(e.Visible)
 		if e.Visible == nil {
 			visible = -1
 		}
-		if err != nil || e.Count != tc.count || e.CountFrom != tc.by || visible != tc.visible || e.PCIOrder != tc.order {
+		if err != nil || e.Count != tc.count || e.CountSource != tc.by || visible != tc.visible || e.PCIBusOrder != tc.order {
 			t.Errorf("%s: %+v, %v", tc.name, e, err)
 		}
 	}
-	if _, err := ParseExpected(8, "", []string{"CUDA_VISIBLE_DEVICES=0-3"}); err == nil {
+	if _, err := ParseExpectation(8, "", []string{"CUDA_VISIBLE_DEVICES=0-3"}); err == nil {
 		t.Error("a range is taken")
 	}
 }
@@ -46,7 +46,7 @@ func TestParseExpected(t *testing.T) {
 // TestTraits looks that equal nodes have equal traits, whatever the order of
 // their GPUs and whatever is not theirs alone.
 func TestTraits(t *testing.T) {
-	for name, want := range map[string][]check.Trait{
+	for name, want := range map[string][]check.Attribute{
 		"h100": {{ID: "x.gpu_model", Value: "NVIDIA H100 80GB HBM3"}, {ID: "x.gpu_count", Value: "8"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
 			{ID: "x.vbios", Value: "96.00.A5.00.01"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "80 GiB"},
 			{ID: "x.nvlink", Value: "18"}, {ID: "x.pcie", Value: "x16 gen5"}, {ID: "x.persistence", Value: "on"}, {ID: "x.ecc", Value: "on"}, {ID: "x.mig", Value: "off"}},
@@ -64,23 +64,23 @@ func TestTraits(t *testing.T) {
 		"no-library": nil,
 	} {
 		f := load(t, name)
-		if diff := cmp.Diff(want, Traits(f, Expect{Count: -1})); diff != "" {
+		if diff := cmp.Diff(want, Attributes(f, Expectation{Count: -1})); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 		slices.Reverse(f.GPUs)
-		if diff := cmp.Diff(want, Traits(f, Expect{Count: -1})); diff != "" {
+		if diff := cmp.Diff(want, Attributes(f, Expectation{Count: -1})); diff != "" {
 			t.Errorf("%s backwards:\n%s", name, diff)
 		}
 	}
 	joining := load(t, "gb200")
 	for i := range joining.GPUs {
-		fabric(func(f *gpu.Fabric) { f.State = gpu.FabricJoining })(&joining.GPUs[i])
+		fabric(func(f *gpu.Fabric) { f.State = gpu.FabricInProgress })(&joining.GPUs[i])
 	}
-	if traits := Traits(joining, Expect{Count: -1}); slices.ContainsFunc(traits, func(t check.Trait) bool { return t.ID == "x.fabric" }) {
+	if traits := Attributes(joining, Expectation{Count: -1}); slices.ContainsFunc(traits, func(t check.Attribute) bool { return t.ID == "x.fabric" }) {
 		t.Errorf("a fabric before it is joined: %v", traits)
 	}
-	lost := Traits(load(t, "h100-lost"), Expect{Count: -1})
-	if !slices.Contains(lost, check.Trait{ID: "x.gpu_count", Value: "7"}) {
+	lost := Attributes(load(t, "h100-lost"), Expectation{Count: -1})
+	if !slices.Contains(lost, check.Attribute{ID: "x.gpu_count", Value: "7"}) {
 		t.Errorf("a lost GPU counts: %v", lost)
 	}
 }
@@ -99,8 +99,8 @@ func TestPCIeTrait(t *testing.T) {
 		{"half of them, and nobody knows", 8, unread[int](gpu.NotSupported), "x16 gen5"},
 		{"no link", 0, read(0), ""},
 	} {
-		g := gpu.GPU{Ties: gpu.Ties{PCIe: read(gpu.PCIe{Width: tc.width, MaxWidth: 16, Gen: 1, MaxGen: 5})}, Tune: gpu.Tune{State: tc.state}}
-		if got := pcieTrait(g); got != tc.want {
+		g := gpu.GPU{Interconnect: gpu.Interconnect{PCIe: read(gpu.PCIe{Width: tc.width, MaxWidth: 16, Gen: 1, MaxGen: 5})}, Performance: gpu.Performance{State: tc.state}}
+		if got := pcieAttribute(g); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -123,13 +123,13 @@ func TestIdle(t *testing.T) {
 		{"more", func(g *gpu.GPU) { g.Power = power(281, 700) }, "draws much power"},
 		{"a small card", func(g *gpu.GPU) { g.Power = power(60, 70) }, ""},
 		{"both", func(g *gpu.GPU) { g.Temperature, g.Power = read(80), power(500, 700) }, "hot, and draws much power"},
-		{"at work", func(g *gpu.GPU) { g.Temperature, g.Load = read(80), read(1) }, ""},
-		{"in use", func(g *gpu.GPU) { g.Temperature, g.Procs = read(80), read([]gpu.Process{{PID: 1}}) }, ""},
-		{"nobody knows", func(g *gpu.GPU) { g.Temperature, g.Procs = read(80), unread[[]gpu.Process](gpu.NoPermission) }, ""},
+		{"at work", func(g *gpu.GPU) { g.Temperature, g.LoadPercent = read(80), read(1) }, ""},
+		{"in use", func(g *gpu.GPU) { g.Temperature, g.Processes = read(80), read([]gpu.Process{{PID: 1}}) }, ""},
+		{"nobody knows", func(g *gpu.GPU) { g.Temperature, g.Processes = read(80), unread[[]gpu.Process](gpu.NoPermission) }, ""},
 	} {
 		g := load(t, "hgx-h100").GPUs[0]
 		tc.change(&g)
-		if got := idleTrait(g); got != tc.want {
+		if got := idleAttribute(g); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -139,17 +139,17 @@ func TestIdle(t *testing.T) {
 func TestTraitsOfTheJob(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
-		want        Expect
+		want        Expectation
 		model, size string
 	}{
-		{"all", Expect{Count: -1}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
-		{"none", Expect{Count: 0}, "", ""},
-		{"two are visible", Expect{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}, PCIOrder: true}, "", "2"},
-		{"fewer than there are", Expect{Count: 2}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "2"},
-		{"more than there are", Expect{Count: 8}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
+		{"all", Expectation{Count: -1}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
+		{"none", Expectation{Count: 0}, "", ""},
+		{"two are visible", Expectation{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}, PCIBusOrder: true}, "", "2"},
+		{"fewer than there are", Expectation{Count: 2}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "2"},
+		{"more than there are", Expectation{Count: 8}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
 	} {
 		got := make(map[string]string)
-		for _, trait := range Traits(load(t, "mixed"), tc.want) {
+		for _, trait := range Attributes(load(t, "mixed"), tc.want) {
 			got[trait.ID] = trait.Value
 		}
 		if got["x.gpu_count"] != tc.size || tc.model != "" && got["x.gpu_model"] != tc.model {
@@ -164,23 +164,23 @@ func TestConcerns(t *testing.T) {
 	f := load(t, "h100-lost")
 	lost := slices.IndexFunc(f.GPUs, func(g gpu.GPU) bool { return g.Handle != gpu.Success })
 	uuid, _ := f.GPUs[1].UUID.Get()
-	ours := Expect{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}}
+	ours := Expectation{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}}
 	for _, tc := range []struct {
 		name  string
-		want  Expect
+		want  Expectation
 		event gpu.Event
 		is    bool
 	}{
-		{"all are the job's", Expect{Count: -1}, gpu.Event{GPU: 7}, true},
-		{"lost before", Expect{Count: -1}, gpu.Event{GPU: lost}, false},
+		{"all are the job's", Expectation{Count: -1}, gpu.Event{GPU: 7}, true},
+		{"lost before", Expectation{Count: -1}, gpu.Event{GPU: lost}, false},
 		{"ours", ours, gpu.Event{GPU: 1}, true},
 		{"ours by its UUID", ours, gpu.Event{GPU: -1, UUID: uuid}, true},
 		{"another's", ours, gpu.Event{GPU: 7}, false},
 		{"another's with a UUID", ours, gpu.Event{GPU: 7, UUID: "GPU-other"}, false},
 		{"nobody knows whose", ours, gpu.Event{GPU: -1}, true},
-		{"the job has none", Expect{Count: 0}, gpu.Event{GPU: 0}, false},
+		{"the job has none", Expectation{Count: 0}, gpu.Event{GPU: 0}, false},
 	} {
-		if got := Concerns(f, tc.want, tc.event); got != tc.is {
+		if got := ConcernsJob(f, tc.want, tc.event); got != tc.is {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.is)
 		}
 	}

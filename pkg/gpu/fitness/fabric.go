@@ -15,7 +15,7 @@ type fabricField struct {
 	shift   uint
 	width   uint32
 	verdict check.Verdict
-	words   []string // indexed by the values in nvml.h; an empty text means healthy
+	texts   []string // indexed by the values in nvml.h; an empty text means healthy
 }
 
 // fabricFields are the fields that driver 580 has. DCGM fails on each of them. A recovery in
@@ -36,91 +36,91 @@ var fabricFields = []fabricField{
 
 const fabricHint = "look at nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log), and at the switches"
 
-// judgeFabric checks whether the GPU has joined its NVLink fabric. CUDA fails with error 802
+// checkFabric checks whether the GPU has joined its NVLink fabric. CUDA fails with error 802
 // (system not yet initialized) until the fabric manager is ready. This is a common race after
 // booting, so the check waits for it.
-func judgeFabric(e *exam) {
-	fabric, ok := get(e, "fabric", e.gpu.Fabric)
+func checkFabric(e *gpuCheck) {
+	fabric, ok := readValue(e, "fabric", e.gpu.Fabric)
 	if !ok {
 		return
 	}
 	const waits = "start nvidia-fabricmanager on the node (on NVL72, see nvidia-imex and the switches too), or see its log for what it waits for"
 	switch {
-	case fabric.State == gpu.FabricNone:
-		e.cannot("fabric", gpu.NotSupported)
-	case fabric.State == gpu.FabricNotYet:
-		e.Say(check.Wait, check.Node, "has not begun to join the fabric", "joined", waits)
-	case fabric.State == gpu.FabricJoining:
-		e.Say(check.Wait, check.Node, "is joining the fabric", "joined", waits)
-	case fabric.State != gpu.FabricComplete:
-		e.say(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
+	case fabric.State == gpu.FabricNotSupported:
+		e.addUnreadable("fabric", gpu.NotSupported)
+	case fabric.State == gpu.FabricNotStarted:
+		e.AddFinding(check.Wait, check.ClassNode, "has not begun to join the fabric", "joined", waits)
+	case fabric.State == gpu.FabricInProgress:
+		e.AddFinding(check.Wait, check.ClassNode, "is joining the fabric", "joined", waits)
+	case fabric.State != gpu.FabricCompleted:
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
 	case fabric.Status == "":
-		e.cannot("status of the fabric", "")
+		e.addUnreadable("status of the fabric", "")
 	case fabric.Status != gpu.Success:
-		e.Fail(check.Node, fmt.Sprintf("could not join the fabric: %s", fabric.Status), "joined", fabricHint)
+		e.AddFailure(check.ClassNode, fmt.Sprintf("could not join the fabric: %s", fabric.Status), "joined", fabricHint)
 	default:
-		e.judgeFabricHealth(fabric)
-		e.judgeClique(fabric)
+		e.checkFabricHealth(fabric)
+		e.checkClique(fabric)
 	}
 }
 
-// judgeFabricHealth checks the health that a GPU in the fabric reports. Some models (H100 80GB
+// checkFabricHealth checks the health that a GPU in the fabric reports. Some models (H100 80GB
 // HBM3) have no summary.
-func (e *exam) judgeFabricHealth(fabric gpu.Fabric) {
+func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
-			e.judgeFabricField(field, *fabric.Mask)
+			e.checkFabricField(field, *fabric.Mask)
 		}
 	}
-	if fabric.Summary == nil || len(e.Found) > 0 {
+	if fabric.Summary == nil || len(e.Findings) > 0 {
 		return
 	}
 	switch summary := *fabric.Summary; summary {
 	case 0, 1: // not supported or healthy
 	case 2:
-		e.Fail(check.Node, "unhealthy, without a word why", "healthy", fabricHint)
+		e.AddFailure(check.ClassNode, "unhealthy, without a word why", "healthy", fabricHint)
 	case 3:
-		e.Warn(check.Node, "limited capacity", "healthy", fabricHint).Strict = true
+		e.AddWarning(check.ClassNode, "limited capacity", "healthy", fabricHint).Strict = true
 	default:
-		e.say(check.Unknown, fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), fabricHint)
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), fabricHint)
 	}
 }
 
-// judgeFabricField adds a finding if the field's value in the mask is unknown or not healthy.
-func (e *exam) judgeFabricField(field fabricField, mask uint32) {
+// checkFabricField adds a finding if the field's value in the mask is unknown or not healthy.
+func (e *gpuCheck) checkFabricField(field fabricField, mask uint32) {
 	switch value := mask >> field.shift & field.width; {
-	case int(value) >= len(field.words):
-		e.Say(check.Unknown, check.Node, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), "healthy", fabricHint)
-	case field.words[value] != "":
-		e.Say(field.verdict, check.Node, field.words[value], "healthy", fabricHint)
+	case int(value) >= len(field.texts):
+		e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), "healthy", fabricHint)
+	case field.texts[value] != "":
+		e.AddFinding(field.verdict, check.ClassNode, field.texts[value], "healthy", fabricHint)
 	}
 }
 
-// judgeClique adds a warning if the GPU is in another clique than most of the job's GPUs. If a
+// checkClique adds a warning if the GPU is in another clique than most of the job's GPUs. If a
 // fabric manager partitions the node, this may be intended; the check of P2P shows the effect.
-func (e *exam) judgeClique(fabric gpu.Fabric) {
-	own := clique(fabric)
+func (e *gpuCheck) checkClique(fabric gpu.Fabric) {
+	own := cliqueName(fabric)
 	// Count the GPUs in each clique, and look for a larger one. Among equals the first name wins.
 	members := make(map[string]int)
 	for _, other := range e.gpus {
-		if f, ok := other.Fabric.Get(); ok && f.Joined() {
-			members[clique(f)]++
+		if f, ok := other.Fabric.Get(); ok && f.HasJoined() {
+			members[cliqueName(f)]++
 		}
 	}
 	for name, n := range members {
 		if n > members[own] || n == members[own] && name < own {
-			e.Warn(check.Node, "in "+own, "the clique of most of its siblings",
+			e.AddWarning(check.ClassNode, "in "+own, "the clique of most of its siblings",
 				"look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best").Strict = true
 			return
 		}
 	}
 }
 
-// clique returns a name for the group of GPUs that can reach each other over NVLink.
-func clique(f gpu.Fabric) string {
+// cliqueName returns a name for the group of GPUs that can reach each other over NVLink.
+func cliqueName(f gpu.Fabric) string {
 	cluster := f.Cluster
-	if f.Single() {
+	if f.IsSingleNode() {
 		cluster = "no cluster"
 	}
-	return fmt.Sprintf("%s, clique %d", prose.Cut(cluster, shown), f.Clique)
+	return fmt.Sprintf("%s, clique %d", prose.TruncateText(cluster, maxTextLength), f.Clique)
 }

@@ -21,7 +21,7 @@ var others = map[string]zoo.Node{"mi250": zoo.MI250, "mi300x": zoo.MI300X, "max1
 func load(t testing.TB, name string) gpu.Facts {
 	t.Helper()
 	if node, other := others[name]; other {
-		return gpu.Unmanaged(node.Tree(t))
+		return gpu.NonNVIDIAFacts(node.Tree(t))
 	}
 	text, err := os.ReadFile(filepath.Join("testdata", "facts", name+".json"))
 	if err != nil {
@@ -55,4 +55,4 @@ func fixtures(t testing.TB) []string {
 func read[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
 // unread is a reading of none.
-func unread[T any](why gpu.Return) gpu.Reading[T] { return gpu.Reading[T]{Why: why} }
+func unread[T any](why gpu.NVMLReturn) gpu.Reading[T] { return gpu.Reading[T]{Reason: why} }

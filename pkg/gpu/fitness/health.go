@@ -8,28 +8,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// judgeRecovery checks the recovery action that NVIDIA's driver itself recommends, since driver
+// checkRecovery checks the recovery action that NVIDIA's driver itself recommends, since driver
 // 570.
-func judgeRecovery(e *exam) {
-	action, _ := get(e, "recovery action", e.gpu.Recovery)
-	known, ok := gpu.Recoveries[action]
-	e.when(ok, check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.Observed, action), known.Hint)
-	e.when(!ok && action != 0, check.Fail, fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action),
+func checkRecovery(e *gpuCheck) {
+	action, _ := readValue(e, "recovery action", e.gpu.Recovery)
+	known, ok := gpu.RecoveryActions[action]
+	e.addFindingIf(ok, check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.Observed, action), known.Hint)
+	e.addFindingIf(!ok && action != 0, check.Fail, fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action),
 		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }
 
-// neededLooks is the minimum number of readings. A reason counts only if all readings have it:
+// minClockReadings is the minimum number of readings. A reason counts only if all readings have it:
 // according to nvml.h a slowdown "may be also reported during PState or clock change". gpud calls a
 // GPU unhealthy at 0.6 slowdowns a minute for ten minutes, which is too long before a gate; Azure
 // only logs them.
-const neededLooks = 3
+const minClockReadings = 3
 
 // hwSlowdown is set together with 0x40 or 0x80, or alone if the hardware gives no reason.
 const hwSlowdown = 0x8
 
-// slowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are
+// clockSlowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are
 // normal.
-var slowdowns = []struct {
+var clockSlowdowns = []struct {
 	bit    uint64
 	word   string
 	strict bool
@@ -41,13 +41,13 @@ var slowdowns = []struct {
 	{hwSlowdown, "the hardware gives no reason (HW slowdown)", false, "look at the GPU's temperature and at the node's power supplies"},
 }
 
-// judgeClocks adds a warning if a GPU's clocks are reduced in all readings.
-func judgeClocks(e *exam) {
-	looks, ok := get(e, "clock reasons", e.gpu.Slowed)
-	if ok && len(looks) < neededLooks {
-		e.cannot(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
+// checkClocks adds a warning if a GPU's clocks are reduced in all readings.
+func checkClocks(e *gpuCheck) {
+	looks, ok := readValue(e, "clock reasons", e.gpu.ClockReasons)
+	if ok && len(looks) < minClockReadings {
+		e.addUnreadable(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
 	}
-	if len(looks) < neededLooks {
+	if len(looks) < minClockReadings {
 		return
 	}
 	// Find the reasons that all readings have in common.
@@ -57,106 +57,106 @@ func judgeClocks(e *exam) {
 	}
 	var words, hints []string
 	strict := false
-	for _, s := range slowdowns {
+	for _, s := range clockSlowdowns {
 		if always&s.bit != 0 && (s.bit != hwSlowdown || len(words) == 0) {
 			words, hints, strict = append(words, s.word), append(hints, s.hint), strict || s.strict
 		}
 	}
 	if len(words) > 0 {
-		e.say(check.Warn, fmt.Sprintf("clocks are kept down in %d of %d looks: %s", len(looks), len(looks), strings.Join(words, ", ")),
+		e.addNodeFinding(check.Warn, fmt.Sprintf("clocks are kept down in %d of %d looks: %s", len(looks), len(looks), strings.Join(words, ", ")),
 			strings.Join(hints, "; ")).Strict = strict
 	}
 }
 
 // Limits of the wear of a GPU's memory.
 const (
-	// remapMost is DCGM's limit for the rows of a GPU that were remapped after uncorrectable errors.
-	// DCGM also warns if all spare rows of a memory bank are used up.
-	remapMost = 512
-	// retiredMost is the maximum number of retired pages for DCGM and for the vendor's return process.
-	// Azure fails from 62, GCM warns from 11.
-	retiredMost = 63
-	// retiredSoon is DCGM's soft limit.
-	retiredSoon = 15
-	// dramCorrectedMost is GCM's limit of corrected errors since the last reset. It shows a trend; no
+	// maxRemappedRows is DCGM's limit for the rows of a GPU that were remapped after uncorrectable
+	// errors. DCGM also warns if all spare rows of a memory bank are used up.
+	maxRemappedRows = 512
+	// maxRetiredPages is the maximum number of retired pages for DCGM and for the vendor's return
+	// process. Azure fails from 62, GCM warns from 11.
+	maxRetiredPages = 63
+	// retiredPagesWarning is DCGM's soft limit.
+	retiredPagesWarning = 15
+	// maxCorrectedDRAM is GCM's limit of corrected errors since the last reset. It shows a trend; no
 	// fleet rejects a node for it.
-	dramCorrectedMost = 50_000_000
-	// sramCorrectedMost is Azure's limit. GCM adds these errors to those of DRAM.
-	sramCorrectedMost = 10_000
+	maxCorrectedDRAM = 50_000_000
+	// maxCorrectedSRAM is Azure's limit. GCM adds these errors to those of DRAM.
+	maxCorrectedSRAM = 10_000
 )
 
-// judgeRemapped checks the remapped memory rows. All fleets fail on a failed remapping. GCM, Azure
+// checkRemapped checks the remapped memory rows. All fleets fail on a failed remapping. GCM, Azure
 // and gpud also fail on a pending one. Here that is a warning, because according to nvml.h it
 // "won't affect future work", and a job cannot reset its GPUs.
-func judgeRemapped(e *exam) {
-	rows, _ := get(e, "remapped rows", e.gpu.Remapped)
-	e.when(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",
+func checkRemapped(e *gpuCheck) {
+	rows, _ := readValue(e, "remapped rows", e.gpu.Remapped)
+	e.addFindingIf(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",
 		"drain the node and return the GPU: its memory can't be repaired any more")
-	e.when(rows.Pending, check.Warn, "a row is remapped at the next reset", hintResetLater, strictly)
-	e.when(rows.Uncorrected >= remapMost, check.Warn, fmt.Sprintf("%d rows were remapped after uncorrectable errors", rows.Uncorrected),
-		"have the GPU looked at: its spare rows are running out", expecting(fmt.Sprintf("fewer than %d", remapMost)))
+	e.addFindingIf(rows.Pending, check.Warn, "a row is remapped at the next reset", hintResetLater, withStrict)
+	e.addFindingIf(rows.Uncorrected >= maxRemappedRows, check.Warn, fmt.Sprintf("%d rows were remapped after uncorrectable errors", rows.Uncorrected),
+		"have the GPU looked at: its spare rows are running out", withExpected(fmt.Sprintf("fewer than %d", maxRemappedRows)))
 }
 
-// judgeUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
+// checkUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
 // of DRAM is a warning, and fails only in strict mode: its row is remapped, and gpu.remap decides.
 // The same is true of a contained error of SRAM: it has ended only the program that was affected
 // (Xid 94, with the action RESTART_APP in NVIDIA's catalog), and the driver requests no recovery
 // action. Drivers that do not report a recovery action do not show whether an error was contained,
 // so it is a failure.
-func judgeUncorrected(e *exam) {
-	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
-	dram, _ := get(e, "DRAM errors", e.gpu.DRAM)
+func checkUncorrected(e *gpuCheck) {
+	sram, _ := readValue(e, "SRAM errors", e.gpu.SRAM)
+	dram, _ := readValue(e, "DRAM errors", e.gpu.DRAM)
 	action, asked := e.gpu.Recovery.Get()
 	contained := asked && action == 0
 	some := !sram.ThresholdExceeded && sram.Uncorrected > 0
-	e.when(sram.ThresholdExceeded, check.Fail,
+	e.addFindingIf(sram.ThresholdExceeded, check.Fail,
 		fmt.Sprintf("the GPU says that its SRAM has had too many uncorrectable errors (%d since the last reset)", sram.Uncorrected),
 		"drain the node and return the GPU")
-	e.when(some && !contained, check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected), hintReset+"; return it if they come again")
-	e.when(some && contained, check.Warn, fmt.Sprintf("uncorrectable errors of SRAM: %d, contained: the driver asks for nothing", sram.Uncorrected),
-		hintResetLater+"; return the GPU if they come again", strictly)
-	e.when(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable errors of DRAM: %d", dram.Uncorrected),
-		hintResetLater+", so that the row is replaced", strictly)
-	e.forgetful()
+	e.addFindingIf(some && !contained, check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected), hintReset+"; return it if they come again")
+	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable errors of SRAM: %d, contained: the driver asks for nothing", sram.Uncorrected),
+		hintResetLater+"; return the GPU if they come again", withStrict)
+	e.addFindingIf(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable errors of DRAM: %d", dram.Uncorrected),
+		hintResetLater+", so that the row is replaced", withStrict)
+	e.skipIfCountersReset()
 }
 
-// forgetful skips the check if its counters are zero only because they have just been reset:
-// according to nvml.h (NVML_VOLATILE_ECC) they "are reset each time a compute app is run" without
-// persistence mode. Our own query has that effect.
-func (e *exam) forgetful() {
-	if on, ok := e.gpu.Persist.Get(); ok && !on && len(e.Found)+len(e.unread) == 0 {
-		e.moot("without persistence mode its counters begin anew with each use")
+// skipIfCountersReset skips the check if its counters are zero only because they have just been
+// reset: according to nvml.h (NVML_VOLATILE_ECC) they "are reset each time a compute app is run"
+// without persistence mode. Our own query has that effect.
+func (e *gpuCheck) skipIfCountersReset() {
+	if on, ok := e.gpu.Persistence.Get(); ok && !on && len(e.Findings)+len(e.missingReadings) == 0 {
+		e.addNotApplicable("without persistence mode its counters begin anew with each use")
 	}
 }
 
-// judgeCorrected checks that ECC is on, and the number of corrected memory errors.
-func judgeCorrected(e *exam) {
-	ecc, ok := get(e, "ECC mode", e.gpu.ECC)
+// checkCorrected checks that ECC is on, and the number of corrected memory errors.
+func checkCorrected(e *gpuCheck) {
+	ecc, ok := readValue(e, "ECC mode", e.gpu.ECC)
 	off := ok && !ecc.Current
-	e.when(off && ecc.Pending, check.Warn, "ECC is off until the next reset", hintResetLater, expecting("ECC on"))
-	e.when(off && !ecc.Pending, check.Warn, "ECC is off",
-		"switch ECC on (nvidia-smi -e 1) and reset the GPU: without it errors of memory pass for results", expecting("ECC on"))
+	e.addFindingIf(off && ecc.Pending, check.Warn, "ECC is off until the next reset", hintResetLater, withExpected("ECC on"))
+	e.addFindingIf(off && !ecc.Pending, check.Warn, "ECC is off",
+		"switch ECC on (nvidia-smi -e 1) and reset the GPU: without it errors of memory pass for results", withExpected("ECC on"))
 	if off {
 		return // no errors are counted without ECC
 	}
 	many := func(where string, errors, most uint64) {
-		e.when(errors >= most, check.Warn, fmt.Sprintf("corrected errors of %s: %d", where, errors),
-			"have the GPU's memory looked at when the node is free", expecting(fmt.Sprintf("fewer than %d since the last reset", most)))
+		e.addFindingIf(errors >= most, check.Warn, fmt.Sprintf("corrected errors of %s: %d", where, errors),
+			"have the GPU's memory looked at when the node is free", withExpected(fmt.Sprintf("fewer than %d since the last reset", most)))
 	}
-	dram, _ := get(e, "DRAM errors", e.gpu.DRAM)
-	many("DRAM", dram.Corrected, dramCorrectedMost)
-	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
-	many("SRAM", sram.Corrected, sramCorrectedMost)
-	e.forgetful()
+	dram, _ := readValue(e, "DRAM errors", e.gpu.DRAM)
+	many("DRAM", dram.Corrected, maxCorrectedDRAM)
+	sram, _ := readValue(e, "SRAM errors", e.gpu.SRAM)
+	many("SRAM", sram.Corrected, maxCorrectedSRAM)
+	e.skipIfCountersReset()
 }
 
-// judgeRetired checks the retired memory pages of GPUs before Ampere. Later ones remap rows
+// checkRetired checks the retired memory pages of GPUs before Ampere. Later ones remap rows
 // instead.
-func judgeRetired(e *exam) {
-	pages, _ := get(e, "retired pages", e.gpu.Retired)
+func checkRetired(e *gpuCheck) {
+	pages, _ := readValue(e, "retired pages", e.gpu.Retired)
 	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)
 	observed := fmt.Sprintf("%d retired pages (%d after double-bit errors)", all, pages.DoubleBit)
-	e.when(all >= retiredMost, check.Fail, observed, "drain the node and return the GPU: no more pages can be retired")
-	e.when(all >= retiredSoon && all < retiredMost, check.Warn, observed, "have the GPU looked at when the node is free: its memory wears out")
-	e.when(pages.Pending, check.Fail, "a page is retired at the next reset, and in use until then", hintReset)
+	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed, "drain the node and return the GPU: no more pages can be retired")
+	e.addFindingIf(all >= retiredPagesWarning && all < maxRetiredPages, check.Warn, observed, "have the GPU looked at when the node is free: its memory wears out")
+	e.addFindingIf(pages.Pending, check.Fail, "a page is retired at the next reset, and in use until then", hintReset)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// judgeNVLink compares the NVLinks of a GPU with those of its siblings, the GPUs of the same model
+// checkNVLink compares the NVLinks of a GPU with those of its siblings, the GPUs of the same model
 // on the node. The expected number of links depends on bridges and switches that NVML does not
 // know. NVIDIA's health validation (nvlink_active) and Azure fail on any inactive link, on machines
 // that are known to use all links. Not all machines do: an H100 NVL uses 12 of 18
@@ -19,144 +19,144 @@ import (
 // has no active link, and an RWTH node with two V100 has two of six. For such nodes the comparison
 // with other nodes of the job helps. With MIG, NVML reports all links of a GPU as down (according
 // to DCGM), so they are ignored.
-func judgeNVLink(e *exam) {
+func checkNVLink(e *gpuCheck) {
 	g := e.gpu
 	switch {
 	case g.MIG.OrZero().Current:
-		e.cannot("NVLinks under MIG", gpu.NotSupported)
+		e.addUnreadable("NVLinks under MIG", gpu.NotSupported)
 		return
 	case len(g.Links) == 0:
-		e.cannot("NVLinks", gpu.NotSupported)
+		e.addUnreadable("NVLinks", gpu.NotSupported)
 		return
 	}
 	// Note the links that could not be read, and compare the number of active links with the
 	// siblings'.
 	for _, link := range g.Links {
-		get(e, "NVLinks", link.Active)
+		readValue(e, "NVLinks", link.Active)
 	}
-	active, down, known := activeLinks(g)
-	siblings := e.siblings(g)
-	most := usual(g, siblings, func(one gpu.GPU) int { n, _, _ := activeLinks(one); return n })
-	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down))
+	active, down, known := countActiveLinks(g)
+	siblings := e.nvlinkSiblings(g)
+	most := usualCount(g, siblings, func(one gpu.GPU) int { n, _, _ := countActiveLinks(one); return n })
+	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), formatIndices(down))
 	const hint = "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word"
 	// A GPU with fewer active links than usual has a fault. If all its siblings have the same number,
 	// the model decides whether inactive links are a fault.
 	switch dead := known && active == 0; {
 	case active < most && (known || len(down) > 0):
-		e.linkFault(switched(g), text, fmt.Sprintf("%d active links", most), hint)
+		e.addLinkFault(isSwitchedBoard(g), text, fmt.Sprintf("%d active links", most), hint)
 	case dead && len(siblings) == 0:
-		e.moot("no NVLink is active, and the GPU has no sibling here")
-	case dead && (switched(g) || bridged(g)), len(down) > 0 && board(g, siblings):
-		e.linkFault(false, text+", on its siblings as well", fmt.Sprintf("%d active links", len(g.Links)), hint)
+		e.addNotApplicable("no NVLink is active, and the GPU has no sibling here")
+	case dead && (isSwitchedBoard(g) || isBridgedCard(g)), len(down) > 0 && hasFullBoard(g, siblings):
+		e.addLinkFault(false, text+", on its siblings as well", fmt.Sprintf("%d active links", len(g.Links)), hint)
 	case dead:
-		e.cannot("NVLinks in use", gpu.NotSupported) // cards without a bridge
+		e.addUnreadable("NVLinks in use", gpu.NotSupported) // cards without a bridge
 	default:
-		e.judgePairs()
+		e.checkPairs()
 	}
 }
 
-// usual returns the usual value of much for GPUs of one model on this node: the maximum. In a mesh
-// the values depend on the GPU's position, and the machine may have a part of it (in half an HGX-1
-// two GPUs have four links, and two have five). For those, the result is the value of more than
-// half of the GPUs, or 0.
-func usual(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
+// usualCount returns the usual value of much for GPUs of one model on this node: the maximum. In a
+// mesh the values depend on the GPU's position, and the machine may have a part of it (in half an
+// HGX-1 two GPUs have four links, and two have five). For those, the result is the value of more
+// than half of the GPUs, or 0.
+func usualCount(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
 	having := make(map[int]int)
 	for _, one := range append(siblings, g) {
 		having[much(one)]++
 	}
 	for n, gpus := range having {
-		if !meshed(g) || gpus*2 > len(siblings)+1 {
+		if !isMeshedBoard(g) || gpus*2 > len(siblings)+1 {
 			most = max(most, n)
 		}
 	}
 	return most
 }
 
-// linkFault adds a finding about links. It is a Fail if sure is set: something is certainly broken.
-// Otherwise the machine may be built so, or the GPU at the other end may belong to another job, and
-// it is a Warn: the job will be slow, but on similar nodes as well. While a GPU still joins the
-// fabric it is a Wait, because switches do not forward anything before.
-func (e *exam) linkFault(sure bool, observed, expected, hint string) {
+// addLinkFault adds a finding about links. It is a Fail if sure is set: something is certainly
+// broken. Otherwise the machine may be built so, or the GPU at the other end may belong to another
+// job, and it is a Warn: the job will be slow, but on similar nodes as well. While a GPU still
+// joins the fabric it is a Wait, because switches do not forward anything before.
+func (e *gpuCheck) addLinkFault(sure bool, observed, expected, hint string) {
 	joins := func(g gpu.GPU) bool {
 		state := g.Fabric.OrZero().State
-		return state == gpu.FabricNotYet || state == gpu.FabricJoining
+		return state == gpu.FabricNotStarted || state == gpu.FabricInProgress
 	}
-	f := e.Fail(check.Node, observed, expected, hint)
+	f := e.AddFailure(check.ClassNode, observed, expected, hint)
 	switch {
-	case slices.ContainsFunc(append(e.siblings(e.gpu), e.gpu), joins):
+	case slices.ContainsFunc(append(e.nvlinkSiblings(e.gpu), e.gpu), joins):
 		f.Verdict = check.Wait
 	case !sure:
 		f.Verdict, f.Strict = check.Warn, true
 	}
 }
 
-// judgePairs adds a finding if a GPU reaches fewer siblings than they reach of each other. Cards
+// checkPairs adds a finding if a GPU reaches fewer siblings than they reach of each other. Cards
 // that are bridged in pairs, and GPUs in a mesh, all reach the same number of GPUs if all of them
 // belong to the job. Links can be active although P2P is not supported (gpud has observed this);
 // NCCL then uses PCIe.
-func (e *exam) judgePairs() {
-	siblings := e.siblings(e.gpu)
-	own, broken := e.reaches(e.gpu)
+func (e *gpuCheck) checkPairs() {
+	siblings := e.nvlinkSiblings(e.gpu)
+	own, broken := e.reachableSiblings(e.gpu)
 	for _, sibling := range siblings {
-		get(e, "P2P", e.p2p(e.gpu.Index, sibling.Index))
+		readValue(e, "P2P", e.p2pStatus(e.gpu.Index, sibling.Index))
 	}
-	most := usual(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reaches(one); return n })
+	most := usualCount(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reachableSiblings(one); return n })
 	if len(broken) > 0 && (own < most || own == 0) {
-		e.linkFault(switched(e.gpu) && !meshed(e.gpu),
+		e.addLinkFault(isSwitchedBoard(e.gpu) && !isMeshedBoard(e.gpu),
 			fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
 			"drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word")
 	}
 }
 
-// reaches returns how many siblings a GPU reaches over NVLink, and descriptions of those that it is
-// known not to reach.
-func (s scene) reaches(g gpu.GPU) (n int, broken []string) {
-	for _, sibling := range s.siblings(g) {
-		switch status, ok := s.p2p(g.Index, sibling.Index).Get(); {
+// reachableSiblings returns how many siblings a GPU reaches over NVLink, and descriptions of those
+// that it is known not to reach.
+func (s evaluation) reachableSiblings(g gpu.GPU) (n int, broken []string) {
+	for _, sibling := range s.nvlinkSiblings(g) {
+		switch status, ok := s.p2pStatus(g.Index, sibling.Index).Get(); {
 		case ok && status == p2pOK:
 			n++
 		case ok:
-			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, cmp.Or(p2pWords[status], fmt.Sprintf("status %d", status))))
+			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, cmp.Or(p2pStatusTexts[status], fmt.Sprintf("status %d", status))))
 		}
 	}
 	return n, broken
 }
 
-// siblings returns the node's other GPUs of the same model that answer, have NVLinks and are not
-// partitioned by MIG.
-func (s scene) siblings(g gpu.GPU) []gpu.GPU {
+// nvlinkSiblings returns the node's other GPUs of the same model that answer, have NVLinks and are
+// not partitioned by MIG.
+func (s evaluation) nvlinkSiblings(g gpu.GPU) []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other gpu.GPU) bool {
-		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() || !other.Answers() || other.MIG.OrZero().Current || len(other.Links) == 0
+		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() || !other.IsUsable() || other.MIG.OrZero().Current || len(other.Links) == 0
 	})
 }
 
-// switched reports whether all links of this kind of GPU are in use, because it is on a board with
-// switches, or on a board where GPUs are connected directly (SXM).
-func switched(g gpu.GPU) bool {
-	return g.Fabric.OrZero().State != gpu.FabricNone || strings.Contains(g.Name.OrZero(), "SXM")
+// isSwitchedBoard reports whether all links of this kind of GPU are in use, because it is on a
+// board with switches, or on a board where GPUs are connected directly (SXM).
+func isSwitchedBoard(g gpu.GPU) bool {
+	return g.Fabric.OrZero().State != gpu.FabricNotSupported || strings.Contains(g.Name.OrZero(), "SXM")
 }
 
-// bridged reports whether a card is of a kind that is usually connected to another card by bridges.
-// In half of the boots of an Azure image two H100 NVL were without their links (azhpc-images#443).
-// They are also sold and used without a bridge (frankdenneman.nl, 2025-09-02), and a VM may have
-// cards of two different pairs.
-func bridged(g gpu.GPU) bool { return strings.Contains(g.Name.OrZero(), " NVL") }
+// isBridgedCard reports whether a card is of a kind that is usually connected to another card by
+// bridges. In half of the boots of an Azure image two H100 NVL were without their links
+// (azhpc-images#443). They are also sold and used without a bridge (frankdenneman.nl, 2025-09-02),
+// and a VM may have cards of two different pairs.
+func isBridgedCard(g gpu.GPU) bool { return strings.Contains(g.Name.OrZero(), " NVL") }
 
-// board reports whether all links of a GPU lead to switches of this node or rack: the GPU has
-// joined their fabric, or all eight GPUs of an HGX board are present.
-func board(g gpu.GPU, siblings []gpu.GPU) bool {
-	return !meshed(g) && (g.Fabric.OrZero().State == gpu.FabricComplete || switched(g) && len(siblings) >= 7)
+// hasFullBoard reports whether all links of a GPU lead to switches of this node or rack: the GPU
+// has joined their fabric, or all eight GPUs of an HGX board are present.
+func hasFullBoard(g gpu.GPU, siblings []gpu.GPU) bool {
+	return !isMeshedBoard(g) && (g.Fabric.OrZero().State == gpu.FabricCompleted || isSwitchedBoard(g) && len(siblings) >= 7)
 }
 
-// meshed reports whether a GPU is of a kind from before NVSwitch, which may reach only some GPUs of
-// its board.
-func meshed(g gpu.GPU) bool {
+// isMeshedBoard reports whether a GPU is of a kind from before NVSwitch, which may reach only some
+// GPUs of its board.
+func isMeshedBoard(g gpu.GPU) bool {
 	return strings.Contains(g.Name.OrZero(), "V100") || strings.Contains(g.Name.OrZero(), "P100")
 }
 
-// activeLinks counts the active links and returns the indices of those that are down. known is
+// countActiveLinks counts the active links and returns the indices of those that are down. known is
 // false if a link could not be read.
-func activeLinks(g gpu.GPU) (active int, down []int, known bool) {
+func countActiveLinks(g gpu.GPU) (active int, down []int, known bool) {
 	known = true
 	for _, link := range g.Links {
 		switch up, ok := link.Active.Get(); {
@@ -171,8 +171,8 @@ func activeLinks(g gpu.GPU) (active int, down []int, known bool) {
 	return active, down, known
 }
 
-// p2p returns the P2P status of two GPUs as NVML has reported it.
-func (s scene) p2p(a, b int) gpu.Reading[int] {
+// p2pStatus returns the P2P status of two GPUs as NVML has reported it.
+func (s evaluation) p2pStatus(a, b int) gpu.Reading[int] {
 	for _, p := range s.facts.Pairs {
 		if p.A == a && p.B == b || p.A == b && p.B == a {
 			return p.Status
@@ -184,13 +184,13 @@ func (s scene) p2p(a, b int) gpu.Reading[int] {
 // p2pOK is the value of nvmlGpuP2PStatus_t for a working connection.
 const p2pOK = 0
 
-// p2pWords are the meanings of the other values.
-var p2pWords = map[int]string{
+// p2pStatusTexts are the meanings of the other values.
+var p2pStatusTexts = map[int]string{
 	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
 }
 
-// numbers formats the list as "1, 2, 3", or "none" if it is empty.
-func numbers(list []int) string {
+// formatIndices formats the list as "1, 2, 3", or "none" if it is empty.
+func formatIndices(list []int) string {
 	if len(list) == 0 {
 		return "none"
 	}

@@ -12,24 +12,25 @@ import (
 
 const sourceInit = "nvmlInit_v2"
 
-// initAnswer describes a failure of nvmlInit. It has one verdict for jobs that need GPUs, and one
+// initFailure describes a failure of nvmlInit. It has one verdict for jobs that need GPUs, and one
 // for jobs of which this is not known.
-type initAnswer struct {
-	wanted, idle check.Verdict
-	observed     string
-	hint         string
+type initFailure struct {
+	verdictIfNeeded, verdictOtherwise check.Verdict
+	observed                          string
+	hint                              string
 }
 
-// initAnswers are the meanings of the failures of nvmlInit. A node without GPUs often has the
+// initFailures are the meanings of the failures of nvmlInit. A node without GPUs often has the
 // library but no driver, and a job without GPUs may have no access to the driver. Neither is a
 // fault if the job needs no GPU.
-var initAnswers = map[gpu.Return]initAnswer{
-	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // noLibrary may replace this text
+var initFailures = map[gpu.NVMLReturn]initFailure{
+	// explainMissingLibrary may replace this text
+	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1",
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
 			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"},
 	gpu.DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
 		"load the driver (modprobe nvidia) and look into dmesg for why it isn't, or give --gpu-check=off if the job needs no GPU"},
-	gpu.LibRMVersion: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
+	gpu.LibRMVersionMismatch: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
 		"reboot the node after a driver update, or mend the container: its libnvidia-ml.so.1 must be the host's, as the NVIDIA container runtime mounts it"},
 	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup keeps this process from /dev/nvidiactl",
 		"let the container or the job step use the /dev/nvidia* devices: ask Slurm for GPUs, or run the container with --gpus or --nv"},
@@ -45,38 +46,38 @@ var initAnswers = map[gpu.Return]initAnswer{
 		"look into dmesg for NVRM lines and reboot the node"},
 }
 
-// noNVML returns the finding for a failed nvmlInit.
-func noNVML(f gpu.Facts, want Expect) check.Finding {
-	a, known := initAnswers[f.Init]
+// initFailureFinding returns the finding for a failed nvmlInit.
+func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
+	a, known := initFailures[f.Init]
 	if !known {
-		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.Said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
+		a = initFailure{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.DisplayText(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	// Choose the verdict by whether the job needs GPUs.
 	finding := check.Finding{
-		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Environment,
+		ID: "gpu.nvml", Verdict: a.verdictOtherwise, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.ClassEnvironment,
 	}
 	switch {
-	case want.Needed():
-		finding.Verdict = a.wanted
-	case want.Forgone() && f.Init == gpu.DriverUnresponsive:
+	case want.NeedsGPUs():
+		finding.Verdict = a.verdictIfNeeded
+	case want.HasNoGPUs() && f.Init == gpu.DriverUnresponsive:
 		finding.Verdict = check.Warn // the job does not need the driver, but the operator should know
-	case want.Forgone():
+	case want.HasNoGPUs():
 		finding.Verdict = check.Skip
 	}
 	// Add details for some failures.
 	switch f.Init {
 	case gpu.LibraryNotFound:
-		noLibrary(&finding, f, want)
+		explainMissingLibrary(&finding, f, want)
 	case gpu.DriverUnresponsive:
-		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "an answer", check.Node
+		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "an answer", check.ClassNode
 	case gpu.NoCgo:
 		finding.Source = "bringupd"
-		raise(&finding, want)
+		warnIfSigns(&finding, want)
 	case gpu.DriverNotLoaded:
-		raise(&finding, want)
+		warnIfSigns(&finding, want)
 	}
 	if f.Detail != "" {
-		finding.Observed += ": " + prose.Cut(f.Detail, shown)
+		finding.Observed += ": " + prose.TruncateText(f.Detail, maxTextLength)
 	}
 	if finding.Verdict == check.Skip { // the job is not affected
 		finding.Hint, finding.Class = "", ""
@@ -84,49 +85,50 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	return finding
 }
 
-// Attaching returns the finding for a query that is waiting for the driver to attach the GPUs.
-func Attaching(p gpu.Progress) check.Finding {
-	observed := fmt.Sprintf("%d of %d GPUs have come", p.Came, p.Of)
-	if p.Waits != "" {
-		observed += "; waiting for " + prose.Cut(p.Waits, shown)
+// AttachingFinding returns the finding for a query that is waiting for the driver to attach the
+// GPUs.
+func AttachingFinding(p gpu.Progress) check.Finding {
+	observed := fmt.Sprintf("%d of %d GPUs have come", p.Initialised, p.Total)
+	if p.SlowCalls != "" {
+		observed += "; waiting for " + prose.TruncateText(p.SlowCalls, maxTextLength)
 	}
 	return check.Finding{
-		ID: "gpu.nvml", Verdict: check.Wait, Class: check.Node, Source: sourceInit, Observed: observed, Expected: "all GPUs",
+		ID: "gpu.nvml", Verdict: check.Wait, Class: check.ClassNode, Source: sourceInit, Observed: observed, Expected: "all GPUs",
 		Hint: "run nvidia-persistenced on the node: without persistence mode the driver attaches one GPU after the other, anew for each job",
 	}
 }
 
-// raise turns a Skip into a Warn if there are signs of GPUs on the node, and adds them to the
+// warnIfSigns turns a Skip into a Warn if there are signs of GPUs on the node, and adds them to the
 // finding.
-func raise(f *check.Finding, want Expect) {
-	if len(want.Signs) == 0 || want.Forgone() {
+func warnIfSigns(f *check.Finding, want Expectation) {
+	if len(want.Signs) == 0 || want.HasNoGPUs() {
 		return
 	}
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", and there are signs of GPUs: " + prose.Cut(strings.Join(want.Signs, ", "), shown)
+	f.Observed += ", and there are signs of GPUs: " + prose.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
-// noLibrary adds the most likely reason for the missing library to the finding.
-func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
+// explainMissingLibrary adds the most likely reason for the missing library to the finding.
+func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) {
 	if facts.Library != "" {
 		f.Observed = "there is no " + facts.Library
 	}
-	raise(f, want)
+	warnIfSigns(f, want)
 	switch signs := len(want.Signs) > 0; {
-	case signs && !gpu.OnlyOnBus(want.Signs):
+	case signs && !gpu.HasOnlyPCIDevices(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
 	case signs:
 		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
 	}
 	if want.Count > 0 {
-		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.from())
+		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.countSourceText())
 	}
 }
 
-// versions returns the versions of the driver and of CUDA as text.
-func versions(f gpu.Facts) string {
+// formatVersions returns the versions of the driver and of CUDA as text.
+func formatVersions(f gpu.Facts) string {
 	text := "driver " + cmp.Or(f.Driver.OrZero(), "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {
 		text += ", CUDA " + cuda

@@ -15,51 +15,51 @@ const sourceKernel = "/sys/class/kfd, /sys/class/drm, /sys/bus/pci"
 
 // otherGPUs are the GPUs of a node without any sign of NVIDIA.
 type otherGPUs struct {
-	all    []gpu.Other
-	usable []gpu.Unit // GPUs, or tiles of GPUs, that the job may use
-	whole  int        // number of GPUs that usable belongs to
-	wrong  error      // error in the environment variable that selects GPUs
+	gpus        []gpu.OtherGPU
+	usableUnits []gpu.Unit // GPUs, or tiles of GPUs, that the job may use
+	usableCount int        // number of GPUs that usable belongs to
+	selectorErr error      // error in the environment variable that selects GPUs
 }
 
-// otherGPUsOf returns the GPUs in the facts. The environment may select some of them for the job.
-func otherGPUsOf(f gpu.Facts, environ []string) (c otherGPUs) {
-	c.all = f.Others
+// newOtherGPUs returns the GPUs in the facts. The environment may select some of them for the job.
+func newOtherGPUs(f gpu.Facts, environ []string) (c otherGPUs) {
+	c.gpus = f.OtherGPUs
 	// The position of a GPU in the machine's topology does not matter here.
-	c.usable, c.wrong = gpu.Topologize("", f).Visible(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
-	c.whole = len(distinct(c.usable, func(u gpu.Unit) string { return fmt.Sprint(u.Index) }))
+	c.usableUnits, c.selectorErr = gpu.BuildTopology("", f).VisibleUnits(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
+	c.usableCount = len(distinctValues(c.usableUnits, func(u gpu.Unit) string { return fmt.Sprint(u.Index) }))
 	return c
 }
 
-// withoutNVIDIA returns the findings for a node without any sign of NVIDIA. The health of GPUs can
-// be checked only by NVML, so GPUs of other vendors are only counted.
-func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
-	s := check.Sheet{Each: check.Finding{ID: "gpu.nvml", Source: sourceKernel}}
-	if len(f.Others) == 0 {
-		s.Warn(check.Environment, "nothing on this node shows a GPU of NVIDIA, AMD or Intel", fmt.Sprintf("%d GPUs (%s)", want.Count, want.from()),
+// evaluateOtherGPUs returns the findings for a node without any sign of NVIDIA. The health of GPUs
+// can be checked only by NVML, so GPUs of other vendors are only counted.
+func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
+	s := check.FindingBuilder{Template: check.Finding{ID: "gpu.nvml", Source: sourceKernel}}
+	if len(f.OtherGPUs) == 0 {
+		s.AddWarning(check.ClassEnvironment, "nothing on this node shows a GPU of NVIDIA, AMD or Intel", fmt.Sprintf("%d GPUs (%s)", want.Count, want.countSourceText()),
 			"GPUs of other vendors are not checked; give --gpu-check=off if the job needs none that bringupd knows")
 		if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {
-			s.Found[0].Verdict, s.Found[0].Expected = check.Fail, "GPUs"
+			s.Findings[0].Verdict, s.Findings[0].Expected = check.Fail, "GPUs"
 		}
-		return s.Found
+		return s.Findings
 	}
-	c := otherGPUsOf(f, want.Environ)
-	s.Skip(fmt.Sprintf("no GPU of NVIDIA: %s are counted, and their health is not checked", c.describe()))
-	s.Each.ID = "gpu.count"
-	if want.Forgone() {
-		s.Skip(fmt.Sprintf("the job has none of the node's %d (%s)", len(c.all), want.from()))
-		return s.Found
+	c := newOtherGPUs(f, want.Environ)
+	s.AddSkip(fmt.Sprintf("no GPU of NVIDIA: %s are counted, and their health is not checked", c.describeModels()))
+	s.Template.ID = "gpu.count"
+	if want.HasNoGPUs() {
+		s.AddSkip(fmt.Sprintf("the job has none of the node's %d (%s)", len(c.gpus), want.countSourceText()))
+		return s.Findings
 	}
-	c.judgeLost(&s, want)
-	c.judgeCount(&s, want)
-	return s.Found
+	c.reportLostGPUs(&s, want)
+	c.checkCount(&s, want)
+	return s.Findings
 }
 
-// describe returns the number of GPUs of each model: 8 AMD Instinct MI300X.
-func (c otherGPUs) describe() string {
+// describeModels returns the number of GPUs of each model: 8 AMD Instinct MI300X.
+func (c otherGPUs) describeModels() string {
 	var parts []string
-	for _, model := range distinct(c.all, func(o gpu.Other) string { return o.Model }) {
+	for _, model := range distinctValues(c.gpus, func(o gpu.OtherGPU) string { return o.Model }) {
 		n := 0
-		for _, o := range c.all {
+		for _, o := range c.gpus {
 			if o.Model == model {
 				n++
 			}
@@ -69,85 +69,85 @@ func (c otherGPUs) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// has returns the number of GPUs of the job. Tiles are counted if more were granted than there are
-// GPUs.
-func (c otherGPUs) has(want Expect) int {
-	if want.Count > c.whole {
-		return len(c.usable)
+// jobGPUCount returns the number of GPUs of the job. Tiles are counted if more were granted than
+// there are GPUs.
+func (c otherGPUs) jobGPUCount(want Expectation) int {
+	if want.Count > c.usableCount {
+		return len(c.usableUnits)
 	}
-	return c.whole
+	return c.usableCount
 }
 
-// judgeLost adds a finding for each GPU that the kernel lists but that does not answer, and for
-// each one without a driver.
-func (c otherGPUs) judgeLost(s *check.Sheet, want Expect) {
-	missed := want.Count < 0 || c.has(want) < want.Count
-	for i, o := range c.all {
+// reportLostGPUs adds a finding for each GPU that the kernel lists but that does not answer, and
+// for each one without a driver.
+func (c otherGPUs) reportLostGPUs(s *check.FindingBuilder, want Expectation) {
+	missed := want.Count < 0 || c.jobGPUCount(want) < want.Count
+	for i, o := range c.gpus {
 		var f *check.Finding
-		switch o.Why {
+		switch o.Reason {
 		case gpu.GPUIsLost:
-			f = s.Fail(check.Node, "has fallen off the bus: its configuration space reads "+gpu.OffBus, "a GPU that answers", lostHints[gpu.GPUIsLost])
+			f = s.AddFailure(check.ClassNode, "has fallen off the bus: its configuration space reads "+gpu.OffBus, "a GPU that answers", lostHints[gpu.GPUIsLost])
 		case gpu.DriverNotLoaded:
-			f = s.Fail(check.Environment, "is on the PCI bus, and its driver does not have it", "a GPU that its driver has",
+			f = s.AddFailure(check.ClassEnvironment, "is on the PCI bus, and its driver does not have it", "a GPU that its driver has",
 				"drain the node, and look into dmesg for what amdgpu, xe or i915 says of this GPU")
 		default:
 			continue
 		}
 		f.Device = &check.Device{Index: i, UUID: o.UUID, Bus: o.Bus}
-		if !missed || o.Why == gpu.DriverNotLoaded && !want.Needed() {
+		if !missed || o.Reason == gpu.DriverNotLoaded && !want.NeedsGPUs() {
 			f.Verdict = check.Warn
 		}
 	}
 }
 
-// judgeCount adds a finding if the job has fewer GPUs than granted. It is a Fail only if GPUs are
+// checkCount adds a finding if the job has fewer GPUs than granted. It is a Fail only if GPUs are
 // required, because launchers count differently: a GPU may be a module, a half of it, a partition
 // or a tile.
-func (c otherGPUs) judgeCount(s *check.Sheet, want Expect) {
-	have := c.has(want)
+func (c otherGPUs) checkCount(s *check.FindingBuilder, want Expectation) {
+	have := c.jobGPUCount(want)
 	observed, expected := strconv.Itoa(have), ""
 	if want.Count >= 0 {
-		observed, expected = fmt.Sprintf("%d of %d", have, want.Count), fmt.Sprintf("%d (%s)", want.Count, want.from())
+		observed, expected = fmt.Sprintf("%d of %d", have, want.Count), fmt.Sprintf("%d (%s)", want.Count, want.countSourceText())
 	}
 	// Count the GPUs that the job cannot use, by reason.
 	hidden, lost := 0, 0
-	for _, o := range c.all {
-		switch o.Why {
+	for _, o := range c.gpus {
+		switch o.Reason {
 		case "":
 		case gpu.NoPermission:
 			hidden++
-		default: // judgeLost reports these
+		default: // reportLostGPUs reports these
 			lost++
 		}
 	}
-	short := have+lost < want.Count || have+lost == 0 && want.Needed()
-	if !short && c.wrong == nil {
-		if len(s.Found) == 1 { // none of the GPUs has a finding
-			s.Say(check.Pass, "", observed, expected, "")
+	short := have+lost < want.Count || have+lost == 0 && want.NeedsGPUs()
+	if !short && c.selectorErr == nil {
+		if len(s.Findings) == 1 { // none of the GPUs has a finding
+			s.AddFinding(check.Pass, "", observed, expected, "")
 		}
 		return
 	}
 	// Report the shortage, with a hint that fits its cause.
 	hint := "compare rocm-smi, amd-smi or xpu-smi on the node with what the job has been granted"
 	switch {
-	case c.wrong != nil:
-		observed, hint = c.wrong.Error(), "let the variable list GPUs that this process may use, or unset it"
+	case c.selectorErr != nil:
+		observed, hint = c.selectorErr.Error(), "let the variable list GPUs that this process may use, or unset it"
 	case hidden > 0:
 		observed += fmt.Sprintf(", and %d that this process may not use", hidden)
 		hint = "let the step and the container use /dev/kfd and /dev/dri/renderD*, which belong to the groups render and video on most systems"
 	}
-	f := s.Warn(check.Environment, observed, expected, hint)
+	f := s.AddWarning(check.ClassEnvironment, observed, expected, hint)
 	if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {
 		f.Verdict = check.Fail
 	}
 }
 
-// traits returns the attributes by which nodes of this kind are compared.
-func (c otherGPUs) traits(want Expect) []check.Trait {
-	count := check.Trait{ID: check.GPUCount, Value: strconv.Itoa(c.has(want))}
-	models := distinct(c.usable, func(u gpu.Unit) string { return u.Model })
+// attributes returns the attributes by which nodes of this kind are compared.
+func (c otherGPUs) attributes(want Expectation) []check.Attribute {
+	count := check.Attribute{ID: check.AttrGPUCount, Value: strconv.Itoa(c.jobGPUCount(want))}
+	models := distinctValues(c.usableUnits, func(u gpu.Unit) string { return u.Model })
 	if len(models) == 0 {
-		return []check.Trait{count}
+		return []check.Attribute{count}
 	}
-	return []check.Trait{{ID: check.GPUModel, Value: strings.Join(slices.Sorted(slices.Values(models)), ", ")}, count}
+	return []check.Attribute{{ID: check.AttrGPUModel, Value: strings.Join(slices.Sorted(slices.Values(models)), ", ")}, count}
 }

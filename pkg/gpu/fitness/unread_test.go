@@ -13,8 +13,8 @@ import (
 // asks has the readings of a GPU that a check needs, by the names of the fields.
 var asks = map[string][]string{
 	"gpu.recovery": {"Recovery"}, "gpu.remap": {"Remapped"}, "gpu.ecc_unc": {"DRAM", "SRAM"}, "gpu.ecc_corr": {"ECC", "DRAM", "SRAM"},
-	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.c2c": {"C2C"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Slowed"}, "gpu.persistence": {"Persist"},
-	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"Compute"}, "gpu.busy": {"Procs", "Memory"},
+	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.c2c": {"C2C"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"ClockReasons"}, "gpu.persistence": {"Persistence"},
+	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"ComputeMode"}, "gpu.busy": {"Processes", "Memory"},
 }
 
 // needs are those that it needs of this GPU.
@@ -23,7 +23,7 @@ func needs(id string, g gpu.GPU) []string {
 	case id == "gpu.busy" && g.MIG.OrZero().Current:
 		return nil // its instances are asked
 	case id == "gpu.busy" && g.Numa.Value != nil:
-		return []string{"Procs"} // the memory is the kernel's
+		return []string{"Processes"} // the memory is the kernel's
 	}
 	return asks[id]
 }
@@ -32,13 +32,13 @@ func needs(id string, g gpu.GPU) []string {
 // that need it do not pass.
 func TestUnread(t *testing.T) {
 	for _, file := range []string{"h100", "v100", "gb200"} {
-		usual := Evaluate(load(t, file), Expect{Count: 8})
+		usual := EvaluateFacts(load(t, file), Expectation{Count: 8})
 		for id := range asks {
 			if !slices.ContainsFunc(usual, func(f check.Finding) bool { return f.ID == id && f.Verdict == check.Pass }) {
 				continue // skipped on this model
 			}
 			for _, field := range needs(id, load(t, file).GPUs[0]) {
-				for _, why := range []gpu.Return{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
+				for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
 					for _, all := range []bool{false, true} {
 						f := load(t, file)
 						for i := range f.GPUs {
@@ -46,7 +46,7 @@ func TestUnread(t *testing.T) {
 								take(&f.GPUs[i], field, why)
 							}
 						}
-						wantUnread(t, id, field, why, Evaluate(f, Expect{Count: 8}))
+						wantUnread(t, id, field, why, EvaluateFacts(f, Expectation{Count: 8}))
 					}
 				}
 			}
@@ -55,16 +55,16 @@ func TestUnread(t *testing.T) {
 }
 
 // take takes the answer in that field away.
-func take(g *gpu.GPU, field string, why gpu.Return) {
+func take(g *gpu.GPU, field string, why gpu.NVMLReturn) {
 	reading := reflect.ValueOf(g).Elem().FieldByName(field)
 	reading.SetZero()
-	reading.FieldByName("Why").SetString(string(why))
+	reading.FieldByName("Reason").SetString(string(why))
 }
 
-func wantUnread(t *testing.T, id, field string, why gpu.Return, findings []check.Finding) {
+func wantUnread(t *testing.T, id, field string, why gpu.NVMLReturn, findings []check.Finding) {
 	t.Helper()
 	want := check.Skip
-	if !why.Unasked() && why != gpu.GPUIsLost && (id != "gpu.busy" || why != gpu.NoPermission) {
+	if !why.IsUnavailable() && why != gpu.GPUIsLost && (id != "gpu.busy" || why != gpu.NoPermission) {
 		want = check.Unknown
 	}
 	found := false
@@ -84,26 +84,26 @@ func wantUnread(t *testing.T, id, field string, why gpu.Return, findings []check
 
 // TestUnreadLinks is the same for NVLinks and what they lead to.
 func TestUnreadLinks(t *testing.T) {
-	for _, why := range []gpu.Return{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError} {
+	for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError} {
 		f := load(t, "h100")
 		f.GPUs[5].Links[17].Active = unread[bool](why)
-		wantUnread(t, "gpu.nvlink", "a link", why, Evaluate(f, Expect{Count: 8}))
+		wantUnread(t, "gpu.nvlink", "a link", why, EvaluateFacts(f, Expectation{Count: 8}))
 		f = load(t, "h100")
 		f.Pairs[3].Status = unread[int](why)
-		wantUnread(t, "gpu.nvlink", "a pair", why, Evaluate(f, Expect{Count: 8}))
+		wantUnread(t, "gpu.nvlink", "a pair", why, EvaluateFacts(f, Expectation{Count: 8}))
 	}
 }
 
 // TestUnreadInstance is the same for the instances of a GPU that is cut up.
 func TestUnreadInstance(t *testing.T) {
-	for _, why := range []gpu.Return{"", gpu.NotSupported, "TIMEOUT", gpu.NoPermission} {
-		for _, change := range []func(*gpu.MIG){
-			func(m *gpu.MIG) { m.Procs = unread[[]gpu.Process](why) },
-			func(m *gpu.MIG) { m.Memory = unread[gpu.Memory](why) },
+	for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, "TIMEOUT", gpu.NoPermission} {
+		for _, change := range []func(*gpu.MIGInstance){
+			func(m *gpu.MIGInstance) { m.Processes = unread[[]gpu.Process](why) },
+			func(m *gpu.MIGInstance) { m.Memory = unread[gpu.Memory](why) },
 		} {
 			f := load(t, "a100-mig")
-			change(&f.GPUs[1].MIGs[1])
-			wantUnread(t, "gpu.busy", "an instance", why, Evaluate(f, Expect{Count: 9}))
+			change(&f.GPUs[1].MIGInstances[1])
+			wantUnread(t, "gpu.busy", "an instance", why, EvaluateFacts(f, Expectation{Count: 9}))
 		}
 	}
 }
@@ -125,25 +125,25 @@ func FuzzEvaluate(f *testing.F) {
 		if json.Unmarshal(text, &facts) != nil || len(facts.GPUs) > 32 || len(facts.Pairs) > 1024 {
 			return
 		}
-		want, err := ParseExpected(count, "--gpus-per-node", []string{"CUDA_VISIBLE_DEVICES=" + list})
+		want, err := ParseExpectation(count, "--gpus-per-node", []string{"CUDA_VISIBLE_DEVICES=" + list})
 		if err != nil {
-			want = Expect{Count: count}
+			want = Expectation{Count: count}
 		}
 		want.Mode = check.ModeAuto
 		if strict {
 			want.Mode = check.ModeStrict
 		}
-		findings := Evaluate(facts, want)
+		findings := EvaluateFacts(facts, want)
 		wantComplete(t, findings)
-		if again := Evaluate(facts, want); !reflect.DeepEqual(findings, again) {
+		if again := EvaluateFacts(facts, want); !reflect.DeepEqual(findings, again) {
 			t.Errorf("two answers:\n%+v\n%+v", findings, again)
 		}
-		for _, trait := range Traits(facts, want) {
+		for _, trait := range Attributes(facts, want) {
 			if trait.ID == "" || trait.Value == "" {
 				t.Errorf("an empty trait: %+v", trait)
 			}
 		}
-		chosen := choose(facts, want).gpus
+		chosen := selectGPUs(facts, want).gpus
 		for _, finding := range findings {
 			if finding.Verdict == check.Pass && finding.ID != "gpu.nvml" && finding.ID != "gpu.env" {
 				wantRead(t, finding.ID, chosen)
@@ -164,7 +164,7 @@ func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 				t.Errorf("%s passes, and %s of GPU %d was not read", id, field, g.Index)
 			}
 		}
-		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Active.Value == nil }) {
+		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l gpu.NVLink) bool { return l.Active.Value == nil }) {
 			t.Errorf("%s passes, and a link of GPU %d was not read", id, g.Index)
 		}
 	}
@@ -178,13 +178,13 @@ func TestLost(t *testing.T) {
 		}
 		f := load(t, "h100")
 		take(&f.GPUs[5], field.Name, gpu.GPUIsLost)
-		if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
+		if got := summary(EvaluateFacts(f, Expectation{Count: 8})); got != "gpu.count 5 FAIL" {
 			t.Errorf("%s: %q", field.Name, got)
 		}
 	}
 	f := load(t, "h100")
 	f.GPUs[5].Links[0].Active = unread[bool](gpu.ResetRequired)
-	if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
+	if got := summary(EvaluateFacts(f, Expectation{Count: 8})); got != "gpu.count 5 FAIL" {
 		t.Errorf("a link: %q", got)
 	}
 }

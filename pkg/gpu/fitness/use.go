@@ -15,132 +15,132 @@ import (
 
 const (
 	idBusy = "gpu.busy"
-	// busyMost is the maximum memory in use on an idle GPU. The driver uses some memory that it does
-	// not report as reserved. GCM's limit is 15 MiB, which a profiling service or MPS exceeds; other
-	// fleets publish no limit. This value is our own, and not verified on hardware.
-	busyMost = 512 << 20
-	// busyPatience is how long processes of the previous job may take to end. The kernel frees
+	// maxIdleMemory is the maximum memory in use on an idle GPU. The driver uses some memory that it
+	// does not report as reserved. GCM's limit is 15 MiB, which a profiling service or MPS exceeds;
+	// other fleets publish no limit. This value is our own, and not verified on hardware.
+	maxIdleMemory = 512 << 20
+	// maxBusyWait is how long processes of the previous job may take to end. The kernel frees
 	// terabytes of pinned memory page by page, and there are no published figures for that. Slurm
 	// waits a minute before it considers a killed process unkillable and drains the node (slurm.conf,
 	// UnkillableStepTimeout).
-	busyPatience = time.Minute
-	// busyShown is the maximum number of processes in a message.
-	busyShown = 4
+	maxBusyWait = time.Minute
+	// maxShownProcesses is the maximum number of processes in a message.
+	maxShownProcesses = 4
 )
 
-// judgePersistence checks the persistence mode. If it is off, gpud calls the GPU unhealthy; Azure
+// checkPersistence checks the persistence mode. If it is off, gpud calls the GPU unhealthy; Azure
 // switches it on or fails.
-func judgePersistence(e *exam) {
-	on, ok := get(e, "persistence mode", e.gpu.Persist)
-	e.when(ok && !on, check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
-		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", strictly)
+func checkPersistence(e *gpuCheck) {
+	on, ok := readValue(e, "persistence mode", e.gpu.Persistence)
+	e.addFindingIf(ok && !on, check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
+		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", withStrict)
 }
 
-// judgeMIG checks that the MIG mode does not change at the next reset, and that there are instances
+// checkMIG checks that the MIG mode does not change at the next reset, and that there are instances
 // if it is on.
-func judgeMIG(e *exam) {
-	mig, _ := get(e, "MIG mode", e.gpu.MIG)
+func checkMIG(e *gpuCheck) {
+	mig, _ := readValue(e, "MIG mode", e.gpu.MIG)
 	switch {
 	case mig.Current != mig.Pending:
-		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff(mig.Current, true), onOff(mig.Pending, true)),
+		e.addNodeFinding(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", formatOnOff(mig.Current, true), formatOnOff(mig.Pending, true)),
 			hintReset+", or take the change back with nvidia-smi -mig")
-	case mig.Current && len(e.gpu.MIGs) == 0:
-		e.say(check.Fail, "MIG is on, and there is no instance to use",
+	case mig.Current && len(e.gpu.MIGInstances) == 0:
+		e.addNodeFinding(check.Fail, "MIG is on, and there is no instance to use",
 			"make instances (nvidia-smi mig -cgi … -C), or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
 	}
 }
 
-// judgeCompute checks the compute mode. The values are those of nvmlComputeMode_t.
-func judgeCompute(e *exam) {
+// checkComputeMode checks the compute mode. The values are those of nvmlComputeMode_t.
+func checkComputeMode(e *gpuCheck) {
 	const hint = "set it to DEFAULT on the node (nvidia-smi -c 0)"
-	switch mode, _ := get(e, "compute mode", e.gpu.Compute); mode {
+	switch mode, _ := readValue(e, "compute mode", e.gpu.ComputeMode); mode {
 	case 0: // default mode
 	case 1, 3:
-		e.say(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
+		e.addNodeFinding(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
 	case 2:
-		e.say(check.Fail, "prohibited: no process can use the GPU", hint)
+		e.addNodeFinding(check.Fail, "prohibited: no process can use the GPU", hint)
 	default:
-		e.say(check.Unknown, fmt.Sprintf("a mode that this bringupd does not know (%d)", mode), hint)
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("a mode that this bringupd does not know (%d)", mode), hint)
 	}
 }
 
-// sharing is the prefix of the names of MPS processes, which exist to share a GPU.
-const sharing = "nvidia-cuda-mps"
+// mpsNamePrefix is the prefix of the names of MPS processes, which exist to share a GPU.
+const mpsNamePrefix = "nvidia-cuda-mps"
 
-// judgeBusy checks that the job's GPU is idle. With MIG it checks the job's instances, because
+// checkBusy checks that the job's GPU is idle. With MIG it checks the job's instances, because
 // other instances may belong to other jobs.
-func judgeBusy(e *exam) {
+func checkBusy(e *gpuCheck) {
 	if !e.gpu.MIG.OrZero().Current {
-		e.judgeUse("", e.gpu.Procs, e.gpu.Memory)
+		e.checkUse("", e.gpu.Processes, e.gpu.Memory)
 		return
 	}
-	instances := e.instances(e.gpu)
+	instances := e.jobInstances(e.gpu)
 	if len(instances) == 0 {
-		e.moot("MIG is on, and no instance is known to be the job's")
+		e.addNotApplicable("MIG is on, and no instance is known to be the job's")
 	}
 	for _, m := range instances {
-		e.judgeUse("instance "+prose.Cut(m.UUID, shown)+": ", m.Procs, m.Memory)
+		e.checkUse("instance "+prose.TruncateText(m.UUID, maxTextLength)+": ", m.Processes, m.Memory)
 	}
 }
 
-// told returns the value of a reading that may need privileges: according to nvml.h, users see
-// processes of others only "if the caller has appropriate privileges". Missing permission is not a
-// fault.
-func told[T any](e *exam, what string, r gpu.Reading[T]) (value T, ok bool) {
-	if r.Why == gpu.NoPermission {
-		e.moot(what + " are not for this user to see")
+// readPrivileged returns the value of a reading that may need privileges: according to nvml.h,
+// users see processes of others only "if the caller has appropriate privileges". Missing permission
+// is not a fault.
+func readPrivileged[T any](e *gpuCheck, what string, r gpu.Reading[T]) (value T, ok bool) {
+	if r.Reason == gpu.NoPermission {
+		e.addNotApplicable(what + " are not for this user to see")
 		return value, false
 	}
-	return get(e, what, r)
+	return readValue(e, what, r)
 }
 
-// judgeUse checks that a GPU or an instance is idle. The text of its finding begins with [whose],
+// checkUse checks that a GPU or an instance is idle. The text of its finding begins with [whose],
 // which is empty for a whole GPU.
-func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled gpu.Reading[gpu.Memory]) {
-	all, procsOK := told(e, "processes", running)
+func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], filled gpu.Reading[gpu.Memory]) {
+	all, procsOK := readPrivileged(e, "processes", running)
 	var memory gpu.Memory
 	var memoryOK bool
 	// If the GPU's memory is a NUMA node (Grace), the kernel manages it: according to nvml.h
 	// (nvmlDeviceGetMemoryInfo_v2), pages are "not released even after the process terminates", and
 	// the system may use them itself.
 	if _, coherent := e.gpu.Numa.Get(); !coherent {
-		memory, memoryOK = told(e, "amounts of memory", filled)
+		memory, memoryOK = readPrivileged(e, "amounts of memory", filled)
 	}
 	// Ignore MPS and processes that draw graphics. Then decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
-		return strings.HasPrefix(path.Base(p.Name), sharing) || e.draws(p.PID)
+		return strings.HasPrefix(path.Base(p.Name), mpsNamePrefix) || e.isGraphicsProcess(p.PID)
 	})
 	alive := slices.ContainsFunc(procs, func(p gpu.Process) bool { return p.Name != "" })
-	full := memoryOK && memory.Used > busyMost+e.drawn(memory.Used)
+	full := memoryOK && memory.Used > maxIdleMemory+e.graphicsMemory(memory.Used)
 	if !full && (!procsOK || len(procs) == 0) {
 		return
 	}
 	// Wait for processes to end, unless they may belong to another job or do not exist any more.
-	f := e.say(check.Wait, whose+inUse(procs, memory, memoryOK),
+	f := e.addNodeFinding(check.Wait, whose+describeUse(procs, memory, memoryOK),
 		"see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)")
-	f.Patience = busyPatience
+	f.MaxWait = maxBusyWait
 	switch {
-	case e.want.Visible == nil && e.want.Count > 0 && e.seen > e.want.Count:
-		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
-		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", gpu.VisibleVariable, e.want.Count, e.seen)
+	case e.want.Visible == nil && e.want.Count > 0 && e.permittedUnits > e.want.Count:
+		f.Verdict, f.MaxWait, f.Class = check.Warn, 0, check.ClassUser
+		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", gpu.VisibleDevicesVariable, e.want.Count, e.permittedUnits)
 	case !full && !alive && memoryOK:
 		// GCM ignores processes that do not exist in /proc. In a container none of them exists, so report
 		// them as a warning.
-		f.Verdict, f.Patience = check.Warn, 0
+		f.Verdict, f.MaxWait = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
 }
 
-// draws reports whether a process uses the GPU for graphics. Programs of a desktop often compute a
-// little as well.
-func (e *exam) draws(pid int) bool {
-	return slices.ContainsFunc(e.gpu.Screen.OrZero(), func(p gpu.Process) bool { return p.PID == pid })
+// isGraphicsProcess reports whether a process uses the GPU for graphics. Programs of a desktop
+// often compute a little as well.
+func (e *gpuCheck) isGraphicsProcess(pid int) bool {
+	return slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(), func(p gpu.Process) bool { return p.PID == pid })
 }
 
-// drawn returns the memory used by graphics processes, in bytes. If the driver does not report it,
-// the result is the parameter used, which is all memory in use.
-func (e *exam) drawn(used uint64) (sum uint64) {
-	for _, p := range e.gpu.Screen.OrZero() {
+// graphicsMemory returns the memory used by graphics processes, in bytes. If the driver does not
+// report it, the result is the parameter used, which is all memory in use.
+func (e *gpuCheck) graphicsMemory(used uint64) (sum uint64) {
+	for _, p := range e.gpu.GraphicsProcesses.OrZero() {
 		if p.Unknown {
 			return used
 		}
@@ -149,29 +149,29 @@ func (e *exam) drawn(used uint64) (sum uint64) {
 	return sum
 }
 
-// inUse returns a text with the processes that use a GPU and the amount of memory in use.
-func inUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
+// describeUse returns a text with the processes that use a GPU and the amount of memory in use.
+func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	var users []string
 	for _, p := range procs {
 		user := fmt.Sprintf("process %d", p.PID)
 		if p.Name != "" {
-			user += " (" + prose.Cut(p.Name, shown) + ")"
+			user += " (" + prose.TruncateText(p.Name, maxTextLength) + ")"
 		}
-		used := amount(p.Used)
+		used := formatBytes(p.Used)
 		if p.Unknown {
 			used = "an unknown amount"
 		}
 		users = append(users, user+" with "+used)
 	}
-	text := prose.List(users, busyShown, ", ")
+	text := prose.JoinLimited(users, maxShownProcesses, ", ")
 	if !memoryOK {
 		return text
 	}
-	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", amount(memory.Used), amount(memory.Total)), ", ")
+	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", formatBytes(memory.Used), formatBytes(memory.Total)), ", ")
 }
 
-// amount formats a number of bytes in MiB or GiB.
-func amount(n uint64) string {
+// formatBytes formats a number of bytes in MiB or GiB.
+func formatBytes(n uint64) string {
 	if n >= 10<<30 {
 		return fmt.Sprintf("%d GiB", n>>30)
 	}
@@ -186,24 +186,24 @@ var slowVariables = []string{
 	"CUDA_PROFILE", "COMPUTE_PROFILE", "OPENCL_PROFILE", "CUDA_LAUNCH_BLOCKING",
 }
 
-// environment checks the environment that the driver process inherits. DCGM warns of any value;
-// here "0" is accepted, because scripts use it to disable an option.
-func environment(environ []string) []check.Finding {
+// checkEnvironment checks the environment that the driver process inherits. DCGM warns of any
+// value; here "0" is accepted, because scripts use it to disable an option.
+func checkEnvironment(environ []string) []check.Finding {
 	var set []string
 	for _, name := range slowVariables {
 		if value, _ := process.LookupEnv(environ, name); value != "" && value != "0" {
-			set = append(set, name+"="+prose.Cut(value, shown))
+			set = append(set, name+"="+prose.TruncateText(value, maxTextLength))
 		}
 	}
-	sheet := rule{id: "gpu.env", source: "environment"}.sheet()
+	sheet := gpuRule{id: "gpu.env", source: "environment"}.newFindings()
 	switch {
 	case environ == nil:
-		sheet.Skip("not known")
+		sheet.AddSkip("not known")
 	case len(set) == 0:
-		sheet.Pass("nothing that slows CUDA down")
+		sheet.AddPass("nothing that slows CUDA down")
 	default:
-		sheet.Warn(check.User, strings.Join(set, ", "), "unset",
+		sheet.AddWarning(check.ClassUser, strings.Join(set, ", "), "unset",
 			"unset them, unless the job is to be debugged or profiled: a profiler, a debugger or waits are in all CUDA work with them")
 	}
-	return sheet.Found
+	return sheet.Findings
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-// machine is a healthy one, whose facts are those that somebody has published. What the publication does not tell is as
-// on a driver without the function, and numbers that name one piece of hardware are replaced.
+// machine is a healthy one, whose facts are those that somebody has published. What the publication
+// does not tell is as on a driver without the function, and numbers that name one piece of hardware
+// are replaced.
 type machine struct {
 	name   string // for people
 	facts  string // of testdata/facts
 	source string
 	change func(*gpu.Facts)
-	want   func(*Expect)
+	want   func(*Expectation)
 	says   string // beyond Pass and Skip
 }
 
@@ -60,8 +61,8 @@ func machines(t *testing.T) []machine {
 	}
 }
 
-// TestZoo holds healthy machines to pass, and docs/gpu-zoo.md to what comes of them and of the sick ones: those reports
-// that name a fault.
+// TestZoo holds healthy machines to pass, and docs/gpu-zoo.md to what comes of them and of the sick
+// ones: those reports that name a fault.
 func TestZoo(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./pkg/gpu/fitness -run Zoo -update: change the program, not this file. -->
@@ -89,7 +90,7 @@ They pass with ` + "`--gpu-check=auto` and with `require`" + `, but for warnings
 		}
 		planted++
 		f, want, usual := r.scene(t)
-		for i, line := range sick(Evaluate(f, want), usual) {
+		for i, line := range sick(EvaluateFacts(f, want), usual) {
 			fault := r.fault
 			if i > 0 {
 				fault = ""
@@ -119,7 +120,7 @@ func TestClasses(t *testing.T) {
 	}
 	for _, r := range reports(t) {
 		f, want, _ := r.scene(t)
-		for _, found := range Evaluate(f, want) {
+		for _, found := range EvaluateFacts(f, want) {
 			_, row, _ := strings.Cut(string(text), "\n| `"+found.ID+"` | ")
 			if classes, _, _ := strings.Cut(row, " | "); !strings.Contains(classes, string(found.Class)) {
 				t.Errorf("docs/checks.md gives %s the class %q, and that of %q is %s", found.ID, classes, found.Observed, found.Class)
@@ -128,17 +129,18 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// outcome evaluates a healthy machine in both modes, and tells of its findings in two cells of a table.
+// outcome evaluates a healthy machine in both modes, and tells of its findings in two cells of a
+// table.
 func (m machine) outcome(t *testing.T) (cells string) {
 	t.Helper()
-	for _, mode := range []check.Mode{check.ModeAuto, check.ModeRequire} {
-		want := Expect{Count: -1, Mode: mode, Environ: []string{"HOME=/root"}}
+	for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire} {
+		want := Expectation{Count: -1, Mode: mode, Environ: []string{"HOME=/root"}}
 		m.want(&want)
 		f := load(t, m.facts)
 		if m.change != nil {
 			m.change(&f)
 		}
-		findings := Evaluate(f, want)
+		findings := EvaluateFacts(f, want)
 		wantComplete(t, findings)
 		if got := summary(findings); got != m.says {
 			t.Errorf("%s: %q, want %q", mode, got, m.says)
@@ -151,7 +153,7 @@ func (m machine) outcome(t *testing.T) (cells string) {
 			}
 			return n
 		}
-		for _, trait := range Traits(f, want) {
+		for _, trait := range Attributes(f, want) {
 			if trait.ID == "x.gpu_idle" {
 				t.Errorf("an idle GPU is out of the ordinary: %s", trait.Value)
 			}
@@ -167,8 +169,8 @@ func (m machine) outcome(t *testing.T) (cells string) {
 	return cells
 }
 
-// sick has a row of a table for each thing that is wrong and was not so before. GPUs of which the same is said share one; of
-// many rows there are two.
+// sick has a row of a table for each thing that is wrong and was not so before. GPUs of which the
+// same is said share one; of many rows there are two.
 func sick(findings, usual []check.Finding) (rows []string) {
 	type row struct{ verdict, class, said string }
 	where := make(map[row][]string)

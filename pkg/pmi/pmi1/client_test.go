@@ -33,7 +33,7 @@ type client struct {
 }
 
 // over returns the client of a connection.
-func over(conn io.ReadWriteCloser) *client { return &client{conn: conn, lines: scanner(conn)} }
+func over(conn io.ReadWriteCloser) *client { return &client{conn: conn, lines: newLineScanner(conn)} }
 
 // dial connects to the server by the descriptor that the environment names.
 func dial(environ func(name string) string) (*client, error) {
@@ -116,7 +116,7 @@ func (c *client) spawn(ctx context.Context, commands []pmi.Command, preput map[s
 
 // abort asks that all ranks be ended, this one too; there is no answer.
 func (c *client) abort(code int, message string) error {
-	_, err := io.WriteString(c.conn, lineOf("abort", "exitcode", strconv.Itoa(code), "message", message))
+	_, err := io.WriteString(c.conn, formatLine("abort", "exitcode", strconv.Itoa(code), "message", message))
 	return err
 }
 
@@ -127,7 +127,7 @@ func (c *client) finalize(ctx context.Context) error {
 
 // ask sends a command and returns its answer.
 func (c *client) ask(ctx context.Context, command, answer string, pairs ...string) (message, error) {
-	return c.exchange(ctx, lineOf(command, pairs...), answer)
+	return c.exchange(ctx, formatLine(command, pairs...), answer)
 }
 
 func (c *client) exchange(ctx context.Context, lines, answer string) (message, error) {
@@ -138,7 +138,7 @@ func (c *client) exchange(ctx context.Context, lines, answer string) (message, e
 	if !c.lines.Scan() {
 		return message{}, causeOr(ctx, errors.Join(c.lines.Err(), io.EOF))
 	}
-	m, err := parse(c.lines.Text())
+	m, err := parseMessage(c.lines.Text())
 	switch rc := m.fields["rc"]; {
 	case err != nil:
 		return m, err
@@ -160,7 +160,7 @@ func causeOr(ctx context.Context, err error) error {
 
 // TestDescriptor serves a rank by the descriptor and the environment that a launcher gives it.
 func TestDescriptor(t *testing.T) {
-	ours, theirs, err := Pair()
+	ours, theirs, err := NewConnPair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,20 +168,20 @@ func TestDescriptor(t *testing.T) {
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		t.Fatal(err)
 	}
-	var spawned pmi.Spawn
+	var spawned pmi.SpawnRequest
 	h, aborts := newHall(), make(chan aborted, 1)
-	h.spawn = func(_ *hall, s pmi.Spawn) (string, error) { spawned = s; return "job.1", nil }
+	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) { spawned = s; return "job.1", nil }
 	j := job(0)
-	environ := Environ(j, 0, fd)
+	environ := RankEnviron(j, 0, fd)
 	c, err := dial(func(name string) string { return environ[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
-	space := New(Config{Job: j, Peers: h, Log: zap.NewNop(), Abort: func(rank, code int, words string) {
+	space := New(Config{Job: j, Peers: h, Log: zap.NewNop(), AbortJob: func(rank, code int, words string) {
 		aborts <- aborted{rank, code, words}
 	}})
-	serving.Go(func() { space.Serve(t.Context(), 0, ours) })
+	serving.Go(func() { space.ServeRank(t.Context(), 0, ours) })
 	defer serving.Wait()
 	defer c.close()
 	h.nodes[j.Name] = 1
@@ -204,7 +204,7 @@ func TestDescriptor(t *testing.T) {
 	if size, err := c.universe(ctx); err != nil || size != 16 {
 		t.Errorf("the universe has %d: %v", size, err)
 	}
-	want := pmi.Spawn{By: pmi.Proc{Job: "job"}, Commands: commands, Preput: map[string]string{"p": "q"}}
+	want := pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job"}, Commands: commands, Preput: map[string]string{"p": "q"}}
 	if diff := cmp.Diff(want, spawned); diff != "" {
 		t.Error(diff)
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// Environ returns the environment variables with which a rank uses PMI-1 through a file descriptor,
-// with any MPI library.
-func Environ(job *pmi.Job, rank, fd int) map[string]string {
+// RankEnviron returns the environment variables with which a rank uses PMI-1 through a file
+// descriptor, with any MPI library.
+func RankEnviron(job *pmi.Job, rank, fd int) map[string]string {
 	node := job.Nodes[rank]
-	local := job.Local(node)
+	local := job.LocalRanks(node)
 	spawned := "0"
 	if job.Parent != nil {
 		spawned = "1"
@@ -30,10 +30,10 @@ func Environ(job *pmi.Job, rank, fd int) map[string]string {
 	}
 }
 
-// Pair returns the two ends of a connection: ours for [Space.Serve], theirs for the rank's file
-// descriptor. Both are closed on exec. The caller must close theirs once the rank has been started;
-// otherwise the end of the rank's connection is never detected.
-func Pair() (ours net.Conn, theirs *os.File, err error) {
+// NewConnPair returns the two ends of a connection: ours for [Server.ServeRank], theirs for the
+// rank's file descriptor. Both are closed on exec. The caller must close theirs once the rank has
+// been started; otherwise the end of the rank's connection is never detected.
+func NewConnPair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot connect a rank to its PMI server: %v", err)

@@ -8,18 +8,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// longestMapping is the maximum length of a mapping in bytes. MPICH 4.0 reads lines of 1,024 bytes,
-// which also contain a name and a key of the maximum length.
-const longestMapping = 600
+// maxMappingLength is the maximum length of a mapping in bytes. MPICH 4.0 reads lines of 1,024
+// bytes, which also contain a name and a key of the maximum length.
+const maxMappingLength = 600
 
-// Mapping describes which ranks share a node, as the value of PMI_process_mapping: a list of blocks
-// (first node, number of nodes, ranks per node). Nodes are renumbered in the order of their first
-// ranks, because Intel MPI aborts if no node has number 0. It returns an empty string if the
+// ProcessMapping describes which ranks share a node, as the value of PMI_process_mapping: a list of
+// blocks (first node, number of nodes, ranks per node). Nodes are renumbered in the order of their
+// first ranks, because Intel MPI aborts if no node has number 0. It returns an empty string if the
 // mapping is too long; MPICH then exchanges host names instead.
-func Mapping(nodes []int) string {
+func ProcessMapping(nodes []int) string {
 	type run struct{ first, nodes, ranks int }
 	var runs []run
-	number := numbered(nodes)
+	number := renumberNodes(nodes)
 	// Collect blocks of consecutive nodes with equal numbers of ranks.
 	for begin, end := 0, 0; begin < len(nodes); begin = end {
 		for end = begin; end < len(nodes) && nodes[end] == nodes[begin]; end++ {
@@ -35,14 +35,14 @@ func Mapping(nodes []int) string {
 	for _, r := range runs {
 		fmt.Fprintf(&b, ",(%d,%d,%d)", r.first, r.nodes, r.ranks)
 	}
-	if b.Len() == 0 || b.Len() > longestMapping {
+	if b.Len() == 0 || b.Len() > maxMappingLength {
 		return ""
 	}
 	return "(vector" + b.String() + ")"
 }
 
-// numbered numbers the nodes that have ranks, in the order of their first ranks.
-func numbered(nodes []int) map[int]int {
+// renumberNodes numbers the nodes that have ranks, in the order of their first ranks.
+func renumberNodes(nodes []int) map[int]int {
 	number := make(map[int]int)
 	for _, node := range nodes {
 		if _, known := number[node]; !known {

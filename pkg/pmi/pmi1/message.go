@@ -13,14 +13,14 @@ import (
 // Maximum lengths of names, keys and values in bytes, as announced to clients. Some clients crash
 // if values may be longer.
 const (
-	longestName  = 256
-	longestKey   = 64
-	longestValue = 1024
+	maxNameLength  = 256
+	maxKeyLength   = 64
+	maxValueLength = 1024
 )
 
-// longestLine is the maximum length of a line in bytes. The kernel limits one argument of a command
-// to 128 KiB.
-const longestLine = 128<<10 + 64
+// maxLineLength is the maximum length of a line in bytes. The kernel limits one argument of a
+// command to 128 KiB.
+const maxLineLength = 128<<10 + 64
 
 // message is a line "cmd=NAME key=value key=value", or the lines of one block of a spawn. Values
 // are not unescaped, because clients that expect escapes have also written them.
@@ -29,17 +29,17 @@ type message struct {
 	fields  map[string]string
 }
 
-// rest are the fields whose values extend to the end of the line, including spaces. Such a field is
-// the last of its message.
-var rest = map[string]bool{"value": true, "port": true, "message": true, "error_msg": true}
+// restOfLineFields are the fields whose values extend to the end of the line, including spaces.
+// Such a field is the last of its message.
+var restOfLineFields = map[string]bool{"value": true, "port": true, "message": true, "error_msg": true}
 
-// parse parses the line of a message.
-func parse(line string) (message, error) {
+// parseMessage parses the line of a message.
+func parseMessage(line string) (message, error) {
 	m := message{fields: make(map[string]string)}
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
 		field, after, _ := strings.Cut(line, " ")
 		key, value, found := strings.Cut(field, "=")
-		if rest[key] && found {
+		if restOfLineFields[key] && found {
 			value, after = line[len(key)+1:], ""
 		}
 		if key == "cmd" {
@@ -50,16 +50,16 @@ func parse(line string) (message, error) {
 		line = after
 	}
 	if m.command == "" {
-		return message{}, fmt.Errorf("cannot tell what %q asks for: it has no cmd=NAME", prose.Line(line, 80))
+		return message{}, fmt.Errorf("cannot tell what %q asks for: it has no cmd=NAME", prose.SingleLine(line, 80))
 	}
 	return m, nil
 }
 
-// scanner returns a scanner for complete lines, without their line ends. It ignores an incomplete
-// last line.
-func scanner(r io.Reader) *bufio.Scanner {
+// newLineScanner returns a scanner for complete lines, without their line ends. It ignores an
+// incomplete last line.
+func newLineScanner(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, longestLine)
+	lines.Buffer(nil, maxLineLength)
 	lines.Split(func(data []byte, _ bool) (advance int, token []byte, err error) {
 		if end := bytes.IndexByte(data, '\n'); end >= 0 {
 			return end + 1, data[:end], nil
@@ -69,18 +69,18 @@ func scanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// lineOf formats a message with a command and pairs of keys and values.
-func lineOf(command string, pairs ...string) string {
+// formatLine formats a message with a command and pairs of keys and values.
+func formatLine(command string, pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("cmd=" + command)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		b.WriteString(" " + pairs[i] + "=" + pairs[i+1])
 	}
-	return inOneLine.Replace(b.String()) + "\n"
+	return lineReplacer.Replace(b.String()) + "\n"
 }
 
-var inOneLine = strings.NewReplacer("\n", "_", "\x00", "_")
+var lineReplacer = strings.NewReplacer("\n", "_", "\x00", "_")
 
-// word replaces spaces with underscores, because clients before MPICH 4.1 accept no spaces in
+// joinWords replaces spaces with underscores, because clients before MPICH 4.1 accept no spaces in
 // values.
-func word(text string) string { return strings.Join(strings.Fields(text), "_") }
+func joinWords(text string) string { return strings.Join(strings.Fields(text), "_") }

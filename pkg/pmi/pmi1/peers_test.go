@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hall is where the nodes of a test meet: Peers of them all, in memory.
 type hall struct {
-	spawn func(hall *hall, s pmi.Spawn) (string, error)
+	spawn func(hall *hall, s pmi.SpawnRequest) (string, error)
 
 	mu        sync.Mutex
 	nodes     map[string]int // of each job, on how many nodes it has ranks
@@ -41,7 +41,7 @@ func newHall() *hall {
 
 var _ Peers = (*hall)(nil)
 
-func (h *hall) Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []byte) ([]byte, error) {
+func (h *hall) GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pmi.ProcID, data []byte) ([]byte, error) {
 	name := fmt.Sprintf("%s %#v", kind, of)
 	h.mu.Lock()
 	m := h.meetings[name]
@@ -67,7 +67,7 @@ func (h *hall) Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []
 	}
 }
 
-func (h *hall) Publish(_ context.Context, entries []pmi.Entry) error {
+func (h *hall) PublishEntries(_ context.Context, entries []pmi.Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range entries {
@@ -79,7 +79,7 @@ func (h *hall) Publish(_ context.Context, entries []pmi.Entry) error {
 	return nil
 }
 
-func (h *hall) Lookup(_ context.Context, keys []string, _ bool) (found []pmi.Entry, err error) {
+func (h *hall) LookupEntries(_ context.Context, keys []string, _ bool) (found []pmi.Entry, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, key := range keys {
@@ -90,11 +90,11 @@ func (h *hall) Lookup(_ context.Context, keys []string, _ bool) (found []pmi.Ent
 	return found, nil
 }
 
-func (h *hall) Unpublish(_ context.Context, by pmi.Proc, keys []string) error {
+func (h *hall) UnpublishEntries(_ context.Context, by pmi.ProcID, keys []string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, key := range keys {
-		if h.published[key].By != by {
+		if h.published[key].Publisher != by {
 			return pmi.NotFound
 		}
 		delete(h.published, key)
@@ -102,7 +102,7 @@ func (h *hall) Unpublish(_ context.Context, by pmi.Proc, keys []string) error {
 	return nil
 }
 
-func (h *hall) Spawn(_ context.Context, s pmi.Spawn) (string, error) {
+func (h *hall) SpawnJob(_ context.Context, s pmi.SpawnRequest) (string, error) {
 	if h.spawn == nil {
 		return "", pmi.NotSupported
 	}
@@ -116,13 +116,13 @@ type aborted struct {
 }
 
 // open makes the spaces of a job, one a node that has ranks of it.
-func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[int]*Space {
-	spaces := make(map[int]*Space)
+func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[int]*Server {
+	spaces := make(map[int]*Server)
 	for _, node := range job.Nodes {
 		if spaces[node] == nil {
 			spaces[node] = New(Config{
-				Job: job, Node: node, Peers: h, Entered: entered, Log: zap.NewNop(),
-				Abort: func(rank, code int, words string) { abort(aborted{rank, code, words}) },
+				Job: job, Node: node, Peers: h, OnBarrierEntry: entered, Log: zap.NewNop(),
+				AbortJob: func(rank, code int, words string) { abort(aborted{rank, code, words}) },
 			})
 		}
 		if h.unmapped {
@@ -142,7 +142,7 @@ type world struct {
 	entered []int
 	aborts  chan aborted
 	serving sync.WaitGroup
-	parting []Parting // valid once serving is over
+	parting []SessionState // valid once serving is over
 }
 
 // job returns one whose ranks are on these nodes.
@@ -151,13 +151,13 @@ func job(nodes ...int) *pmi.Job {
 	for i := range hosts {
 		hosts[i] = fmt.Sprintf("host%d", i)
 	}
-	return &pmi.Job{Name: "job", Hosts: hosts, Nodes: nodes, Universe: 16}
+	return &pmi.Job{Name: "job", Hosts: hosts, Nodes: nodes, UniverseSize: 16}
 }
 
 // serve starts a job whose ranks have begun to speak; all of them are to be closed by who asked.
 func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 	t.Helper()
-	w := &world{hall: h, aborts: make(chan aborted, 8), parting: make([]Parting, len(job.Nodes))}
+	w := &world{hall: h, aborts: make(chan aborted, 8), parting: make([]SessionState, len(job.Nodes))}
 	var mu sync.Mutex
 	spaces := h.open(job, func(a aborted) { w.aborts <- a }, func(rank int) {
 		mu.Lock()
@@ -166,7 +166,7 @@ func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 	})
 	for rank, node := range job.Nodes {
 		ours, theirs := net.Pipe()
-		w.serving.Go(func() { w.parting[rank] = spaces[node].Serve(ctx, rank, ours) })
+		w.serving.Go(func() { w.parting[rank] = spaces[node].ServeRank(ctx, rank, ours) })
 		c := over(theirs)
 		w.ranks = append(w.ranks, c)
 		if err := c.init(ctx); err != nil {
@@ -193,7 +193,7 @@ func (w *world) each(t *testing.T, do func(rank int, c *client) error) {
 }
 
 // end closes all ranks, and returns how they have parted.
-func (w *world) end() []Parting {
+func (w *world) end() []SessionState {
 	for _, c := range w.ranks {
 		c.close()
 	}

@@ -62,8 +62,10 @@ func compiled(t *testing.T) string {
 
 // launch is programs that are started as ranks, as a launcher would.
 type launch struct {
-	t    *testing.T
-	name string // no two jobs may have had the same: MPICH 5 names its shared memory by it, and a killed one leaves that behind
+	t *testing.T
+	// no two jobs may have had the same: MPICH 5 names its shared memory by it, and a killed one
+	// leaves that behind
+	name string
 	hall *hall
 	ctx  context.Context
 	end  context.CancelCauseFunc
@@ -71,11 +73,11 @@ type launch struct {
 
 	mu     sync.Mutex
 	jobs   int
-	spaces []*Space
+	spaces []*Server
 	left   []string // in shared memory, before it was swept
-	said   map[pmi.Proc]*strings.Builder
-	codes  map[pmi.Proc]int // 128 + n for a signal
-	parts  map[pmi.Proc]Parting
+	said   map[pmi.ProcID]*strings.Builder
+	codes  map[pmi.ProcID]int // 128 + n for a signal
+	parts  map[pmi.ProcID]SessionState
 }
 
 // abortion is that a rank has asked for the end.
@@ -94,17 +96,17 @@ func launchedIn(t *testing.T, h *hall, nodes []int, argv ...string) *launch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(cancel)
-	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[pmi.Proc]*strings.Builder), codes: make(map[pmi.Proc]int), parts: make(map[pmi.Proc]Parting)}
+	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[pmi.ProcID]*strings.Builder), codes: make(map[pmi.ProcID]int), parts: make(map[pmi.ProcID]SessionState)}
 	l.ctx, l.end = context.WithCancelCause(ctx)
-	h.spawn = func(_ *hall, s pmi.Spawn) (string, error) { return l.spawn(s) }
+	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) { return l.spawn(s) }
 	commands := []pmi.Command{{Argv: argv, Ranks: len(nodes)}}
-	if err := l.start(&pmi.Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes, Universe: 7}, commands); err != nil {
+	if err := l.start(&pmi.Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes, UniverseSize: 7}, commands); err != nil {
 		t.Fatal(err)
 	}
 	l.all.Wait()
 	l.left, _ = filepath.Glob("/dev/shm/mpich_*")
 	for _, s := range l.spaces {
-		if err := s.Sweep(); err != nil {
+		if err := s.RemoveSharedMemory(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -120,10 +122,10 @@ func (l *launch) swept() []string {
 }
 
 // spawn places the new ranks on both nodes by turns.
-func (l *launch) spawn(s pmi.Spawn) (string, error) {
+func (l *launch) spawn(s pmi.SpawnRequest) (string, error) {
 	l.mu.Lock()
 	l.jobs++
-	job := &pmi.Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"}, Universe: 7, Parent: &s.By, Preput: s.Preput}
+	job := &pmi.Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"}, UniverseSize: 7, Parent: &s.Requester, Preput: s.Preput}
 	l.mu.Unlock()
 	for app, command := range s.Commands {
 		if _, err := exec.LookPath(command.Argv[0]); err != nil {
@@ -142,15 +144,15 @@ func (l *launch) start(job *pmi.Job, commands []pmi.Command) error {
 	l.spaces = slices.AppendSeq(l.spaces, maps.Values(spaces))
 	l.mu.Unlock()
 	for rank, node := range job.Nodes {
-		if err := l.rank(spaces[node], job, rank, commands[job.App(rank)]); err != nil {
+		if err := l.rank(spaces[node], job, rank, commands[job.CommandIndex(rank)]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *launch) rank(space *Space, job *pmi.Job, rank int, command pmi.Command) error {
-	ours, theirs, err := Pair()
+func (l *launch) rank(space *Server, job *pmi.Job, rank int, command pmi.Command) error {
+	ours, theirs, err := NewConnPair()
 	if err != nil {
 		return err
 	}
@@ -159,15 +161,15 @@ func (l *launch) rank(space *Space, job *pmi.Job, rank int, command pmi.Command)
 	cmd := exec.CommandContext(l.ctx, command.Argv[0], command.Argv[1:]...)
 	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr, cmd.Dir = []*os.File{theirs}, said, said, command.Dir
 	cmd.Env = os.Environ()
-	for _, name := range slices.Sorted(maps.Keys(Environ(job, rank, 3))) {
-		cmd.Env = append(cmd.Env, name+"="+Environ(job, rank, 3)[name])
+	for _, name := range slices.Sorted(maps.Keys(RankEnviron(job, rank, 3))) {
+		cmd.Env = append(cmd.Env, name+"="+RankEnviron(job, rank, 3)[name])
 	}
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, ours.Close())
 	}
-	who := pmi.Proc{Job: job.Name, Rank: rank}
+	who := pmi.ProcID{Job: job.Name, Rank: rank}
 	l.all.Go(func() {
-		parting := space.Serve(l.ctx, rank, ours)
+		parting := space.ServeRank(l.ctx, rank, ours)
 		_ = cmd.Wait()
 		code := cmd.ProcessState.ExitCode()
 		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
@@ -176,20 +178,21 @@ func (l *launch) rank(space *Space, job *pmi.Job, rank int, command pmi.Command)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.said[who], l.codes[who], l.parts[who] = said, code, parting
-		if parting.Spoke && !parting.Finalized {
+		if parting.Initialized && !parting.Finalized {
 			l.end(fmt.Errorf("rank %d has died with %d", rank, code))
 		}
 	})
 	return nil
 }
 
-// wanted fails where ranks have said or done anything but what was expected of them: all must have said that, and finalized.
+// wanted fails where ranks have said or done anything but what was expected of them: all must have
+// said that, and finalized.
 func (l *launch) wanted(words string, ranks int) {
 	l.t.Helper()
 	count := 0
 	for who, said := range l.said {
 		count += strings.Count(said.String(), words)
-		if l.codes[who] != 0 || l.parts[who] != (Parting{Spoke: true, Finalized: true}) {
+		if l.codes[who] != 0 || l.parts[who] != (SessionState{Initialized: true, Finalized: true}) {
 			l.t.Errorf("%s has ended with %d, %+v", who, l.codes[who], l.parts[who])
 		}
 	}
@@ -277,7 +280,8 @@ func TestRealPublish(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			nodes := twoByTwo
 			if f.name == intel {
-				nodes = []int{0, 0, 0, 0} // it crashes when it connects to another node, under its own mpiexec too
+				// it crashes when it connects to another node, under its own mpiexec too
+				nodes = []int{0, 0, 0, 0}
 			}
 			launched(t, nodes, f.program(t, "publish")...).wanted("met by name", 2)
 		})
@@ -293,7 +297,8 @@ func TestRealSpawn(t *testing.T) {
 			launched(t, []int{0}, f.program(t, "spawn")...).wanted("children 0 1 2 of 3", 1)
 		})
 		if f.name == intel {
-			continue // crashes when it spawns more than once or more than one command, under its own mpiexec too
+			// crashes when it spawns more than once or more than one command, under its own mpiexec too
+			continue
 		}
 		t.Run(f.name+", two commands, one after the other", func(t *testing.T) {
 			launched(t, twoByTwo, f.program(t, "spawns")...).wanted("children 0/0 1/1 2/1, then 0 0 0 0 0, then refused", 1)

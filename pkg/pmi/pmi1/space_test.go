@@ -43,7 +43,7 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 		}
 		w.each(t, func(_ int, c *client) error { return c.finalize(t.Context()) })
 		for rank, p := range w.end() {
-			if p != (Parting{Spoke: true, Finalized: true}) {
+			if p != (SessionState{Initialized: true, Finalized: true}) {
 				t.Errorf("rank %d has parted as %+v", rank, p)
 			}
 		}
@@ -54,7 +54,7 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 }
 
 // talk is what a rank 1 of 3 on two nodes says to its server in one go, and what it hears.
-func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting Parting, aborts []aborted) {
+func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting SessionState, aborts []aborted) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		space := h.open(j, func(a aborted) { aborts = append(aborts, a) }, nil)[j.Nodes[1]]
@@ -65,8 +65,8 @@ func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting
 			defer close(done)
 			_, _ = io.Copy(&heard, theirs)
 		}()
-		served := make(chan Parting, 1)
-		go func() { served <- space.Serve(t.Context(), 1, ours) }()
+		served := make(chan SessionState, 1)
+		go func() { served <- space.ServeRank(t.Context(), 1, ours) }()
 		_, _ = io.WriteString(theirs, says)
 		synctest.Wait()
 		_ = theirs.Close()
@@ -79,11 +79,11 @@ func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting
 func TestCommands(t *testing.T) {
 	for _, tc := range []struct {
 		name, says, hears string
-		parting           Parting
+		parting           SessionState
 		aborts            []aborted
 	}{
 		{name: "nothing"},
-		{name: "init", says: "cmd=init pmi_version=1 pmi_subversion=1\n", hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: Parting{Spoke: true}},
+		{name: "init", says: "cmd=init pmi_version=1 pmi_subversion=1\n", hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true}},
 		{name: "PMI-2", says: "cmd=init pmi_version=2 pmi_subversion=0\n", hears: "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"},
 		{name: "maxes", says: "cmd=get_maxes\n", hears: "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
 		{name: "appnum", says: "cmd=get_appnum\n", hears: "cmd=appnum rc=0 appnum=1\n"},
@@ -108,14 +108,14 @@ func TestCommands(t *testing.T) {
 		{name: "unknown", says: "cmd=tea  milk=no\n", hears: "cmd=tea_result rc=-1 msg=it_is_not_known\n"},
 		{name: "no command", says: "milk=no\ncmd=get_maxes\n"},
 		{name: "half a line", says: "cmd=init pmi_version=1"},
-		{name: "finalize", says: "cmd=finalize\n", hears: "cmd=finalize_ack rc=0\n", parting: Parting{Finalized: true}},
+		{name: "finalize", says: "cmd=finalize\n", hears: "cmd=finalize_ack rc=0\n", parting: SessionState{Finalized: true}},
 		{name: "once more", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=finalize\ncmd=init pmi_version=1 pmi_subversion=1\n",
 			hears:   "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=finalize_ack rc=0\ncmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
-			parting: Parting{Spoke: true}},
-		{name: "abort", says: "cmd=abort exitcode=42 message=it is enough\n", parting: Parting{Finalized: true}, aborts: []aborted{{1, 42, "it is enough"}}},
-		{name: "abort without a code", says: "cmd=abort\n", parting: Parting{Finalized: true}, aborts: []aborted{{1, 1, ""}}},
+			parting: SessionState{Initialized: true}},
+		{name: "abort", says: "cmd=abort exitcode=42 message=it is enough\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 42, "it is enough"}}},
+		{name: "abort without a code", says: "cmd=abort\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 1, ""}}},
 		{name: "abort amidst a barrier", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\ncmd=abort exitcode=3\n",
-			hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: Parting{Spoke: true, Finalized: true}, aborts: []aborted{{1, 3, ""}}},
+			hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true, Finalized: true}, aborts: []aborted{{1, 3, ""}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			j := job(0, 0, 2)
@@ -138,7 +138,7 @@ func TestCommands(t *testing.T) {
 func TestRefusedRank(t *testing.T) {
 	space := New(Config{
 		Job: job(0, 0), Peers: newHall(), Log: zap.NewNop(),
-		Linked: func(context.Context, int) error { return errors.New("there is no link") },
+		AwaitLink: func(context.Context, int) error { return errors.New("there is no link") },
 	})
 	ours, theirs := net.Pipe()
 	var heard string
@@ -147,9 +147,9 @@ func TestRefusedRank(t *testing.T) {
 		heard, _ = bufio.NewReader(theirs).ReadString('\n')
 		_ = theirs.Close()
 	}()
-	parting := space.Serve(t.Context(), 1, ours)
+	parting := space.ServeRank(t.Context(), 1, ours)
 	const refusal = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"
-	if heard != refusal || parting != (Parting{}) || space.Spoke(1) {
+	if heard != refusal || parting != (SessionState{}) || space.HasInitialized(1) {
 		t.Errorf("it hears %q and parts as %+v", heard, parting)
 	}
 }
@@ -166,7 +166,7 @@ func TestLinesAreBounded(t *testing.T) {
 			space := New(Config{Job: job(0), Peers: newHall(), Log: zap.New(core)})
 			ours, theirs := net.Pipe()
 			go func() { _, _ = io.WriteString(theirs, tc.says) }()
-			if parting := space.Serve(t.Context(), 0, ours); parting != (Parting{}) {
+			if parting := space.ServeRank(t.Context(), 0, ours); parting != (SessionState{}) {
 				t.Errorf("it parts as %+v", parting)
 			}
 			if said := fmt.Sprint(logs.All()); logs.FilterLevelExact(zap.ErrorLevel).Len() != 1 || !strings.Contains(said, tc.error) {
@@ -212,7 +212,7 @@ func TestDeathInABarrier(t *testing.T) {
 				}
 			}
 			giveUp(nil)
-			if parting := w.end(); parting[0] != (Parting{Spoke: true}) {
+			if parting := w.end(); parting[0] != (SessionState{Initialized: true}) {
 				t.Errorf("it has parted as %+v", parting[0])
 			}
 		}
@@ -239,7 +239,7 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, spoil := range map[string]func([]byte) []byte{
 			"nothing":       func([]byte) []byte { return nil },
-			"one node less": func(data []byte) []byte { return data[:len(encode(map[string]string{"of": "1"}))] },
+			"one node less": func(data []byte) []byte { return data[:len(encodeValues(map[string]string{"of": "1"}))] },
 			"cut off":       func(data []byte) []byte { return data[:len(data)-1] },
 			"foreign":       func([]byte) []byte { return []byte("{\"what\":\"is this\"}") },
 		} {
@@ -261,9 +261,9 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 }
 
 func TestSpawn(t *testing.T) {
-	var got pmi.Spawn
+	var got pmi.SpawnRequest
 	h := newHall()
-	h.spawn = func(_ *hall, s pmi.Spawn) (string, error) {
+	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) {
 		got = s
 		if s.Commands[0].Argv[0] == "/no/such" {
 			return "", errors.New("cannot start /no/such: there is none")
@@ -272,7 +272,7 @@ func TestSpawn(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, says, hears string
-		want              pmi.Spawn
+		want              pmi.SpawnRequest
 	}{
 		{
 			name: "two commands, as MPICH 4.0 writes them",
@@ -280,8 +280,8 @@ func TestSpawn(t *testing.T) {
 				"preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/a dir\ninfo_key_1=host\ninfo_val_1=h\nendcmd\n" +
 				"mcmd=spawn\nnprocs=2\nexecname=b\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=0\nendcmd\n",
 			hears: "cmd=spawn_result rc=0 errcodes=0,0,0\n",
-			want: pmi.Spawn{
-				By: pmi.Proc{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
+			want: pmi.SpawnRequest{
+				Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
 				Commands: []pmi.Command{
 					{Argv: []string{"python", "-c", "print(1) if a=b", "", "z"}, Dir: "/a dir", Ranks: 1, Info: map[string]string{"wdir": "/a dir", "host": "h"}},
 					{Argv: []string{"b"}, Ranks: 2, Info: map[string]string{}},
@@ -290,11 +290,11 @@ func TestSpawn(t *testing.T) {
 		},
 		{
 			name: "more than a line has room for", says: "mcmd=spawn\nnprocs=5000\nexecname=a\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=0\n",
-			want: pmi.Spawn{By: pmi.Proc{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
+			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
 		},
 		{
 			name: "it fails", says: "mcmd=spawn\nnprocs=1\nexecname=/no/such\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=-1 msg=cannot_start_/no/such:_there_is_none\n",
-			want: pmi.Spawn{By: pmi.Proc{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
+			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
 		},
 		{
 			name: "none of them", says: "mcmd=spawn\nnprocs=0\nexecname=a\ntotspawns=1\nendcmd\n",
@@ -302,7 +302,7 @@ func TestSpawn(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got = pmi.Spawn{}
+			got = pmi.SpawnRequest{}
 			hears, _, _ := talk(t, h, job(0, 0, 1), tc.says)
 			if hears != tc.hears {
 				t.Errorf("it hears %q, not %q", hears, tc.hears)
@@ -335,7 +335,7 @@ func TestMapping(t *testing.T) {
 		{"nobody", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Mapping(tc.nodes); got != tc.want {
+			if got := ProcessMapping(tc.nodes); got != tc.want {
 				t.Errorf("it is %s, not %s", got, tc.want)
 			}
 		})
@@ -344,32 +344,32 @@ func TestMapping(t *testing.T) {
 
 func TestEnviron(t *testing.T) {
 	j := job(1, 0, 1)
-	j.Parent = &pmi.Proc{Job: "before", Rank: 2}
+	j.Parent = &pmi.ProcID{Job: "before", Rank: 2}
 	want := map[string]string{
 		"PMI_FD": "3", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_SPAWNED": "1", "PMI_HOSTNAME": "host1", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
 		"MPIR_CVAR_PMI_VERSION": "1", "I_MPI_PMI": "pmi1", "I_MPI_SPAWN": "on",
 	}
-	if diff := cmp.Diff(want, Environ(j, 2, 3)); diff != "" {
+	if diff := cmp.Diff(want, RankEnviron(j, 2, 3)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestSweep(t *testing.T) {
-	was := sharedMemory
-	t.Cleanup(func() { sharedMemory = was })
-	sharedMemory = t.TempDir()
+	was := sharedMemoryDir
+	t.Cleanup(func() { sharedMemoryDir = was })
+	sharedMemoryDir = t.TempDir()
 	for _, name := range []string{"mpich_shm_ddd42fdc_1", "mpich_vci_ddd42fdc_1", "mpich_shm_ddd42fdc_0", "mpich_shm_ddd42fdd_1"} {
-		if err := os.WriteFile(filepath.Join(sharedMemory, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(sharedMemoryDir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	space := New(Config{Job: job(1, 1, 0), Node: 0, Peers: newHall(), Log: zap.NewNop()})
 	for range 2 {
-		if err := space.Sweep(); err != nil {
+		if err := space.RemoveSharedMemory(); err != nil {
 			t.Error(err)
 		}
 	}
-	left, _ := filepath.Glob(filepath.Join(sharedMemory, "*"))
+	left, _ := filepath.Glob(filepath.Join(sharedMemoryDir, "*"))
 	if len(left) != 2 || filepath.Base(left[0]) != "mpich_shm_ddd42fdc_0" || filepath.Base(left[1]) != "mpich_shm_ddd42fdd_1" {
 		t.Errorf("these are left: %v", left)
 	}
@@ -377,66 +377,67 @@ func TestSweep(t *testing.T) {
 
 func TestDelta(t *testing.T) {
 	one, other := map[string]string{"a": "1", "": "", "b": "x\n\x00y"}, map[string]string{"c": strings.Repeat("z", 1000)}
-	got, err := decode(slices.Concat(encode(other), encode(nil), encode(one)), 3)
+	got, err := decodeValues(slices.Concat(encodeValues(other), encodeValues(nil), encodeValues(one)), 3)
 	want := map[string]string{"a": "1", "": "", "b": "x\n\x00y", "c": other["c"]}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	whole := encode(one)
+	whole := encodeValues(one)
 	for size := 1; size < len(whole); size++ {
-		if got, err := decode(whole[:size], 1); err == nil {
+		if got, err := decodeValues(whole[:size], 1); err == nil {
 			t.Errorf("the first %d bytes of %d are taken for %v", size, len(whole), got)
 		}
 	}
 	for at := range whole {
 		spoiled := slices.Clone(whole)
 		spoiled[at] ^= 0x10
-		if got, err := decode(spoiled, 1); err == nil {
+		if got, err := decodeValues(spoiled, 1); err == nil {
 			t.Errorf("with another byte %d it is taken for %v", at, got)
 		}
 	}
 }
 
 func FuzzDelta(f *testing.F) {
-	f.Add(encode(map[string]string{"a": "b"}))
-	f.Add(slices.Concat(encode(nil), encode(map[string]string{"a": "b", "c": "d"})))
+	f.Add(encodeValues(map[string]string{"a": "b"}))
+	f.Add(slices.Concat(encodeValues(nil), encodeValues(map[string]string{"a": "b", "c": "d"})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for nodes := range 3 {
-			if values, err := decode(data, nodes); err == nil && nodes == 1 {
-				again, err := decode(encode(values), 1)
+			if values, err := decodeValues(data, nodes); err == nil && nodes == 1 {
+				again, err := decodeValues(encodeValues(values), 1)
 				if diff := cmp.Diff(values, again); diff != "" || err != nil {
 					t.Error(err, diff)
 				}
 			}
 		}
 		var values map[string]string
-		if fits := fill(make(map[string]string), data); fits {
+		if fits := addValues(make(map[string]string), data); fits {
 			values = make(map[string]string)
-			fill(values, data)
+			addValues(values, data)
 		}
-		if again, err := decode(encode(values), 1); err != nil || len(again) != len(values) {
+		if again, err := decodeValues(encodeValues(values), 1); err != nil || len(again) != len(values) {
 			t.Errorf("%v: %v became %v", err, keysOf(values), keysOf(again))
 		}
 	})
 }
 
-// FuzzServe has a rank say anything: the server ends with it, and every line it answers is one that clients can read.
+// FuzzServe has a rank say anything: the server ends with it, and every line it answers is one that
+// clients can read.
 func FuzzServe(f *testing.F) {
 	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=job key=K value=V\ncmd=barrier_in\ncmd=finalize\n")
 	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\nmcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
 	f.Add("cmd=publish_name service=s port=p\ncmd=lookup_name service=s\ncmd=abort exitcode=x error_msg=a b\n")
 	h := newHall()
-	h.spawn = func(*hall, pmi.Spawn) (string, error) { return "job.1", nil }
+	h.spawn = func(*hall, pmi.SpawnRequest) (string, error) { return "job.1", nil }
 	f.Fuzz(func(t *testing.T, says string) {
 		space := h.open(job(0), func(aborted) {}, nil)[0]
 		conn := &script{Reader: strings.NewReader(says)}
-		space.Serve(t.Context(), 0, conn)
-		lines := scanner(&conn.heard)
+		space.ServeRank(t.Context(), 0, conn)
+		lines := newLineScanner(&conn.heard)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "cmd=put_ranks2hosts") {
 				return // is not of that form
 			}
-			if m, err := parse(lines.Text()); err != nil || m.fields["rc"] == "" {
+			if m, err := parseMessage(lines.Text()); err != nil || m.fields["rc"] == "" {
 				t.Errorf("it answers %q: %v", lines.Text(), err)
 			}
 		}

@@ -15,12 +15,12 @@ func refusal(t *testing.T, op byte, fields func(*frame)) error {
 	t.Helper()
 	f := make(frame, 0)
 	fields(&f)
-	s := &Server{clients: make(map[pmi.Proc]*client), jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}
-	r := &reader{left: f}
+	s := &Server{clients: make(map[pmi.ProcID]*clientState), jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}
+	r := &frameReader{rest: f}
 	began := time.Now()
-	answer, err := s.asked(op, r)
-	if r.broken {
-		err = errBroken
+	answer, err := s.decodeRequest(op, r)
+	if r.malformed {
+		err = errMalformed
 	}
 	if err == nil {
 		err = answer(t.Context(), new(frame))
@@ -33,13 +33,13 @@ func refusal(t *testing.T, op byte, fields func(*frame)) error {
 
 // All that ranks send has bounds, and what has more is refused by the error of PMIx's standard.
 func TestQuestionsAreBounded(t *testing.T) {
-	who := pmi.Proc{Job: "w"}
+	who := pmi.ProcID{Job: "w"}
 	manyInfos := func(f *frame) {
-		f.number(mostItems + 1)
-		for range mostItems + 1 {
-			f.text("")
-			f.byte(0)
-			f.text("")
+		f.addNumber(maxItems + 1)
+		for range maxItems + 1 {
+			f.addText("")
+			f.addByte(0)
+			f.addText("")
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -47,62 +47,62 @@ func TestQuestionsAreBounded(t *testing.T) {
 		fields func(f *frame)
 		want   pmi.Status
 	}{
-		"infos": {upPublish, func(f *frame) { f.proc(who); manyInfos(f) }, pmi.BadParam},
+		"infos": {upPublish, func(f *frame) { f.addProc(who); manyInfos(f) }, pmi.BadParam},
 		"keys": {upUnpublish, func(f *frame) {
-			f.proc(who)
-			f.number(mostItems + 1)
-			for range mostItems + 1 {
-				f.text("k")
+			f.addProc(who)
+			f.addNumber(maxItems + 1)
+			for range maxItems + 1 {
+				f.addText("k")
 			}
 		}, pmi.BadParam},
 		"processes": {upFence, func(f *frame) {
-			f.number(pmi.MostRanks + 1)
-			for range pmi.MostRanks + 1 {
-				f.proc(pmi.Proc{})
+			f.addNumber(pmi.MaxRanks + 1)
+			for range pmi.MaxRanks + 1 {
+				f.addProc(pmi.ProcID{})
 			}
-			f.number(0)
-			f.number(0)
+			f.addNumber(0)
+			f.addNumber(0)
 		}, pmi.BadParam},
-		"more than there is": {upFence, func(f *frame) { f.number(1 << 20); f.number(0) }, pmi.BadParam},
+		"more than there is": {upFence, func(f *frame) { f.addNumber(1 << 20); f.addNumber(0) }, pmi.BadParam},
 		"commands": {upSpawn, func(f *frame) {
-			f.proc(who)
-			f.number(0)
-			f.number(pmi.MostCommands + 1)
-			for range pmi.MostCommands + 1 {
+			f.addProc(who)
+			f.addNumber(0)
+			f.addNumber(pmi.MaxCommands + 1)
+			for range pmi.MaxCommands + 1 {
 				for range 6 {
-					f.number(0)
+					f.addNumber(0)
 				}
 			}
 		}, pmi.BadParam},
 		"arguments": {upSpawn, func(f *frame) {
-			f.proc(who)
-			f.number(0)
-			f.number(1)
-			f.text("a")
-			f.number(1)
-			f.text(strings.Repeat("a", pmi.LongestSpawn))
+			f.addProc(who)
+			f.addNumber(0)
+			f.addNumber(1)
+			f.addText("a")
+			f.addNumber(1)
+			f.addText(strings.Repeat("a", pmi.MaxSpawnSize))
 		}, pmi.NoSpace},
 		"queries": {upQuery, func(f *frame) {
-			f.proc(who)
-			f.number(1)
-			f.number(mostQueried + 1)
-			for range mostQueried + 1 {
-				f.text("pmix.num.nodes")
+			f.addProc(who)
+			f.addNumber(1)
+			f.addNumber(maxQueriedKeys + 1)
+			for range maxQueriedKeys + 1 {
+				f.addText("pmix.num.nodes")
 			}
-			f.number(0)
+			f.addNumber(0)
 		}, pmi.NoSpace},
 		"an event": {upNotify, func(f *frame) {
-			f.number(-1)
-			f.proc(who)
-			f.byte(4)
-			f.number(1)
-			f.bytes(make([]byte, longestEvent+1))
+			f.addNumber(-1)
+			f.addProc(who)
+			f.addByte(4)
+			f.addNumber(1)
+			f.addBytes(make([]byte, maxEventSize+1))
 		}, pmi.NoSpace},
 		"a group's name": {upGroup, func(f *frame) {
-			f.byte(0)
-			f.text(strings.Repeat("g", longestKey+1))
-			f.number(0)
-			f.number(0)
+			f.addByte(0)
+			f.addText(strings.Repeat("g", maxKeyLength+1))
+			f.addNumber(0)
+			f.addNumber(0)
 		}, pmi.BadParam},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,26 +113,26 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// Infos that count for all commands of a spawn are looked at once, not for each of them: 65,536 for 4,096 commands
-// would take a node minutes.
+// Infos that count for all commands of a spawn are looked at once, not for each of them: 65,536 for
+// 4,096 commands would take a node minutes.
 func TestSpawnWithManyInfos(t *testing.T) {
 	var f frame
-	f.proc(pmi.Proc{Job: "w"})
-	f.number(mostItems)
-	for range mostItems {
-		f.text("some-key")
-		f.byte(0)
-		f.text("v")
+	f.addProc(pmi.ProcID{Job: "w"})
+	f.addNumber(maxItems)
+	for range maxItems {
+		f.addText("some-key")
+		f.addByte(0)
+		f.addText("v")
 	}
-	f.number(pmi.MostCommands)
-	for range pmi.MostCommands {
-		f.text("a")
+	f.addNumber(pmi.MaxCommands)
+	for range pmi.MaxCommands {
+		f.addText("a")
 		for range 5 { // arguments, environment, directory, ranks and infos
-			f.number(0)
+			f.addNumber(0)
 		}
 	}
-	s, _, err := readSpawn(&reader{left: f})
-	if err != nil || len(s.Commands) != pmi.MostCommands || len(s.Commands[7].Info) != 0 {
+	s, _, err := decodeSpawn(&frameReader{rest: f})
+	if err != nil || len(s.Commands) != pmi.MaxCommands || len(s.Commands[7].Info) != 0 {
 		t.Errorf("%d commands, %v", len(s.Commands), err)
 	}
 }
@@ -140,12 +140,12 @@ func TestSpawnWithManyInfos(t *testing.T) {
 // An abort's words are cut to what a log has room for.
 func TestLastWordsAreBounded(t *testing.T) {
 	var heard string
-	s := &Server{Clients: Clients{Abort: func(_ pmi.Proc, _ int, words string) { heard = words }}}
+	s := &Server{Handlers: Handlers{AbortJob: func(_ pmi.ProcID, _ int, words string) { heard = words }}}
 	var f frame
-	f.proc(pmi.Proc{Job: "w"})
-	f.number(7)
-	f.text(strings.Repeat("no ", 1<<20))
-	if _, err := s.asked(upAbort, &reader{left: f}); err != nil || len(heard) == 0 || len(heard) > longestWords+8 {
+	f.addProc(pmi.ProcID{Job: "w"})
+	f.addNumber(7)
+	f.addText(strings.Repeat("no ", 1<<20))
+	if _, err := s.decodeRequest(upAbort, &frameReader{rest: f}); err != nil || len(heard) == 0 || len(heard) > maxMessageLength+8 {
 		t.Errorf("%d bytes, %v", len(heard), err)
 	}
 }
@@ -153,35 +153,35 @@ func TestLastWordsAreBounded(t *testing.T) {
 // Questions that nobody answers are refused once there are too many, and a child that takes in no
 // answer ends.
 func TestQuestionsThatWaitAreBounded(t *testing.T) {
-	s := &Server{out: make(chan frame), clients: make(map[pmi.Proc]*client)}
+	s := &Server{frames: make(chan frame), clients: make(map[pmi.ProcID]*clientState)}
 	s.ctx, s.stop = context.WithCancel(t.Context())
-	lookup := func() *reader {
+	lookup := func() *frameReader {
 		var f frame
-		f.proc(pmi.Proc{Job: "w"})
-		f.number(0)
-		f.number(0)
-		return &reader{left: f}
+		f.addProc(pmi.ProcID{Job: "w"})
+		f.addNumber(0)
+		f.addNumber(0)
+		return &frameReader{rest: f}
 	}
 	s.Peers = silent{}
 	// Most of the questions and of the refusals that fit are there before, without their goroutines.
 	const room = 100
-	for range mostQuestions - room {
-		if !s.open.Take(0, mostQuestions, 0) || !s.refused.Take(0, mostQuestions, 0) {
+	for range maxRequests - room {
+		if !s.requestQuota.Reserve(0, maxRequests, 0) || !s.refusalQuota.Reserve(0, maxRequests, 0) {
 			t.Fatal("there is no room")
 		}
 	}
 	var err error
 	asked := 0
 	for ; err == nil && asked < 3*room; asked++ {
-		err = s.hear(upLookup, uint32(asked), lookup())
+		err = s.handleFrame(upLookup, uint32(asked), lookup())
 	}
-	if !errors.Is(err, errFlood) || asked != 2*room+1 {
+	if !errors.Is(err, errTooManyRequests) || asked != 2*room+1 {
 		t.Errorf("after %d questions: %v", asked, err)
 	}
 	s.stop()
 	s.tasks.Wait()
-	s.open.Give(mostQuestions-room, 0)
-	if !s.open.Take(mostAsked, 1, mostAsked) {
+	s.requestQuota.Release(maxRequests-room, 0)
+	if !s.requestQuota.Reserve(maxRequestBytes, 1, maxRequestBytes) {
 		t.Error("what was answered is not given back")
 	}
 }
@@ -189,7 +189,7 @@ func TestQuestionsThatWaitAreBounded(t *testing.T) {
 // silent are peers that never answer.
 type silent struct{ Peers }
 
-func (silent) Lookup(ctx context.Context, _ []string, _ bool) ([]pmi.Entry, error) {
+func (silent) LookupEntries(ctx context.Context, _ []string, _ bool) ([]pmi.Entry, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

@@ -79,46 +79,46 @@ func (d *decoder) reads(t *testing.T, frame []byte) {
 // that is not its own.
 func FuzzChild(f *testing.F) {
 	job := &pmi.Job{
-		Name: "w", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 1, 1}, Apps: []int{0, 0, 1}, Universe: 4, Parent: &pmi.Proc{Job: "v", Rank: 1},
+		Name: "w", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 1, 1}, Apps: []int{0, 0, 1}, UniverseSize: 4, Parent: &pmi.ProcID{Job: "v", Rank: 1},
 	}
 	add := newFrame(doAddJob, 1)
-	add.text(job.Name)
-	add.number(2)
-	add.infos(describe(job, 1, "/tmp"))
+	add.addText(job.Name)
+	add.addNumber(2)
+	add.addAttributes(jobAttributes(job, 1, "/tmp"))
 	f.Add([]byte(*add))
 	for at := 0; at < len(*add); at += 41 { // cut off
 		f.Add([]byte(slices.Clone((*add)[:at])))
 	}
 	nested := newFrame(doInit, 2)
 	for range 1000 {
-		nested.number(1)
-		nested.text("k")
-		nested.number(typeArray)
+		nested.addNumber(1)
+		nested.addText("k")
+		nested.addNumber(typeArray)
 	}
 	f.Add([]byte(*nested))
 	event := newFrame(doEvent, 3)
-	event.number(-7)
-	event.proc(pmi.Proc{Job: "w"})
-	event.byte(rangeSession)
-	event.number(2)
-	event.bytes([]byte("packed"))
+	event.addNumber(-7)
+	event.addProc(pmi.ProcID{Job: "w"})
+	event.addByte(rangeSession)
+	event.addNumber(2)
+	event.addBytes([]byte("packed"))
 	f.Add([]byte(*event))
 	for op := range byte(doPack + 1) {
 		one := newFrame(op, 4)
-		one.proc(pmi.Proc{Job: "w"})
+		one.addProc(pmi.ProcID{Job: "w"})
 		f.Add([]byte(*one))
 	}
 	for question := range upGroup + 1 { // an answer to each
 		answer := newFrame(doAnswer, uint32(question))
-		answer.number(0)
-		answer.number(1)
-		answer.proc(pmi.Proc{Job: "w"})
-		answer.text("key")
-		answer.bytes([]byte("even"))
+		answer.addNumber(0)
+		answer.addNumber(1)
+		answer.addProc(pmi.ProcID{Job: "w"})
+		answer.addText("key")
+		answer.addBytes([]byte("even"))
 		f.Add([]byte(*answer))
 		infos := newFrame(doAnswer, uint32(question))
-		infos.number(0)
-		infos.infos([]info{{"a", typeBytes, []byte("b")}, {"c", typeProcs, []pmi.Proc{{Job: "w"}}}, {"d", typeSize, uint64(7)}})
+		infos.addNumber(0)
+		infos.addAttributes([]attribute{{"a", typeBytes, []byte("b")}, {"c", typeProcs, []pmi.ProcID{{Job: "w"}}}, {"d", typeSize, uint64(7)}})
 		f.Add([]byte(*infos))
 	}
 	d := buildDecoder(f)

@@ -11,8 +11,8 @@ import (
 )
 
 // valueOf returns the value of a key, or nil if it is not told.
-func valueOf(infos []info, key string) any {
-	at := slices.IndexFunc(infos, func(i info) bool { return i.key == key })
+func valueOf(infos []attribute, key string) any {
+	at := slices.IndexFunc(infos, func(i attribute) bool { return i.key == key })
 	if at < 0 {
 		return nil
 	}
@@ -46,7 +46,7 @@ func checkNodeIDs(t *testing.T, nodes int, placement []int) {
 		job.Hosts = append(job.Hosts, "n"+strconv.Itoa(node))
 	}
 	for node := range nodes {
-		infos := describe(job, node, "/tmp")
+		infos := jobAttributes(job, node, "/tmp")
 		hosts := strings.Split(valueOf(infos, "pmix.nmap").(string), ",")
 		peers := strings.Split(valueOf(infos, "pmix.pmap").(string), ";")
 		switch id := valueOf(infos, "pmix.nodeid"); {
@@ -61,7 +61,7 @@ func checkNodeIDs(t *testing.T, nodes int, placement []int) {
 			if i.key != "pmix.pdata" {
 				continue
 			}
-			of := i.value.([]info)
+			of := i.value.([]attribute)
 			id, rank := valueOf(of, "pmix.nodeid").(int), valueOf(of, "pmix.rank").(int)
 			if hosts[id] != valueOf(of, "pmix.hname") || !slices.Contains(strings.Split(peers[id], ","), strconv.Itoa(rank)) {
 				t.Errorf("rank %d is told to be on node %d of %q and %q", rank, id, hosts, peers)

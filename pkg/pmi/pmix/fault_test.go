@@ -23,7 +23,7 @@ import (
 
 // Faults of testdata/fake.c, by their numbers there.
 const (
-	nothing = iota
+	emptyAnswer = iota
 	old
 	refuses
 	aborts
@@ -52,7 +52,7 @@ func start(ctx context.Context, t *testing.T, library pmix.Library) (*pmix.Serve
 	})
 	if err == nil {
 		t.Cleanup(s.Stop)
-		s.Serve(pmix.Clients{Abort: func(pmi.Proc, int, string) {}})
+		s.SetHandlers(pmix.Handlers{AbortJob: func(pmi.ProcID, int, string) {}})
 	}
 	return s, err
 }
@@ -68,7 +68,7 @@ func TestUnfitLibraries(t *testing.T) {
 	}{
 		"no file":       {pmix.Library{Path: "/nonexistent/libpmix.so.2"}, "No such file"},
 		"no library":    {pmix.Library{Path: text}, "cannot load"},
-		"no libpmix":    {fake(t, nothing), "it has no PMIx_"},
+		"no libpmix":    {fake(t, emptyAnswer), "it has no PMIx_"},
 		"an old one":    {fake(t, old), "it is PMIx 2.2.5, of old, and versions from 3 on are accepted"},
 		"it refuses":    {fake(t, refuses), "PMIx status -31"},
 		"it aborts":     {fake(t, aborts), "signal: aborted"},
@@ -95,7 +95,8 @@ func TestLibraryThatHangs(t *testing.T) {
 	}
 }
 
-// TestStartIsCanceled checks that the error names the cause, also if the child is seen to end first.
+// TestStartIsCanceled checks that the error names the cause, also if the child is seen to end
+// first.
 func TestStartIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("late"))
@@ -107,24 +108,24 @@ func TestStartIsCanceled(t *testing.T) {
 	}
 }
 
-var world = &pmi.Job{Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}, Universe: 1}
+var world = &pmi.Job{Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}, UniverseSize: 1}
 
 func TestLibraryThatCrashes(t *testing.T) {
 	s, err := start(t.Context(), t, fake(t, crashesLater))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Add(t.Context(), world); err == nil || !strings.Contains(err.Error(), "the PMIx server died") {
+	if err := s.AddJob(t.Context(), world); err == nil || !strings.Contains(err.Error(), "the PMIx server died") {
 		t.Errorf("got %v", err)
 	}
-	if !pause.Until(s.Done(), 10*time.Second) {
+	if !pause.AwaitDoneFor(s.Done(), 10*time.Second) {
 		t.Fatal("it goes on")
 	}
 	if err := s.Err(); err == nil || !strings.Contains(err.Error(), "signal: segmentation fault") ||
 		!strings.HasSuffix(err.Error(), ": oh no") {
 		t.Errorf("it has ended with %v", err)
 	}
-	if _, err := s.Fork(t.Context(), pmi.Proc{Job: "w"}); err == nil || !strings.Contains(err.Error(), "oh no") {
+	if _, err := s.RankEnviron(t.Context(), pmi.ProcID{Job: "w"}); err == nil || !strings.Contains(err.Error(), "oh no") {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -134,12 +135,12 @@ func TestLibraryThatPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Add(t.Context(), world); err != nil || s.Version() != "PMIx 4.9.9" {
-		t.Errorf("%v, %q", err, s.Version())
+	if err := s.AddJob(t.Context(), world); err != nil || s.LibraryVersion() != "PMIx 4.9.9" {
+		t.Errorf("%v, %q", err, s.LibraryVersion())
 	}
 	long := *world
 	long.Name = strings.Repeat("x", 256)
-	if err := s.Add(t.Context(), &long); !errors.Is(err, pmi.BadParam) {
+	if err := s.AddJob(t.Context(), &long); !errors.Is(err, pmi.BadParam) {
 		t.Errorf("a name that is too long: %v", err)
 	}
 	s.Stop()
@@ -154,13 +155,13 @@ func TestRankThatDied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve(pmix.Clients{Jobs: nobody{}})
-	if err := s.Add(t.Context(), world); err != nil {
+	s.SetHandlers(pmix.Handlers{Jobs: nobody{}})
+	if err := s.AddJob(t.Context(), world); err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error)
 	go func() {
-		_, err := s.Modex(t.Context(), pmi.Proc{Job: "w"})
+		_, err := s.FetchModex(t.Context(), pmi.ProcID{Job: "w"})
 		waits <- err
 	}()
 	select {
@@ -168,13 +169,13 @@ func TestRankThatDied(t *testing.T) {
 		t.Fatalf("it has not waited: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	if err := s.Died(t.Context(), pmi.Proc{Job: "w"}, 137); err != nil {
+	if err := s.ReportDeath(t.Context(), pmi.ProcID{Job: "w"}, 137); err != nil {
 		t.Error(err)
 	}
 	if err := <-waits; !errors.Is(err, pmi.Unreachable) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Modex(t.Context(), pmi.Proc{Job: "w", Rank: 1}); !errors.Is(err, pmi.NotFound) {
+	if _, err := s.FetchModex(t.Context(), pmi.ProcID{Job: "w", Rank: 1}); !errors.Is(err, pmi.NotFound) {
 		t.Errorf("no such rank: %v", err)
 	}
 }
@@ -182,8 +183,10 @@ func TestRankThatDied(t *testing.T) {
 // nobody is who has no other nodes.
 type nobody struct{}
 
-func (nobody) Spawn(context.Context, pmi.Spawn) (string, error) { return "", pmi.NotSupported }
-func (nobody) Notify(context.Context, pmi.Event) error          { return nil }
+func (nobody) SpawnJob(context.Context, pmi.SpawnRequest) (string, error) {
+	return "", pmi.NotSupported
+}
+func (nobody) NotifyNodes(context.Context, pmi.Event) error { return nil }
 
 // TestOrphan has a child end whose library hangs, and whose daemon is no more.
 func TestOrphan(t *testing.T) {

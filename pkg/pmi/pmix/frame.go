@@ -59,22 +59,22 @@ const (
 	typeProcs   = 0xfff2
 )
 
-// wildcard is PMIX_RANK_WILDCARD: all ranks of a job.
-const wildcard = 1<<32 - 2
+// wildcardRank is PMIX_RANK_WILDCARD: all ranks of a job.
+const wildcardRank = 1<<32 - 2
 
-// longestFrame is the maximum size of a frame in bytes. The data that all ranks of a node commit is
+// maxFrameSize is the maximum size of a frame in bytes. The data that all ranks of a node commit is
 // sent in one frame.
-const longestFrame = 256 << 20
+const maxFrameSize = 256 << 20
 
-// longestName is PMIX_MAX_NSLEN, and longestKey is PMIX_MAX_KEYLEN.
+// maxNamespaceLength is PMIX_MAX_NSLEN, and maxKeyLength is PMIX_MAX_KEYLEN.
 const (
-	longestName = 255
-	longestKey  = 511
+	maxNamespaceLength = 255
+	maxKeyLength       = 511
 )
 
-// mostItems is the maximum length of lists in a rank's request, except lists of processes, which
+// maxItems is the maximum length of lists in a rank's request, except lists of processes, which
 // may contain all ranks.
-const mostItems = 1 << 16
+const maxItems = 1 << 16
 
 // frame is the content of a frame that is being encoded, without its length.
 type frame []byte
@@ -87,153 +87,155 @@ func newFrame(op byte, id uint32) *frame {
 	return &f
 }
 
-func (f *frame) byte(v byte)       { *f = append(*f, v) }
-func (f *frame) number(v int)      { *f = binary.BigEndian.AppendUint32(*f, uint32(v)) }
-func (f *frame) text(v string)     { f.number(len(v)); *f = append(*f, v...) }
-func (f *frame) bytes(v []byte)    { f.number(len(v)); *f = append(*f, v...) }
-func (f *frame) status(err error)  { f.number(int(statusOf(err))) }
-func (f *frame) proc(p pmi.Proc)   { f.text(p.Job); f.number(rankOf(p.Rank)) }
-func (f *frame) infos(list []info) { f.number(len(list)); f.each(list) }
+func (f *frame) addByte(v byte)                 { *f = append(*f, v) }
+func (f *frame) addNumber(v int)                { *f = binary.BigEndian.AppendUint32(*f, uint32(v)) }
+func (f *frame) addText(v string)               { f.addNumber(len(v)); *f = append(*f, v...) }
+func (f *frame) addBytes(v []byte)              { f.addNumber(len(v)); *f = append(*f, v...) }
+func (f *frame) addStatus(err error)            { f.addNumber(int(pmixStatus(err))) }
+func (f *frame) addProc(p pmi.ProcID)           { f.addText(p.Job); f.addNumber(pmixRank(p.Rank)) }
+func (f *frame) addAttributes(list []attribute) { f.addNumber(len(list)); f.addAttributeItems(list) }
 
-// each appends a list of attributes without its length.
-func (f *frame) each(list []info) {
+// addAttributeItems appends a list of attributes without its length.
+func (f *frame) addAttributeItems(list []attribute) {
 	for _, i := range list {
-		f.text(i.key)
-		f.number(i.kind)
+		f.addText(i.key)
+		f.addNumber(i.kind)
 		switch v := i.value.(type) {
 		case string:
-			f.text(v)
+			f.addText(v)
 		case int:
-			f.number(v)
+			f.addNumber(v)
 		case uint64:
 			*f = binary.BigEndian.AppendUint64(*f, v)
 		case []byte:
-			f.bytes(v)
+			f.addBytes(v)
 		case bool:
-			f.number(map[bool]int{true: 1}[v])
-		case pmi.Proc:
-			f.proc(v)
-		case []pmi.Proc:
-			f.number(len(v))
+			f.addNumber(map[bool]int{true: 1}[v])
+		case pmi.ProcID:
+			f.addProc(v)
+		case []pmi.ProcID:
+			f.addNumber(len(v))
 			for _, p := range v {
-				f.proc(p)
+				f.addProc(p)
 			}
-		case []info:
-			f.infos(v)
+		case []attribute:
+			f.addAttributes(v)
 		}
 	}
 }
 
-// rankOf converts a rank to PMIx's number.
-func rankOf(rank int) int {
-	if rank == pmi.All {
-		return wildcard
+// pmixRank converts a rank to PMIx's number.
+func pmixRank(rank int) int {
+	if rank == pmi.AllRanks {
+		return wildcardRank
 	}
 	return rank
 }
 
-// statusOf returns the PMIx status of an error.
-func statusOf(err error) pmi.Status { return pmi.StatusOf(err) }
+// pmixStatus returns the PMIx status of an error.
+func pmixStatus(err error) pmi.Status { return pmi.StatusOf(err) }
 
-// info is an attribute that is passed to the library.
-type info struct {
-	key   string
-	kind  int
-	value any // string, int, uint64, []byte, bool, pmi.Proc, []pmi.Proc or a list of attributes, depending on kind
+// attribute is an attribute that is passed to the library.
+type attribute struct {
+	key  string
+	kind int
+	// string, int, uint64, []byte, bool, pmi.ProcID, []pmi.ProcID or a list of attributes, depending
+	// on kind
+	value any
 }
 
-// errBroken means that a frame is malformed, or that a list in it is too long.
-var errBroken = fmt.Errorf("cannot read what the PMIx server says: a frame is broken: %w", pmi.BadParam)
+// errMalformed means that a frame is malformed, or that a list in it is too long.
+var errMalformed = fmt.Errorf("cannot read what the PMIx server says: a frame is broken: %w", pmi.BadParam)
 
-// reader decodes the fields of a frame. If a field is missing, it returns the zero value and sets
-// [reader.broken].
-type reader struct {
-	left   []byte
-	broken bool
+// frameReader decodes the fields of a frame. If a field is missing, it returns the zero value and
+// sets [frameReader.malformed].
+type frameReader struct {
+	rest      []byte
+	malformed bool
 }
 
-// take returns the next n bytes.
-func (r *reader) take(n int) []byte {
-	if n < 0 || n > len(r.left) {
-		r.broken, r.left = true, nil
+// takeBytes returns the next n bytes.
+func (r *frameReader) takeBytes(n int) []byte {
+	if n < 0 || n > len(r.rest) {
+		r.malformed, r.rest = true, nil
 		return nil
 	}
-	taken := r.left[:n:n]
-	r.left = r.left[n:]
+	taken := r.rest[:n:n]
+	r.rest = r.rest[n:]
 	return taken
 }
 
-func (r *reader) byte() byte {
-	if b := r.take(1); b != nil {
+func (r *frameReader) readByte() byte {
+	if b := r.takeBytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (r *reader) number() uint32 {
-	if b := r.take(4); b != nil {
+func (r *frameReader) readNumber() uint32 {
+	if b := r.takeBytes(4); b != nil {
 		return binary.BigEndian.Uint32(b)
 	}
 	return 0
 }
 
-// signed reads a signed number, for example a status.
-func (r *reader) signed() int    { return int(int32(r.number())) }
-func (r *reader) bytes() []byte  { return r.take(int(r.number())) }
-func (r *reader) text() string   { return string(r.bytes()) }
-func (r *reader) proc() pmi.Proc { return pmi.Proc{Job: r.text(), Rank: r.rank()} }
+// readSigned reads a signed number, for example a status.
+func (r *frameReader) readSigned() int      { return int(int32(r.readNumber())) }
+func (r *frameReader) readBytes() []byte    { return r.takeBytes(int(r.readNumber())) }
+func (r *frameReader) readText() string     { return string(r.readBytes()) }
+func (r *frameReader) readProc() pmi.ProcID { return pmi.ProcID{Job: r.readText(), Rank: r.readRank()} }
 
-func (r *reader) rank() int {
-	if rank := r.number(); rank != wildcard {
+func (r *frameReader) readRank() int {
+	if rank := r.readNumber(); rank != wildcardRank {
 		return int(rank)
 	}
-	return pmi.All
+	return pmi.AllRanks
 }
 
-// count reads the length of a list. It sets [reader.broken] and returns 0 if the length exceeds
-// most, or the number of items that fit into the rest of the frame.
-func (r *reader) count(most int) int {
-	n := int(r.number())
-	if n > min(most, len(r.left)/4) { // each item begins with a number of 4 bytes
-		r.broken = true
+// readCount reads the length of a list. It sets [frameReader.malformed] and returns 0 if the length
+// exceeds most, or the number of items that fit into the rest of the frame.
+func (r *frameReader) readCount(most int) int {
+	n := int(r.readNumber())
+	if n > min(most, len(r.rest)/4) { // each item begins with a number of 4 bytes
+		r.malformed = true
 		return 0
 	}
 	return n
 }
 
-func (r *reader) procs() (procs []pmi.Proc) {
-	for range r.count(pmi.MostRanks) {
-		procs = append(procs, r.proc())
+func (r *frameReader) readProcs() (procs []pmi.ProcID) {
+	for range r.readCount(pmi.MaxRanks) {
+		procs = append(procs, r.readProc())
 	}
 	return procs
 }
 
-func (r *reader) texts() (texts []string) {
-	for range r.count(mostItems) {
-		texts = append(texts, r.text())
+func (r *frameReader) readTexts() (texts []string) {
+	for range r.readCount(maxItems) {
+		texts = append(texts, r.readText())
 	}
 	return texts
 }
 
-// said is an attribute of a rank's request.
-type said struct {
+// requestAttribute is an attribute of a rank's request.
+type requestAttribute struct {
 	key      string
 	required bool // the request must fail if the key is not supported
 	value    string
 }
 
-// told is a list of attributes of a request.
-type told []said
+// requestAttributes is a list of attributes of a request.
+type requestAttributes []requestAttribute
 
-func (r *reader) infos() (infos told) {
-	for range r.count(mostItems) {
-		infos = append(infos, said{r.text(), r.byte() != 0, r.text()})
+func (r *frameReader) readAttributes() (infos requestAttributes) {
+	for range r.readCount(maxItems) {
+		infos = append(infos, requestAttribute{r.readText(), r.readByte() != 0, r.readText()})
 	}
 	return infos
 }
 
-// of returns the value of a key, and whether the key is present.
-func (t told) of(key string) (value string, is bool) {
+// lookupKey returns the value of a key, and whether the key is present.
+func (t requestAttributes) lookupKey(key string) (value string, is bool) {
 	for _, i := range t {
 		if i.key == key {
 			return i.value, true
@@ -243,19 +245,19 @@ func (t told) of(key string) (value string, is bool) {
 }
 
 // readFrame reads the next frame.
-func readFrame(from io.Reader) (op byte, id uint32, r *reader, err error) {
+func readFrame(from io.Reader) (op byte, id uint32, r *frameReader, err error) {
 	var length [4]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
 		return 0, 0, nil, err
 	}
 	n := binary.BigEndian.Uint32(length[:])
-	if n < 5 || n > longestFrame {
-		return 0, 0, nil, fmt.Errorf("%w: it has %d bytes", errBroken, n)
+	if n < 5 || n > maxFrameSize {
+		return 0, 0, nil, fmt.Errorf("%w: it has %d bytes", errMalformed, n)
 	}
 	bytes := make([]byte, n)
 	if _, err := io.ReadFull(from, bytes); err != nil {
 		return 0, 0, nil, err
 	}
-	r = &reader{left: bytes}
-	return r.byte(), r.number(), r, nil
+	r = &frameReader{rest: bytes}
+	return r.readByte(), r.readNumber(), r, nil
 }

@@ -18,40 +18,40 @@ func written(f *frame) []byte {
 // asks are what a child may say, as it says it.
 func asks() map[string]*frame {
 	key := func(f *frame, name string, required byte, value string) {
-		f.text(name)
-		f.byte(required)
-		f.text(value)
+		f.addText(name)
+		f.addByte(required)
+		f.addText(value)
 	}
 	all := map[string]*frame{"fence": newFrame(upFence, 7), "spawn": newFrame(upSpawn, 8), "query": newFrame(upQuery, 9)}
 	f := all["fence"]
-	f.number(2)
-	f.proc(pmi.Proc{Job: "w", Rank: pmi.All})
-	f.proc(pmi.Proc{Job: "w-1", Rank: 3})
-	f.number(1)
+	f.addNumber(2)
+	f.addProc(pmi.ProcID{Job: "w", Rank: pmi.AllRanks})
+	f.addProc(pmi.ProcID{Job: "w-1", Rank: 3})
+	f.addNumber(1)
 	key(f, "pmix.timeout", 1, "5")
-	f.bytes([]byte("data"))
+	f.addBytes([]byte("data"))
 	f = all["spawn"]
-	f.proc(pmi.Proc{Job: "w", Rank: 0})
-	f.number(1)
+	f.addProc(pmi.ProcID{Job: "w", Rank: 0})
+	f.addNumber(1)
 	key(f, "pmix.wdir", 0, "/tmp")
-	f.number(1)
-	f.text("prog")
-	f.number(2)
-	f.text("other name")
-	f.text("arg")
-	f.number(1)
-	f.text("A=B")
-	f.text("/home")
-	f.number(4)
-	f.number(1)
+	f.addNumber(1)
+	f.addText("prog")
+	f.addNumber(2)
+	f.addText("other name")
+	f.addText("arg")
+	f.addNumber(1)
+	f.addText("A=B")
+	f.addText("/home")
+	f.addNumber(4)
+	f.addNumber(1)
 	key(f, "pmix.host", 0, "n1")
 	f = all["query"]
-	f.proc(pmi.Proc{Job: "w", Rank: 0})
-	f.number(1)
-	f.number(2)
-	f.text("pmix.job.size")
-	f.text("pmix.nothing")
-	f.number(0)
+	f.addProc(pmi.ProcID{Job: "w", Rank: 0})
+	f.addNumber(1)
+	f.addNumber(2)
+	f.addText("pmix.job.size")
+	f.addText("pmix.nothing")
+	f.addNumber(0)
 	return all
 }
 
@@ -60,17 +60,17 @@ func TestFrame(t *testing.T) {
 	if op != upFence || id != 7 || err != nil {
 		t.Fatalf("op %d, id %d, %v", op, id, err)
 	}
-	want := []pmi.Proc{{Job: "w", Rank: pmi.All}, {Job: "w-1", Rank: 3}}
-	if got := r.procs(); !reflect.DeepEqual(got, want) {
+	want := []pmi.ProcID{{Job: "w", Rank: pmi.AllRanks}, {Job: "w-1", Rank: 3}}
+	if got := r.readProcs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("of %v", got)
 	}
-	if got := r.infos(); !reflect.DeepEqual(got, told{{"pmix.timeout", true, "5"}}) {
+	if got := r.readAttributes(); !reflect.DeepEqual(got, requestAttributes{{"pmix.timeout", true, "5"}}) {
 		t.Errorf("with %v", got)
 	}
-	if got := r.bytes(); string(got) != "data" || r.broken || len(r.left) > 0 {
-		t.Errorf("%q, broken %v, %d left", got, r.broken, len(r.left))
+	if got := r.readBytes(); string(got) != "data" || r.malformed || len(r.rest) > 0 {
+		t.Errorf("%q, broken %v, %d left", got, r.malformed, len(r.rest))
 	}
-	if r.number(); !r.broken {
+	if r.readNumber(); !r.malformed {
 		t.Error("it has read beyond the end")
 	}
 }
@@ -80,47 +80,47 @@ func TestReadSpawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, with, err := readSpawn(r)
-	want := pmi.Spawn{By: pmi.Proc{Job: "w"}, Commands: []pmi.Command{{
+	got, with, err := decodeSpawn(r)
+	want := pmi.SpawnRequest{Requester: pmi.ProcID{Job: "w"}, Commands: []pmi.Command{{
 		Argv: []string{"prog", "arg"}, Env: []string{"A=B"}, Dir: "/tmp", Ranks: 4, Info: map[string]string{"wdir": "/tmp", "host": "n1"},
 	}}}
-	if err != nil || r.broken || !reflect.DeepEqual(got, want) || len(with) != 1 {
+	if err != nil || r.malformed || !reflect.DeepEqual(got, want) || len(with) != 1 {
 		t.Errorf("%+v, %v, %v", got, with, err)
 	}
 }
 
 func TestSpawnRefuses(t *testing.T) {
 	f := newFrame(upSpawn, 1)
-	f.proc(pmi.Proc{Job: "w"})
-	f.number(1)
-	f.text("pmix.mapby")
-	f.byte(1)
-	f.text("node")
-	f.number(1)
-	f.text("prog")
-	f.number(0)
-	f.number(0)
-	f.text("")
-	f.number(1)
-	f.number(0)
+	f.addProc(pmi.ProcID{Job: "w"})
+	f.addNumber(1)
+	f.addText("pmix.mapby")
+	f.addByte(1)
+	f.addText("node")
+	f.addNumber(1)
+	f.addText("prog")
+	f.addNumber(0)
+	f.addNumber(0)
+	f.addText("")
+	f.addNumber(1)
+	f.addNumber(0)
 	_, _, r, _ := readFrame(bytes.NewReader(written(f)))
-	if _, _, err := readSpawn(r); !errors.Is(err, pmi.NotSupported) || r.broken {
+	if _, _, err := decodeSpawn(r); !errors.Is(err, pmi.NotSupported) || r.malformed {
 		t.Errorf("what must be heeded, and is not: %v", err)
 	}
 }
 
 func TestQuery(t *testing.T) {
-	jobs := map[string]*pmi.Job{"w": {Name: "w", Nodes: []int{0, 0, 2}, Universe: 9}, "w-1": {Name: "w-1", Nodes: []int{1}, Universe: 9}}
+	jobs := map[string]*pmi.Job{"w": {Name: "w", Nodes: []int{0, 0, 2}, UniverseSize: 9}, "w-1": {Name: "w-1", Nodes: []int{1}, UniverseSize: 9}}
 	s := &Server{jobs: jobs}
 	for name, tc := range map[string]struct {
 		key  string
-		with told
+		with requestAttributes
 		want any // nil: not known
 	}{
 		"all jobs":      {"pmix.qry.ns", nil, "w,w-1"},
 		"own size":      {"pmix.job.size", nil, 3},
-		"other's size":  {"pmix.job.size", told{{"pmix.nspace", false, "w-1"}}, 1},
-		"no such job":   {"pmix.job.size", told{{"pmix.nspace", false, "x"}}, nil},
+		"other's size":  {"pmix.job.size", requestAttributes{{"pmix.nspace", false, "w-1"}}, 1},
+		"no such job":   {"pmix.job.size", requestAttributes{{"pmix.nspace", false, "x"}}, nil},
 		"universe":      {"pmix.univ.size", nil, 9},
 		"nodes":         {"pmix.num.nodes", nil, 2},
 		"sets":          {"pmix.qry.psetnum", nil, 0},
@@ -128,7 +128,7 @@ func TestQuery(t *testing.T) {
 		"nothing":       {"pmix.nothing", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, known := s.lookAt(tc.key, pmi.Proc{Job: "w"}, tc.with)
+			got, known := s.queryValue(tc.key, pmi.ProcID{Job: "w"}, tc.with)
 			if known != (tc.want != nil) || known && got.value != tc.want {
 				t.Errorf("%v, %v; want %v", got, known, tc.want)
 			}
@@ -136,18 +136,18 @@ func TestQuery(t *testing.T) {
 	}
 	_, _, r, _ := readFrame(bytes.NewReader(written(asks()["query"])))
 	var f frame
-	if err := s.query(r)(t.Context(), &f); err != nil || r.broken {
+	if err := s.decodeQuery(r)(t.Context(), &f); err != nil || r.malformed {
 		t.Errorf("one key of two is known: %v", err)
 	}
 }
 
 func TestTooLong(t *testing.T) {
 	s := &Server{}
-	if err := s.send(t.Context(), make(frame, longestFrame+1)); !errors.Is(err, pmi.NoSpace) {
+	if err := s.sendFrame(t.Context(), make(frame, maxFrameSize+1)); !errors.Is(err, pmi.NoSpace) {
 		t.Errorf("a frame that is too long: %v", err)
 	}
-	long := binary.BigEndian.AppendUint32(nil, longestFrame+1)
-	if _, _, _, err := readFrame(bytes.NewReader(long)); !errors.Is(err, errBroken) {
+	long := binary.BigEndian.AppendUint32(nil, maxFrameSize+1)
+	if _, _, _, err := readFrame(bytes.NewReader(long)); !errors.Is(err, errMalformed) {
 		t.Errorf("one that comes: %v", err)
 	}
 }
@@ -162,8 +162,8 @@ func FuzzFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := &Server{clients: make(map[pmi.Proc]*client), jobs: make(map[string]*pmi.Job)}
-		s.Abort = func(pmi.Proc, int, string) {}
-		_, _ = s.asked(op, r)
+		s := &Server{clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job)}
+		s.AbortJob = func(pmi.ProcID, int, string) {}
+		_, _ = s.decodeRequest(op, r)
 	})
 }

@@ -10,9 +10,9 @@ import (
 func TestJoined(t *testing.T) {
 	given := func(number uint64, data string) []byte {
 		var f frame
-		f.each([]info{{"", typeSize, number}})
+		f.addAttributeItems([]attribute{{"", typeSize, number}})
 		f = f[8:] // without key and type
-		f.text(data)
+		f.addText(data)
 		return f
 	}
 	a, b := given(1<<40|1, "one"), given(1<<41|3, "")
@@ -28,7 +28,7 @@ func TestJoined(t *testing.T) {
 		"cut off":         {a[:len(a)-1], 1<<40 | 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if number, data := joined(tc.all); number != tc.number || string(data) != tc.data {
+			if number, data := combineContributions(tc.all); number != tc.number || string(data) != tc.data {
 				t.Errorf("got %x and %q", number, data)
 			}
 		})
@@ -37,8 +37,8 @@ func TestJoined(t *testing.T) {
 
 func TestGroupOfUnknownKind(t *testing.T) {
 	var f frame
-	f.byte(9)
-	answer := (&Server{}).group(&reader{left: f})
+	f.addByte(9)
+	answer := (&Server{}).decodeGroup(&frameReader{rest: f})
 	if err := answer(t.Context(), nil); pmi.StatusOf(err) != pmi.NotSupported {
 		t.Error(err)
 	}
@@ -46,8 +46,8 @@ func TestGroupOfUnknownKind(t *testing.T) {
 
 // TestRefusedRank has a rank that connects refused where its node cannot reach the others.
 func TestRefusedRank(t *testing.T) {
-	who := pmi.Proc{Job: "j", Rank: 3}
-	s := &Server{Clients: Clients{Linked: func(_ context.Context, by pmi.Proc) error {
+	who := pmi.ProcID{Job: "j", Rank: 3}
+	s := &Server{Handlers: Handlers{AwaitLink: func(_ context.Context, by pmi.ProcID) error {
 		if by != who {
 			t.Errorf("asked for %v", by)
 		}
@@ -55,8 +55,8 @@ func TestRefusedRank(t *testing.T) {
 	}}}
 	for op, want := range map[byte]pmi.Status{upConnected: pmi.Unreachable, upFinalized: 0} {
 		var f frame
-		f.proc(who)
-		answer, err := s.asked(op, &reader{left: f})
+		f.addProc(who)
+		answer, err := s.decodeRequest(op, &frameReader{rest: f})
 		if err != nil {
 			t.Fatal(err)
 		}

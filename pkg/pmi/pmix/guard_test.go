@@ -172,7 +172,8 @@ func TestOtherUsersCannotConnect(t *testing.T) {
 
 // A child reads an order that is cut off anywhere, or nested, as broken: it goes on.
 func TestBrokenOrders(t *testing.T) {
-	nested := bytes.Repeat(bytes.Join([][]byte{number(1), text("k"), number(39)}, nil), 1_000_000) // arrays of one info
+	// arrays of one info
+	nested := bytes.Repeat(bytes.Join([][]byte{number(1), text("k"), number(39)}, nil), 1_000_000)
 	node := bytes.Join([][]byte{text("w"), number(1), number(1), text("pmix.nmap"), number(0xfff0)}, nil)
 	ranks := bytes.Join([][]byte{text("w"), number(1), number(1), text("pmix.pmap"), number(0xfff1)}, nil)
 	s := &served{t: t, Cmd: exec.Command("/proc/self/exe", pmix.ChildCommand, "--pmix="+fake(t, prints).Path)}

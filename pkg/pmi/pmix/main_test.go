@@ -13,7 +13,7 @@ import (
 // TestMain makes the server's child, or a stranger, of the test binary if that was started as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == pmix.ChildCommand {
-		os.Exit(child.Serve(os.Args[2][len("--pmix="):], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(child.ServePMIx(os.Args[2][len("--pmix="):], os.Stdin, os.Stdout, os.Stderr))
 	}
 	if len(os.Args) == 3 && os.Args[1] == strangerCommand {
 		os.Exit(greet(os.Args[2]))

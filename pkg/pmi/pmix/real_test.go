@@ -31,7 +31,8 @@ func TestRealClients(t *testing.T) {
 	}
 }
 
-// TestRealGroups has clients make groups, served by the library that they have: versions 4 and 5 tell their servers of groups in different ways.
+// TestRealGroups has clients make groups, served by the library that they have: versions 4 and 5
+// tell their servers of groups in different ways.
 func TestRealGroups(t *testing.T) {
 	program := built(t, "client.c", "gcc", "-O1")
 	for version, library := range libraries(t) {
@@ -51,7 +52,7 @@ func scenarios(t *testing.T, program string, server, client pmix.Library) {
 			fine(t, m.run([]string{program, client.Path, name}), 4, "fine\n")
 			for place, s := range m.at {
 				for _, rank := range []int{2 * place, 2*place + 1} {
-					if spoke, finalized := s.Spoke(pmi.Proc{Job: "world", Rank: rank}); !spoke || !finalized {
+					if spoke, finalized := s.ClientState(pmi.ProcID{Job: "world", Rank: rank}); !spoke || !finalized {
 						t.Errorf("rank %d: spoke %v, finalized %v", rank, spoke, finalized)
 					}
 				}
@@ -79,7 +80,7 @@ func scenarios(t *testing.T, program string, server, client pmix.Library) {
 				t.Errorf("%v: exit code %d: %s", rank, e.code, e.said)
 			}
 		}
-		if spoke, finalized := m.at[1].Spoke(pmi.Proc{Job: "world", Rank: 3}); !spoke || finalized {
+		if spoke, finalized := m.at[1].ClientState(pmi.ProcID{Job: "world", Rank: 3}); !spoke || finalized {
 			t.Errorf("the one that has died: spoke %v, finalized %v", spoke, finalized)
 		}
 	})
@@ -116,7 +117,8 @@ func TestRealOpenMPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both nodes are one machine here, which version 4 knows by its name, and would share memory with ranks of the other.
+	// Both nodes are one machine here, which version 4 knows by its name, and would share memory with
+	// ranks of the other.
 	four := []string{"JSM_JSRUN_PORT=1", "OMPI_MCA_btl=^vader"}
 	for _, by := range []string{"4", "5"} {
 		for _, tc := range []struct {
@@ -177,7 +179,7 @@ func TestRealStranger(t *testing.T) {
 			dir := users.Job.Dir(t)
 			s := serveAs(t, program, library, "PMIX_MCA_gds=hash", "PMIX_MCA_psec=native")
 			str := func(key, value string) []byte { return slices.Concat(text(key), number(3), text(value)) }
-			name := pmi.NewName("bringupd-1.0", [24]byte{1, 2, 3})
+			name := pmi.NewJobName("bringupd-1.0", [24]byte{1, 2, 3})
 			for op, fields := range [][]byte{
 				1: slices.Concat(number(5), str("pmix.srv.nspace", "bringupd-server"), text("pmix.srv.rank"), number(40), number(0),
 					str("pmix.hname", "n0"), str("pmix.srvr.tmpdir", dir), str("pmix.sys.tmpdir", dir)),
@@ -241,8 +243,8 @@ func (s *served) agree() {
 	}
 }
 
-// TestRealSecret has the ranks of an Open MPI of each line run, and looks meanwhile for the secret in
-// the job's name in all that another user can see.
+// TestRealSecret has the ranks of an Open MPI of each line run, and looks meanwhile for the secret
+// in the job's name in all that another user can see.
 func TestRealSecret(t *testing.T) {
 	users.Need(t)
 	libs := libraries(t)
@@ -258,7 +260,7 @@ func TestRealSecret(t *testing.T) {
 	}
 	for version, argv := range map[string][]string{"4": {program, "publish"}, "5": {python(t), script, "spawn"}} {
 		t.Run(version, func(t *testing.T) {
-			m := raiseAs(t, pmi.NewName("bringupd-1.0", [24]byte(raw)), libs[version])
+			m := raiseAs(t, pmi.NewJobName("bringupd-1.0", [24]byte(raw)), libs[version])
 			if version == "4" {
 				m.env = []string{"JSM_JSRUN_PORT=1", "OMPI_MCA_btl=^vader"}
 			}

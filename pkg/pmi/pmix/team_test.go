@@ -41,7 +41,7 @@ type team struct {
 	nodeOf map[int]int // of each rank of the run its node
 	meets  map[string]*meet
 	said   []string // what ranks have had printed, and aborts
-	exits  map[pmi.Proc]exit
+	exits  map[pmi.ProcID]exit
 	ranks  sync.WaitGroup
 	over   context.CancelFunc
 }
@@ -64,11 +64,11 @@ type node struct {
 	place int
 }
 
-func (n node) Call(ctx context.Context, name string, data []byte) ([]byte, error) {
-	return n.head.Do(ctx, n.place, name, data)
+func (n node) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	return n.head.HandleCall(ctx, n.place, name, data)
 }
 
-func (n node) Gather(ctx context.Context, name string, of meeting.Group, data []byte, _ bool) ([]byte, error) {
+func (n node) GatherGroup(ctx context.Context, name string, of meeting.Group, data []byte, _ bool) ([]byte, error) {
 	ranks, err := prose.ParseRanges(of.Ranks, 1<<20)
 	if err != nil {
 		return nil, err
@@ -98,13 +98,13 @@ func (n node) Gather(ctx context.Context, name string, of meeting.Group, data []
 	}
 }
 
-func (node) Arrive(string, meeting.Group, int) {}
+func (node) RecordArrival(string, meeting.Group, int) {}
 
-func (t *team) Order(ctx context.Context, place int, name string, data []byte) ([]byte, error) {
-	return t.nodes[place].Do(ctx, place, name, data)
+func (t *team) CallNode(ctx context.Context, place int, name string, data []byte) ([]byte, error) {
+	return t.nodes[place].HandleOrder(ctx, place, name, data)
 }
 
-func (t *team) Add(places []meeting.Place) {
+func (t *team) AddRanks(places []meeting.NodeRanks) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range places {
@@ -117,33 +117,37 @@ func (t *team) Add(places []meeting.Place) {
 // local is who serves the ranks of a node.
 type local struct{ node }
 
-func (l local) server() *pmix.Server                            { return l.at[l.place] }
-func (l local) Add(ctx context.Context, job *pmi.Job) error     { return l.server().Add(ctx, job) }
-func (l local) Remove(ctx context.Context, job string) error    { return l.server().Remove(ctx, job) }
-func (l local) Tell(ctx context.Context, event pmi.Event) error { return l.server().Tell(ctx, event) }
-func (l local) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
-	return l.server().Modex(ctx, of)
+func (l local) server() *pmix.Server                           { return l.at[l.place] }
+func (l local) AddJob(ctx context.Context, job *pmi.Job) error { return l.server().AddJob(ctx, job) }
+func (l local) RemoveJob(ctx context.Context, job string) error {
+	return l.server().RemoveJob(ctx, job)
+}
+func (l local) NotifyRanks(ctx context.Context, event pmi.Event) error {
+	return l.server().NotifyRanks(ctx, event)
+}
+func (l local) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
+	return l.server().FetchModex(ctx, of)
 }
 
-func (l local) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
+func (l local) StartRanks(_ context.Context, job *pmi.Job, s pmi.SpawnRequest) error {
 	var own sync.WaitGroup
-	for _, rank := range job.Local(l.place) {
-		c := s.Commands[job.App(rank)]
+	for _, rank := range job.LocalRanks(l.place) {
+		c := s.Commands[job.CommandIndex(rank)]
 		own.Add(1)
-		if err := l.start(pmi.Proc{Job: job.Name, Rank: rank}, c.Argv, c.Env, own.Done); err != nil {
+		if err := l.start(pmi.ProcID{Job: job.Name, Rank: rank}, c.Argv, c.Env, own.Done); err != nil {
 			return err
 		}
 	}
 	l.ranks.Go(func() {
 		own.Wait()
-		_ = l.nodes[l.place].Ended(l.ctx, job.Name)
+		_ = l.nodes[l.place].ReportJobEnd(l.ctx, job.Name)
 	})
 	return nil
 }
 
 // start starts a rank.
-func (l local) start(rank pmi.Proc, argv, env []string, done func()) error {
-	told, err := l.server().Fork(l.ctx, rank)
+func (l local) start(rank pmi.ProcID, argv, env []string, done func()) error {
+	told, err := l.server().RankEnviron(l.ctx, rank)
 	if err != nil {
 		return err
 	}
@@ -167,7 +171,7 @@ func (l local) start(rank pmi.Proc, argv, env []string, done func()) error {
 			code = 128 + int(status.Signal())
 		}
 		if code != 0 {
-			_ = l.server().Died(l.ctx, rank, code)
+			_ = l.server().ReportDeath(l.ctx, rank, code)
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -185,31 +189,31 @@ func raise(t *testing.T, libraries ...pmix.Library) *team {
 // raiseAs makes a team whose world has a name.
 func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 	t.Helper()
-	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.Proc]exit)}
+	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.ProcID]exit)}
 	m.ctx, m.over = context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(m.end)
-	world := &pmi.Job{Name: name, Hosts: []string{"n0", "n1"}, Nodes: []int{0, 0, 1, 1}, Universe: 9}
-	m.head = pmi.NewHead(pmi.HeadConfig{Nodes: m, World: world, Slots: []int{5, 5}, Spawned: func(*pmi.Job) {}})
-	m.Add(world.Places())
+	world := &pmi.Job{Name: name, Hosts: []string{"n0", "n1"}, Nodes: []int{0, 0, 1, 1}, UniverseSize: 9}
+	m.head = pmi.NewHead(pmi.HeadConfig{Nodes: m, InitialJob: world, Slots: []int{5, 5}, OnSpawn: func(*pmi.Job) {}})
+	m.AddRanks(world.NodeRanks())
 	for place := range 2 {
 		n := node{m, place}
 		m.nodes = append(m.nodes, pmi.NewNode(n, place, local{n}))
 		server, err := pmix.Start(m.ctx, pmix.Config{
-			Library: libraries[place%len(libraries)], Environ: bare(), Number: place, Host: world.Hosts[place],
+			Library: libraries[place%len(libraries)], Environ: bare(), ServerNumber: place, Host: world.Hosts[place],
 			Dir: t.TempDir(), Log: zaptest.NewLogger(t),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		server.Serve(pmix.Clients{
+		server.SetHandlers(pmix.Handlers{
 			Node: place, Peers: m.nodes[place], Jobs: m.nodes[place],
-			Abort: func(by pmi.Proc, code int, words string) { m.hear("%v aborts with %d: %s", by, code, words) },
-			Said:  func(by pmi.Proc, text string, isErr bool) { m.hear("%v says %q, %v", by, text, isErr) },
+			AbortJob:    func(by pmi.ProcID, code int, words string) { m.hear("%v aborts with %d: %s", by, code, words) },
+			PrintOutput: func(by pmi.ProcID, text string, isErr bool) { m.hear("%v says %q, %v", by, text, isErr) },
 		})
 		m.at = append(m.at, server)
 	}
 	for _, n := range m.nodes {
-		if err := n.Add(m.ctx, world); err != nil {
+		if err := n.AddJob(m.ctx, world); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,12 +245,13 @@ func (t *team) hear(format string, args ...any) {
 	}
 }
 
-// run runs the world, a rank of each of whose four has the command, or one of the commands in turn, and waits for the end of all ranks.
-func (t *team) run(commands ...[]string) map[pmi.Proc]exit {
+// run runs the world, a rank of each of whose four has the command, or one of the commands in turn,
+// and waits for the end of all ranks.
+func (t *team) run(commands ...[]string) map[pmi.ProcID]exit {
 	t.t.Helper()
 	for rank := range 4 {
 		l := local{node{t, rank / 2}}
-		if err := l.start(pmi.Proc{Job: t.name, Rank: rank}, commands[rank%len(commands)], nil, func() {}); err != nil {
+		if err := l.start(pmi.ProcID{Job: t.name, Rank: rank}, commands[rank%len(commands)], nil, func() {}); err != nil {
 			t.t.Fatal(err)
 		}
 	}
@@ -257,7 +262,7 @@ func (t *team) run(commands ...[]string) map[pmi.Proc]exit {
 }
 
 // fine has all ranks of a run have said so, and nothing else.
-func fine(t *testing.T, exits map[pmi.Proc]exit, ranks int, want string) {
+func fine(t *testing.T, exits map[pmi.ProcID]exit, ranks int, want string) {
 	t.Helper()
 	if len(exits) != ranks {
 		t.Errorf("%d ranks ran, not %d", len(exits), ranks)
@@ -294,7 +299,7 @@ func libraries(t *testing.T) map[string]pmix.Library {
 	t.Helper()
 	found := make(map[string]pmix.Library)
 	for version, program := range map[string]string{"4": "/nowhere/program", "5": python(t)} {
-		library, err := pmix.Find(pmix.Auto, program, nil)
+		library, err := pmix.FindLibrary(pmix.Auto, program, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,77 +17,77 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Keep selects the finished runs that are kept; the zero Keep keeps all.
-type Keep struct {
-	Age  time.Duration // runs that ended less than this time ago; 0 means no limit
-	Runs int           // number of the newest runs; 0 means no limit
+// KeepPolicy selects the finished runs that are kept; the zero Keep keeps all.
+type KeepPolicy struct {
+	MaxAge  time.Duration // runs that ended less than this time ago; 0 means no limit
+	MaxRuns int           // number of the newest runs; 0 means no limit
 }
 
 const day = 24 * time.Hour
 
-var errKeep = errors.New("give a number of runs, or a time with its unit, as in 20, 30d or 36h")
+var errKeepPolicy = errors.New("give a number of runs, or a time with its unit, as in 20, 30d or 36h")
 
-// ParseKeep parses "20" (runs), "30d" or "36h". An empty text is the zero Keep.
-func ParseKeep(text string) (Keep, error) {
+// ParseKeepPolicy parses "20" (runs), "30d" or "36h". An empty text is the zero Keep.
+func ParseKeepPolicy(text string) (KeepPolicy, error) {
 	if text == "" {
-		return Keep{}, nil
+		return KeepPolicy{}, nil
 	}
 	if runs, err := strconv.Atoi(text); err == nil {
 		if runs < 1 {
-			return Keep{}, errKeep
+			return KeepPolicy{}, errKeepPolicy
 		}
-		return Keep{Runs: runs}, nil
+		return KeepPolicy{MaxRuns: runs}, nil
 	}
 	if days, found := strings.CutSuffix(text, "d"); found {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > int(math.MaxInt64/day) {
-			return Keep{}, errKeep
+			return KeepPolicy{}, errKeepPolicy
 		}
-		return Keep{Age: time.Duration(n) * day}, nil
+		return KeepPolicy{MaxAge: time.Duration(n) * day}, nil
 	}
 	age, err := time.ParseDuration(text)
 	if err != nil || age <= 0 {
-		return Keep{}, errKeep
+		return KeepPolicy{}, errKeepPolicy
 	}
-	return Keep{Age: age}, nil
+	return KeepPolicy{MaxAge: age}, nil
 }
 
-// String returns the form that ParseKeep parses.
-func (k Keep) String() string {
+// String returns the form that ParseKeepPolicy parses.
+func (k KeepPolicy) String() string {
 	switch {
-	case k.Runs > 0:
-		return strconv.Itoa(k.Runs)
-	case k.Age > 0 && k.Age%day == 0:
-		return strconv.Itoa(int(k.Age/day)) + "d"
-	case k.Age > 0:
-		return prose.FlagTime(k.Age)
+	case k.MaxRuns > 0:
+		return strconv.Itoa(k.MaxRuns)
+	case k.MaxAge > 0 && k.MaxAge%day == 0:
+		return strconv.Itoa(int(k.MaxAge/day)) + "d"
+	case k.MaxAge > 0:
+		return prose.FlagDuration(k.MaxAge)
 	default:
 		return ""
 	}
 }
 
-// Wanted reports whether any runs may be removed: the zero Keep keeps all.
-func (k Keep) Wanted() bool { return k != Keep{} }
+// RemovesRuns reports whether any runs may be removed: the zero Keep keeps all.
+func (k KeepPolicy) RemovesRuns() bool { return k != KeepPolicy{} }
 
-// behindTime is the timeout for removing old runs during a job.
-const behindTime = 5 * time.Minute
+// backgroundTimeout is the timeout for removing old runs during a job.
+const backgroundTimeout = 5 * time.Minute
 
-var errBehind = errors.New("the time for it is over: the next run goes on")
+var errBackgroundTimeout = errors.New("the time for it is over: the next run goes on")
 
-// Behind returns a task that removes old runs beside the head's own run directory dir: those with a
-// result that are not kept. It logs one line. If the file system hangs, the task is abandoned when
-// ctx ends.
-func (k Keep) Behind(dir *signal.Dir, meter *signal.Meter, say func(string)) func(ctx context.Context) {
+// BackgroundTask returns a task that removes old runs beside the head's own run directory dir:
+// those with a result that are not kept. It logs one line. If the file system hangs, the task is
+// abandoned when ctx ends.
+func (k KeepPolicy) BackgroundTask(dir *signal.Dir, meter *signal.CallMeter, say func(string)) func(ctx context.Context) {
 	return func(ctx context.Context) {
-		if !k.Wanted() {
+		if !k.RemovesRuns() {
 			return
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, behindTime, errBehind)
+		ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errBackgroundTimeout)
 		defer cancel()
 		begin := time.Now()
-		order := Order{LogDir: filepath.Dir(dir.Path()), Keep: k, Own: dir.Name(), Meter: meter, Say: func(string, string) {}}
-		counts, err := pause.Bounded(ctx, 0, func() (Counts, error) { return order.Run(ctx) })
-		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, prose.Brief(time.Since(begin)))
+		order := Options{LogDir: filepath.Dir(dir.Path()), Keep: k, OwnRun: dir.Name(), Meter: meter, Report: func(string, string) {}}
+		counts, err := pause.CallBounded(ctx, 0, func() (PruneCounts, error) { return order.PruneRuns(ctx) })
+		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, prose.BriefDuration(time.Since(begin)))
 		if err != nil {
 			line += fmt.Sprintf("; some may be left: %v", err)
 		}

@@ -38,19 +38,19 @@ func must(t *testing.T, err error) {
 func leave(t *testing.T, logs, name string, ago time.Duration, result bool) string {
 	t.Helper()
 	dir := filepath.Join(logs, name)
-	for _, sub := range []string{"", signal.Control, signal.Nodes} {
+	for _, sub := range []string{"", signal.ControlDir, signal.NodesDir} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
 	}
-	job, err := json.Marshal(&signal.Job{Header: signal.Header{Nonce: "x"}, Run: name, Size: 1})
+	job, err := json.Marshal(&signal.JobRecord{Header: signal.Header{Nonce: "x"}, Run: name, Size: 1})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, signal.Control, signal.NameJob), job, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, signal.ControlDir, signal.NameJob), job, 0o600))
 	when := time.Now().Add(-ago)
 	if result {
 		path := filepath.Join(dir, signal.NameResult)
 		must(t, os.WriteFile(path, []byte("{}\n"), 0o600))
 		must(t, os.Chtimes(path, when, when))
 	}
-	for _, sub := range []string{signal.Control, signal.Nodes} {
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		must(t, os.Chtimes(filepath.Join(dir, sub), when, when))
 	}
 	return dir
@@ -59,7 +59,7 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 // begin makes a run that is under way.
 func begin(t *testing.T, logs, name string) *signal.Dir {
 	t.Helper()
-	dir, err := signal.Create(t.Context(), signal.Place{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
 	must(t, err)
 	return dir
 }
@@ -92,29 +92,29 @@ func TestJudgement(t *testing.T) {
 	must(t, os.Rename(leave(t, logs, "named.0", 40*day, true), filepath.Join(logs, "renamed.0")))
 	must(t, os.MkdirAll(filepath.Join(logs, "mine", "data"), 0o700))
 	must(t, os.MkdirAll(filepath.Join(logs, "history", "n0"), 0o700))
-	must(t, os.Mkdir(filepath.Join(logs, signal.BadNodes), 0o700))
-	must(t, os.WriteFile(filepath.Join(logs, signal.BadNodes, "old.0"), nil, 0o600))
+	must(t, os.Mkdir(filepath.Join(logs, signal.BadNodesDir), 0o700))
+	must(t, os.WriteFile(filepath.Join(logs, signal.BadNodesDir, "old.0"), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(logs, "slurm-7.out"), nil, 0o600))
-	must(t, os.Symlink("old.0", filepath.Join(logs, signal.Latest)))
+	must(t, os.Symlink("old.0", filepath.Join(logs, signal.LatestLink)))
 	// A link in an old run is removed, and what it points at is not.
 	must(t, os.Symlink(elsewhere, filepath.Join(logs, "old.0", "link")))
-	must(t, os.Rename(leave(t, logs, "half.0", 40*day, true), filepath.Join(logs, gone+"half.0-X")))
+	must(t, os.Rename(leave(t, logs, "half.0", 40*day, true), filepath.Join(logs, hiddenPrefix+"half.0-X")))
 
-	order := Order{LogDir: logs, Keep: Keep{Age: 30 * day}, Say: said.say, DryRun: true}
-	counts, err := order.Run(t.Context())
+	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: 30 * day}, Report: said.say, DryRun: true}
+	counts, err := order.PruneRuns(t.Context())
 	must(t, err)
-	if counts != (Counts{Removed: 1, New: 1, Live: 4, Strange: 4}) || !there(t, filepath.Join(logs, "old.0")) {
+	if counts != (PruneCounts{Removed: 1, Recent: 1, Live: 4, Unrecognized: 4}) || !there(t, filepath.Join(logs, "old.0")) {
 		t.Errorf("a dry run comes to %+v: %v", counts, said)
 	}
-	order.DryRun, order.Lost = false, true
-	counts, err = order.Run(t.Context())
+	order.DryRun, order.IncludeLost = false, true
+	counts, err = order.PruneRuns(t.Context())
 	must(t, err)
-	if counts != (Counts{Removed: 2, New: 1, Live: 3, Strange: 4}) {
+	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) {
 		t.Errorf("got %+v: %v", counts, said)
 	}
 	for name, stays := range map[string]bool{
 		"old.0": false, "new.0": true, "ends.0": true, "lost.0": false, "pauses.0": true, "live.0": true, "planted.0": true, "open.0": true,
-		"renamed.0": true, "mine/data": true, "history/n0": true, "bad-nodes/old.0": false, "slurm-7.out": true, "latest": false, gone + "half.0-X": false,
+		"renamed.0": true, "mine/data": true, "history/n0": true, "bad-nodes/old.0": false, "slurm-7.out": true, "latest": false, hiddenPrefix + "half.0-X": false,
 	} {
 		if there(t, filepath.Join(logs, name)) != stays {
 			t.Errorf("%s stays: %v (%s)", name, !stays, said[name])
@@ -142,12 +142,12 @@ func TestOthers(t *testing.T) {
 		mode = 0o700
 	}
 	must(t, os.Chmod(theirs, mode))
-	order := Order{LogDir: logs, Keep: Keep{Runs: 1}, Say: said.say}
-	if counts, err := order.Run(t.Context()); err != nil || counts != (Counts{Strange: 1}) {
+	order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 1}, Report: said.say}
+	if counts, err := order.PruneRuns(t.Context()); err != nil || counts != (PruneCounts{Unrecognized: 1}) {
 		t.Errorf("got %+v, %v", counts, err)
 	}
 	must(t, os.Chmod(logs, 0o770))
-	if _, err := order.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "not yours alone") {
+	if _, err := order.PruneRuns(t.Context()); err == nil || !strings.Contains(err.Error(), "not yours alone") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -164,7 +164,7 @@ func TestMany(t *testing.T) {
 	var beating sync.WaitGroup
 	beating.Go(func() {
 		for ctx.Err() == nil {
-			if err := live.Beat(ctx, signal.Control, signal.BeatState); err != nil && ctx.Err() == nil {
+			if err := live.WriteHeartbeat(ctx, signal.ControlDir, signal.StateHeartbeat); err != nil && ctx.Err() == nil {
 				t.Errorf("the live run could not beat: %v", err)
 			}
 			select {
@@ -176,18 +176,18 @@ func TestMany(t *testing.T) {
 	defer beating.Wait()
 	defer end()
 	start := time.Now()
-	var both [2]Counts
-	var meter signal.Meter
+	var both [2]PruneCounts
+	var meter signal.CallMeter
 	var pruning sync.WaitGroup
 	for i := range both {
 		pruning.Go(func() {
 			var err error
-			order := Order{LogDir: logs, Keep: Keep{Runs: 20}, Lost: true, Meter: &meter, Say: func(run, what string) {
+			order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 20}, IncludeLost: true, Meter: &meter, Report: func(run, what string) {
 				if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
 					t.Errorf("%s is %s", run, what)
 				}
 			}}
-			if both[i], err = order.Run(t.Context()); err != nil {
+			if both[i], err = order.PruneRuns(t.Context()); err != nil {
 				t.Errorf("one of two fails: %v", err)
 			}
 		})
@@ -199,7 +199,7 @@ func TestMany(t *testing.T) {
 	if removed := both[0].Removed + both[1].Removed; removed != runs-20 || len(left) != 21 || !there(t, live.Path()) {
 		t.Errorf("%d are removed, and %d things left", removed, len(left))
 	}
-	t.Logf("%d runs of 5 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.Stats().Calls)
+	t.Logf("%d runs of 5 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.CallStats().Calls)
 }
 
 // TestEndsEarly leaves off when it is told to, and the next one goes on.
@@ -210,12 +210,12 @@ func TestEndsEarly(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	order := Order{LogDir: logs, Keep: Keep{Age: day}, Say: func(string, string) { cancel(enough) }}
-	if counts, err := order.Run(ctx); !errors.Is(err, enough) || counts.Removed != 1 {
+	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Report: func(string, string) { cancel(enough) }}
+	if counts, err := order.PruneRuns(ctx); !errors.Is(err, enough) || counts.Removed != 1 {
 		t.Errorf("got %+v, %v", counts, err)
 	}
-	order.Say = func(string, string) {}
-	if counts, err := order.Run(t.Context()); err != nil || counts.Removed != 4 {
+	order.Report = func(string, string) {}
+	if counts, err := order.PruneRuns(t.Context()); err != nil || counts.Removed != 4 {
 		t.Errorf("got %+v, %v", counts, err)
 	}
 	if left, err := os.ReadDir(logs); err != nil || len(left) != 0 {
@@ -224,15 +224,15 @@ func TestEndsEarly(t *testing.T) {
 }
 
 func TestParseKeep(t *testing.T) {
-	for text, want := range map[string]Keep{"": {}, "20": {Runs: 20}, "30d": {Age: 30 * day}, "36h": {Age: 36 * time.Hour}, "48h": {Age: 2 * day}} {
-		got, err := ParseKeep(text)
-		again, againErr := ParseKeep(got.String())
+	for text, want := range map[string]KeepPolicy{"": {}, "20": {MaxRuns: 20}, "30d": {MaxAge: 30 * day}, "36h": {MaxAge: 36 * time.Hour}, "48h": {MaxAge: 2 * day}} {
+		got, err := ParseKeepPolicy(text)
+		again, againErr := ParseKeepPolicy(got.String())
 		if err != nil || got != want || againErr != nil || again != want {
 			t.Errorf("%q is %+v, which is %q: %v", text, got, got, err)
 		}
 	}
 	for _, text := range []string{"0", "-1", "0d", "-1d", "d", "1.5d", "x", "0s", "-1h", "999999999999d"} {
-		if got, err := ParseKeep(text); err == nil {
+		if got, err := ParseKeepPolicy(text); err == nil {
 			t.Errorf("%q is %+v", text, got)
 		}
 	}

@@ -21,7 +21,7 @@ func (l looking) banner(v *View) Banner {
 	case l.run.Result != nil, len(l.run.Control.Aborts) > 0:
 		return l.ended(v, verdict)
 	case verdict != nil:
-		b.Title = words(verdict.Why) + ": the run was being ended, and has left no result"
+		b.Title = words(verdict.Reason) + ": the run was being ended, and has left no result"
 		b.setCode(verdict.Code, "")
 	case hidden(l.run):
 		b.Title = "the run has ended, but its result can't be read: the directory is cut off"
@@ -40,14 +40,14 @@ func (b *Banner) setCode(code int, word string) {
 
 // meaning is the table's sentence on a code.
 func meaning(code int, word string) string {
-	if word == health.Driven || word == "" && code < 64 {
+	if word == health.DriverOutcomeName || word == "" && code < 64 {
 		return "the driver's own code"
 	}
-	if word == health.OfRank.Word {
+	if word == health.RankOutcome.Name {
 		return "the rank's own code"
 	}
-	for _, o := range health.Outcomes() {
-		if o.Code == code && (word == "" || word == o.Word) {
+	for _, o := range health.OutcomeTable() {
+		if o.Code == code && (word == "" || word == o.Name) {
 			return fmt.Sprintf("%s; another try: %s", o.Meaning, o.Requeue)
 		}
 	}
@@ -57,30 +57,30 @@ func meaning(code int, word string) string {
 // ended is a run that tells of its end: by its result or, where it has left none,
 // by what its head has said.
 func (l looking) ended(v *View, r *signal.Result) Banner {
-	b := Banner{Tone: Bad, Word: "Failed", Title: words(r.Why), Advice: allWords(r.Advice), Bad: allWords(r.Nodes)}
-	b.setCode(r.Code, r.Word)
+	b := Banner{Tone: Bad, Word: "Failed", Title: words(r.Reason), Advice: allWords(r.Advice), Bad: allWords(r.BadNodes)}
+	b.setCode(r.Code, r.Outcome)
 	switch {
 	case l.run.Result == nil:
 		r.Consequences, b.Advice = l.others(*r.Cause), l.advise(v)
 	case r.Code == 0:
 		b.Tone, b.Word = Good, "Ended well"
-	case r.Cause == nil && r.Word == health.Driven:
+	case r.Cause == nil && r.Outcome == health.DriverOutcomeName:
 		b.Word = "The driver failed"
 	}
 	b.chain(l, r.Cause, r.Consequences)
 	b.Events = mapped(r.Events, func(e signal.EventRecord) string { return nameOf(e.Rank, clean(e.Host, 80)) + ": " + befell(e) })
-	b.Notes = mapped(r.Dropped, func(d signal.DroppedRank) string {
-		return fmt.Sprintf("done without %s: %s", nameOf(d.Rank, clean(d.Host, 80)), words(d.Why))
+	b.Notes = mapped(r.Dropped, func(d signal.DroppedNode) string {
+		return fmt.Sprintf("done without %s: %s", nameOf(d.Rank, clean(d.Host, 80)), words(d.Reason))
 	})
 	if r.Requeue != nil {
-		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Why))
+		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Reason))
 	}
 	// Where nothing else failed, the driver's last words are shown.
 	at := slices.IndexFunc(v.Logs, func(log Log) bool { return log.Name == "driver.log" })
 	if r.Code != 0 && len(b.Chain) == 0 && at >= 0 {
 		log := v.Logs[at]
 		b.Chain = []Link{{
-			First: true, Host: l.host(0), Kind: health.Driven, Phase: "driver", What: b.Title,
+			First: true, Host: l.host(0), Kind: health.DriverOutcomeName, Phase: "driver", What: b.Title,
 			At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
 		}}
 	}
@@ -88,20 +88,20 @@ func (l looking) ended(v *View, r *signal.Result) Banner {
 }
 
 // chain is the first cause, and what came of it in the order of the verdict.
-func (b *Banner) chain(l looking, cause *signal.FailedRecord, consequences []signal.FailedRecord) {
+func (b *Banner) chain(l looking, cause *signal.FailureRecord, consequences []signal.FailureRecord) {
 	if cause == nil {
 		return
 	}
 	shown := min(len(consequences), mostChain)
-	b.Chain, b.More = mapped(append([]signal.FailedRecord{*cause}, consequences[:shown]...), l.link), len(consequences)-shown
+	b.Chain, b.More = mapped(append([]signal.FailureRecord{*cause}, consequences[:shown]...), l.link), len(consequences)-shown
 	b.Chain[0].First = true
 }
 
 // others are the failures that nodes have recorded, but for the cause.
-func (l looking) others(cause signal.FailedRecord) (rest []signal.FailedRecord) {
+func (l looking) others(cause signal.FailureRecord) (rest []signal.FailureRecord) {
 	for i := range l.run.Nodes {
 		for _, f := range l.run.Nodes[i].Failures {
-			if f.Rank != cause.Rank || f.What != cause.What {
+			if f.Rank != cause.Rank || f.Message != cause.Message {
 				rest = append(rest, f)
 			}
 		}
@@ -113,15 +113,15 @@ func (l looking) others(cause signal.FailedRecord) (rest []signal.FailedRecord) 
 func (l looking) unfinished(b Banner, v *View) Banner {
 	if b.Tone != Idle {
 		if !v.Begin.IsZero() {
-			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", prose.Brief(l.quiet), l.goesOn(v)))
+			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", prose.BriefDuration(l.quiet), l.goesOn(v)))
 		}
 		b.Notes = append(b.Notes, "the page shows what is there: the daemons may have been killed, or the directory cut off or copied while they ran")
 		b.Advice = l.advise(v)
 	}
-	failures := l.others(signal.FailedRecord{Header: signal.Header{Rank: -1}})
-	slices.SortStableFunc(failures, func(a, c signal.FailedRecord) int { return a.At.Compare(c.At) })
+	failures := l.others(signal.FailureRecord{Header: signal.Header{Rank: -1}})
+	slices.SortStableFunc(failures, func(a, c signal.FailureRecord) int { return a.WrittenAt.Compare(c.WrittenAt) })
 	if len(failures) > 0 {
-		b.Tone, b.Title = Bad, words(failures[0].What)
+		b.Tone, b.Title = Bad, words(failures[0].Message)
 		b.chain(l, &failures[0], failures[1:])
 	}
 	return b
@@ -131,7 +131,7 @@ func (l looking) unfinished(b Banner, v *View) Banner {
 func (l looking) goesOn(v *View) string {
 	goal, n := l.goal(), 0
 	if v.Gate > 0 {
-		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", prose.Brief(v.Gate), plural(v.Size, "node"))
+		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", prose.BriefDuration(v.Gate), plural(v.Size, "node"))
 	}
 	if goal < 0 {
 		return fmt.Sprintf("none of %s has joined", plural(v.Size, "node"))
@@ -166,7 +166,7 @@ func (l looking) advise(v *View) (advice []string) {
 // facts are the figures in front.
 func (l looking) facts(v *View) (facts []Fact) {
 	ready := count(v.Nodes, func(n Node) bool { return n.Ready > 0 })
-	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", prose.Grouped(ready), prose.Grouped(v.Size)), Tone: Good}
+	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", prose.GroupThousands(ready), prose.GroupThousands(v.Size)), Tone: Good}
 	if ready < v.Size {
 		f.Tone = Mind
 	}
@@ -179,22 +179,22 @@ func (l looking) facts(v *View) (facts []Fact) {
 	facts = append(facts, f)
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
-		gate.Value = prose.Brief(v.Gate)
+		gate.Value = prose.BriefDuration(v.Gate)
 		if worst, ok := longest(v.Critical); ok {
 			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("rank ", worst.Rank)))
 		}
 	}
 	facts = append(facts, gate)
-	all := Fact{Name: "in all", Value: prose.Brief(max(v.End, v.Last))}
+	all := Fact{Name: "in all", Value: prose.BriefDuration(max(v.End, v.Last))}
 	switch {
 	case l.alive:
 		all.Name = "so far"
 	case v.End == 0:
-		all = Fact{Name: "until the last sign", Value: prose.Brief(v.Last), Note: "no end was written"}
+		all = Fact{Name: "until the last sign", Value: prose.BriefDuration(v.Last), Note: "no end was written"}
 	}
 	facts = append(facts, all)
 	slow := count(v.Nodes, func(n Node) bool { return len(n.Slow) > 0 })
-	return append(facts, Fact{Name: "stragglers", Value: prose.Grouped(slow), Note: "above twice the median"},
+	return append(facts, Fact{Name: "stragglers", Value: prose.GroupThousands(slow), Note: "above twice the median"},
 		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
 

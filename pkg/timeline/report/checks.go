@@ -96,7 +96,7 @@ func nameOf(rank int, host string) string {
 // ranges is a sorted list of ranks as "0-3, 7", cut where it is long.
 func ranges(ranks []int) string {
 	const most = 12
-	parts := strings.Split(prose.Ranges(ranks), ",")
+	parts := strings.Split(prose.FormatRanges(ranks), ",")
 	if len(parts) > most {
 		parts = append(parts[:most], "…")
 	}

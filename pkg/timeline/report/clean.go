@@ -20,7 +20,7 @@ func clean(text string, most int) string {
 	if len(text) > 8*most { // what is cut off anyhow is not looked at
 		return clean(strings.ToValidUTF8(text[:8*most], ""), most) + fmt.Sprintf(" (%d bytes in all)", len(text))
 	}
-	return strings.TrimRight(prose.Cut(prose.Plain(text), most+1), " ")
+	return strings.TrimRight(prose.TruncateText(prose.StripControls(text), most+1), " ")
 }
 
 // words is clean for a sentence, which may have had several lines.
@@ -47,4 +47,6 @@ func allWords(texts []string) []string {
 }
 
 // plural counts things: "1 node", "1,024 nodes".
-func plural(n int, what string) string { return prose.Grouped(n) + " " + prose.Noun(n, what) }
+func plural(n int, what string) string {
+	return prose.GroupThousands(n) + " " + prose.PluralForm(n, what)
+}

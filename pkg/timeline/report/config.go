@@ -24,12 +24,12 @@ func (l looking) config() (facts []Fact) {
 	add("run directory", l.run.Path)
 	if job := l.run.Job; job != nil {
 		add("nodes", fmt.Sprint(job.Size))
-		add("started", job.At.UTC().Format("2006-01-02 15:04:05 MST"))
+		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))
-		add("lifeline", cmp.Or(strings.Join(job.Lifeline, ", "), "none: beats are files"))
+		add("lifeline", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: beats are files"))
 		add("share", job.FileSystem)
-		add("version", job.Program)
-		add("configuration", job.Digest+" (digest, the same on all nodes)")
+		add("version", job.ProgramVersion)
+		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
 		if job.SandboxStep {
 			add("sandboxes", "in a step of their own")
 		}
@@ -55,8 +55,8 @@ func (l looking) otherPrograms() string {
 	}
 	by := make(map[string][]int) // ranks
 	for i := range l.run.Nodes {
-		if j := l.run.Nodes[i].Joined; j != nil && j.Program != l.run.Job.Program {
-			by[j.Program] = append(by[j.Program], i)
+		if j := l.run.Nodes[i].Joined; j != nil && j.ProgramVersion != l.run.Job.ProgramVersion {
+			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
 		}
 	}
 	return strings.Join(mapped(sortedKeys(by), func(program string) string {
@@ -75,5 +75,5 @@ func (l looking) clocks() string {
 	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
 	name := func(n timeline.Node) string { return nameOf(n.Rank, clean(n.Host, 80)) }
 	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
-		len(known), l.run.Size()-1, prose.Brief(far.Clock.Offset.Abs()), name(far), prose.Brief(worst.Clock.Residual), name(worst))
+		len(known), l.run.Size()-1, prose.BriefDuration(far.Clock.Offset.Abs()), name(far), prose.BriefDuration(worst.Clock.Residual), name(worst))
 }

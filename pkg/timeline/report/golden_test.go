@@ -35,7 +35,7 @@ func recorded(t *testing.T, name string) (*timeline.Run, []Log) {
 		t.Fatal(err)
 	}
 	var job struct{ At time.Time }
-	if data, err := os.ReadFile(filepath.Join(dir, signal.Control, signal.NameJob)); err != nil || json.Unmarshal(data, &job) != nil {
+	if data, err := os.ReadFile(filepath.Join(dir, signal.ControlDir, signal.NameJob)); err != nil || json.Unmarshal(data, &job) != nil {
 		job.At = dawn
 	}
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {

@@ -26,7 +26,7 @@ func evilView(t *testing.T) *View {
 	run := sample(4, true)
 	dir := t.TempDir()
 	run.Path = dir
-	logs := filepath.Join(dir, signal.Logs)
+	logs := filepath.Join(dir, signal.LogsDir)
 	if err := os.MkdirAll(logs, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +46,10 @@ func evilView(t *testing.T) *View {
 		run.Nodes[i].Phases[0].Phase = evil
 	}
 	run.Name, run.Problems = evil, []string{evil}
-	run.Result.Why, run.Result.Advice, run.Result.Nodes = evil, []string{evil}, []string{evil}
-	run.Result.Cause.What, run.Result.Cause.Kind, run.Result.Cause.Lines = evil, evil, []string{evil}
+	run.Result.Reason, run.Result.Advice, run.Result.BadNodes = evil, []string{evil}, []string{evil}
+	run.Result.Cause.Message, run.Result.Cause.Kind, run.Result.Cause.Lines = evil, evil, []string{evil}
 	run.Nodes[3].Check.Findings[0].Observed, run.Nodes[3].Check.Findings[0].Verdict = evil, "FAIL"
-	run.Job.Program, run.Control.Service.Env = evil, map[string]string{evil: evil}
+	run.Job.ProgramVersion, run.Control.Service.Env = evil, map[string]string{evil: evil}
 	run.Events[0].Record = evil
 	return Look(run, ReadLogs(context.Background(), run), time.Time{})
 }
@@ -67,7 +67,7 @@ func TestEvilLinesAreInert(t *testing.T) {
 				t.Errorf("%d bytes are written of 10 MB without a newline", len(written))
 			}
 			for _, r := range written {
-				if r != '\n' && prose.Plain(string(r)) != string(r) {
+				if r != '\n' && prose.StripControls(string(r)) != string(r) {
 					t.Fatalf("%q is written", r)
 				}
 			}
@@ -125,12 +125,12 @@ func TestPageOfHardlyAnything(t *testing.T) {
 	}{
 		{"nothing", timeline.Run{ReadAt: at, Problems: []string{"there is no job record"}}},
 		{"nodes without a sign", timeline.Run{ReadAt: at, Nodes: make([]timeline.Node, 3)}},
-		{"a result alone", timeline.Run{ReadAt: at, Result: &signal.Result{Code: 76, Word: "peer-lost", Why: "x"}}},
+		{"a result alone", timeline.Run{ReadAt: at, Result: &signal.Result{Code: 76, Outcome: "peer-lost", Reason: "x"}}},
 		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &signal.Result{
-			Code: 76, Cause: &signal.FailedRecord{Header: signal.Header{Rank: 99}, Lost: []int{-3, 1 << 30}},
-			Circumstances: signal.Circumstances{Consequences: []signal.FailedRecord{{Header: signal.Header{Rank: -5}}}},
-			Cast:          signal.Cast{Dropped: []signal.DroppedRank{{Rank: 77}}},
-		}, Events: []timeline.Event{{Rank: 500, Name: trail.Saw}}}},
+			Code: 76, Cause: &signal.FailureRecord{Header: signal.Header{Rank: 99}, LostNodes: []int{-3, 1 << 30}},
+			FailureContext: signal.FailureContext{Consequences: []signal.FailureRecord{{Header: signal.Header{Rank: -5}}}},
+			NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 77}}},
+		}, Events: []timeline.Event{{Rank: 500, Name: trail.RecordSeen}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
 			Job: timeline.Mark{There: true, At: at.Add(-time.Minute)}, Go: timeline.Mark{There: true, At: at},

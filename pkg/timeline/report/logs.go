@@ -30,13 +30,13 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
 	if err != nil {
 		return nil
 	}
-	folder, err := reader.Folder(ctx, signal.Logs)
+	folder, err := reader.ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return nil
 	}
 	var logs []Log
 	for _, log := range worth(run, folder.Names) {
-		content, err := folder.Read(ctx, log.name, 2*logTail)
+		content, err := folder.ReadFile(ctx, log.name, 2*logTail)
 		logs = append(logs, shown(log, content, err))
 	}
 	return logs
@@ -53,7 +53,7 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 	cause := run.Cause()
 	blamed := func(rank int) bool {
 		known := rank < len(run.Nodes) && len(run.Nodes[rank].Failures) > 0
-		return known || cause != nil && (cause.Rank == rank || slices.Contains(cause.Lost, rank))
+		return known || cause != nil && (cause.Rank == rank || slices.Contains(cause.LostNodes, rank))
 	}
 	for _, name := range names {
 		what, rank, ok := signal.ParseLogName(name)
@@ -61,7 +61,7 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 		switch {
 		case !ok:
 			continue
-		case what == signal.OfRank:
+		case what == signal.RankLogPrefix:
 			w.rank = -1 // it is no node's
 			if cause != nil && cause.Log == name {
 				w.lines, w.first = logLines, 1
@@ -87,15 +87,15 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 }
 
 // shown is the end of a log that may hold anything.
-func shown(what wanted, content signal.Content, err error) Log {
+func shown(what wanted, content signal.FileContent, err error) Log {
 	log := Log{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
 	if err != nil {
 		log.Error = words(err.Error())
 		return log
 	}
 	data := content.Data
-	if len(content.End) > 0 {
-		log.Cut, data = true, content.End
+	if len(content.Tail) > 0 {
+		log.Cut, data = true, content.Tail
 		// A line that has lost its beginning is none, unless it is all there is.
 		if _, rest, more := bytes.Cut(data, []byte("\n")); more && len(rest) > 0 {
 			data = rest
@@ -116,7 +116,7 @@ func shown(what wanted, content signal.Content, err error) Log {
 // said makes a line of a daemon's own log, which is JSON, one for people.
 func said(line string) string {
 	if strings.HasPrefix(line, `{"level":`) {
-		if text, ok := voice.Spoken([]byte(line)); ok {
+		if text, ok := voice.FormatRecord([]byte(line)); ok {
 			return text
 		}
 	}

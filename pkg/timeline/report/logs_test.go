@@ -16,7 +16,7 @@ import (
 func TestReadLogsShowsTheEnds(t *testing.T) {
 	run := sample(200, true)
 	run.Path = t.TempDir()
-	dir := filepath.Join(run.Path, signal.Logs)
+	dir := filepath.Join(run.Path, signal.LogsDir)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

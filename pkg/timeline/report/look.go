@@ -96,7 +96,7 @@ func begin(run *timeline.Run) (first time.Time) {
 		earlier(run.Control.Job.At)
 	}
 	if first.IsZero() && run.Result != nil {
-		earlier(run.Result.At.Add(-run.Result.Took))
+		earlier(run.Result.WrittenAt.Add(-run.Result.Duration))
 	}
 	return first
 }
@@ -107,12 +107,12 @@ func (l looking) opened() time.Duration {
 	if !l.run.Control.Go.There {
 		return 0
 	}
-	if r := l.run.Result; r != nil && r.ToGate > 0 {
-		return l.at(r.At.Add(r.ToGate - r.Took))
+	if r := l.run.Result; r != nil && r.TimeToGate > 0 {
+		return l.at(r.WrittenAt.Add(r.TimeToGate - r.Duration))
 	}
 	opened := l.at(l.run.Control.Go.At)
 	for _, e := range l.run.Events {
-		if e.Record == signal.NameGo && (e.Name == trail.Saw || e.Name == trail.Told) && l.at(e.At) < opened {
+		if e.Record == signal.NameGateOpen && (e.Name == trail.RecordSeen || e.Name == trail.RecordPublished) && l.at(e.At) < opened {
 			opened = l.at(e.At)
 		}
 	}
@@ -126,9 +126,9 @@ func (l looking) opened() time.Duration {
 func (l looking) end() time.Duration {
 	switch {
 	case l.run.Result != nil:
-		return l.at(l.run.Result.At)
+		return l.at(l.run.Result.WrittenAt)
 	case len(l.run.Control.Aborts) > 0:
-		return l.at(l.run.Control.Aborts[0].At)
+		return l.at(l.run.Control.Aborts[0].WrittenAt)
 	default:
 		return 0
 	}
@@ -151,7 +151,7 @@ func (l looking) last() (last time.Duration) {
 }
 
 // goals are the states on the way to the gate.
-var goals = []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up}
+var goals = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
 
 // goal is the last state that any node has come to, as an index of goals.
 func (l looking) goal() int {
@@ -215,7 +215,7 @@ func (l looking) node(node *timeline.Node, goal int) Node {
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if toneOf(f.Verdict) != Good {
-				n.Checks = append(n.Checks, clean(string(f.Verdict), 10)+" "+words(f.Line()))
+				n.Checks = append(n.Checks, clean(string(f.Verdict), 10)+" "+words(f.OneLine()))
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 		lane.To = l.at(l.run.ReadAt)
 	}
 	if !span.Open && !span.OK && span.Phase != "drain" {
-		lane.Failed = slices.ContainsFunc(node.Failures, func(f signal.FailedRecord) bool { return f.Phase == span.Phase && !timeline.OfOthers(f) })
+		lane.Failed = slices.ContainsFunc(node.Failures, func(f signal.FailureRecord) bool { return f.Phase == span.Phase && !timeline.OfOthers(f) })
 		lane.Cut = !lane.Failed
 	}
 	return lane
@@ -244,7 +244,7 @@ func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 // state says how a node is, or how it ended.
 func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 	switch {
-	case slices.ContainsFunc(l.run.Dropped(), func(d signal.DroppedRank) bool { return d.Rank == node.Rank }):
+	case slices.ContainsFunc(l.run.Dropped(), func(d signal.DroppedNode) bool { return d.Rank == node.Rank }):
 		return "done without", Mind
 	case node.Blamed() != nil:
 		return "failed", Bad
@@ -254,7 +254,7 @@ func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 		return "no sign", map[bool]Tone{true: Bad, false: Idle}[l.run.Ended()]
 	case reached < goal && l.run.Ended():
 		return "only " + goals[reached], Mind
-	case node.In(signal.Done):
+	case node.In(signal.StateDone):
 		return "done", Good
 	case l.run.Ended() && l.run.Result != nil:
 		return goals[reached] + ", no end", Mind
@@ -263,30 +263,30 @@ func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 	}
 }
 
-func (l looking) link(f signal.FailedRecord) Link {
+func (l looking) link(f signal.FailureRecord) Link {
 	link := Link{
 		Rank: f.Rank, Host: cmp.Or(clean(f.Host, 80), l.host(f.Rank)), Kind: clean(f.Kind, 40), Phase: clean(f.Phase, 40),
-		What: words(f.What), Log: clean(f.Log, 200),
+		What: words(f.Message), Log: clean(f.Log, 200),
 	}
 	if timeline.OfOthers(f) {
 		link.By = nameOf(link.Rank, link.Host)
-		link.Rank, link.Host = f.Lost[0], l.host(f.Lost[0])
+		link.Rank, link.Host = f.LostNodes[0], l.host(f.LostNodes[0])
 	}
-	at := f.At
+	at := f.WrittenAt
 	if f.Rank >= 0 && f.Rank < len(l.run.Nodes) {
 		at = l.run.Nodes[f.Rank].Clock.Correct(at)
 	}
 	if !at.IsZero() {
-		link.At = l.at(at.Add(-f.Age))
+		link.At = l.at(at.Add(-f.RecordDelay))
 	}
 	link.Lines = mapped(f.Lines[max(0, len(f.Lines)-40):], func(line string) string { return clean(line, mostLine) })
 	return link
 }
 
 func befell(e signal.EventRecord) string {
-	what := words(e.What)
-	if e.Times > 1 {
-		what += fmt.Sprintf(" (%d times)", e.Times)
+	what := words(e.Message)
+	if e.Count > 1 {
+		what += fmt.Sprintf(" (%d times)", e.Count)
 	}
 	return what
 }
@@ -300,13 +300,13 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 	if j := node.Joined; j != nil {
 		add("address", j.Address)
 		add("process", fmt.Sprint(j.PID))
-		add("version", j.Program)
+		add("version", j.ProgramVersion)
 	}
 	if node.Clock.Known && node.Rank != 0 {
-		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", prose.Brief(node.Clock.Offset), prose.Brief(node.Clock.Residual)))
+		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", prose.BriefDuration(node.Clock.Offset), prose.BriefDuration(node.Clock.Residual)))
 	}
-	if d := node.Done; d != nil && len(d.Left) > 0 {
-		add("left running", strings.Join(d.Left, ", "))
+	if d := node.Done; d != nil && len(d.LeftProcesses) > 0 {
+		add("left running", strings.Join(d.LeftProcesses, ", "))
 	}
 	return facts
 }
@@ -316,13 +316,13 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 func (l looking) arrows() (arrows []Arrow) {
 	wrote := make(map[string]time.Time)
 	for _, e := range l.run.Events {
-		if _, had := wrote[e.Record]; e.Name == trail.Told && e.Rank == 0 && !had {
+		if _, had := wrote[e.Record]; e.Name == trail.RecordPublished && e.Rank == 0 && !had {
 			wrote[e.Record] = e.At
 		}
 	}
 	for _, e := range l.run.Events {
 		at, known := wrote[e.Record]
-		if e.Name == trail.Saw && e.Rank != 0 && known {
+		if e.Name == trail.RecordSeen && e.Rank != 0 && known {
 			arrows = append(arrows, Arrow{clean(e.Record, 40), e.Rank, l.at(at), max(l.at(e.At), l.at(at))})
 		}
 	}

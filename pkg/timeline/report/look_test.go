@@ -88,7 +88,7 @@ func TestTheFailedComeFirst(t *testing.T) {
 // An arrow never points back in time: what was seen had been written.
 func TestArrowsPointForward(t *testing.T) {
 	run := sample(4, false)
-	run.Events = append(run.Events, event(trail.Told, 0, "drain", time.Hour), event(trail.Saw, 2, "drain", time.Hour-time.Second), event(trail.Saw, 1, "never-written", time.Hour))
+	run.Events = append(run.Events, event(trail.RecordPublished, 0, "drain", time.Hour), event(trail.RecordSeen, 2, "drain", time.Hour-time.Second), event(trail.RecordSeen, 1, "never-written", time.Hour))
 	v := Look(run, nil, time.Time{})
 	if len(v.Seen) != 3*3+1 {
 		t.Errorf("there are %d arrows", len(v.Seen))

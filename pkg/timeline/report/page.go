@@ -48,13 +48,14 @@ type data struct {
 }
 
 type brieflyNode struct {
-	Rank     int        `json:"r"`
-	Host     string     `json:"h"`
-	State    string     `json:"s"`
-	Tone     Tone       `json:"t"`
-	Ready    string     `json:"at,omitempty"`
-	Slow     []string   `json:"slow,omitempty"`
-	Lanes    [][]any    `json:"l,omitempty"` // phase, class, left, width, when, took in words, took in ms
+	Rank  int      `json:"r"`
+	Host  string   `json:"h"`
+	State string   `json:"s"`
+	Tone  Tone     `json:"t"`
+	Ready string   `json:"at,omitempty"`
+	Slow  []string `json:"slow,omitempty"`
+	// phase, class, left, width, when, took in words, took in ms
+	Lanes    [][]any    `json:"l,omitempty"`
 	Failures []Link     `json:"f,omitempty"`
 	Befell   []string   `json:"b,omitempty"`
 	Checks   []string   `json:"c,omitempty"`
@@ -178,12 +179,12 @@ func (v *View) data(s scale) data {
 			Checks: n.Checks, Logs: n.Logs,
 		}
 		if n.Ready > 0 {
-			b.Ready = prose.Brief(n.Ready)
+			b.Ready = prose.BriefDuration(n.Ready)
 		}
 		b.Facts = mapped(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
 		for _, lane := range n.Lanes {
 			left, right := s.at(lane.From), s.at(lane.To)
-			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), hundredths(left), hundredths(right - left), prose.Brief(lane.From), prose.Brief(lane.Took()), millis(lane.Took())})
+			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), hundredths(left), hundredths(right - left), prose.BriefDuration(lane.From), prose.BriefDuration(lane.Took()), millis(lane.Took())})
 		}
 		d.Nodes = append(d.Nodes, b)
 	}

@@ -57,7 +57,7 @@ func TestRunsWhileItsBeatsMove(t *testing.T) {
 		{"nobody can tell", 0, time.Time{}, "Unfinished"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			run.Job.Plan = &signal.Plan{Rest: one.rest}
+			run.Job.Plan = &signal.JobPlan{MaxHeartbeatInterval: one.rest}
 			if v := Look(run, logs, one.touched); v.Banner.Word != one.word {
 				t.Errorf("it is %s, want %s", v.Banner.Word, one.word)
 			}

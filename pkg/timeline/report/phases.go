@@ -89,14 +89,14 @@ func (l looking) critical() (steps []Step) {
 			from = to
 		}
 	}
-	phase, rank, to := l.latest([]string{signal.Joined}, []string{"join"})
+	phase, rank, to := l.latest([]string{signal.StateJoined}, []string{"join"})
 	add(phase, rank, to)
-	phase, rank, to = l.latest([]string{signal.Checked, signal.Sandbox}, []string{"check", "sandbox"})
+	phase, rank, to = l.latest([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
 	if head := l.at(l.run.Control.Head.At); head > to {
 		phase, rank, to = "head", 0, head
 	}
 	add(phase, rank, to)
-	phase, rank, to = l.latest([]string{signal.Up}, []string{"workers"})
+	phase, rank, to = l.latest([]string{signal.StateServiceUp}, []string{"workers"})
 	add(phase, rank, to)
 	if l.gate > 0 {
 		add("gate", 0, l.gate)

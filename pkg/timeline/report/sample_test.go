@@ -26,9 +26,9 @@ func sample(size int, fails bool) *timeline.Run {
 	end := 3*time.Hour + 12*time.Minute
 	run := &timeline.Run{
 		Path: "/scratch/me/bringupd/4711.0", Name: "4711.0", ReadAt: dawn.Add(4 * time.Hour),
-		Job: &signal.Job{
-			Header: signal.Header{Version: 1, Host: "n0", At: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, Digest: "7fedb824288bff83",
-			Addresses: []string{"10.0.0.1"}, Lifeline: []string{"10.0.0.1:41801"}, Program: "v0.6.0", PID: 4242, FileSystem: "lustre",
+		Job: &signal.JobRecord{
+			Header: signal.Header{Version: 1, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
+			Addresses: []string{"10.0.0.1"}, LinkAddresses: []string{"10.0.0.1:41801"}, ProgramVersion: "v0.6.0", PID: 4242, FileSystem: "lustre",
 		},
 	}
 	slow, dies := size-2, size-1
@@ -47,13 +47,13 @@ func sample(size int, fails bool) *timeline.Run {
 			n.States = append(n.States, timeline.NodeState{Word: word, At: dawn.Add(at)})
 		}
 		joined := span("join", wobble(700*time.Millisecond))
-		state(signal.Joined, joined)
+		state(signal.StateJoined, joined)
 		took := wobble(1500 * time.Millisecond)
 		if rank == slow {
 			took = 7200 * time.Millisecond
 		}
 		checked := span("check", took)
-		state(signal.Checked, checked)
+		state(signal.StateChecked, checked)
 		n.Check = sampleCheck(rank, slow, host)
 		if rank > 0 {
 			from = max(from, 3200*time.Millisecond)
@@ -62,11 +62,11 @@ func sample(size int, fails bool) *timeline.Run {
 			span("head", 1400*time.Millisecond)
 		}
 		up := span("workers", wobble(1100*time.Millisecond))
-		state(signal.Up, up)
+		state(signal.StateServiceUp, up)
 		ups = append(ups, up)
 		latest = max(latest, up)
-		n.Joined = &signal.JoinedRecord{Address: fmt.Sprintf("10.0.%d.%d", rank/250, rank%250+1), PID: 4000 + rank, Program: "v0.6.0"}
-		n.Done = &signal.DoneRecord{Share: &signal.Stats{Calls: 44 + int64(rank%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(rank%7)}}}
+		n.Joined = &signal.JoinedRecord{Address: fmt.Sprintf("10.0.%d.%d", rank/250, rank%250+1), PID: 4000 + rank, ProgramVersion: "v0.6.0"}
+		n.Done = &signal.DoneRecord{Share: &signal.CallStats{Calls: 44 + int64(rank%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(rank%7)}}}
 		run.Nodes = append(run.Nodes, n)
 	}
 	gate := latest + 300*time.Millisecond
@@ -84,21 +84,21 @@ func sample(size int, fails bool) *timeline.Run {
 		}
 		phase("driver", max(gate, ups[rank]+200*time.Millisecond), to, rank != dies || !fails)
 		phase("drain", to, end+time.Duration(random.Int64N(int64(2*time.Second))), true)
-		n.States = append(n.States, timeline.NodeState{Word: signal.Done, At: dawn.Add(end + 2*time.Second)})
+		n.States = append(n.States, timeline.NodeState{Word: signal.StateDone, At: dawn.Add(end + 2*time.Second)})
 		n.Seen = dawn.Add(end + 2*time.Second)
 		if rank > 0 {
-			run.Events = append(run.Events, event(trail.Saw, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
-				event(trail.Saw, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(trail.Saw, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
+			run.Events = append(run.Events, event(trail.RecordSeen, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
+				event(trail.RecordSeen, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(trail.RecordSeen, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
 		}
 	}
-	run.Events = append(run.Events, event(trail.Told, 0, "job", 200*time.Millisecond), event(trail.Told, 0, "head", 3200*time.Millisecond), event(trail.Told, 0, "go", gate))
+	run.Events = append(run.Events, event(trail.RecordPublished, 0, "job", 200*time.Millisecond), event(trail.RecordPublished, 0, "head", 3200*time.Millisecond), event(trail.RecordPublished, 0, "go", gate))
 	run.Control = timeline.Control{Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(gate),
 		Service: &signal.HeadRecord{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
 	run.Result = sampleResult(run, end, gate, fails)
 	return run
 }
 
-func event(name trail.Word, rank int, record string, at time.Duration) timeline.Event {
+func event(name trail.EventType, rank int, record string, at time.Duration) timeline.Event {
 	return timeline.Event{Name: name, Rank: rank, At: dawn.Add(at), Fields: trail.Fields{Record: record}}
 }
 
@@ -112,10 +112,10 @@ func sampleCheck(rank, slow int, host string) *check.Report {
 	if rank == slow {
 		r.Verdict = check.Warn
 		r.Findings = append(r.Findings, check.Finding{ID: "gpu.pcie", Verdict: check.Warn, Device: &check.Device{Index: 3, Bus: "0000:3b:00.0"},
-			Observed: "the link runs at 8 of 16 lanes", Expected: "16 lanes", Hint: "reseat the card, or drain the node", Class: check.Node})
+			Observed: "the link runs at 8 of 16 lanes", Expected: "16 lanes", Hint: "reseat the card, or drain the node", Class: check.ClassNode})
 	}
 	if rank%3 == 1 {
-		r.Findings = append(r.Findings, check.Finding{ID: "limits.memlock", Verdict: check.Warn, Observed: "64 MiB", Expected: "unlimited", Hint: "RDMA needs it: ulimit -l unlimited", Class: check.Node})
+		r.Findings = append(r.Findings, check.Finding{ID: "limits.memlock", Verdict: check.Warn, Observed: "64 MiB", Expected: "unlimited", Hint: "RDMA needs it: ulimit -l unlimited", Class: check.ClassNode})
 	}
 	return r
 }
@@ -123,35 +123,35 @@ func sampleCheck(rank, slow int, host string) *check.Report {
 func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signal.Result {
 	size := len(run.Nodes)
 	r := &signal.Result{
-		Header: signal.Header{Host: "n0", At: dawn.Add(end)}, Run: run.Name, Size: size, Word: "driver", Why: "the driver has ended: exit code 0",
-		Course: signal.Course{Took: end, ToGate: gate, Program: "v0.6.0"},
-		Share: &signal.ShareReport{Head: signal.Stats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
+		Header: signal.Header{Host: "n0", WrittenAt: dawn.Add(end)}, Run: run.Name, Size: size, Outcome: "driver", Reason: "the driver has ended: exit code 0",
+		RunTimings: signal.RunTimings{Duration: end, TimeToGate: gate, ProgramVersion: "v0.6.0"},
+		Share: &signal.FileSystemReport{Head: signal.CallStats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
 			Slowest: signal.SlowCall{Op: "open", Path: "/scratch/me/bringupd/4711.0/control/.drain.tmp", Took: 41 * time.Millisecond}},
 			RoundTrips: []signal.RoundTrip{{Rank: 1, Took: 61 * time.Millisecond}}},
-		Lifelines: &signal.LifelineReport{Reconnects: 1},
+		Links: &signal.LinkReport{Reconnects: 1},
 	}
 	if !fails {
 		return r
 	}
 	dead := size - 1
-	cause := signal.FailedRecord{
-		Header: signal.Header{Rank: dead, Host: fmt.Sprintf("n%d", dead), At: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
-		What: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildEnd: signal.ChildEnd{Exit: "killed by SIGKILL"},
+	cause := signal.FailureRecord{
+		Header: signal.Header{Rank: dead, Host: fmt.Sprintf("n%d", dead), WrittenAt: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
+		Message: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildExit: signal.ChildExit{ExitText: "killed by SIGKILL"},
 		Log: signal.LogName("worker", dead, size), Lines: []string{
 			"raylet: object store is 97 % full, spilling", `{"evil":"</script><script>window.hacked=1</script>"}`, "<img src=x onerror=\"window.hacked=2\">", "\x1b[31mred\x1b[0m \x1b]0;title\x07gone",
 			"raylet: cannot allocate 8.0 GiB for a task argument", "Killed",
 		},
 	}
-	r.Code, r.Word, r.Why, r.Cause, r.AtPhase = 77, "service", cause.What, &cause, "driver"
+	r.Code, r.Outcome, r.Reason, r.Cause, r.AtPhase = 77, "service", cause.Message, &cause, "driver"
 	r.Advice = []string{"give each node more memory (--mem), or the tasks less: the limit here is 480 GiB", "read logs/" + cause.Log}
-	r.Nodes = []string{cause.Host}
+	r.BadNodes = []string{cause.Host}
 	for _, rank := range []int{0, 1} {
-		r.Consequences = append(r.Consequences, signal.FailedRecord{Header: signal.Header{Rank: rank, Host: fmt.Sprintf("n%d", rank), At: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
-			What: "the head has ended the job"})
+		r.Consequences = append(r.Consequences, signal.FailureRecord{Header: signal.Header{Rank: rank, Host: fmt.Sprintf("n%d", rank), WrittenAt: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
+			Message: "the head has ended the job"})
 	}
-	run.Nodes[dead].Failures = []signal.FailedRecord{cause}
-	run.Nodes[1].Befell = []signal.EventRecord{{What: "Xid 63 on GPU 2: a row was remapped", Times: 2}}
-	r.Events = []signal.EventRecord{{Header: signal.Header{Rank: 1, Host: "n1"}, What: "Xid 63 on GPU 2: a row was remapped", Times: 2, Detail: json.RawMessage("{}")}}
+	run.Nodes[dead].Failures = []signal.FailureRecord{cause}
+	run.Nodes[1].Befell = []signal.EventRecord{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
+	r.Events = []signal.EventRecord{{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
 	return r
 }
 

@@ -80,17 +80,17 @@ func (s scale) Ticks() (ticks []tick) {
 	for i, p := range s.pieces {
 		switch {
 		case p.squeezed:
-			ticks = append(ticks, tick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + prose.Brief(p.to-p.from)})
+			ticks = append(ticks, tick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + prose.BriefDuration(p.to-p.from)})
 		case i == 0:
 			step := round(p.to - p.from)
 			for t := time.Duration(0); s.at(t) < p.x1-12; t += step {
 				ticks = append(ticks, tick{X: s.at(t), Text: axis(t, step)})
 			}
 			if len(s.pieces) == 1 {
-				ticks = append(ticks, tick{X: 100, Text: prose.Brief(p.to), End: true})
+				ticks = append(ticks, tick{X: 100, Text: prose.BriefDuration(p.to), End: true})
 			}
 		default:
-			ticks = append(ticks, tick{X: 100, Text: prose.Brief(p.to), End: true})
+			ticks = append(ticks, tick{X: 100, Text: prose.BriefDuration(p.to), End: true})
 		}
 	}
 	return ticks

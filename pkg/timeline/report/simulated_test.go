@@ -38,7 +38,7 @@ func simulated(t *testing.T, nodes int) *View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	touched, err := signal.LastChange(ctx, dir)
+	touched, err := signal.LastChangeTime(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

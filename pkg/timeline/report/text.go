@@ -20,7 +20,7 @@ var parts embed.FS
 
 // functions are those that the formats call.
 var functions = template.FuncMap{
-	"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "plural": plural, "join": strings.Join,
+	"brief": prose.BriefDuration, "name": nameOf, "grouped": prose.GroupThousands[int], "plural": plural, "join": strings.Join,
 	"class": class, "bringsUp": brings, "table": newTable, "marked": marking.Replace, "coded": coded, "fenced": fenced,
 }
 
@@ -148,7 +148,7 @@ func (l Link) Sentence() string {
 			said += ", seen by " + l.By
 		}
 		if l.At > 0 {
-			said += ", after " + prose.Brief(l.At)
+			said += ", after " + prose.BriefDuration(l.At)
 		}
 		said += "]"
 	}
@@ -168,7 +168,7 @@ func (l Log) Note() string {
 	case l.Error != "":
 		return l.Error
 	case l.Cut:
-		return fmt.Sprintf("the end of %s bytes", prose.Grouped(l.Size))
+		return fmt.Sprintf("the end of %s bytes", prose.GroupThousands(l.Size))
 	case l.Size == 0:
 		return "empty"
 	default:

@@ -52,12 +52,13 @@ const (
 
 // Banner is what somebody with ten seconds reads.
 type Banner struct {
-	Tone    Tone     `json:"tone"`
-	Word    string   `json:"word"`            // Failed
-	Title   string   `json:"title"`           // why, in a sentence
-	Code    *int     `json:"code,omitempty"`  // the job's exit code
-	Outcome string   `json:"kind,omitempty"`  // the code as a word
-	Meaning string   `json:"means,omitempty"` // what the code says, and whether another try is worth it
+	Tone    Tone   `json:"tone"`
+	Word    string `json:"word"`           // Failed
+	Title   string `json:"title"`          // why, in a sentence
+	Code    *int   `json:"code,omitempty"` // the job's exit code
+	Outcome string `json:"kind,omitempty"` // the code as a word
+	// what the code says, and whether another try is worth it
+	Meaning string   `json:"means,omitempty"`
 	Chain   []Link   `json:"chain,omitempty"` // the first cause, and what came of it
 	More    int      `json:"more,omitempty"`  // consequences that are not in Chain
 	Advice  []string `json:"advice,omitempty"`

@@ -214,12 +214,12 @@ func cutOff(from, to string) error {
 		}
 		return nil
 	}
-	err := half(filepath.Join(signal.Events, "0000.jsonl"), filepath.Join(signal.Events, "0002.jsonl"), filepath.Join(signal.Nodes, "0001.joined"))
+	err := half(filepath.Join(signal.EventsDir, "0000.jsonl"), filepath.Join(signal.EventsDir, "0002.jsonl"), filepath.Join(signal.NodesDir, "0001.joined"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(to, signal.NameResult), []byte(`{"v":1,"nonce":"`), 0o644)
 	}
 	if err == nil {
-		err = os.Remove(filepath.Join(to, signal.Events, "0003.jsonl"))
+		err = os.Remove(filepath.Join(to, signal.EventsDir, "0003.jsonl"))
 	}
 	return err
 }

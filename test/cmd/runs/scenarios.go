@@ -70,9 +70,9 @@ func scenarios(fake nvml.Fake) []scenario {
 		{name: "gpu-events", flags: gpus, driver: sh("sleep 0.5; echo 'event 5 xid 31' >> $FAKE_NVIDIA_DIR/node1.conf; sleep 2; echo 'CUDA error: an illegal memory access was encountered' >&2; exit 1"), code: 1},
 		{name: "spares", flags: with("--nnodes=3", "--active-check=test $SLURM_PROCID != 1 || exit 2"), driver: train},
 		{name: "stopped", flags: services, meanwhile: stop},
-		{name: "running", flags: services, driver: sh("echo step 1; sleep 60"), meanwhile: until(filepath.Join(signal.Control, signal.NameGo)), alive: true},
+		{name: "running", flags: services, driver: sh("echo step 1; sleep 60"), meanwhile: until(filepath.Join(signal.ControlDir, signal.NameGateOpen)), alive: true},
 		{name: "waiting", flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID; exec sleep 1000"), driver: train,
-			meanwhile: until(filepath.Join(signal.Nodes, "0003.up")), alive: true},
+			meanwhile: until(filepath.Join(signal.NodesDir, "0003.up")), alive: true},
 	}
 }
 
@@ -95,11 +95,11 @@ func until(name string) func(context.Context, string) error {
 // killRank sends a rank's daemon a signal while the driver runs.
 func killRank(rank int, sig syscall.Signal) func(context.Context, string) error {
 	return func(ctx context.Context, run string) error {
-		if err := until(filepath.Join(signal.Control, signal.NameGo))(ctx, run); err != nil {
+		if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx, run); err != nil {
 			return err
 		}
 		time.Sleep(time.Second) // the driver is to be at it
-		data, err := os.ReadFile(filepath.Join(run, signal.Nodes, fmt.Sprintf("%04d.%s", rank, signal.Joined)))
+		data, err := os.ReadFile(filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, signal.StateJoined)))
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func killRank(rank int, sig syscall.Signal) func(context.Context, string) error 
 
 // stop asks for the orderly end of a job without a driver.
 func stop(ctx context.Context, run string) error {
-	if err := until(filepath.Join(signal.Control, signal.NameGo))(ctx, run); err != nil {
+	if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx, run); err != nil {
 		return err
 	}
 	dir, _, err := signal.OpenExisting(ctx, run, "login")

@@ -96,8 +96,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestRaceOptions reads the race detector's options in a part: they have no sleep at exit, and those
-// of the caller come last, where they win.
+// TestRaceOptions reads the race detector's options in a part: they have no sleep at exit, and
+// those of the caller come last, where they win.
 func TestRaceOptions(t *testing.T) {
 	t.Setenv("GORACE", "exitcode=199")
 	out, err := runParts(t, t.Context(), false, part{name: "race", command: `echo "[$GORACE]"`})
@@ -106,8 +106,8 @@ func TestRaceOptions(t *testing.T) {
 	}
 }
 
-// TestPartsAreWellFormed checks that test/setup.sh can install what each part needs, that each group
-// has a make target, and that make test runs the gate.
+// TestPartsAreWellFormed checks that test/setup.sh can install what each part needs, that each
+// group has a make target, and that make test runs the gate.
 func TestPartsAreWellFormed(t *testing.T) {
 	setup, err := os.ReadFile("../../setup.sh")
 	if err != nil {

@@ -45,7 +45,7 @@ const waits = "touch $READY; while :; do sleep 0.01; done"
 
 // unasked tells whether an exit is one with that code that nobody has asked for.
 func unasked(exit process.Exit, code int) bool {
-	return exit.Code == code && !exit.Asked && exit.Err == nil
+	return exit.Code == code && !exit.Requested && exit.Err == nil
 }
 
 // Contract runs the tests; in runs each of them, with a new Starter that the test closes.
@@ -99,7 +99,7 @@ func start(
 
 func await(t *testing.T, what string, closed <-chan struct{}) {
 	t.Helper()
-	if !pause.Until(closed, patience) {
+	if !pause.AwaitDoneFor(closed, patience) {
 		t.Fatalf("it is not %s", what)
 	}
 }
@@ -123,11 +123,11 @@ func testExit(t *testing.T, s process.Starter) {
 	child := start(t, s, "exit 7")
 	await(t, "done", child.Done())
 	await(t, "ended", child.Ended())
-	if exit := child.Exit(); exit.Signal != 0 || exit.Status() != 7 || !unasked(exit, 7) {
+	if exit := child.Exit(); exit.Signal != 0 || exit.ShellStatus() != 7 || !unasked(exit, 7) {
 		t.Errorf("it exits with %+v", exit)
 	}
-	if child.Name() != "child" || child.Pid() <= 1 || child.Owns(child.Pid()) {
-		t.Errorf("its name is %q, and its process %d", child.Name(), child.Pid())
+	if child.Name() != "child" || child.PID() <= 1 || child.OwnsProcess(child.PID()) {
+		t.Errorf("its name is %q, and its process %d", child.Name(), child.PID())
 	}
 	if err := child.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a signal to it returns %v", err)
@@ -153,7 +153,7 @@ func testOutput(t *testing.T, s process.Starter) {
 	if lines := child.LastLines(); len(lines) != 2 {
 		t.Errorf("the last lines are %q", lines)
 	}
-	if bytes, _ := child.Printed(); bytes != int64(len("1 one\nendtwo\n")) {
+	if bytes, _ := child.OutputStats(); bytes != int64(len("1 one\nendtwo\n")) {
 		t.Errorf("it has printed %d bytes", bytes)
 	}
 }
@@ -182,7 +182,7 @@ func testKilled(t *testing.T, s process.Starter) {
 	child := start(t, s, "echo last; kill -KILL $$; echo never")
 	await(t, "done", child.Done())
 	exit := child.Exit()
-	if exit.Signal != syscall.SIGKILL || exit.Status() != 137 || !unasked(exit, -1) {
+	if exit.Signal != syscall.SIGKILL || exit.ShellStatus() != 137 || !unasked(exit, -1) {
 		t.Errorf("it exits with %+v", exit)
 	}
 	if lines := child.LastLines(); !slices.Equal(lines, []string{"last"}) {
@@ -203,14 +203,14 @@ func testSignal(t *testing.T, s process.Starter) {
 		{"trap 'exit 0' TERM; " + waits, syscall.SIGTERM, 0, true},
 	} {
 		child := ready(t, s, tc.line)
-		if !child.Owns(child.Pid()) {
+		if !child.OwnsProcess(child.PID()) {
 			t.Errorf("%s: its own process is none of its family", tc.line)
 		}
 		if err := child.Signal(tc.sig); err != nil {
 			t.Fatal(err)
 		}
 		await(t, "done", child.Done())
-		if exit := child.Exit(); exit.Status() != tc.status || exit.Asked != tc.asked {
+		if exit := child.Exit(); exit.ShellStatus() != tc.status || exit.Requested != tc.asked {
 			t.Errorf("%s: it exits with %+v", tc.line, exit)
 		}
 	}
@@ -220,7 +220,7 @@ func testStop(t *testing.T, s process.Starter) {
 	child := ready(t, s, "trap 'sleep 0.2; echo saved; exit 3' TERM; "+waits)
 	exit := child.Stop(t.Context(), patience, syscall.SIGTERM)
 	lines := child.LastLines()
-	if exit.Code != 3 || !exit.Asked || exit.Err != nil || !slices.Contains(lines, "saved") {
+	if exit.Code != 3 || !exit.Requested || exit.Err != nil || !slices.Contains(lines, "saved") {
 		t.Errorf("it exits with %+v, and has said %q", exit, lines)
 	}
 }
@@ -230,7 +230,7 @@ func testDeaf(t *testing.T, s process.Starter) {
 	began := time.Now()
 	exit := child.Stop(t.Context(), 300*time.Millisecond, syscall.SIGTERM)
 	took := time.Since(began)
-	killed := exit.Signal == syscall.SIGKILL && exit.Asked && exit.Err == nil
+	killed := exit.Signal == syscall.SIGKILL && exit.Requested && exit.Err == nil
 	if !killed || took < 300*time.Millisecond {
 		t.Errorf("it exits with %+v after %v", exit, took)
 	}

@@ -23,12 +23,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Serve runs a PMIx server with the given libpmix until in reaches its end, and returns the exit
-// code of the process. It writes error messages to errs.
-func Serve(library string, in, out *os.File, errs io.Writer) int {
+// ServePMIx runs a PMIx server with the given libpmix until in reaches its end, and returns the
+// exit code of the process. It writes error messages to errs.
+func ServePMIx(library string, in, out *os.File, errs io.Writer) int {
 	runtime.LockOSThread()
 	if pmix.IsChild() {
-		process.CloseInherited(2) // not if the process was started by hand
+		process.CloseInheritedFiles(2) // not if the process was started by hand
 	}
 	path := C.CString(library)
 	defer C.free(unsafe.Pointer(path))

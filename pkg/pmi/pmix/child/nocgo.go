@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// Serve reports that this build cannot serve PMIx.
-func Serve(_ string, _, _ *os.File, errs io.Writer) int {
+// ServePMIx reports that this build cannot serve PMIx.
+func ServePMIx(_ string, _, _ *os.File, errs io.Writer) int {
 	fmt.Fprintln(errs, "cannot serve PMIx: this bringupd was built without C (make build has it)")
 	return 3
 }
