@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . test/setup.sh
 have_cc || exit 1
 
-go test -run '^$' -bench . ./pkg/...
+go test -run '^$' -bench . ./internal/... ./pkg/...
 for latency in 0ms 1ms 5ms; do
     go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --op-latency=$latency --dir="${SIMULATE_DIR:-/dev/shm}"
 done

@@ -33,7 +33,7 @@ ran_out() {
 }
 
 failed=
-for package in $(grep -rl --include='*_test.go' '^func Fuzz' cmd pkg | xargs -n 1 dirname | sort -u); do
+for package in $(grep -rl --include='*_test.go' '^func Fuzz' cmd internal pkg | xargs -n 1 dirname | sort -u); do
     # The binary is made once for all targets of a package: linking takes long.
     go test -c -fuzz=. -o "$work/test" "./$package"
     cd "$package"

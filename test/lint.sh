@@ -9,13 +9,13 @@ generated=$(mktemp -d) || exit 1
 trap 'rm -rf "$generated"' EXIT
 code=0
 
-unformatted=$(gofmt -l cmd pkg test tools)
+unformatted=$(gofmt -l cmd internal pkg test tools)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted"; code=1; }
 cp pkg/framework/ray/gcs/gcs.proto "$generated" &&
     go run -C tools ./genproto "$generated/gcs.proto" || code=1
 cmp "$generated/gcs.pb.go" pkg/framework/ray/gcs/gcs.pb.go ||
     { echo "stale: run go generate ./pkg/framework/ray"; code=1; }
 go vet ./... || code=1
-go vet -tags "$tags" ./pkg/framework/... ./pkg/timeline/... ./test/... || code=1
+go vet -tags "$tags" ./pkg/framework/... ./pkg/inspect/... ./test/... || code=1
 go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners --build-tags "$tags" ./... || code=1
 exit $code

@@ -10,13 +10,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/systemd"
-	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // invocation is one execution of the program, with the data that every subcommand needs.
@@ -40,7 +40,7 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		told, all, in, end, err := prepareSSHDaemon(signals, files)
 		if err != nil {
 			code := exitCodeOf(err)
-			voice.ReportStartError(files.Err, false, err, code)
+			console.ReportStartError(files.Err, false, err, code)
 			return code
 		}
 		files.In = in
@@ -64,7 +64,7 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		if setting.IsUsageError(err) && !inv.logsJSON {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
-		voice.ReportStartError(files.Err, inv.logsJSON, err, code)
+		console.ReportStartError(files.Err, inv.logsJSON, err, code)
 		return code
 	}
 	return inv.exitCode
@@ -82,8 +82,8 @@ var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child that used it would speak for the service.
 func takeNotifySocket() string {
-	socket := os.Getenv(systemd.SocketVariable)
-	_ = os.Unsetenv(systemd.SocketVariable) // fails only for invalid names
+	socket := os.Getenv(sdnotify.SocketVariable)
+	_ = os.Unsetenv(sdnotify.SocketVariable) // fails only for invalid names
 	return socket
 }
 

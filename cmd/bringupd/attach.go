@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // attachCmd is one execution of bringupd attach.
@@ -54,7 +54,7 @@ func (a *attachCmd) runAttach(args []string) error {
 	}
 	argv := attach(host)
 	if !a.execute {
-		_, err := fmt.Fprintln(a.streams.Out, prose.FormatCommand(argv...))
+		_, err := fmt.Fprintln(a.streams.Out, textutil.FormatCommand(argv...))
 		return err
 	}
 	program, err := exec.LookPath(argv[0])

@@ -9,14 +9,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/preflight/bundle"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/readiness"
-	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // checkCmd is one execution of bringupd check.
@@ -63,12 +63,12 @@ func (c *checkCmd) runChecks() error {
 		return err
 	}
 	at.Config, at.Environ, at.Program = cfg, os.Environ(), programVersion()
-	checks, err := readiness.New(at)
+	checks, err := nodecheck.New(at)
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
 	if len(cfg.ActiveCommands) > 0 {
-		c.printMessage("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.ActiveCommands), prose.FlagDuration(cfg.ActiveTimeout))
+		c.printMessage("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
 	}
 	var report check.Report
 	if !c.runUntilSignal(func(ctx context.Context) { report = checks.AwaitReady(ctx, c.waitReporter(cfg.Timeout)) }) {
@@ -96,7 +96,7 @@ func (c *checkCmd) checkRecordPath() error {
 
 // writeRecording writes the recording to a new file that no other user can read, because only known
 // secrets are removed from it.
-func (c *checkCmd) writeRecording(what recording.Bundle) error {
+func (c *checkCmd) writeRecording(what bundle.Bundle) error {
 	// O_EXCL follows no link
 	file, err := os.OpenFile(c.recordPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -117,9 +117,9 @@ func (c *checkCmd) waitReporter(within time.Duration) func(check.Report) {
 		for _, f := range check.FilterByVerdict(report.Findings, check.Wait) {
 			waits = append(waits, f.OneLine())
 		}
-		if what := prose.JoinLimited(waits, 3, "; "); what != told {
+		if what := textutil.JoinLimited(waits, 3, "; "); what != told {
 			told = what
-			c.printMessage("waiting, for up to %s (--check-timeout), for %s", prose.FlagDuration(within), what)
+			c.printMessage("waiting, for up to %s (--check-timeout), for %s", textutil.FlagDuration(within), what)
 		}
 	}
 }

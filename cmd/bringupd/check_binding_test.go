@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // inRank are the variables of a rank with that place.
@@ -79,12 +79,12 @@ func TestCheckBindingRefuses(t *testing.T) {
 // For real: every rank of a world of one a core starts "check --bind" from a thread
 // that was made ready for it, and says that it is where it should be.
 func TestCheckBindingOfRealRanks(t *testing.T) {
-	node, err := binding.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
+	node, err := affinity.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
-	cores := node.CountSlots(binding.PerCore)
-	for i, place := range node.AssignRanks(cores, binding.ResourceKinds{CPU: true, Memory: true}) {
+	cores := node.CountSlots(affinity.PerCore)
+	for i, place := range node.AssignRanks(cores, affinity.ResourceKinds{CPU: true, Memory: true}) {
 		place.Mems = node.Mems // more than Assign, on a machine of one NUMA node
 		check := program(t, "check", "--bind")
 		check.Env = append(check.Env, fmt.Sprintf("BRINGUPD_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANKS=%d", cores))
@@ -97,7 +97,7 @@ func TestCheckBindingOfRealRanks(t *testing.T) {
 }
 
 // startedOn is what a command says that is started by a thread which is bound so.
-func startedOn(t *testing.T, place binding.Affinity, command *exec.Cmd) (said string, err error) {
+func startedOn(t *testing.T, place affinity.Affinity, command *exec.Cmd) (said string, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {

@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/readiness"
-	"github.com/bringupd/bringupd/pkg/recording"
+	"github.com/bringupd/bringupd/pkg/preflight/bundle"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
 // nothingElse has none of the checks that depend on the machine of the test.
@@ -96,14 +96,14 @@ func TestCheckRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := content(t, "r.json")
-	var recorded recording.Bundle
+	var recorded bundle.Bundle
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&recorded); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, data, said.String())
 	}
 	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success || recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != recording.Version || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
+		recorded.Version != bundle.Version || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
 		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
 		t.Errorf("%v, %v:\n%s%s", command.ProcessState, err, data, out)
 	}
@@ -229,12 +229,12 @@ func TestCheckPlace(t *testing.T) {
 		name string
 		env  []string
 		gpus int
-		want readiness.Config
+		want nodecheck.Config
 	}{
-		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, readiness.Config{Host: "n2", Rank: -1, GrantedGPUs: -1}},
-		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, readiness.Config{Host: "n2", Rank: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, readiness.Config{Host: "n2", Rank: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, readiness.Config{Host: "n2", Rank: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, nodecheck.Config{Host: "n2", Rank: -1, GrantedGPUs: -1}},
+		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", Rank: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"in a step", step, -1, nodecheck.Config{Host: "n2", Rank: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", Rank: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)

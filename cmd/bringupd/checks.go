@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/readiness"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
 // checkSettings returns the settings of a node's checks, for a daemon and for "bringupd check".
@@ -97,7 +97,7 @@ func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 		}
 	}
 	for _, rule := range cfg.Policy.Rules {
-		if ids := readiness.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
+		if ids := nodecheck.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
 			if rule.Matches(removedChecks...) {
 				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
 					"of your own, as in docs/checks.md", rule)

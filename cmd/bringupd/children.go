@@ -3,10 +3,10 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/pmi/pmix/child"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix/child"
 )
 
 // gpuChildCommand returns the subcommand that a daemon runs to query the GPU driver and to receive

@@ -9,8 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
 // completionFiles are the constant parts of the completion scripts.
@@ -81,7 +81,7 @@ func completionScript(app *cli.App, shell string) (string, error) {
 		return "", usageErrorf("cannot complete in %q: give one of %s%s", shell, strings.Join(supportedShells, ", "), setting.SuggestNearest("", shell, supportedShells))
 	}
 	script, err := template.New(shell).Funcs(template.FuncMap{
-		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": prose.EscapeSingleQuotes, "bracket": escapeBrackets, "brief": shortenUsage,
+		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": textutil.EscapeSingleQuotes, "bracket": escapeBrackets, "brief": shortenUsage,
 	}).ParseFS(completionFiles, "completion/"+shell)
 	if err != nil {
 		return "", err

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // script is what a shell completes by.
@@ -150,7 +150,7 @@ func TestCompletionOfWhat(t *testing.T) {
 }
 
 func TestTextsInScripts(t *testing.T) {
-	if got, want := prose.EscapeSingleQuotes(escapeBrackets(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
+	if got, want := textutil.EscapeSingleQuotes(escapeBrackets(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
 		t.Errorf("got %s, not %s", got, want)
 	}
 }

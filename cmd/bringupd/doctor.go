@@ -10,10 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/doctor"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -71,7 +71,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 		return cfg, err
 	}
 	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxCheckTimeout {
-		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, prose.FlagDuration(maxCheckTimeout))
+		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, textutil.FlagDuration(maxCheckTimeout))
 	}
 	var err error
 	if cfg.LogDir, err = o.absLogDir(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/doctor"
+	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 )
 
 // doctorArgs have nothing looked at that depends on the machine of the test.

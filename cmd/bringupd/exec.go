@@ -11,11 +11,11 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/request"
-	"github.com/bringupd/bringupd/pkg/secret"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // maxCommandBytes is the maximum size of a request in bytes.
@@ -62,7 +62,7 @@ func (e *execCmd) runExec(args []string) error {
 		if err != nil {
 			return err
 		}
-		caller := request.New(run.Dir, run.jobRecord, order, lifeline.TCP{}, request.DefaultTimeouts, e.streams.Out, e.streams.Err)
+		caller := request.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, request.DefaultTimeouts, e.streams.Out, e.streams.Err)
 		return e.reportAnswers(caller.Execute(ctx, again))
 	})
 }
@@ -96,7 +96,7 @@ func resolveVariables(flag string, entries []string) (env []string, err error) {
 	for _, entry := range entries {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return nil, usageErrorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, setting.EscapeLineEnds(secret.RedactText(entry)))
+			return nil, usageErrorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, setting.EscapeLineEnds(redact.RedactText(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/dask"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // allFrameworks returns all frameworks with the defaults of their settings. The first is the

@@ -11,15 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/files"
+	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // printMessage prints progress to standard error.
 func (inv *invocation) printMessage(format string, args ...any) {
 	// the text may quote a record
-	_, _ = inv.streams.Err.Write(prose.EscapeControls(fmt.Appendf(nil, "bringupd: "+format+"\n", args...)))
+	_, _ = inv.streams.Err.Write(textutil.EscapeControls(fmt.Appendf(nil, "bringupd: "+format+"\n", args...)))
 }
 
 // signalError is the error of a command that was ended by a signal.

@@ -12,13 +12,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // sshDaemonCommand is the command that "bringupd hosts" runs by ssh. It is not a subcommand,
@@ -156,7 +156,7 @@ func (h *hostsCmd) runRemoteDaemons(cfg config.Config) error {
 func (h *hostsCmd) sshArgv(destination string) []string {
 	return slices.Concat(strings.Fields(h.sshCommand), []string{
 		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
-		destination, "exec " + prose.QuoteShellWord(h.remoteProgram) + " " + sshDaemonCommand,
+		destination, "exec " + textutil.QuoteShellWord(h.remoteProgram) + " " + sshDaemonCommand,
 	})
 }
 
@@ -196,7 +196,7 @@ func (h *hostsCmd) handleSSHEnd(rank int, child *process.Child) (exit process.Ex
 	tether, host := h.sessions[rank], h.opts.overrides.Hosts[rank]
 	said := "it has said nothing"
 	if lines := child.LastLines(); len(lines) > 0 {
-		said = prose.SingleLine(lines[len(lines)-1], 200)
+		said = textutil.SingleLine(lines[len(lines)-1], 200)
 	}
 	switch {
 	case tether.HasStarted() && exit.Signal == 0 && (exit.Code != 255 || tether.HasExited255()):
@@ -209,7 +209,7 @@ func (h *hostsCmd) handleSSHEnd(rank int, child *process.Child) (exit process.Ex
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, prose.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
+		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
 		h.printMessage("%s", said)
 	case exit.Code == 127 || exit.Code == 126:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code

@@ -11,10 +11,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/meeting/client"
-	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // kvCmd is one execution of bringupd kv.
@@ -132,7 +132,7 @@ func (k *kvCmd) abortJob(ctx context.Context, c *client.Client, args []string) e
 // printEvents prints one line per event.
 func (k *kvCmd) printEvents(ctx context.Context, c *client.Client, _ []string) error {
 	return c.WatchEvents(ctx, func(e client.Event) error {
-		_, err := k.streams.Out.Write(prose.EscapeControls(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)))
+		_, err := k.streams.Out.Write(textutil.EscapeControls(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)))
 		return err
 	})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/launch"
-	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
 // maxLocalDaemons is the maximum number of daemons on one machine.
@@ -39,7 +39,7 @@ type localCmd struct {
 	runPath          string // of the run directory, if it is unique
 	// outputMux keeps the lines of several daemons apart. It is nil if only the head's output is
 	// printed.
-	outputMux *output.Mux
+	outputMux *outputmux.Mux
 }
 
 func (inv *invocation) localCommand() *cli.Command {
@@ -184,7 +184,7 @@ func (l *localCmd) daemonCommand(self string, rank int) process.Spec {
 	}
 	if rank == 0 {
 		if l.notifySocket != "" { // the head reports for all daemons
-			spec.Env = append(spec.Env, systemd.SocketVariable+"="+l.notifySocket)
+			spec.Env = append(spec.Env, sdnotify.SocketVariable+"="+l.notifySocket)
 		}
 	}
 	return spec
@@ -192,8 +192,8 @@ func (l *localCmd) daemonCommand(self string, rank int) process.Spec {
 
 // setUpOutput keeps lines of several daemons intact if the ranks of all of them print.
 func (l *localCmd) setUpOutput() {
-	if world := l.opts.cfg.World; world.IsRequested() && world.Output == output.AllRanks && l.nodeCount > 1 {
-		l.outputMux = output.New(output.Config{Out: l.streams.Out, Err: l.streams.Err, Mode: output.AllRanks, Ranks: l.nodeCount, FromNodes: true})
+	if world := l.opts.cfg.World; world.IsRequested() && world.Output == outputmux.AllRanks && l.nodeCount > 1 {
+		l.outputMux = outputmux.New(outputmux.Config{Out: l.streams.Out, Err: l.streams.Err, Mode: outputmux.AllRanks, Ranks: l.nodeCount, FromNodes: true})
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/logs"
-	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/logs"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -141,7 +141,7 @@ func describeCopyTime(framework string) string {
 func (r *logsCmd) newLogPrinter(run openedRun) *logs.LogPrinter {
 	var out io.Writer = r.streams.Out
 	if isTerminal(r.streams.Out) && !r.rawOutput {
-		out = &prose.EscapingWriter{Writer: out}
+		out = &textutil.EscapingWriter{Writer: out}
 	}
 	return &logs.LogPrinter{RunDir: run.Dir, Out: out, Follow: r.followLogs}
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // nodeCheckCmd is one execution of a subcommand that checks nodes before a job, with the exit code
@@ -82,8 +82,8 @@ func (l *nodeCheckCmd) writeReport(report any, text string) error {
 }
 
 // readinessConfig determines the context: by hand, in a prolog, or in a step of a job.
-func (o *options) readinessConfig() (at readiness.Config, err error) {
-	at = readiness.Config{Rank: -1, TempDir: o.localTempDir()}
+func (o *options) readinessConfig() (at nodecheck.Config, err error) {
+	at = nodecheck.Config{Rank: -1, TempDir: o.localTempDir()}
 	if o.cfg.LogDir != "" {
 		if at.LogDir, err = filepath.Abs(o.cfg.LogDir); err != nil {
 			return at, err

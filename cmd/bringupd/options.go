@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/output"
-	"github.com/bringupd/bringupd/pkg/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // options are the values of the settings, before they are resolved.
@@ -47,7 +47,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.AllKinds(), Output: output.AllRanks}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o

@@ -7,10 +7,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/secret"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // printPlan prints what a daemon would do: the configuration, as a file for --config, with the
@@ -23,10 +23,10 @@ func (inv *invocation) printPlan(all setting.List, cfg config.Config, role roles
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
-		cfg.Driver = secret.RedactArgs(cfg.Driver)
+		cfg.Driver = redact.RedactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
 		for _, line := range cfg.DescribePlan(role) {
-			fmt.Fprintf(&b, "# - %s\n", secret.RedactText(setting.EscapeLineEnds(line)))
+			fmt.Fprintf(&b, "# - %s\n", redact.RedactText(setting.EscapeLineEnds(line)))
 		}
 	}
 	if _, err := inv.streams.Out.Write(b.Bytes()); err != nil {
@@ -56,10 +56,10 @@ func configDocument(all setting.List, framework string, driver []string) *yaml.N
 func yamlNode(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
-		return textNode(secret.RedactText(value))
+		return textNode(redact.RedactText(value))
 	case []string:
 		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, word := range secret.RedactArgs(value) {
+		for _, word := range redact.RedactArgs(value) {
 			list.Content = append(list.Content, textNode(word))
 		}
 		return list

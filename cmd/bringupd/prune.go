@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
@@ -44,7 +44,7 @@ func (p *pruneCmd) runPrune() error {
 	}
 	meter := new(signal.CallMeter)
 	order := prune.Options{LogDir: logDir, Keep: p.keepPolicy, DryRun: p.dryRun, IncludeLost: true, Meter: meter, Report: func(run, what string) {
-		_, _ = fmt.Fprintf(p.streams.Out, "%s %s\n", prose.SingleLine(run, 200), prose.SingleLine(what, 300))
+		_, _ = fmt.Fprintf(p.streams.Out, "%s %s\n", textutil.SingleLine(run, 200), textutil.SingleLine(what, 300))
 	}}
 	var counts prune.PruneCounts
 	return p.withSignals(func(ctx context.Context, _ <-chan struct{}) (err error) {

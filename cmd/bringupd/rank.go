@@ -9,20 +9,20 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // rankCmd is one execution of bringupd rank.
 type rankCmd struct {
 	*invocation
 	variables     []string
-	resources     binding.ResourceKinds
+	resources     affinity.ResourceKinds
 	bindStrictly  bool
 	allowLauncher bool
 	nvmlPath      string
@@ -31,7 +31,7 @@ type rankCmd struct {
 // rankCommand returns the subcommand for a rank that a launcher has started. The process becomes
 // the program, and no part of bringupd remains.
 func (inv *invocation) rankCommand() *cli.Command {
-	b := &rankCmd{invocation: inv, resources: binding.AllKinds()}
+	b := &rankCmd{invocation: inv, resources: affinity.AllKinds()}
 	own := setting.AssignCategory("What the rank is told, and has",
 		variablesSetting("env", &b.variables, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").ExcludeSources(setting.SourceVariable),
 		bindSetting(&b.resources, "what the rank is bound to, where the launcher has not bound it"),
@@ -75,8 +75,8 @@ func (b *rankCmd) becomeRank([]string) error {
 
 // bindThread sets the affinity of the calling thread for the rank, or sets the exit code with which
 // the process ends instead.
-func (b *rankCmd) bindThread(rank roles.StartedRank) (place binding.Affinity, restore func() error, err error) {
-	if b.resources == (binding.ResourceKinds{}) {
+func (b *rankCmd) bindThread(rank roles.StartedRank) (place affinity.Affinity, restore func() error, err error) {
+	if b.resources == (affinity.ResourceKinds{}) {
 		return place, func() error { return nil }, nil
 	}
 	gpus, seen := gpu.QuickTopology("/")

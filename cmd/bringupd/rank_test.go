@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // A rank is the process that the launcher has started, and no other.
@@ -79,32 +79,32 @@ func TestRankRefused(t *testing.T) {
 // and one that was bound to a CPU stays there.
 func TestRankIsBound(t *testing.T) {
 	forget(t)
-	var first binding.Affinity // of one CPU
-	shared := func(visible string) (cores int, last binding.Affinity) {
-		node, err := binding.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
+	var first affinity.Affinity // of one CPU
+	shared := func(visible string) (cores int, last affinity.Affinity) {
+		node, err := affinity.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
 		if err != nil {
 			t.Fatal(err)
 		}
-		cores = node.CountSlots(binding.PerCore)
+		cores = node.CountSlots(affinity.PerCore)
 		first.CPUs = node.CPUs[:1]
-		return cores, node.AssignRanks(cores, binding.AllKinds())[cores-1]
+		return cores, node.AssignRanks(cores, affinity.AllKinds())[cores-1]
 	}
 	cores, share := shared("")
 	_, withGPU := shared("4,5")
 	for _, tc := range []struct {
 		name   string
-		from   binding.Affinity // where the launcher has put it
+		from   affinity.Affinity // where the launcher has put it
 		locals int
 		env    string
 		args   []string
 		says   string // of its place
 	}{
-		{"its share", binding.Affinity{}, cores, "", nil, share.String() + "\n"},
-		{"strictly", binding.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
+		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
+		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
 		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  it has the CPUs that srun has bound it to\n"},
 		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
-		{"a GPU of those that the launcher shows", binding.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
-		{"nothing", binding.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},
+		{"a GPU of those that the launcher shows", affinity.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
+		{"nothing", affinity.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			task := program(t, slices.Concat([]string{"rank"}, tc.args, []string{"--", "sh", "-c", mainVariable + `=1 exec "$0" check --bind`, os.Args[0]})...)

@@ -11,11 +11,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/files"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/report"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/timeline"
-	"github.com/bringupd/bringupd/pkg/timeline/report"
 )
 
 // reportCmd is one execution of bringupd report.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const recordedRuns = "../../pkg/timeline/testdata/runs"
+const recordedRuns = "../../pkg/inspect/timeline/testdata/runs"
 
 // recordedRun is a recorded run directory, and a log directory with it.
 func recordedRun(t *testing.T, name string) (dir, logs string) {

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
-	"github.com/bringupd/bringupd/pkg/shown"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
@@ -54,7 +54,7 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 }
 
 // telemetryConfig returns the configuration of a daemon's telemetry.
-func (o *options) telemetryConfig(inv *invocation) (where shown.Config, err error) {
+func (o *options) telemetryConfig(inv *invocation) (where telemetry.Config, err error) {
 	where = o.cfg.Telemetry
 	where.NotifySocket = inv.notifySocket
 	if where.MetricsDir != "" {
@@ -70,7 +70,7 @@ func (o *options) addChecks(cfg *config.Config) error {
 		return usageErrorf("%v", err)
 	}
 	traits := framework.TraitsOf(cfg.Framework)
-	checks, err := readiness.New(readiness.Config{
+	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
 		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
@@ -230,7 +230,7 @@ func processAncestry() (all []roles.Ancestor) {
 }
 
 // neededNodes returns the number of nodes that the driver needs, limited by the size of the launch.
-func (o *options) neededNodes(id roles.Identity) (team.NodeRange, error) {
+func (o *options) neededNodes(id roles.Identity) (membership.NodeRange, error) {
 	team := o.cfg.Team
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{

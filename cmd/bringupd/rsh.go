@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/remote"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 )
 
 // rshCommand returns the subcommand that launchers use instead of rsh: a host, and a command for a
@@ -30,13 +30,13 @@ func (inv *invocation) runRsh(args []string) error {
 	if len(args) < 2 || strings.HasPrefix(args[0], "-") {
 		return usageErrorf("cannot tell what to run where: give HOST COMMAND..., without options before them")
 	}
-	if site := remote.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
+	if site := rsh.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
 		inv.printMessage("cannot run a command on %s: %v", args[0], process.ReplaceProcess(site, os.Environ()))
-		inv.exitCode = remote.NoCode
+		inv.exitCode = rsh.NoCode
 		return nil
 	}
 	return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		agent := remote.Agent{Socket: os.Getenv(remote.SocketVariable), Out: inv.streams.Out, Err: inv.streams.Err}
+		agent := rsh.Agent{Socket: os.Getenv(rsh.SocketVariable), Out: inv.streams.Out, Err: inv.streams.Err}
 		code, err := agent.Run(ctx, args[0], strings.Join(args[1:], " "))
 		if inv.exitCode = code; err != nil && ctx.Err() == nil {
 			inv.printMessage("%v", err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/shown"
-	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
 func TestMetricsAreForThisMachine(t *testing.T) {
@@ -24,22 +24,22 @@ func TestMetricsAreForThisMachine(t *testing.T) {
 // What a service manager wants to be told is told by the daemon, and by none of
 // its children.
 func TestNotifySocketIsTaken(t *testing.T) {
-	t.Setenv(systemd.SocketVariable, "/run/notify")
+	t.Setenv(sdnotify.SocketVariable, "/run/notify")
 	l := &localCmd{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodeCount: 2}
-	if value, set := os.LookupEnv(systemd.SocketVariable); set {
+	if value, set := os.LookupEnv(sdnotify.SocketVariable); set {
 		t.Errorf("children would have %q", value)
 	}
 	o := newOptions()
 	o.cfg.Telemetry.MetricsDir = "metrics"
 	got, err := o.telemetryConfig(l.invocation)
-	if want := (shown.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
+	if want := (telemetry.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for rank, has := range []bool{true, false} {
 		spec := l.daemonCommand("bringupd", rank)
 		found := false
 		for _, entry := range spec.Env {
-			found = found || entry == systemd.SocketVariable+"=/run/notify"
+			found = found || entry == sdnotify.SocketVariable+"=/run/notify"
 		}
 		if found != has {
 			t.Errorf("rank %d has the socket: %v", rank, found)

@@ -14,10 +14,10 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
 // statusCmd is one execution of bringupd status.
@@ -80,7 +80,7 @@ func (s *statusCmd) showStatus(ctx context.Context, args []string) (err error) {
 		if err := show(status); err != nil || !s.keepWatching || status.Over() {
 			return err
 		}
-		if !pause.SleepContext(ctx, max(minPollInterval, 10*s.lastPollDuration)) {
+		if !ctxutil.SleepContext(ctx, max(minPollInterval, 10*s.lastPollDuration)) {
 			return context.Cause(ctx)
 		}
 		next, err := s.readStatus(ctx)

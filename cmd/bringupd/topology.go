@@ -8,10 +8,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // topologyCmd is one execution of bringupd topology.
@@ -20,11 +20,11 @@ type topologyCmd struct {
 	asJSON       bool
 	nvmlPath     string // NVML; empty: found by the linker
 	ranksPerNode string // empty: one per GPU or, without GPUs, one per NUMA node
-	resources    binding.ResourceKinds
+	resources    affinity.ResourceKinds
 }
 
 func (inv *invocation) topologyCommand() *cli.Command {
-	s := &topologyCmd{invocation: inv, resources: binding.AllKinds()}
+	s := &topologyCmd{invocation: inv, resources: affinity.AllKinds()}
 	return inv.completeCommand(cli.Command{
 		Name: "topology", Usage: "print what this node has, and which rank would get what of it",
 		UsageText: "bringupd topology [flags]\nsrun --nodes=1 --ntasks=1 bringupd topology --ranks-per-node=gpu",
@@ -52,7 +52,7 @@ func (s *topologyCmd) printTopology(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err := binding.DiscoverNode("/", gpus, os.LookupEnv)
+	node, err := affinity.DiscoverNode("/", gpus, os.LookupEnv)
 	if err != nil {
 		return usageErrorf("%v", err)
 	}

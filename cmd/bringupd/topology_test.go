@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
-// What this machine has is what pkg/binding finds.
+// What this machine has is what pkg/ranks/affinity finds.
 func TestTopologyHere(t *testing.T) {
 	got := call(t, nil, "topology", "--json", "--ranks-per-node=core", "--bind=cpu")
 	var l ranks.Layout

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/daemon/metrics"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // The constructors below return settings whose values only this program has.
@@ -57,8 +57,8 @@ func runNameSetting(name string, to *string, usage string) *setting.Setting {
 }
 
 // nodeRangeSetting accepts a number of nodes, or a minimum and a maximum.
-func nodeRangeSetting(name string, to *team.NodeRange, usage string) *setting.Setting {
-	return setting.NewValue(name, "MIN[:MAX]", to, team.ParseNodeRange, func(b team.NodeRange) any {
+func nodeRangeSetting(name string, to *membership.NodeRange, usage string) *setting.Setting {
+	return setting.NewValue(name, "MIN[:MAX]", to, membership.ParseNodeRange, func(b membership.NodeRange) any {
 		if b.Min == 0 {
 			return nil
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
 // FuzzSetting gives one of all  setting.List a value, and what it shows once more.

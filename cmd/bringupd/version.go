@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
 // stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3", and so is commit.

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/logs"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/logs"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
 // runArgHelp explains how a run can be named.

@@ -13,12 +13,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/meeting/client"
-	"github.com/bringupd/bringupd/pkg/request"
-	"github.com/bringupd/bringupd/pkg/setting"
-	"github.com/bringupd/bringupd/pkg/why"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 const (
@@ -83,7 +83,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	told, times := make(map[int]*bytes.Buffer), request.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	caller := request.New(run.Dir, run.jobRecord, order, lifeline.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
+	caller := request.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
 		told[node] = new(bytes.Buffer)
 		return told[node]
 	})
@@ -101,7 +101,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	return a.showSnapshot(newRunSnapshot(run.Name(), answers, told, err))
 }
 
-func (a *whyCmd) showSnapshot(picture why.RunSnapshot) error {
+func (a *whyCmd) showSnapshot(picture stackdump.RunSnapshot) error {
 	if len(picture.Unreachable) > 0 {
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
@@ -113,25 +113,25 @@ func (a *whyCmd) showSnapshot(picture why.RunSnapshot) error {
 }
 
 // newRunSnapshot combines the answers of the nodes, and lists those without an answer.
-func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*bytes.Buffer, missing error) why.RunSnapshot {
-	var seen []why.ChildReport
-	var silent []why.UnreachableNode
+func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
+	var seen []stackdump.ChildReport
+	var silent []stackdump.UnreachableNode
 	for _, node := range answers {
 		switch {
 		case !node.Answered:
-			silent = append(silent, why.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: fmt.Sprint(missing)})
+			silent = append(silent, stackdump.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: fmt.Sprint(missing)})
 		case node.Exit.Code != 0:
-			silent = append(silent, why.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
+			silent = append(silent, stackdump.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
 		}
 		for line := range bytes.Lines(told[node.Rank].Bytes()) {
-			var one why.ChildReport
+			var one stackdump.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
 				one.Node, one.Host = node.Rank, node.Host
 				seen = append(seen, one)
 			}
 		}
 	}
-	return why.NewRunSnapshot(run, len(answers), seen, silent)
+	return stackdump.NewRunSnapshot(run, len(answers), seen, silent)
 }
 
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
@@ -149,13 +149,13 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 
 // inspectNode inspects the node of the daemon that has started this process.
 func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
-	value, told := os.LookupEnv(why.ChildrenVariable)
+	value, told := os.LookupEnv(stackdump.ChildrenVariable)
 	if !told {
 		return usageErrorf("cannot look at a node: no daemon has started this; bringupd why asks all of them")
 	}
-	children, err := why.ParseChildren(value)
+	children, err := stackdump.ParseChildren(value)
 	out := json.NewEncoder(inv.streams.Out)
-	why.NodeInspection{Children: children, ListWaits: localWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen why.ChildReport) {
+	stackdump.NodeInspection{Children: children, ListWaits: localWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
 		err = cmp.Or(err, out.Encode(seen))
 	})
 	return err
@@ -163,7 +163,7 @@ func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
 
 // localWaits returns the rendezvous operations for which the ranks of this node wait. It returns
 // none if there is no rendezvous.
-func localWaits(ctx context.Context) (waits []why.Wait, err error) {
+func localWaits(ctx context.Context) (waits []stackdump.Wait, err error) {
 	meeting, err := client.Dial(ctx)
 	if errors.Is(err, client.ErrNoSocket) {
 		return nil, nil
@@ -174,7 +174,7 @@ func localWaits(ctx context.Context) (waits []why.Wait, err error) {
 	defer meeting.Close()
 	known, err := meeting.PendingWaits(ctx)
 	for _, wait := range known {
-		waits = append(waits, why.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.WaitedSeconds, Missing: wait.Missing})
+		waits = append(waits, stackdump.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.WaitedSeconds, Missing: wait.Missing})
 	}
 	return waits, err
 }

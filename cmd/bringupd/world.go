@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/binding"
-	"github.com/bringupd/bringupd/pkg/output"
-	"github.com/bringupd/bringupd/pkg/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 )
 
 const worldHeading = "A world of ranks"
@@ -39,7 +39,7 @@ func (o *options) worldSettings() setting.List {
 		setting.NewSwitch("allow-launcher", &w.AllowLauncher, "let the driver, or what each rank runs, be torchrun or another program that starts processes on its own node alone"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
 		setting.NewSwitch("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
-		setting.NewChoice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
+		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
 		setting.NewSwitch("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
 		setting.NewSwitch("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
@@ -131,8 +131,8 @@ func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
 }
 
 // bindSetting accepts the resources to which ranks are bound.
-func bindSetting(to *binding.ResourceKinds, usage string) *setting.Setting {
-	s := setting.NewValue("bind", "KINDS", to, binding.ParseKinds, func(k binding.ResourceKinds) any { return k.String() },
+func bindSetting(to *affinity.ResourceKinds, usage string) *setting.Setting {
+	s := setting.NewValue("bind", "KINDS", to, affinity.ParseKinds, func(k affinity.ResourceKinds) any { return k.String() },
 		usage+": auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
 	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s

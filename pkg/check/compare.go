@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Attributes by which the nodes of a job are compared. They are also the ids of the checks that
@@ -217,7 +217,7 @@ func (k attributeRule) valuesFinding(odd []attributeValue, hosts func([]int) str
 	}
 	slices.Sort(f.Ranks)
 	f.Ranks = slices.Compact(f.Ranks)
-	f.Observed = k.label + ": " + prose.JoinLimited(said, maxListedValues, "; ")
+	f.Observed = k.label + ": " + textutil.JoinLimited(said, maxListedValues, "; ")
 	return f
 }
 
@@ -232,12 +232,12 @@ func displayValue(text string) string {
 	if text == "" {
 		return "none"
 	}
-	return prose.SingleLine(text, maxValueLength)
+	return textutil.SingleLine(text, maxValueLength)
 }
 
 // otherNodesSuffix returns the end of the expectation: ", as on 3 other nodes".
 func otherNodesSuffix(others int) string {
-	return fmt.Sprintf(", as on %d %s", others, prose.PluralForm(others, "other node"))
+	return fmt.Sprintf(", as on %d %s", others, textutil.PluralForm(others, "other node"))
 }
 
 // formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (rank
@@ -246,7 +246,7 @@ func formatNodes(ranks []int, hosts func([]int) string) string {
 	told := ranks[:min(len(ranks), maxListedNodes)]
 	said := hosts(told)
 	if !strings.HasPrefix(said, "rank") { // the nodes have names
-		said += fmt.Sprintf(" (%s)", prose.FormatRanks(told))
+		said += fmt.Sprintf(" (%s)", textutil.FormatRanks(told))
 	}
 	if more := len(ranks) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // maxDrainReason is the maximum length of the reason, in characters. The launcher shows it on one
@@ -28,7 +28,7 @@ func DrainCommand(r Report, drain func(host, reason string) string) string {
 	if n := len(failed) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	reason := prose.TruncateText("bringupd "+failed[0].OneLine(), maxDrainReason-len(more)) + more
+	reason := textutil.TruncateText("bringupd "+failed[0].OneLine(), maxDrainReason-len(more)) + more
 	return drain(r.Host, shellReplacer.Replace(reason))
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -126,7 +126,7 @@ func (h *Host) awaitFindings(ctx context.Context, p hostCheck) []Finding {
 	case <-q.done:
 	case <-ctx.Done():
 	}
-	if pause.AwaitDoneFor(q.done, 0) {
+	if ctxutil.AwaitDoneFor(q.done, 0) {
 		delete(h.pending, p.id)
 		if p.id == idIB {
 			h.lastNICs = q.attributes

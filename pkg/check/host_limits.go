@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -67,5 +67,5 @@ func formatMemlockLimit(n uint64) string {
 	if n == unix.RLIM_INFINITY {
 		return "any amount"
 	}
-	return prose.FormatSize(n)
+	return textutil.FormatSize(n)
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -32,7 +32,7 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 	space, err := h.system.FreeSpace(s.Template.Source)
 	wrong := h.system.TestWrite(s.Template.Source)
 	observed, verdict := classifySpace(space)
-	expected := fmt.Sprintf("%s and %.0f %% free, and a byte can be written", prose.FormatSize(minFreeSpace), 100*lowFreeFraction)
+	expected := fmt.Sprintf("%s and %.0f %% free, and a byte can be written", textutil.FormatSize(minFreeSpace), 100*lowFreeFraction)
 	const room = "remove what earlier jobs left there, or drain the node"
 	switch {
 	case wrong != nil:
@@ -52,7 +52,7 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 // classifySpace describes the free space and classifies it as Pass, Warn or Fail.
 func classifySpace(s signal.Space) (observed string, verdict Verdict) {
 	verdict = Pass
-	observed = fmt.Sprintf("%s of %s free (%.0f %%)", prose.FormatSize(s.Free), prose.FormatSize(s.Size), 100*fractionOf(s.Free, s.Size))
+	observed = fmt.Sprintf("%s of %s free (%.0f %%)", textutil.FormatSize(s.Free), textutil.FormatSize(s.Size), 100*fractionOf(s.Free, s.Size))
 	switch {
 	case s.Files > 0 && s.FreeFiles < minFreeInodes:
 		return fmt.Sprintf("%d of %d inodes free", s.FreeFiles, s.Files), Fail
@@ -132,9 +132,9 @@ func (h *Host) checkShm(s *FindingBuilder) {
 	space, err := h.system.FreeSpace(s.Template.Source)
 	memory, store := availableMemory(h.hostPath("")), uint64(max(0, h.ObjectStore))
 	used := space.Size - min(space.Free, space.Size)
-	observed := fmt.Sprintf("%s, %s free", prose.FormatSize(space.Size), prose.FormatSize(space.Free))
+	observed := fmt.Sprintf("%s, %s free", textutil.FormatSize(space.Size), textutil.FormatSize(space.Free))
 	if memory > 0 {
-		observed += fmt.Sprintf(", of %s of memory", prose.FormatSize(memory))
+		observed += fmt.Sprintf(", of %s of memory", textutil.FormatSize(memory))
 	}
 	// The object store is a requirement; the other limits only give warnings.
 	switch {
@@ -146,9 +146,9 @@ func (h *Host) checkShm(s *FindingBuilder) {
 	case err != nil:
 		s.addUnreadable(err)
 	case space.Size < store:
-		s.AddFailure(ClassEnvironment, observed, prose.FormatSize(store)+" for the object store", "give a smaller object store, or "+enlarge)
+		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" for the object store", "give a smaller object store, or "+enlarge)
 	case space.Free < store:
-		s.AddFailure(ClassEnvironment, observed, prose.FormatSize(store)+" free for the object store", leaving)
+		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" free for the object store", leaving)
 	case fractionOf(used, space.Size) > maxShmUsed && space.Size > 0:
 		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("less than %.0f %% used before the job", 100*maxShmUsed), leaving)
 	case float64(space.Size) < minShmFraction*float64(memory):
@@ -210,7 +210,7 @@ func (share ShareFacts) checkSpace(s *FindingBuilder) {
 		s.AddPass(observed)
 		return
 	}
-	s.AddWarning(ClassUser, observed, fmt.Sprintf("%s and %d inodes free", prose.FormatSize(minFreeSpace), minFreeInodes),
+	s.AddWarning(ClassUser, observed, fmt.Sprintf("%s and %d inodes free", textutil.FormatSize(minFreeSpace), minFreeInodes),
 		"free space there, or give another --log-dir").Strict = true
 }
 

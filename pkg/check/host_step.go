@@ -3,7 +3,7 @@ package check
 import (
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -52,7 +52,7 @@ func (h *Host) nodeCPUs() int {
 // countRanges returns the number of elements of a list in the kernel's format, or 0 if the list is
 // malformed.
 func countRanges(list string) int {
-	numbers, err := prose.ParseRanges(strings.TrimSpace(list), maxCPU)
+	numbers, err := textutil.ParseRanges(strings.TrimSpace(list), maxCPU)
 	if err != nil {
 		return 0
 	}

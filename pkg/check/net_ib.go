@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -111,7 +111,7 @@ func (h *Host) checkIB(s *FindingBuilder) {
 	switch {
 	case len(s.Findings) > 0:
 	case len(rates) == 0:
-		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, prose.PluralForm(down, "port")), "one that is, where the job computes over it",
+		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, textutil.PluralForm(down, "port")), "one that is, where the job computes over it",
 			"see whether they should have cables, and a subnet manager; --check "+idIB+"=off where not")
 	case down > 0:
 		s.AddPass(fmt.Sprintf("%s active, %d down with no like that is up", formatCounts(rates, "x"), down))

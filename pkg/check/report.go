@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // ReportVersion is the version of a Report's JSON format.
@@ -101,7 +101,7 @@ func FormatSentence(found []Finding) string {
 		// Format them as "id: devices: observed (expected: …)".
 		part := f.ID + ": "
 		if len(devices) > 0 {
-			part += prose.JoinLimited(devices, maxNamedDevices, ", ") + ": "
+			part += textutil.JoinLimited(devices, maxNamedDevices, ", ") + ": "
 		}
 		part += f.Observed
 		if f.Expected != "" {
@@ -112,7 +112,7 @@ func FormatSentence(found []Finding) string {
 	if len(found) > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
 	}
-	return prose.TerminalLine(strings.Join(parts, "; "))
+	return textutil.TerminalLine(strings.Join(parts, "; "))
 }
 
 // SummarizeFindings returns one sentence that lists the findings with one of the verdicts. It is

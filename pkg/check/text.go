@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // TextStyle defines the layout of a report for people.
@@ -53,7 +53,7 @@ func (r Report) summaryText() string {
 		for _, more := range []struct {
 			verdict Verdict
 			words   string
-		}{{Warn, prose.PluralForm(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "not known"}} {
+		}{{Warn, textutil.PluralForm(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "not known"}} {
 			if n := counts[more.verdict]; n > 0 {
 				said += fmt.Sprintf(", %d %s", n, more.words)
 			}
@@ -159,4 +159,4 @@ const maxTextLength = 300
 
 // sanitizeLine makes a text safe for one line of a terminal. Text from a device, a file or another
 // node may contain any characters.
-func sanitizeLine(text string) string { return prose.SingleLine(text, maxTextLength) }
+func sanitizeLine(text string) string { return textutil.SingleLine(text, maxTextLength) }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/requeue"
+	"github.com/bringupd/bringupd/pkg/daemon/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )

@@ -8,23 +8,23 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/advice"
-	"github.com/bringupd/bringupd/pkg/binding"
-	"github.com/bringupd/bringupd/pkg/cards"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // Config is the resolved and validated configuration of a daemon. It must be the same on all nodes,
@@ -37,7 +37,7 @@ type Config struct {
 	// World configures the ranks, if the driver is run as the ranks of a world.
 	World RankOptions
 	// Team is the number of nodes that the driver gets. The zero value means all.
-	Team      team.NodeRange
+	Team      membership.NodeRange
 	Framework framework.Framework
 	Setup     string // run by /bin/sh on every node before anything else
 	// CheckPolicy is the configuration of the checks, which Checks runs.
@@ -57,8 +57,8 @@ type Deps struct {
 	Address func() (string, error)
 	TempDir string // local to the node; each attempt gets a directory in it
 	Environ []string
-	Checks  Checks     // nil if there are no checks
-	GPUs    cards.GPUs // the monitored GPUs; nil if none are monitored
+	Checks  Checks          // nil if there are no checks
+	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
 	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
 	// with each attempt. It is nil if they can be used again.
@@ -66,7 +66,7 @@ type Deps struct {
 	// Access provides access to the run directory.
 	Access signal.Access
 	// Network is the network by which workers connect to the head. It is nil for TCP.
-	Network lifeline.Network
+	Network peerlink.Network
 	// ChildrenStarter starts the daemon's children. It is nil if they are processes.
 	ChildrenStarter process.Starter
 	Simulation      SimHooks
@@ -113,7 +113,7 @@ func (c *Config) EarlierFailures() []signal.FailureRecord {
 	place.Run = last.RunName()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
 	defer cancel()
-	result, err := pause.CallBounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
+	result, err := ctxutil.CallBounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
 	if err != nil || result.Cause == nil {
 		return c.Previous.Failures
 	}
@@ -156,17 +156,17 @@ func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf f
 // SimHooks replaces a node and the processes of ranks in a simulation. The zero value means no
 // simulation.
 type SimHooks struct {
-	Node binding.Node
+	Node affinity.Node
 	// runs until ctx ends
-	RunRanks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error
+	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
 }
 
 // NodeResources returns the resources of this node for ranks.
-func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (binding.Node, error) {
+func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (affinity.Node, error) {
 	if p.RunRanks != nil {
 		return p.Node, nil
 	}
-	return binding.DiscoverNode("/", gpus, lookup)
+	return affinity.DiscoverNode("/", gpus, lookup)
 }
 
 // Output configures the output of a daemon.
@@ -179,7 +179,7 @@ type Output struct {
 	LargeLogBytes int64
 	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
-	Telemetry  shown.Config
+	Telemetry  telemetry.Config
 }
 
 // Streams are the daemon's own standard streams. The driver writes to its standard output.

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestValidate(t *testing.T) {
@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
 		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "--allow-launcher"},
 		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
-		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, team.NodeRange{Min: 1, Max: 1} }, ""},
+		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, membership.NodeRange{Min: 1, Max: 1} }, ""},
 		{"torchrun, which is allowed", func(c *Config) { c.Driver, c.World.AllowLauncher = torchrun, true }, ""},
 		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
@@ -76,12 +76,12 @@ func TestPlan(t *testing.T) {
 			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
 		},
 		{
-			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, team.NodeRange{Min: 4, Max: 5} },
+			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, membership.NodeRange{Min: 4, Max: 5} },
 			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
 		},
 		{
 			"a world", 4, func(_ *testing.T, c *Config) {
-				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", binding.ResourceKinds{CPU: true, GPU: true}
+				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", affinity.ResourceKinds{CPU: true, GPU: true}
 				c.World.Hang = time.Minute
 			},
 			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank does anything for 1m0s"},

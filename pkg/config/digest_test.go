@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestDigest(t *testing.T) {
@@ -52,8 +52,8 @@ func TestDigest(t *testing.T) {
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
 		{"what follows a failure", func(c *Config) { c.After.Requeue.OnFailure = true }, false},
 		{"how often it may", func(c *Config) { c.After.Requeue.Most = 1 }, false},
-		{"the team", func(c *Config) { c.Team = team.NodeRange{Min: 1, Max: 2} }, false},
-		{"a team of all, told", func(c *Config) { c.Team = team.NodeRange{Min: 2, Max: 2} }, true},
+		{"the team", func(c *Config) { c.Team = membership.NodeRange{Min: 1, Max: 2} }, false},
+		{"a team of all, told", func(c *Config) { c.Team = membership.NodeRange{Min: 2, Max: 2} }, true},
 		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDigestHasEveryField(t *testing.T) {
 		}
 		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
 	}
-	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: team.NodeRange{Min: 2, Max: 4}}
+	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: membership.NodeRange{Min: 2, Max: 4}}
 	before := c.Digest()
 	var marked []string
 	var visit func(v reflect.Value, path string)

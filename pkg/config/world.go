@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/binding"
-	"github.com/bringupd/bringupd/pkg/mpi"
-	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 )
 
 // RankOptions configures the ranks that all nodes run instead of a single driver. The zero value
@@ -23,11 +23,11 @@ type RankOptions struct {
 	Env []string
 	// Bind selects the resources to which each rank is bound. With BindStrict a rank whose affinity
 	// differs is a failed check.
-	Bind       binding.ResourceKinds
+	Bind       affinity.ResourceKinds
 	BindStrict bool
 	// Output selects the ranks whose output is forwarded, Tag prefixes each line with its rank, and
 	// Stdin is the rank that gets standard input, or -1 for none.
-	Output output.Mode
+	Output outputmux.Mode
 	Tag    bool
 	Stdin  int
 	// Merge shows a line once if several ranks of a node print the same one.
@@ -53,7 +53,7 @@ func (w RankOptions) validateRanks(driver []string) error {
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
-	return mpi.CheckRankCommand(driver, w.Total)
+	return mpidetect.CheckRankCommand(driver, w.Total)
 }
 
 // describeRanks describes the ranks that a daemon would run.

@@ -10,12 +10,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // teamPatienceDivisor is the divisor of the join timeout that gives the head's patience: if no
@@ -115,7 +115,7 @@ func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx cont
 		case a.membership.FreezeMembers(changed):
 			return nil
 		default: // a member is lost: wait for the team that replaces it
-			if !pause.AwaitDone(ctx, changed) {
+			if !ctxutil.AwaitDone(ctx, changed) {
 				return context.Cause(ctx)
 			}
 		}
@@ -130,7 +130,7 @@ func (a *membershipManager) awaitTeam(ctx context.Context) ([]signal.Member, <-c
 		if members != nil {
 			return members, changed, nil
 		}
-		if !pause.AwaitDone(ctx, changed) {
+		if !ctxutil.AwaitDone(ctx, changed) {
 			return nil, nil, context.Cause(ctx)
 		}
 	}
@@ -252,8 +252,8 @@ func (a *membershipManager) joinTimeoutFailure(missing []int) *health.Failure {
 type membershipManager struct {
 	*node
 	nodeWatch  *signal.Watch // watches Nodes
-	membership *team.Membership
+	membership *membership.Membership
 	tracker    *failureTracker
-	roundTrip  *run.RoundTripProbe
+	roundTrip  *lifecycle.RoundTripProbe
 	started    time.Time
 }

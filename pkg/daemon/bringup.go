@@ -9,39 +9,39 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/remote"
-	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // runHead runs the head's daemon to its end. Its exit code is that of the job.
-func runHead(n *node) run.Exit {
+func runHead(n *node) lifecycle.Exit {
 	h := newHead(n)
 	h.checker.startChecksEarly()
 	err := h.runPhases(h.RunCtx)
 	if h.Dir == nil {
 		h.peerLinks.Close()
-		return run.Exit{Code: h.exitUnjoined(err)}
+		return lifecycle.Exit{Code: h.exitUnjoined(err)}
 	}
 	end := h.endRun(h.tracker.decideOutcome(err, h.gateOpenTime()))
 	h.broadcastExitCode(end)
 	h.peerLinks.Close()
-	return run.Exit{Code: end.Code, Outcome: end}
+	return lifecycle.Exit{Code: end.Code, Outcome: end}
 }
 
-// runPhases runs the phases. Its error is an orderly *run.Outcome if the driver has ended or a stop
+// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome if the driver has ended or a stop
 // was requested, and otherwise the failure.
 //
 // The head's own service starts before all nodes have joined, so that it is up when they need it.
@@ -64,7 +64,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		})
 	})
 	parts.Go(func() error {
-		if !pause.AwaitDone(own, opened) {
+		if !ctxutil.AwaitDone(own, opened) {
 			return context.Cause(own)
 		}
 		return h.bringUp(own)
@@ -113,7 +113,7 @@ func (h *head) openRunDirectory() error {
 	}
 	dir := <-made
 	h.Events.LogPublication(signal.NameJob, began)
-	h.roundTrip.JoinTimes = trail.NewJoinTimes(time.Now())
+	h.roundTrip.JoinTimes = eventlog.NewJoinTimes(time.Now())
 	// Poll the control directory steadily: no step waits for it, but requests may come at any time.
 	pace := signal.HeadPace
 	pace.MinPause = pace.MaxPause
@@ -129,7 +129,7 @@ func (h *head) openRunDirectory() error {
 	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
 	h.requests = request.NewHead(h.commands, requestNodes{h})
-	h.tracker.broker = remote.NewBroker(remoteNodes{h}, h.remote)
+	h.tracker.broker = rsh.NewBroker(remoteNodes{h}, h.remote)
 	h.tracker.servePeerLinks(h.requests)
 	h.Background(h.tracker.followNodes)
 	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch
@@ -148,7 +148,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	if h.cfg.Lifeline == config.LinkOff || h.id.Size == 1 {
 		return nil, nil
 	}
-	lines, where, err := lifeline.OpenLinks(h.cfg.Network, h.cfg.Times.LinkHeartbeatInterval(), address, h.id.Host)
+	lines, where, err := peerlink.OpenLinks(h.cfg.Network, h.cfg.Times.LinkHeartbeatInterval(), address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LinkOn {
 		return nil, health.NewFailure(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.nodeName(0), err)
 	}
@@ -165,7 +165,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 // recordTraceContext records the trace context of the run in the event log.
 func (h *head) recordTraceContext() {
 	trace := h.traceContext()
-	h.Events.WriteEvent(trail.TraceDetermined, trail.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
+	h.Events.WriteEvent(eventlog.TraceDetermined, eventlog.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
 }
 
 // updateLatestLink makes the link "latest" in the log directory point at this run.
@@ -283,7 +283,7 @@ func (h *head) bringUp(ctx context.Context) error {
 func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error {
-		if !pause.AwaitDone(own, led) {
+		if !ctxutil.AwaitDone(own, led) {
 			return context.Cause(own)
 		}
 		return h.bringUpWorkers(own, life)
@@ -348,7 +348,7 @@ func (h *head) startOwnWorker(ctx context.Context) {
 	if since, taken := h.placement.AssignedSince(); taken && since == members[0].SinceGeneration {
 		return
 	}
-	place := &team.Slot{Size: len(members), Generation: members[0].SinceGeneration}
+	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
 	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
 }
 
@@ -443,7 +443,7 @@ func (h *head) openGate() error {
 }
 
 // runDriver runs the driver, or the world of ranks, to its end. Without a driver it waits until the
-// run is stopped. Its error is an orderly *run.Outcome if the driver has ended by itself, whatever
+// run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself, whatever
 // its exit code, and otherwise the cause of the end of the run.
 func (h *head) runDriver(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
@@ -458,7 +458,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	starting, started := h.extendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &team.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.endpoint)),
+		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {
@@ -472,7 +472,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	h.watchDriver(running, driver)
-	if !pause.AwaitDone(ctx, driver.Ended()) {
+	if !ctxutil.AwaitDone(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
@@ -489,14 +489,14 @@ func (h *head) runDriver(ctx context.Context) error {
 	}
 	// Slurm signals the processes of a step one after the other: if a signal has ended the driver, the
 	// daemon may be about to receive the same one.
-	if exit.ShellStatus() > 128 && !pause.SleepContext(ctx, service.SignalDelay(exit)) {
+	if exit.ShellStatus() > 128 && !ctxutil.SleepContext(ctx, service.SignalDelay(exit)) {
 		return context.Cause(ctx)
 	}
 	// The driver may have failed because of a lost node or a GPU error that is not known here yet.
 	if exit.ShellStatus() != 0 && (!h.tracker.settlePeerStates(ctx) || !h.drainGPUEvents(ctx)) {
 		return context.Cause(ctx)
 	}
-	return &run.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String()}
+	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String()}
 }
 
 // drainGPUEvents polls for GPU events once more, if any node has GPUs. A GPU error that has made
@@ -506,7 +506,7 @@ func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
 		h.nodeWatch.NotifyChange()
 		h.tracker.awaitFreshListing()
-		h.gpuEvents.AwaitListing(h.WorkCtx, h.nodeWatch.LastListing().Polls, run.UnresponsiveTimeout)
+		h.gpuEvents.AwaitListing(h.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
 	}
 	return ctx.Err() == nil
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/history"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // looks are checks that say what the test wants.
@@ -143,7 +143,7 @@ func TestUnfitNode(t *testing.T) {
 
 func TestSpareForUnfitNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 			if rank == 2 {
 				l.found = append(l.found, lostGPU)
 			}
@@ -245,7 +245,7 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode has the job do without the node that differs.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 			if rank == 1 {
 				l.traits[0].Value = "7"
 			}

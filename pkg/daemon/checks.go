@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/readiness"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -38,7 +38,7 @@ func (f *nodeChecker) startChecks() {
 	}
 	f.finishedReport = make(chan check.Report, 1)
 	f.Background(func(context.Context) {
-		tell := readiness.NewWaitLogger(f.Events, f.Log)
+		tell := nodecheck.NewWaitLogger(f.Events, f.Log)
 		f.finishedReport <- f.cfg.Checks.AwaitReady(f.RunCtx, func(report check.Report) {
 			f.telemetry.SetCheckReport(report)
 			tell(report)
@@ -91,9 +91,9 @@ func (f *nodeChecker) awaitReport(ctx context.Context) (report check.Report, err
 	report.Verdict = check.WorstVerdict(report.Findings)
 	f.telemetry.SetCheckReport(report)
 	f.gpuMonitor.StartHistory(f.Dir.Name(), report.Findings)
-	readiness.RecordEvents(f.Events, report)
+	nodecheck.RecordEvents(f.Events, report)
 	if report.Verdict == check.Fail {
-		return report, readiness.UnfitFailure(report, f.nodeName(f.id.Rank))
+		return report, nodecheck.UnfitFailure(report, f.nodeName(f.id.Rank))
 	}
 	// Warnings are only logged here, because the head reports those of all nodes to the user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
@@ -111,7 +111,7 @@ func (f *nodeChecker) shareFindings(ctx context.Context) []check.Finding {
 		share.Offset = &offset
 	}
 	if f.id.Rank == 0 {
-		ctx, cancel := context.WithTimeoutCause(ctx, run.UnresponsiveTimeout, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, lifecycle.UnresponsiveTimeout, errDeadline)
 		defer cancel()
 		space, err := f.Dir.QuerySpace(ctx)
 		share.Space, share.SpaceErr, share.Exposure = &space, err, f.Dir.CheckExposure(ctx)
@@ -133,7 +133,7 @@ func (f *nodeChecker) publishChecked(report check.Report) error {
 	}
 	name := signal.CheckedName(f.id.Rank, f.id.Size, report.KindHash())
 	err = f.Publish(signal.NodesDir, name, &signal.CheckedRecord{Report: data}, false)
-	if err != nil && !errors.Is(err, run.ErrNotAwaited) && f.RunCtx.Err() == nil {
+	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && f.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
 		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
 		err = f.MarkName(signal.NodesDir, name)
@@ -155,7 +155,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 			delete(kinds, kind)
 		}
 	}
-	c := readiness.Comparison{
+	c := nodecheck.Comparison{
 		OwnReport: h.checker.report, ApplyPolicy: h.cfg.Checks.ApplyPolicy, FormatHosts: h.nodeNames, ReadReport: h.readCheckReport, Trail: h.Events, Log: h.Log,
 	}
 	differ, gpus, err := c.CompareNodes(ctx, kinds)

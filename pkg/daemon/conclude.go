@@ -11,17 +11,17 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // endRun publishes the end of the run, ends all children, waits for the other nodes, and writes
 // the result. It returns the final outcome, which has the exit code of the job.
-func (h *head) endRun(end *run.Outcome) *run.Outcome {
+func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// Publish the end. A driver that was asked to stop has its grace period before that, because its
 	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
 	h.Events.EnterPhase("drain")
@@ -78,17 +78,17 @@ func (h *head) endRun(end *run.Outcome) *run.Outcome {
 		h.console.AwaitWritten()
 		h.LogWriteError(h.MarkName(signal.ControlDir, signal.NameHeadFinished))
 	}
-	h.Events.WriteEvent(trail.DaemonEnded, trail.Fields{Code: &end.Code})
+	h.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &end.Code})
 	return end
 }
 
 // publishEnd publishes the end of the run, so that all nodes end their part in it.
-func (h *head) publishEnd(end *run.Outcome) {
+func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
 		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &signal.OrderlyEndRecord{Code: end.Code, Reason: end.Reason}, false)
 		h.LogWriteError(err)
 		h.broadcastIfUnwritten(end, err)
-		if err != nil && !errors.Is(err, run.ErrNotAwaited) && h.timeToGate > 0 {
+		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
 			h.LogWriteError(h.CallFileSystem("publish", signal.NameOrderlyEnd, h.cfg.Times.Peer, func(ctx context.Context) error {
@@ -102,7 +102,7 @@ func (h *head) publishEnd(end *run.Outcome) {
 
 // broadcastIfUnwritten sends the exit code to the workers if err says that the end of the run could
 // not be published, or not yet.
-func (h *head) broadcastIfUnwritten(end *run.Outcome, err error) {
+func (h *head) broadcastIfUnwritten(end *lifecycle.Outcome, err error) {
 	if err != nil {
 		h.broadcastExitCode(end)
 	}
@@ -110,7 +110,7 @@ func (h *head) broadcastIfUnwritten(end *run.Outcome, err error) {
 
 // broadcastExitCode sends the workers their exit code on the peer links: 0 after an orderly end,
 // and the exit code of the run otherwise.
-func (h *head) broadcastExitCode(end *run.Outcome) {
+func (h *head) broadcastExitCode(end *lifecycle.Outcome) {
 	if h.peerLinks == nil || h.peerLinks.Head == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (h *head) peerLinkReport() *signal.LinkReport {
 
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
 // error that it returns.
-func (n *node) publishAbort(end *run.Outcome) error {
+func (n *node) publishAbort(end *lifecycle.Outcome) error {
 	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
 		Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number,
 	}, true)
@@ -147,7 +147,7 @@ func (n *node) publishAbort(end *run.Outcome) error {
 // stopDriver ends the driver, which has its grace period. It returns end; if the stop was
 // requested, with the exit code of the driver. If the driver has ended before, it waits until the
 // driver's output has been read.
-func (h *head) stopDriver(end *run.Outcome) *run.Outcome {
+func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if h.driver == nil {
 		return end
 	}
@@ -158,7 +158,7 @@ func (h *head) stopDriver(end *run.Outcome) *run.Outcome {
 	if !end.Requested && service.HasEnded(h.driver) {
 		// Processes that forward its output, such as tee, must not be killed before they have read all of
 		// it. All nodes have been notified of the end by now, so there is time.
-		_ = pause.AwaitDone(h.DriverGraceCtx, h.driver.Done())
+		_ = ctxutil.AwaitDone(h.DriverGraceCtx, h.driver.Done())
 	}
 	// stopChildren reports a remaining driver
 	_ = h.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
@@ -167,7 +167,7 @@ func (h *head) stopDriver(end *run.Outcome) *run.Outcome {
 
 // outcomeAfterStop returns end for a run in which the given child, the driver or the first rank,
 // was stopped. If the stop was requested, the returned end has the exit code of that child.
-func (h *head) outcomeAfterStop(end *run.Outcome, child string) *run.Outcome {
+func (h *head) outcomeAfterStop(end *lifecycle.Outcome, child string) *lifecycle.Outcome {
 	exit, ran := h.children.ChildExit(child)
 	if !end.Orderly || !end.Requested || !ran {
 		return end
@@ -182,7 +182,7 @@ const notAllDoneMsg = "not all nodes have told that they are done"
 
 // awaitNodesDone waits until all nodes whose daemons are alive have published that their processes
 // have ended, but not longer than the grace periods of those processes.
-func (h *head) awaitNodesDone(end *run.Outcome) {
+func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	lost := make(map[int]bool)
 	if end.Cause != nil {
 		for _, rank := range end.Cause.LostNodes {
@@ -198,7 +198,7 @@ func (h *head) awaitNodesDone(end *run.Outcome) {
 	}
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
-	blind := h.nodeWatch.UnresponsiveFor() > run.UnresponsiveTimeout
+	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
 	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(rank int) bool { return !h.peerLinks.IsConnected(rank) }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
@@ -208,7 +208,7 @@ func (h *head) awaitNodesDone(end *run.Outcome) {
 		if len(missing) == 0 {
 			return
 		}
-		if !pause.SleepContext(ctx, statePollInterval) {
+		if !ctxutil.SleepContext(ctx, statePollInterval) {
 			h.Log.Warn(notAllDoneMsg, zap.String("missing", h.nodeNames(missing)), zap.Duration("waited", within))
 			return
 		}
@@ -227,10 +227,10 @@ func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 
 // writeResult publishes the result of the run, and returns it. taken reports that another node has
 // published one before.
-func (h *head) writeResult(end *run.Outcome) (result *signal.Result, taken bool) {
+func (h *head) writeResult(end *lifecycle.Outcome) (result *signal.Result, taken bool) {
 	result = h.buildResult(end)
 	h.members.addTeamToResult(result)
-	h.gpuMonitor.AwaitReports(run.UnresponsiveTimeout)
+	h.gpuMonitor.AwaitReports(lifecycle.UnresponsiveTimeout)
 	h.drainGPUEvents(h.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.members.nodeHosts(), h.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
 	hostOf := func(rank int) string { // the host of a node, or "" if it is unknown

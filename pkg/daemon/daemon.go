@@ -12,28 +12,28 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/trail"
-	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // Run runs a daemon in one attempt of a run, in the given role, and returns how it has left the
 // run. The configuration must have been validated. When ctx ends, the daemon leaves as at an
 // orderly end. Run returns only when all messages have been printed.
-func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit) {
+func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit lifecycle.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOfKind(health.Internal).Code
-		voice.ReportStartError(cfg.Streams.Err, cfg.JSONLog, err, code)
-		return run.Exit{Code: code}
+		console.ReportStartError(cfg.Streams.Err, cfg.JSONLog, err, code)
+		return lifecycle.Exit{Code: code}
 	}
 	defer func() {
 		n.closeAll()
@@ -66,20 +66,20 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 		cfg.Access.Meter = new(signal.CallMeter)
 	}
 	if cfg.Network == nil {
-		cfg.Network = lifeline.TCP{}
+		cfg.Network = peerlink.TCP{}
 	}
 	// The identity and the heartbeat timing: the head has its own.
-	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: run.NewLifetime(ctx)}
+	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
 	n.timing = health.WorkerHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
-	n.Publisher = &run.Publisher{Lifetime: n.Lifetime, Events: trail.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle()}
-	n.console = voice.New(voice.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
+	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle()}
+	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
 	n.NodeIndex.Store(int64(n.id.Rank))
-	n.telemetry = shown.StartTelemetry(cfg.Telemetry, shown.DaemonInfo{
+	n.telemetry = telemetry.StartTelemetry(cfg.Telemetry, telemetry.DaemonInfo{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
 	n.checker = &nodeChecker{node: n}
@@ -88,7 +88,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.gpuMonitor = newGPUMonitor(n)
 	n.children = service.NewChildren(
 		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, LargeLogSize: cfg.LargeLogBytes, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
-	n.placement.NodeHooks = team.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
+	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}
 	if err := process.RaiseFileLimit(); err != nil {
@@ -97,7 +97,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	// Follow the caller's context.
 	n.placement.Slot.Store(n.launchPlace())
 	n.StopCallerWatch = context.AfterFunc(ctx, func() {
-		n.finishWith(&run.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to leave"})
+		n.finishWith(&lifecycle.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to leave"})
 	})
 	return n, nil
 }
@@ -110,7 +110,7 @@ func (n *node) closeAll() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	_ = n.children.EndAll(ctx) // children.Close below returns its error
-	n.gpuMonitor.AwaitSaved(run.UnresponsiveTimeout)
+	n.gpuMonitor.AwaitSaved(lifecycle.UnresponsiveTimeout)
 	if n.Dir != nil {
 		n.cfg.Access.Meter.AwaitIdle(ctx)
 	}

@@ -9,12 +9,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -28,8 +28,8 @@ func (h *head) enforceDeadline(ctx context.Context) {
 	defer context.AfterFunc(h.RunCtx, cancel)()
 	defer cancel()
 	began := cmp.Or(h.cfg.FirstStart, h.members.started)
-	if pause.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
-		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the job's time is up: %s (--deadline) have passed, and %s", prose.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
+	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
+		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the job's time is up: %s (--deadline) have passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
 	}
 }
 
@@ -42,7 +42,7 @@ func (h *head) describeUnfinished() string {
 	case len(h.cfg.Driver) == 0:
 		return "nobody has stopped it"
 	default:
-		return fmt.Sprintf("the driver had run for %s of them", prose.FlagDuration(last.Took.Round(time.Second)))
+		return fmt.Sprintf("the driver had run for %s of them", textutil.FlagDuration(last.Took.Round(time.Second)))
 	}
 }
 
@@ -51,13 +51,13 @@ func (h *head) describeUnfinished() string {
 // stop is requested, or a service fails, which does not change the result. It returns err, the end
 // of the driver.
 func (h *head) keepForInspection(ctx context.Context, err error) error {
-	end, ended := errors.AsType[*run.Outcome](err)
+	end, ended := errors.AsType[*lifecycle.Outcome](err)
 	if h.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {
 		return err
 	}
 	h.Log.Warn("the driver has ended, and all else stays for a look (--clean=none): bringupd stop ends it sooner",
 		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look), zap.String("run", h.Dir.Path()))
 	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded, &signal.OrderlyEndRecord{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
-	pause.SleepContext(ctx, h.cfg.After.Look)
+	ctxutil.SleepContext(ctx, h.cfg.After.Look)
 	return err
 }

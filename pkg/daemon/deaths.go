@@ -9,21 +9,21 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // servePeerLinks starts to accept peer links, and connections of clients that request commands
 // (guests). It does nothing if there are no peer links.
-func (d *failureTracker) servePeerLinks(guests lifeline.ClientHandler) {
+func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	if d.peerLinks == nil {
 		return
 	}
-	cfg := lifeline.Config{Key: d.Dir.DeriveSecret(lifeline.SecretName), Nodes: d.id.Size, HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
+	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.Size, HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
 	d.peerLinks.PrepareHead(cfg, &workerLinkHandler{d}, guests)
 	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
 	if !d.cfg.Sandbox.Step {
@@ -31,8 +31,8 @@ func (d *failureTracker) servePeerLinks(guests lifeline.ClientHandler) {
 	}
 	d.linkState.allPeersHeard = d.allPeersAlive
 	// Serve the further connections of workers, by purpose.
-	d.peerLinks.Head.HandleStreams(lifeline.RendezvousStream, d.serveRendezvousConn)
-	d.peerLinks.Head.HandleStreams(lifeline.CommandStream, d.broker.ServeConn)
+	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.serveRendezvousConn)
+	d.peerLinks.Head.HandleStreams(peerlink.CommandStream, d.broker.ServeConn)
 	d.Notify = d.peerLinks.Head.NotifyWorkers
 	d.Background(d.peerLinks.Head.Run)
 	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
@@ -84,15 +84,15 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // WorkerGone handles the end of a peer link. If the worker's kernel has closed the connection, and
 // there was no goodbye message, the worker's daemon has died. If the connection broke, the
 // heartbeat files decide whether the worker is alive.
-func (p *workerLinkHandler) WorkerGone(rank int, how lifeline.CloseReason) {
+func (p *workerLinkHandler) WorkerGone(rank int, how peerlink.CloseReason) {
 	known, _ := p.peerLinks.PeerState(rank)
 	p.peerLinks.SetDisconnected(rank, how)
 	p.nodeWatch.NotifyChange()
 	switch how {
-	case lifeline.Closed:
+	case peerlink.Closed:
 		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", p.nodeName(rank))
-		p.markDaemonDead(f, rank, known.ShareUnresponsive, time.Now().Add(-lifeline.ReconnectTimeout))
-	case lifeline.Goodbye:
+		p.markDaemonDead(f, rank, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
+	case peerlink.Goodbye:
 		left := time.Now()
 		p.Background(func(ctx context.Context) { p.awaitSilentExit(ctx, rank, known.ShareUnresponsive, left) })
 	}
@@ -127,7 +127,7 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, rank int, sick boo
 	defer stop()
 	before := d.nodeWatch.LastListing().Polls
 	_, err := d.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
-	if err == nil || d.toleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), run.ErrUnresponsive) {
+	if err == nil || d.toleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
 		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.nodeName(rank))
 		d.markDaemonDead(f, rank, sick, since)
 	}
@@ -296,7 +296,7 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 			}
 		}
 		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
-			d.CancelRun(&run.Outcome{Orderly: true, Requested: true, Name: "stopped", Reason: "a stop was asked for"})
+			d.CancelRun(&lifecycle.Outcome{Orderly: true, Requested: true, Name: "stopped", Reason: "a stop was asked for"})
 		}
 		return false
 	})
@@ -337,7 +337,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	d.Events.WriteEvent(trail.NodeDropped, trail.Fields{Subject: &seen.Rank, Kind: seen.Kind, What: seen.Message})
+	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.Rank, Kind: seen.Kind, What: seen.Message})
 	d.Log.Warn("a node is dropped, and the job goes on: "+seen.Message, zap.String("kind", seen.Kind))
 	d.nodeWatch.NotifyChange()
 	return true
@@ -347,7 +347,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 // lock mu: settlePeerStates and others rely on never seeing one without the other.
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 	record := seen.FailureRecord
-	d.Events.WriteEvent(trail.FailureReceived, trail.Fields{Subject: &record.Rank, Kind: record.Kind, What: record.Message})
+	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{Subject: &record.Rank, Kind: record.Kind, What: record.Message})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failures = append(d.failures, seen)
@@ -363,8 +363,8 @@ func (p *peerFailure) Error() string { return p.record.Message }
 // decideOutcome returns the outcome of the run: err, the result of the sequence, if it is an
 // orderly end, and otherwise the verdict on all failures. opened is how long the gate has been
 // open.
-func (d *failureTracker) decideOutcome(err error, opened time.Duration) *run.Outcome {
-	var end *run.Outcome
+func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome {
+	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
 		d.resultFinal.Store(true)
 		return end
@@ -383,7 +383,7 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *run.Out
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	weighed := health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures)
-	end = d.decideRestart(run.OutcomeOfVerdict(health.DecideVerdict(weighed, d.id.HostOf)))
+	end = d.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict(weighed, d.id.HostOf)))
 	end.Phase, end.GateOpenTime = phase, opened
 	return end
 }
@@ -398,7 +398,7 @@ func (d *failureTracker) settleRankFailures() {
 		d.failures = append(d.failures, d.membership.TakeHeld()...)
 		return time.Now().Before(health.UndecidedUntil(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.id.Size))
 	}
-	for first := true; undecided() && pause.SleepContext(d.WorkCtx, statePollInterval); first = false {
+	for first := true; undecided() && ctxutil.SleepContext(d.WorkCtx, statePollInterval); first = false {
 		if first {
 			d.nodeWatch.SpeedUp()
 		}
@@ -429,10 +429,10 @@ func (d *failureTracker) lossWaitTime(err error) time.Duration {
 // published a moment later than its consequence. It waits for two polls: the first may have started
 // before. It does not wait if the file system is unresponsive.
 func (d *failureTracker) awaitFreshListing() {
-	if d.FileSystemSilence() > run.UnresponsiveTimeout {
+	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.timing.MaxPollInterval/2, run.UnresponsiveTimeout/2), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
 	defer cancel()
 	before := d.nodeWatch.LastListing().Polls
 	_, _ = d.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.Polls > before+1 })
@@ -456,21 +456,21 @@ func (d *failureTracker) settlePeerStates(ctx context.Context) bool {
 // loss that is not certain yet, and if several nodes are lost at once, all of them should be known.
 // asked is the time at which all peers were asked for a heartbeat, or zero if they were not.
 func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.Duration, asked time.Time) {
-	if d.peerLinks == nil || d.FileSystemSilence() > run.UnresponsiveTimeout || within == 0 {
+	if d.peerLinks == nil || d.FileSystemSilence() > lifecycle.UnresponsiveTimeout || within == 0 {
 		return
 	}
 	d.settling.Store(true)
 	defer d.settling.Store(false)
 	d.nodeWatch.SpeedUp()
 	for end := time.Now().Add(within); time.Now().Before(end) && d.hasUncertainPeer(d.nodeWatch.LastListing(), time.Now(), asked); {
-		if !pause.SleepContext(ctx, statePollInterval) {
+		if !ctxutil.SleepContext(ctx, statePollInterval) {
 			return
 		}
 	}
 }
 
 // hasUncertainPeer reports whether it is uncertain for any peer if it is alive: its peer link has
-// ended and there is no new one, its heartbeat is overdue (see lifeline.MaxLateHeartbeats), or it
+// ended and there is no new one, its heartbeat is overdue (see peerlink.MaxLateHeartbeats), or it
 // was asked for a heartbeat and has not answered. It ignores peers without a link for longer than
 // the peer timeout, because the heartbeat files decide about them.
 func (d *failureTracker) hasUncertainPeer(l signal.Listing, now, asked time.Time) bool {
@@ -481,7 +481,7 @@ func (d *failureTracker) hasUncertainPeer(l signal.Listing, now, asked time.Time
 		if !ever || missed[rank] || !connected && quiet > d.timing.SilenceTimeout+d.timing.MaxPollInterval {
 			continue
 		}
-		if !connected || !d.peerLinks.Head.WorkerTCPState(rank).Connected || at.Before(asked) || now.Sub(at) > lifeline.MaxLateHeartbeats*d.cfg.Times.LinkHeartbeatInterval() {
+		if !connected || !d.peerLinks.Head.WorkerTCPState(rank).Connected || at.Before(asked) || now.Sub(at) > peerlink.MaxLateHeartbeats*d.cfg.Times.LinkHeartbeatInterval() {
 			return true
 		}
 	}
@@ -497,12 +497,12 @@ const lateLossTimeout = 500 * time.Millisecond
 // lateLossTimeout has passed, and adds the losses that were detected meanwhile to the consequences
 // in end. This takes no additional time. The cause does not change. It does nothing unless the
 // cause is a loss.
-func (d *failureTracker) mergeLateLosses(end *run.Outcome, torn <-chan struct{}) {
+func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
 	defer d.resultFinal.Store(true)
 	if end.Orderly || !health.IsPeerLoss(health.Kind(end.Cause.Kind)) {
 		return
 	}
-	pause.AwaitDoneFor(torn, lateLossTimeout)
+	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := health.DecideVerdict(health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures), d.id.HostOf)

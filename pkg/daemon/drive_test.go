@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 )
 
 // endsWithDriver is a context whose end comes with the driver's: who waits for both
@@ -35,7 +35,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				h := aHead(t, tc.driver)
 				err := h.runDriver(endsWithDriver{context.Background()})
-				if tc.orderly != run.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+				if tc.orderly != lifecycle.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
 					t.Errorf("the run ends by %v", err)
 				}
 			})
@@ -52,8 +52,8 @@ func aHead(t *testing.T, driver string) *head {
 	}
 	h := newHead(n)
 	t.Cleanup(func() {
-		n.CancelRun(&run.Outcome{Orderly: true})
-		h.stopChildren(&run.Outcome{})
+		n.CancelRun(&lifecycle.Outcome{Orderly: true})
+		h.stopChildren(&lifecycle.Outcome{})
 		h.peerLinks.Close()
 		n.closeAll()
 	})

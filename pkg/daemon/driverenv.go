@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // childEnv returns the environment base with the variables for a child of this node. place is nil
 // if there are spares and the child has no place in the team.
-func (n *node) childEnv(base []string, place *team.Slot) []string {
+func (n *node) childEnv(base []string, place *membership.Slot) []string {
 	env := service.Environment{
 		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Slot: place, Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(),
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestChildAndDriverEnv(t *testing.T) {
@@ -22,7 +22,7 @@ func TestChildAndDriverEnv(t *testing.T) {
 	if diff := cmp.Diff(want, child); diff != "" {
 		t.Error(diff)
 	}
-	n.cfg.Team = team.NodeRange{Min: 1, Max: 1}
+	n.cfg.Team = membership.NodeRange{Min: 1, Max: 1}
 	spare := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, n.launchPlace())
 	want = []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.traceContext().String()}
 	if diff := cmp.Diff(want, spare); diff != "" {

@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
 func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, team.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
 			c.Identity.Attempt = 1
 			c.Previous.UnfitNodes = []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
 		})
@@ -75,7 +75,7 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 			defer n.Close()
 			f := health.NewFailure(health.DaemonDied, "n1 has died")
 			f.LostNodes = []int{1}
-			end := n.decideRestart(run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, n.id.HostOf)))
+			end := n.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, n.id.HostOf)))
 			if end.NextAttempt.Number != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
 				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.NextAttempt.Number, end.Requeue)
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -55,18 +55,18 @@ func TestEnding(t *testing.T) {
 	}{
 		{"a setup", health.NewFailure(health.SetupFailed, "it failed").FailureRecord, 77, false, nil},
 		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
-		{"TERM", run.NewSignalFailure(syscall.SIGTERM, "n1", "", 1).FailureRecord, 143, true, nil},
-		{"INT", run.NewSignalFailure(syscall.SIGINT, "n1", "", 1).FailureRecord, 130, true, nil},
+		{"TERM", lifecycle.NewSignalFailure(syscall.SIGTERM, "n1", "", 1).FailureRecord, 143, true, nil},
+		{"INT", lifecycle.NewSignalFailure(syscall.SIGINT, "n1", "", 1).FailureRecord, 130, true, nil},
 		{"a kind that nobody knows", signal.FailureRecord{Kind: "odd", Message: "odd"}, 70, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			end := run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: tc.cause}}, hostOf))
+			end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: tc.cause}}, hostOf))
 			if end.Code != tc.code || end.Requested != tc.gentle || end.Orderly || end.Reason != tc.cause.Message || !slices.Equal(end.BadNodes, tc.nodes) {
 				t.Errorf("it ends with %+v", end)
 			}
 			// What a peer makes of the published end is the same.
-			told := run.OutcomeOfAbort(signal.AbortRecord{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
-			if diff := cmp.Diff(end, told, cmp.AllowUnexported(run.Outcome{})); diff != "" {
+			told := lifecycle.OutcomeOfAbort(signal.AbortRecord{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
+			if diff := cmp.Diff(end, told, cmp.AllowUnexported(lifecycle.Outcome{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -77,13 +77,13 @@ func TestEnding(t *testing.T) {
 func TestFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		end    run.Outcome
+		end    lifecycle.Outcome
 		failed bool
 	}{
-		{"told to end", run.Outcome{Requested: true}, false},
-		{"stopped", run.Outcome{Requested: true, Orderly: true}, false},
-		{"the driver has ended", *run.OrderlyOutcome(), false},
-		{"failed", run.Outcome{}, true},
+		{"told to end", lifecycle.Outcome{Requested: true}, false},
+		{"stopped", lifecycle.Outcome{Requested: true, Orderly: true}, false},
+		{"the driver has ended", *lifecycle.OrderlyOutcome(), false},
+		{"failed", lifecycle.Outcome{}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.end.HasFailed(); got != tc.failed {
@@ -100,13 +100,13 @@ func TestEvidenceIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		rank int
-		end  run.Outcome
+		end  lifecycle.Outcome
 		kept bool
 	}{
 		{"of the node that it is about", 1, blamed, true},
 		{"of another", 2, blamed, false},
 		{"of the head", 0, blamed, true},
-		{"of an orderly end", 0, run.Outcome{Orderly: true}, false},
+		{"of an orderly end", 0, lifecycle.Outcome{Orderly: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.JobRecord{})

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/memory"
@@ -299,9 +299,9 @@ func TestExecCallerGone(t *testing.T) {
 		untilBoth("files.ended", silent)
 		// One that has held a connection, and is seen to go by its end.
 		id = ask(t, dir, line("guest"), "all")
-		var raw lifeline.ClientID
+		var raw peerlink.ClientID
 		_, _ = hex.Decode(raw[:], []byte(id))
-		guest := lifeline.ConnectClient(context.Background(), dir.DeriveSecret(lifeline.SecretName), raw, j.net.Host("outside"), about.LinkAddresses)
+		guest := peerlink.ConnectClient(context.Background(), dir.DeriveSecret(peerlink.SecretName), raw, j.net.Host("outside"), about.LinkAddresses)
 		guest.RequestPoll()
 		untilBoth("guest.began", func() { guest.SendHeartbeat() })
 		guest.Disconnect()

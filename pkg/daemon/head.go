@@ -6,31 +6,31 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/cards"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/request"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/world"
 )
 
 // head is node 0, which also leads the other nodes.
 type head struct {
 	*node
 	nodeWatch  *signal.Watch   // watches Nodes
-	peerLinks  *lifeline.Links // nil if there are no peer links
-	membership *team.Membership
+	peerLinks  *peerlink.Links // nil if there are no peer links
+	membership *membership.Membership
 	tracker    *failureTracker
 	members    *membershipManager
 
 	requests  *request.Head
-	gpuEvents *cards.GPUEventLog
-	roundTrip *run.RoundTripProbe
+	gpuEvents *gpumonitor.GPUEventLog
+	roundTrip *lifecycle.RoundTripProbe
 	progress  bringUpProgress
 
 	timeToGate   time.Duration // time from the start of the head to the open gate; 0 before
@@ -49,13 +49,13 @@ type bringUpProgress struct {
 
 // newHead returns the head on node n. Nothing runs yet.
 func newHead(n *node) *head {
-	canary := &run.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
-	h := &head{node: n, roundTrip: canary, membership: team.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
+	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
+	h := &head{node: n, roundTrip: canary, membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
 	h.tracker = &failureTracker{node: n, membership: h.membership}
 	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}
 	h.tracker.updateTeam = h.members.updateTeam
-	h.gpuEvents = &cards.GPUEventLog{Size: n.id.Size, ReadTimeout: n.timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
+	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
 	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
 }
@@ -73,7 +73,7 @@ func (n *node) extendForStart(ctx context.Context) (context.Context, func()) {
 	n.Background(func(context.Context) {
 		select {
 		case <-ctx.Done():
-			pause.SleepContext(late, startExtension)
+			ctxutil.SleepContext(late, startExtension)
 			end(context.Cause(ctx))
 		case <-late.Done():
 		}

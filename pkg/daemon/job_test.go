@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/memory"
 )
@@ -244,7 +244,7 @@ func counts(t *testing.T, files int, pattern string) *health.Probe {
 	t.Helper()
 	enough := filepath.Dir(pattern) + "-enough-" + strings.Trim(filepath.Base(pattern), ".*")
 	go func() {
-		for pause.SleepContext(t.Context(), 5*time.Millisecond) {
+		for ctxutil.SleepContext(t.Context(), 5*time.Millisecond) {
 			if made, _ := filepath.Glob(pattern); len(made) >= files {
 				_ = os.WriteFile(enough, nil, 0o600)
 				return

@@ -8,12 +8,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // headLinkHandler handles the events of a worker's peer link to the head.
@@ -24,7 +24,7 @@ type headLinkHandler struct{ *worker }
 func (p *headLinkHandler) HeadConnected() {
 	p.link.SetConnected(0)
 	p.ControlWatch.NotifyChange()
-	p.Events.WriteEvent(trail.LinkChanged, trail.Fields{Up: new(true)})
+	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{Up: new(true)})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
 }
 
@@ -50,27 +50,27 @@ func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
 // Two cases are less certain. A listener to which this node was never connected has not proven that
 // it is the head. And a device in the network may reset or close a connection and refuse the next
 // one. In these cases the head is declared lost only if its heartbeat files have stopped, too.
-func (p *headLinkHandler) HeadGone(how lifeline.CloseReason) {
+func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 	_, ever := p.link.PeerState(0)
 	if ever {
 		p.link.SetDisconnected(0, how)
 	}
-	if how == lifeline.Goodbye && p.EndKnownCtx.Err() != nil {
+	if how == peerlink.Goodbye && p.EndKnownCtx.Err() != nil {
 		// the end of the run is known, so this node need not wait for the head
 		p.CancelHeadWait(errHeadLeft)
 		return
 	}
-	p.Events.WriteEvent(trail.LinkChanged, trail.Fields{Up: new(false), Reason: how.String()})
+	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{Up: new(false), Reason: how.String()})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
 	switch {
 	case !ever:
 		p.Background(p.awaitHeadLoss(p.timing.SilenceTimeout/2, p.headLossMessages().ConnectionRefused()))
-	case how == lifeline.Closed || how == lifeline.Refused:
+	case how == peerlink.Closed || how == peerlink.Refused:
 		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LinkClosed()))
-	case how == lifeline.Broken:
+	case how == peerlink.Broken:
 		p.Background(p.awaitHeadLoss(p.timing.SilenceTimeout/2, p.headLossMessages().LinkReset()))
-	case how == lifeline.Goodbye:
+	case how == peerlink.Goodbye:
 		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LeftWithoutOutcome()))
 	}
 }
@@ -87,11 +87,11 @@ var errHeadLeft = errors.New("the head has ended in order")
 func (p *headLinkHandler) RunEnded(code int) {
 	p.link.exitCodePlus1.Store(int32(code) + 1)
 	if code == 0 && !p.id.Launcher.Traits().RelaunchesEachDaemon {
-		p.finishWith(run.OutcomeOfCode(code))
+		p.finishWith(lifecycle.OutcomeOfCode(code))
 	} else if p.FileSystemSilence() > p.timing.SilenceTimeout/2 {
 		p.Background(func(ctx context.Context) {
 			if !p.IsResponsive(ctx, p.timing.SilenceTimeout/2) {
-				p.finishWith(run.OutcomeOfCode(code))
+				p.finishWith(lifecycle.OutcomeOfCode(code))
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 		if heard && !slices.Contains(record.Cause.LostNodes, 0) {
 			return false
 		}
-		w.finishWith(run.OutcomeOfAbort(record))
+		w.finishWith(lifecycle.OutcomeOfAbort(record))
 		return true
 	}
 	return false
@@ -178,7 +178,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 // code is 0, but if the launcher relaunches each failed task, all nodes exit with the driver's
 // code.
 func (w *worker) handleDrain(ctx context.Context) bool {
-	end := run.OrderlyOutcome()
+	end := lifecycle.OrderlyOutcome()
 	if w.id.Launcher.Traits().RelaunchesEachDaemon {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
 		defer cancel()
@@ -201,12 +201,12 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 // until its silence has lasted for the peer timeout.
 func (w *worker) isHeadUnreachable() bool {
 	how, parted := w.linkCloseReason()
-	return w.headGone.Load() || parted && how != lifeline.Broken
+	return w.headGone.Load() || parted && how != peerlink.Broken
 }
 
 // linkCloseReason reports whether this node had a peer link that has ended, and returns how it
 // ended.
-func (w *worker) linkCloseReason() (how lifeline.CloseReason, parted bool) {
+func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 	if w.link == nil {
 		return 0, false
 	}
@@ -254,9 +254,9 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 		return f
 	}
 	switch {
-	case !known.Connected && known.CloseReason == lifeline.Goodbye:
+	case !known.Connected && known.CloseReason == peerlink.Goodbye:
 		return w.headLossMessages().LeftWithoutOutcome()
-	case !known.Connected && known.CloseReason == lifeline.Broken:
+	case !known.Connected && known.CloseReason == peerlink.Broken:
 		// the kernel of its host is alive, because it has sent the reset
 		return w.headLossMessages().LinkReset()
 	case known.Connected && w.link.worker.TCPState().Acknowledges:
@@ -290,13 +290,13 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			return l.Polls > before.Polls+1 && l.PolledAt.Sub(since) >= quiet
 		})
 		// blind: the file system is unresponsive, and the peer link alone decides.
-		blind := quiet == 0 && w.link.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), run.ErrUnresponsive)
+		blind := quiet == 0 && w.link.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
 		switch {
 		case err != nil && !blind:
 		case w.EndKnownCtx.Err() != nil:
 			w.CancelHeadWait(f)
 		case blind && w.link.exitCodePlus1.Load() > 0:
-			w.finishWith(run.OutcomeOfCode(int(w.link.exitCodePlus1.Load()) - 1))
+			w.finishWith(lifecycle.OutcomeOfCode(int(w.link.exitCodePlus1.Load()) - 1))
 		case blind:
 			f.LostNodes = []int{0}
 			w.CancelRun(f)
@@ -310,8 +310,8 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 // If err is a failure of this node, this function publishes it and waits for the outcome that the
 // head derives from it, because all nodes exit with one code. If there is none, this node publishes
 // its own.
-func (w *worker) negotiateOutcome(err error) *run.Outcome {
-	var end *run.Outcome
+func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
+	var end *lifecycle.Outcome
 	if errors.As(err, &end) {
 		return end
 	}
@@ -328,7 +328,7 @@ func (w *worker) negotiateOutcome(err error) *run.Outcome {
 		return told
 	}
 	// There is none, so the head is lost or out of reach: this node decides.
-	end = w.decideRestart(run.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf)))
+	end = w.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf)))
 	end.Phase = f.Phase
 	if told := w.publishResultAsHead(end); told != nil {
 		return told
@@ -354,12 +354,12 @@ func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 
 // awaitHeadOutcome waits for the outcome that the head publishes for failure f of this node. It
 // returns nil if the head is lost, the file system is unresponsive, or the time is over.
-func (w *worker) awaitHeadOutcome(f *health.Failure) *run.Outcome {
+func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 	kind := health.Kind(f.Kind)
 	if health.IsPeerLoss(kind) || kind == health.ShareUnusable {
 		return nil
 	}
-	if w.FileSystemSilence() > run.UnresponsiveTimeout {
+	if w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
 	patience, most := w.timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.timing.SilenceTimeout/2
@@ -377,15 +377,15 @@ func (w *worker) awaitHeadOutcome(f *health.Failure) *run.Outcome {
 
 // awaitPublishedEnd waits until the end of the run is published, and returns the outcome. It
 // returns nil if ctx ends, or the file system does not answer for longer than most.
-func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *run.Outcome {
+func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lifecycle.Outcome {
 	ctx, stop := w.WithResponsiveShare(ctx, most)
 	defer stop()
 	w.ControlWatch.SpeedUp()
 	// If nothing is published within EndTime, it may take as long as the driver's grace period.
 	relax := time.AfterFunc(health.FinalTermTimeout, func() { w.ControlWatch.SlowDown(w.timing.MaxPollInterval) })
 	defer relax.Stop()
-	_ = pause.AwaitDone(ctx, w.EndKnownCtx.Done())
-	end, _ := errors.AsType[*run.Outcome](context.Cause(w.EndKnownCtx))
+	_ = ctxutil.AwaitDone(ctx, w.EndKnownCtx.Done())
+	end, _ := errors.AsType[*lifecycle.Outcome](context.Cause(w.EndKnownCtx))
 	return end
 }
 
@@ -394,9 +394,9 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *run
 // node has written it. If another node was first, it returns the outcome of that node. A node with
 // an unresponsive mount writes nothing and gets nil: its result would appear when the others have
 // long decided.
-func (w *worker) publishResultAsHead(end *run.Outcome) *run.Outcome {
+func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
 	w.headGone.Store(true)
-	if end.Cause.Kind == string(health.ShareUnusable) || w.FileSystemSilence() > run.UnresponsiveTimeout {
+	if end.Cause.Kind == string(health.ShareUnusable) || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
 	// Write the result.
@@ -425,19 +425,19 @@ func (w *worker) publishResultAsHead(end *run.Outcome) *run.Outcome {
 // outcomeFromResult returns the outcome according to the result in the run directory. It is for a
 // result of a node that died before it could publish its abort record. It returns nil if the result
 // cannot be read.
-func (w *worker) outcomeFromResult() *run.Outcome {
-	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, run.UnresponsiveTimeout, errDeadline)
+func (w *worker) outcomeFromResult() *lifecycle.Outcome {
+	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	result, err := w.Dir.ReadResult(ctx)
 	if err != nil || result.Cause == nil {
 		return nil
 	}
-	return run.OutcomeOfAbort(signal.AbortRecord{Code: result.Code, Outcome: result.Outcome, Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
+	return lifecycle.OutcomeOfAbort(signal.AbortRecord{Code: result.Code, Outcome: result.Outcome, Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
 }
 
 // leaveRun ends all children of this node, publishes that, waits until the daemon may exit, and
 // returns the exit code.
-func (w *worker) leaveRun(end *run.Outcome) int {
+func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.EnterPhase("drain")
 	w.finishWith(end)
 	if w.isLinkHealthy() {
@@ -453,7 +453,7 @@ func (w *worker) leaveRun(end *run.Outcome) int {
 		code = 0
 	}
 	// Publish that this node is done.
-	w.Events.WriteEvent(trail.DaemonEnded, trail.Fields{Code: &code})
+	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
 	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.Rank, w.id.Size, signal.StateDone), &signal.DoneRecord{LeftProcesses: left, Share: &asked}, false))
@@ -481,11 +481,11 @@ func (w *worker) leaveRun(end *run.Outcome) int {
 // wait for a lost head, nor longer than the head's grace periods. If the file system is
 // unresponsive, it waits only if the run was asked to end, because then the driver may be saving
 // its work.
-func (w *worker) awaitRunClosed(end *run.Outcome) {
+func (w *worker) awaitRunClosed(end *lifecycle.Outcome) {
 	if end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0 {
 		return
 	}
-	if !end.Requested && w.FileSystemSilence() > run.UnresponsiveTimeout {
+	if !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
 	most := w.cfg.Times.DriverGracePeriod(end.Requested) + w.cfg.Times.StopGrace

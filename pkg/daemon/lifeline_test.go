@@ -17,18 +17,18 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
 // network is one whose connections the test may cut or refuse.
 type network struct {
-	lifeline.Network
+	peerlink.Network
 	refuses atomic.Bool
 
 	mu    sync.Mutex
@@ -106,7 +106,7 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimeouts()}, nil)}
-		w.Log, w.linkState = zap.New(core), &linkState{Liveness: lifeline.NewLiveness(time.Second)}
+		w.Log, w.linkState = zap.New(core), &linkState{Liveness: peerlink.NewLiveness(time.Second)}
 		w.link = &headLink{Liveness: w.linkState.Liveness}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
@@ -130,14 +130,14 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		}
 		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}, dir)}
 		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
-		w.linkState = &linkState{Liveness: lifeline.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
+		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
 		w.link = &headLink{Liveness: w.linkState.Liveness}
 		w.Background(w.ControlWatch.Run)
 		w.Background(w.watchHeadLink)
 		w.slowPolling()
 		w.ControlWatch.SpeedUp()
 		w.ControlWatch.NotifyChange()
-		pause.SleepContext(t.Context(), 2*time.Second)
+		ctxutil.SleepContext(t.Context(), 2*time.Second)
 		if err := dir.WriteMark(t.Context(), signal.ControlDir, signal.NameGateOpen); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 				}
 				if tc.lives {
 					net.await(t)
-					pause.SleepContext(bounded(t), j.configs[0].Times.Peer/2)
+					ctxutil.SleepContext(bounded(t), j.configs[0].Times.Peer/2)
 				}
 				if !tc.dies {
 					head.publish(signal.NameOrderlyEnd, &signal.OrderlyEndRecord{})
@@ -267,11 +267,11 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		j.all(func(c *config.Config) { c.Network = net })
 		listener, port := j.listen()
 		head := j.playHead("127.0.0.1:" + port)
-		cfg := lifeline.Config{Key: head.dir.DeriveSecret(lifeline.SecretName), Nodes: 2, HeartbeatInterval: j.configs[0].Times.LinkHeartbeatInterval()}
+		cfg := peerlink.Config{Key: head.dir.DeriveSecret(peerlink.SecretName), Nodes: 2, HeartbeatInterval: j.configs[0].Times.LinkHeartbeatInterval()}
 		peers := make(tiedPeers, 1)
 		ctx, cancel := context.WithCancel(bounded(t))
 		var serving sync.WaitGroup
-		serving.Go(func() { lifeline.NewHead(cfg, listener, peers).Run(ctx) })
+		serving.Go(func() { peerlink.NewHead(cfg, listener, peers).Run(ctx) })
 		t.Cleanup(serving.Wait)
 		t.Cleanup(cancel)
 		j.start(0)
@@ -295,9 +295,9 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 type tiedPeers chan struct{}
 
 func (tiedPeers) WorkerConnected(int)                  {}
-func (p tiedPeers) WorkerHeartbeat(int, bool)          { pause.NotifyChannel(p) }
+func (p tiedPeers) WorkerHeartbeat(int, bool)          { ctxutil.NotifyChannel(p) }
 func (tiedPeers) WorkerNotified(int)                   {}
-func (tiedPeers) WorkerGone(int, lifeline.CloseReason) {}
+func (tiedPeers) WorkerGone(int, peerlink.CloseReason) {}
 
 // early is a network on which a worker never gets a connection.
 type early struct {
@@ -376,7 +376,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 					t.Errorf("the head says %q", cause.Message)
 				}
 				// Or what has died of it before it was told of would seem to be the cause.
-				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < lifeline.ReconnectTimeout {
+				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < peerlink.ReconnectTimeout {
 					t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
 				}
 				if said := j.said(); strings.Contains(said, notAllDoneMsg) {
@@ -484,7 +484,7 @@ func TestDriverFailsOfALoss(t *testing.T) {
 type playedLine struct {
 	net    *network
 	sick   atomic.Bool
-	worker *lifeline.Worker
+	worker *peerlink.Worker
 	close  func()
 	// freeze has the worker give no beat any more, and waits until it has withheld
 	// one: the last that it gave would be an answer to what the head asks next.
@@ -497,10 +497,10 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
-	cfg := lifeline.Config{Key: p.dir.DeriveSecret(lifeline.SecretName), Nodes: j.size, HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
+	cfg := peerlink.Config{Key: p.dir.DeriveSecret(peerlink.SecretName), Nodes: j.size, HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
-	l.worker = lifeline.NewWorker(cfg, rank, l.net, job.LinkAddresses, heard, func() bool {
+	l.worker = peerlink.NewWorker(cfg, rank, l.net, job.LinkAddresses, heard, func() bool {
 		select {
 		case <-hang:
 			withhold()
@@ -517,7 +517,7 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	l.close = func() { cancel(); <-ended }
 	l.freeze = func() {
 		close(hang)
-		if !pause.AwaitDoneFor(withheld, ceiling) {
+		if !ctxutil.AwaitDoneFor(withheld, ceiling) {
 			j.t.Error("the worker that is to hang gives beats")
 		}
 	}
@@ -540,7 +540,7 @@ type connected struct {
 func (c *connected) HeadConnected()                { c.once.Do(func() { close(c.up) }) }
 func (c *connected) HeadHeartbeat(bool)            {}
 func (c *connected) RunEnded(int)                  {}
-func (c *connected) HeadGone(lifeline.CloseReason) {}
+func (c *connected) HeadGone(peerlink.CloseReason) {}
 func (c *connected) DuplicateDaemon(string)        {}
 
 // A second daemon of a rank is sent away, and the job does not hear of it.
@@ -657,7 +657,7 @@ func TestDeathsOfALoss(t *testing.T) {
 				line.sick.Store(true) // it speaks, and its sign is none
 				beats := health.HeadHeartbeatTiming(6*time.Second, 1)
 				// until it is missed, and not yet lost
-				pause.SleepContext(bounded(t), beats.HeartbeatInterval*(lifeline.MaxLateHeartbeats+1))
+				ctxutil.SleepContext(bounded(t), beats.HeartbeatInterval*(peerlink.MaxLateHeartbeats+1))
 				touch(t, mark+".2")
 				if !tc.kills {
 					line.sick.Store(false)
@@ -679,16 +679,16 @@ func TestDeathsOfALoss(t *testing.T) {
 func TestCalm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		// nobody is told of an end before that
-		cfg := lifeline.Config{Key: make([]byte, lifeline.KeySize), Nodes: 2, HeartbeatInterval: ceiling}
+		cfg := peerlink.Config{Key: make([]byte, peerlink.KeySize), Nodes: 2, HeartbeatInterval: ceiling}
 		net := new(memory.Net)
 		listener, err := net.Host("n0").Listen()
 		if err != nil {
 			t.Fatal(err)
 		}
 		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
-		ends := &lifeline.Links{Liveness: lifeline.NewLiveness(cfg.HeartbeatInterval), Head: lifeline.NewHead(cfg, listener, nobody{})}
-		worker := &headLink{Liveness: lifeline.NewLiveness(cfg.HeartbeatInterval)}
-		worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
+		ends := &peerlink.Links{Liveness: peerlink.NewLiveness(cfg.HeartbeatInterval), Head: peerlink.NewHead(cfg, listener, nobody{})}
+		worker := &headLink{Liveness: peerlink.NewLiveness(cfg.HeartbeatInterval)}
+		worker.worker = peerlink.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
 		ctx, end := context.WithCancel(bounded(t))
 		var both sync.WaitGroup
 		both.Go(func() { ends.Head.Run(ctx) })
@@ -712,7 +712,7 @@ func TestCalm(t *testing.T) {
 				if atHead == want && atWorker == want && doubted != want {
 					break
 				}
-				if !pause.SleepContext(ctx, time.Millisecond) {
+				if !ctxutil.SleepContext(ctx, time.Millisecond) {
 					t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
 				}
 			}
@@ -726,22 +726,22 @@ func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*lifeline.Liveness) // nil: there is no lifeline
+		story    func(*peerlink.Liveness) // nil: there is no lifeline
 		forsaken bool
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
 		{"no lifeline, and nobody makes an end", nil, true, true},
-		{"never connected", func(*lifeline.Liveness) {}, false, false},
-		{"connected", func(s *lifeline.Liveness) { s.SetConnected(0) }, false, false},
-		{"connected, and nobody makes an end", func(s *lifeline.Liveness) { s.SetConnected(0) }, true, true},
-		{"broken", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Broken) }, false, false},
-		{"closed", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Closed) }, false, true},
-		{"refused", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Refused) }, false, true},
-		{"left", func(s *lifeline.Liveness) { s.SetConnected(0); s.SetDisconnected(0, lifeline.Goodbye) }, false, true},
-		{"closed, and back", func(s *lifeline.Liveness) {
+		{"never connected", func(*peerlink.Liveness) {}, false, false},
+		{"connected", func(s *peerlink.Liveness) { s.SetConnected(0) }, false, false},
+		{"connected, and nobody makes an end", func(s *peerlink.Liveness) { s.SetConnected(0) }, true, true},
+		{"broken", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Broken) }, false, false},
+		{"closed", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Closed) }, false, true},
+		{"refused", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Refused) }, false, true},
+		{"left", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
+		{"closed, and back", func(s *peerlink.Liveness) {
 			s.SetConnected(0)
-			s.SetDisconnected(0, lifeline.Closed)
+			s.SetDisconnected(0, peerlink.Closed)
 			s.SetConnected(0)
 		}, false, false},
 	} {
@@ -749,7 +749,7 @@ func TestBereft(t *testing.T) {
 			w := new(worker)
 			w.headGone.Store(tc.forsaken)
 			if tc.story != nil {
-				w.link = &headLink{Liveness: lifeline.NewLiveness(time.Second)}
+				w.link = &headLink{Liveness: peerlink.NewLiveness(time.Second)}
 				tc.story(w.link.Liveness)
 			}
 			if got := w.isHeadUnreachable(); got != tc.want {
@@ -765,4 +765,4 @@ type nobody struct{}
 func (nobody) WorkerConnected(int)                  {}
 func (nobody) WorkerHeartbeat(int, bool)            {}
 func (nobody) WorkerNotified(int)                   {}
-func (nobody) WorkerGone(int, lifeline.CloseReason) {}
+func (nobody) WorkerGone(int, peerlink.CloseReason) {}

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -34,8 +34,8 @@ const (
 
 // headLink is a worker's peer link.
 type headLink struct {
-	*lifeline.Liveness // state of the head, as node 0
-	worker             *lifeline.Worker
+	*peerlink.Liveness // state of the head, as node 0
+	worker             *peerlink.Worker
 	exitCodePlus1      atomic.Int32  // the run's exit code plus 1, once the head has sent it
 	addresses          []string      // the head's addresses
 	started            time.Time     // the time of the first connection attempt
@@ -54,7 +54,7 @@ func (l *headLink) isHealthy(now time.Time) bool {
 // [node.startRunTasks], because the tasks that it starts read the state.
 func (w *worker) prepareLink(job signal.JobRecord) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
-		w.linkState = &linkState{Liveness: lifeline.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
+		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
 	}
 }
 
@@ -66,11 +66,11 @@ func (w *worker) startLink(job signal.JobRecord) {
 	w.link = &headLink{
 		Liveness: w.linkState.Liveness, addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{}),
 	}
-	cfg := lifeline.Config{Key: w.Dir.DeriveSecret(lifeline.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
-	sick := func() bool { return w.FileSystemSilence() > run.UnresponsiveTimeout }
-	w.link.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
+	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
+	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
+	w.link.worker = peerlink.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify = w.link.worker.NotifyHead
-	w.remote.Dial = w.headDialer(lifeline.CommandStream)
+	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
 	w.linkState.healthy = w.link.isHealthy
 	w.linkState.localAddress = w.link.worker.LocalAddress
@@ -83,8 +83,8 @@ func (w *worker) startLink(job signal.JobRecord) {
 }
 
 // headDialer returns a function that opens a further connection to the head for the given purpose.
-func (w *worker) headDialer(purpose lifeline.StreamKind) func(context.Context) (io.ReadWriteCloser, error) {
-	return lifeline.StreamDialer(purpose, w.Dir.DeriveSecret(lifeline.SecretName), w.id.Rank, w.cfg.Network, w.link.addresses)
+func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (io.ReadWriteCloser, error) {
+	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.Rank, w.cfg.Network, w.link.addresses)
 }
 
 // watchHeadLink adapts the polling interval of Control to the peer link until ctx ends: once the
@@ -155,7 +155,7 @@ func (w *worker) slowPolling() {
 
 // linkState is the state of this daemon's peer links. A nil *ties stands for a daemon without any.
 type linkState struct {
-	*lifeline.Liveness // state of the peers with links
+	*peerlink.Liveness // state of the peers with links
 
 	// healthy reports whether every peer link is healthy. It is nil if heartbeat files are needed
 	// anyway.

@@ -9,13 +9,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/remote"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // failureTracker is the head's failure detector: it collects the failures and losses of all nodes,
@@ -23,12 +23,12 @@ import (
 type failureTracker struct {
 	*node
 	nodeWatch  *signal.Watch   // watches Nodes
-	peerLinks  *lifeline.Links // nil if there are no peer links
-	membership *team.Membership
+	peerLinks  *peerlink.Links // nil if there are no peer links
+	membership *membership.Membership
 	updateTeam func(l signal.Listing) // [membershipManager.updateTeam]
 
-	rendezvous  meeting.LazyHead // the rendezvous of ranks
-	broker      *remote.Broker
+	rendezvous  rendezvous.LazyHead // the rendezvous of ranks
+	broker      *rsh.Broker
 	settling    atomic.Bool // the verdict waits until it is known which peers are lost
 	resultFinal atomic.Bool // the result is final, and later losses are ignored
 
@@ -143,11 +143,11 @@ func (d *failureTracker) lossKind(rank int) health.Kind {
 	switch {
 	case !ever:
 		return health.PeerLost
-	case !known.Connected && known.CloseReason == lifeline.Goodbye: // it could not publish that it has ended
+	case !known.Connected && known.CloseReason == peerlink.Goodbye: // it could not publish that it has ended
 		return health.HostHangs
 	case known.Connected && (known.ShareUnresponsive || d.peerLinks.Head.WorkerTCPState(rank).Acknowledges):
 		return health.HostHangs
-	case !known.Connected && known.CloseReason == lifeline.Broken:
+	case !known.Connected && known.CloseReason == peerlink.Broken:
 		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
 	default:
 		return health.HostLost
@@ -197,7 +197,7 @@ type shareOutageReporter struct {
 // regularly.
 func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
 	sick := d.peerLinks.UnresponsivePeers()
-	if d.FileSystemSilence() > run.UnresponsiveTimeout {
+	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		sick = append([]int{0}, sick...)
 	}
 	switch {

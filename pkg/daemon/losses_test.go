@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // The head's own mount is back a moment before those of the others, of which one
@@ -31,7 +31,7 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &failureTracker{peerLinks: &lifeline.Links{Liveness: lifeline.NewLiveness(tempo.HeartbeatInterval)}}
+				h := &failureTracker{peerLinks: &peerlink.Links{Liveness: peerlink.NewLiveness(tempo.HeartbeatInterval)}}
 				daemons, alive := health.NewLiveness(tempo), map[int]int64{1: 1, 2: 1}
 				h.peerLinks.SetConnected(1)
 				h.peerLinks.SetConnected(2)
@@ -47,7 +47,7 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 						h.applyLinkLiveness(daemons, alive, time.Now())
 					}
 				}
-				h.peerLinks.SetDisconnected(2, lifeline.Goodbye)
+				h.peerLinks.SetDisconnected(2, peerlink.Goodbye)
 				daemons.RecordPoll(alive, time.Now())
 				h.applyLinkLiveness(daemons, alive, time.Now())
 				if got := daemons.LostPeers(); len(got) != tc.lost {
@@ -65,16 +65,16 @@ func TestKindOfLoss(t *testing.T) {
 		name      string
 		connected bool
 		sick      bool
-		parting   lifeline.CloseReason
+		parting   peerlink.CloseReason
 		want      health.Kind
 	}{
-		{"its share hangs", true, true, lifeline.Goodbye, health.HostHangs},
-		{"its share hung, and it left", false, true, lifeline.Goodbye, health.HostHangs},
-		{"it left", false, false, lifeline.Goodbye, health.HostHangs},
-		{"its connection was reset", false, false, lifeline.Broken, health.DaemonDied},
+		{"its share hangs", true, true, peerlink.Goodbye, health.HostHangs},
+		{"its share hung, and it left", false, true, peerlink.Goodbye, health.HostHangs},
+		{"it left", false, false, peerlink.Goodbye, health.HostHangs},
+		{"its connection was reset", false, false, peerlink.Broken, health.DaemonDied},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := &failureTracker{peerLinks: &lifeline.Links{Liveness: lifeline.NewLiveness(time.Second)}}
+			d := &failureTracker{peerLinks: &peerlink.Links{Liveness: peerlink.NewLiveness(time.Second)}}
 			if got := d.lossKind(1); got != health.PeerLost {
 				t.Errorf("a worker without a connection is %s", got)
 			}
@@ -95,7 +95,7 @@ func TestKindOfLoss(t *testing.T) {
 func TestALossIsKnownWithTheEnd(t *testing.T) {
 	lost := health.ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(health.DaemonDied), LostNodes: []int{1}}}
 	for range 2000 {
-		d := &failureTracker{node: &node{Lifetime: run.NewLifetime(t.Context()), Publisher: &run.Publisher{Events: trail.New()}}}
+		d := &failureTracker{node: &node{Lifetime: lifecycle.NewLifetime(t.Context()), Publisher: &lifecycle.Publisher{Events: eventlog.New()}}}
 		d.Background(func(context.Context) { d.recordFailure(lost) })
 		for began := time.Now(); !d.lostNodes()[1] && time.Since(began) < ceiling; {
 			runtime.Gosched()

@@ -23,14 +23,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/test/fakechild"
 	"github.com/bringupd/bringupd/test/memory"
 )
@@ -510,16 +510,16 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 		cfg.Access.Meter = new(signal.CallMeter)
 	}
 	n := &node{
-		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: run.NewLifetime(t.Context()),
+		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: lifecycle.NewLifetime(t.Context()),
 	}
 	if n.id.Rank == 0 {
 		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
-	n.Publisher = &run.Publisher{Lifetime: n.Lifetime, Events: trail.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
+	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
 	n.NodeIndex.Store(int64(n.id.Rank))
 	n.checker = &nodeChecker{node: n}
 	n.gpuMonitor = newGPUMonitor(n)
-	n.telemetry = shown.StartTelemetry(shown.Config{}, shown.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.telemetry = telemetry.StartTelemetry(telemetry.Config{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
 	n.privateDir = new(service.TempDir)
 	n.children = service.NewChildren(
 		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // examples is where the client is.
@@ -55,7 +55,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			firewall := &network{Network: lifeline.TCP{}}
+			firewall := &network{Network: peerlink.TCP{}}
 			firewall.refuses.Store(true)
 			j := newRealWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
 			j.all(func(c *config.Config) {

@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/advice"
-	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/remote"
-	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/trail"
-	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // node is the part that all daemons have in common, including the head.
@@ -27,29 +27,29 @@ type node struct {
 	cfg     config.Config
 	id      roles.Identity
 	timing  health.HeartbeatTiming
-	console *voice.Console
+	console *console.Console
 
-	*run.Lifetime
-	*run.Publisher
+	*lifecycle.Lifetime
+	*lifecycle.Publisher
 	children   *service.Children
 	privateDir *service.TempDir
 	linkState  *linkState // nil if this daemon has no peer link
-	placement  team.Placement
-	telemetry  *shown.Telemetry
+	placement  membership.Placement
+	telemetry  *telemetry.Telemetry
 
 	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 
 	checker    *nodeChecker
-	gpuMonitor *cards.Monitor
+	gpuMonitor *gpumonitor.Monitor
 	localWorld
 
 	commands    *request.Node               // commands from outside; nil without a run directory
-	remote      *remote.Node                // commands of an mpirun; nil without a run directory
+	remote      *rsh.Node                   // commands of an mpirun; nil without a run directory
 	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
 }
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.
-func (n *node) finishWith(end *run.Outcome) {
+func (n *node) finishWith(end *lifecycle.Outcome) {
 	n.telemetry.ReportEnding(end.Reason)
 	n.CancelEndKnown(end)
 	n.CancelRun(end)
@@ -88,7 +88,7 @@ func (n *node) publishFailure(err error, state string) *health.Failure {
 	if f.Phase == "" {
 		f.Phase = n.Events.CurrentPhase()
 	}
-	n.Events.WriteEvent(trail.NodeFailed, trail.Fields{Kind: f.Kind, What: f.Message})
+	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{Kind: f.Kind, What: f.Message})
 	record := f.FailureRecord
 	publish := func(context.Context) {
 		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
@@ -104,31 +104,31 @@ func (n *node) publishFailure(err error, state string) *health.Failure {
 
 // copyServiceLogs copies logs of services from the private directory to the run directory. It
 // copies more of them if this node has caused the end of the run, or is the head.
-func (n *node) copyServiceLogs(end *run.Outcome) {
-	if n.FileSystemSilence() <= run.UnresponsiveTimeout {
+func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
+	if n.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
 		n.children.CopyLogs(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
 	}
 }
 
 // stopChildren ends all children concurrently, and returns the names of those that could not be
 // ended.
-func (n *node) stopChildren(end *run.Outcome) (left []string) {
+func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 	if n.cfg.World.IsRequested() {
 		n.stopRanks(end)
 		n.drainRankOutput()
 	}
 	left = n.children.StopSelected(n.cfg.Times.ChildGracePeriod(end.HasFailed()), allChildren)
-	if n.commands != nil && n.FileSystemSilence() < run.UnresponsiveTimeout {
-		n.commands.AwaitPublished(run.UnresponsiveTimeout)
+	if n.commands != nil && n.FileSystemSilence() < lifecycle.UnresponsiveTimeout {
+		n.commands.AwaitPublished(lifecycle.UnresponsiveTimeout)
 	}
 	return left
 }
 
 // newGPUMonitor returns the GPU monitor of a node.
-func newGPUMonitor(n *node) *cards.Monitor {
-	return cards.New(cards.Config{
+func newGPUMonitor(n *node) *gpumonitor.Monitor {
+	return gpumonitor.New(gpumonitor.Config{
 		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
-		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() cards.HistoryStore { return n.Dir.HostHistory() },
+		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() gpumonitor.HistoryStore { return n.Dir.HostHistory() },
 		Publish: func(name string, record *signal.EventRecord) {
 			n.LogWriteError(n.Publish(signal.NodesDir, name, record, false))
 		},
@@ -140,6 +140,6 @@ func allChildren(string) bool { return true }
 
 // traceContext returns the trace context of the run. It must not be called before there is a run
 // directory.
-func (n *node) traceContext() trail.TraceContext {
-	return trail.NewTraceContext(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
+func (n *node) traceContext() eventlog.TraceContext {
+	return eventlog.NewTraceContext(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
 }

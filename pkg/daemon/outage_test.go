@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -23,7 +23,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts(), Deps: config.Deps{Access: signal.Access{Meter: new(signal.CallMeter)}}}
 		h := bareHead(t, cfg, nil).tracker
-		h.Log, h.peerLinks = zap.New(core), &lifeline.Links{Liveness: lifeline.NewLiveness(time.Second)}
+		h.Log, h.peerLinks = zap.New(core), &peerlink.Links{Liveness: peerlink.NewLiveness(time.Second)}
 		h.peerLinks.SetConnected(1)
 		var told shareOutageReporter
 		for _, step := range []struct {
@@ -42,7 +42,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			{"the share is back", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, "the share answers all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
 			{"sick once more", func() { h.peerLinks.RecordHeartbeat(1, true) }, 0, ""},
-			{"for long, as the job ends", func() { h.CancelRun(&run.Outcome{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
+			{"for long, as the job ends", func() { h.CancelRun(&lifecycle.Outcome{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
 		} {
 			step.does()
 			time.Sleep(step.wait)
@@ -83,7 +83,7 @@ func TestUnanswered(t *testing.T) {
 				n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
 				n.timing = tempo
 				if tc.unheard > 0 {
-					n.linkState = &linkState{Liveness: lifeline.NewLiveness(time.Second)}
+					n.linkState = &linkState{Liveness: peerlink.NewLiveness(time.Second)}
 					n.linkState.SetConnected(0)
 					for range tc.unheard / time.Second { // this daemon itself has run all the time
 						time.Sleep(time.Second)

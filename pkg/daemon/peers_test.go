@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -374,14 +374,14 @@ func TestTug(t *testing.T) {
 		{1, signal.ControlDir, signal.AbortName(1, 2), true},
 	} {
 		tugs := false
-		r := &run.Publisher{Notify: func() { tugs = true }}
+		r := &lifecycle.Publisher{Notify: func() { tugs = true }}
 		r.NodeIndex.Store(int64(tc.rank))
 		r.NotifyPeers(tc.sub, tc.name)
 		if tugs != tc.tugs {
 			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
-	new(run.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a lifeline
+	new(lifecycle.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a lifeline
 }
 
 // TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
@@ -416,9 +416,9 @@ func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := j.listen()
 	head = j.playHead("127.0.0.1:" + port)
-	cfg := lifeline.Config{Key: head.dir.DeriveSecret(lifeline.SecretName), Nodes: len(j.configs), HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[1].Times.Peer, 1).HeartbeatInterval}
+	cfg := peerlink.Config{Key: head.dir.DeriveSecret(peerlink.SecretName), Nodes: len(j.configs), HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[1].Times.Peer, 1).HeartbeatInterval}
 	lines = new(playedLines)
-	lines.Head = lifeline.NewHead(cfg, listener, &lines.ranks)
+	lines.Head = peerlink.NewHead(cfg, listener, &lines.ranks)
 	ctx, end := context.WithCancel(bounded(j.t))
 	var running sync.WaitGroup
 	running.Go(func() { lines.Run(ctx) })
@@ -432,7 +432,7 @@ func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 
 // playedLines are the head's ends of the lifelines where the test plays it.
 type playedLines struct {
-	*lifeline.Head
+	*peerlink.Head
 	ranks hearing
 }
 
@@ -652,7 +652,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				if end := w.awaitHeadOutcome(health.NewFailure(tc.kind, "it ends")); end != nil {
 					t.Errorf("it ends by %v", end)
 				}
-				if took := time.Since(began); took < tc.want || took > tc.want+run.UnresponsiveTimeout {
+				if took := time.Since(began); took < tc.want || took > tc.want+lifecycle.UnresponsiveTimeout {
 					t.Errorf("it has waited %s, want %s", took, tc.want)
 				}
 				close(hang)

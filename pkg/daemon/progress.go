@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -47,9 +47,9 @@ func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
 // waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns
 // nil if the file system is unresponsive.
 func (h *head) waitReasons(ctx context.Context, lacks []gate.UnmetStep) map[string]string {
-	if h.FileSystemSilence() > run.UnresponsiveTimeout {
+	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	look := gate.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, HostNames: h.nodeNames, Timeout: run.UnresponsiveTimeout}
+	look := gate.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
 	return look.ReadReasons(ctx, lacks)
 }

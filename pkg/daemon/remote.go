@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/remote"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -18,7 +18,7 @@ import (
 // starts its processes on other nodes.
 type remoteNodes struct{ head *head }
 
-var _ remote.Team = remoteNodes{}
+var _ rsh.Team = remoteNodes{}
 
 // Hosts returns the indices of the driver's nodes and their hosts.
 func (t remoteNodes) Hosts() ([]int, []string) {
@@ -52,15 +52,15 @@ func (h *head) addRemoteEnv(env []string) []string {
 		h.Log.Warn("the driver's mpirun is told no way to the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
-	return process.WithEnv(env, h.remote.PrepareDriver(remote.DriverInfo{Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet, Argv: h.cfg.Driver}, env))
+	return process.WithEnv(env, h.remote.PrepareDriver(rsh.DriverInfo{Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet, Argv: h.cfg.Driver}, env))
 }
 
 // watchDriver logs a warning if the driver waits for something that cannot happen, until ctx ends.
 func (h *head) watchDriver(ctx context.Context, driver process.Handle) {
 	// Without a framework the driver may run on the head only, although there are several nodes.
 	alone := h.membership.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
-	look := remote.NewDriverCheck(driver.PID(), h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
-	h.Background(func(context.Context) { remote.ReportWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
+	look := rsh.NewDriverCheck(driver.PID(), h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
+	h.Background(func(context.Context) { rsh.ReportWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
 }
 
 // slotsPerNode returns the number of ranks, or slots, that a node has room for. It assumes that all

@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -126,7 +126,7 @@ const tidyTimeout = 2 * time.Second
 // removeOrders removes the records of commands for the workers at the end of the run. It does
 // nothing if the file system is unresponsive.
 func (h *head) removeOrders() {
-	if h.FileSystemSilence() > run.UnresponsiveTimeout {
+	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, tidyTimeout, errDeadline)

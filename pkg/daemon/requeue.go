@@ -5,17 +5,17 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/requeue"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // decideRestart decides whether another attempt follows a failure of the run, or whether the job is
 // requeued. It sets the decision in end, and returns end. If the job has been requeued as often as
 // allowed, it also replaces the exit code.
-func (n *node) decideRestart(end *run.Outcome) *run.Outcome {
+func (n *node) decideRestart(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if end.Orderly {
 		return end
 	}
@@ -45,7 +45,7 @@ func (n *node) decideRestart(end *run.Outcome) *run.Outcome {
 
 // carryOutRestart carries out the decision of [node.decideRestart] on the node that has written the
 // result: it announces the next attempt, or requeues the job.
-func (n *node) carryOutRestart(end *run.Outcome) {
+func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 	if end.TakenOver || end.Requeue == nil && end.NextAttempt.Reason == "" {
 		return
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // serveSandbox starts the node's sandbox, waits until it is ready, and publishes that. If the
@@ -72,11 +72,11 @@ func (w *worker) runSandboxDaemon() int {
 	}
 	// Wait for the end of the run, or for a failure here, and end the sandbox.
 	<-w.RunCtx.Done()
-	var end *run.Outcome
+	var end *lifecycle.Outcome
 	if !errors.As(context.Cause(w.RunCtx), &end) {
 		f := &health.Failure{FailureRecord: health.AsFailure(context.Cause(w.RunCtx)).FailureRecord}
 		w.reportSandboxFailure(f)
-		end = run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, w.id.HostOf))
+		end = lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, w.id.HostOf))
 		if end.Requested {
 			end = cmp.Or(w.awaitHeadOutcome(f), end)
 		}
@@ -86,7 +86,7 @@ func (w *worker) runSandboxDaemon() int {
 	if end.Orderly {
 		code = 0
 	}
-	w.Events.WriteEvent(trail.DaemonEnded, trail.Fields{Code: &code})
+	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	return code
 }
 

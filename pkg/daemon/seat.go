@@ -5,19 +5,19 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // launchPlace returns the place of this node in the team if all nodes of the launch are members,
 // which is its node index. It returns nil if there are spares, because the head then assigns the
 // places.
-func (n *node) launchPlace() *team.Slot {
+func (n *node) launchPlace() *membership.Slot {
 	if n.cfg.HasSpares() {
 		return nil
 	}
-	return &team.Slot{Rank: n.id.Rank, Size: n.id.Size}
+	return &membership.Slot{Rank: n.id.Rank, Size: n.id.Size}
 }
 
 // standbyBeatFactor is the factor by which the heartbeat interval of a spare is longer than that of
@@ -33,7 +33,7 @@ func standbyTiming(tempo health.HeartbeatTiming) health.HeartbeatTiming {
 
 // workerService returns the framework's worker service for this node in the given place, or nil if
 // the framework has none.
-func (n *node) workerService(endpoint framework.Endpoint, place *team.Slot) (*framework.Service, error) {
+func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot) (*framework.Service, error) {
 	self, err := n.describeForFramework(place)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (n *node) workerService(endpoint framework.Endpoint, place *team.Slot) (*fr
 
 // serveWorker starts the node's worker service, if there is one, waits until it is ready, and
 // publishes that this node is up in the given place.
-func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *team.Slot) error {
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *membership.Slot) error {
 	service, err := n.workerService(endpoint, place)
 	if err != nil {
 		return err
@@ -70,13 +70,13 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 }
 
 // describeForFramework returns the description of this node for frameworks.
-func (n *node) describeForFramework(place *team.Slot) (framework.Node, error) {
+func (n *node) describeForFramework(place *membership.Slot) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {
 		return framework.Node{}, health.NewFailure(health.Launch, "%v; give --interface", err)
 	}
 	if place == nil {
-		place = new(team.Slot) // the head, before a team has been chosen
+		place = new(membership.Slot) // the head, before a team has been chosen
 	}
 	// Make the private directory.
 	temp, err := n.privateDir.EnsureDir()

@@ -9,11 +9,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/remote"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // startRunTasks sets the run directory and starts the tasks that need it. log is the name of the
@@ -26,7 +26,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	n.Events.Open(dir, n.id, log)
 	n.children.OpenLogs(dir, n.id.Rank, n.id.Size, n.nodeName(n.id.Rank))
 	n.commands = newRequestNode(n)
-	n.remote = remote.NewNode(remote.Daemon{PrivateDir: n.privateDir.EnsureDir, Start: n.commandStarter(n.children.Start), Background: n.Background, Environ: n.cfg.Environ, Log: n.Log})
+	n.remote = rsh.NewNode(rsh.Daemon{PrivateDir: n.privateDir.EnsureDir, Start: n.commandStarter(n.children.Start), Background: n.Background, Environ: n.cfg.Environ, Log: n.Log})
 	n.Background(n.ControlWatch.Run)
 	n.Background(n.watchShare)
 }
@@ -55,12 +55,12 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case silence > n.cfg.Times.Peer:
 			if outwaited == 0 {
-				n.Events.WriteEvent(trail.ShareChanged, trail.Fields{Responsive: new(false)})
+				n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(false)})
 				n.Log.Info("the share does not answer: the job goes on, as every lifeline is well")
 			}
 			outwaited = silence
 		case outwaited > 0:
-			n.Events.WriteEvent(trail.ShareChanged, trail.Fields{Responsive: new(true)})
+			n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(true)})
 			n.Log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}
@@ -175,7 +175,7 @@ func (n *node) linkDownFailure() *health.Failure {
 	if err != nil {
 		return nil
 	}
-	link, down := lifeline.IsInterfaceDown(addr)
+	link, down := peerlink.IsInterfaceDown(addr)
 	if !down {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/shown"
-	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
 // waitsFor is a line of shell that ends when a file is there.
@@ -27,7 +27,7 @@ func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
 	j := newRealJob(t, 3, waitsFor(marks+"/go")).all(func(c *config.Config) {
-		c.Telemetry = shown.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
+		c.Telemetry = telemetry.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
 	file := func(rank int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", rank)) }
@@ -82,7 +82,7 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	defer taken.Close()
 	marks := t.TempDir()
 	j := newRealJob(t, 1, waitsFor(marks+"/go")).all(func(c *config.Config) {
-		c.Telemetry = shown.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
+		c.Telemetry = telemetry.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
 	}).start()
 	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
 	for _, part := range parts {
@@ -129,11 +129,11 @@ func TestNotify(t *testing.T) {
 	j := newRealJob(t, 2, "env; "+waitsFor(marks+"/go"))
 	for i, socket := range []string{head, worker} {
 		j.configs[i].Telemetry.NotifySocket = socket
-		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), systemd.SocketVariable+"="+socket)
+		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), sdnotify.SocketVariable+"="+socket)
 	}
 	j.start()
 	for _, heard := range []func() []string{ofHead, ofWorker} {
-		j.until("a ready node", func() bool { return strings.Contains(strings.Join(heard(), "\n"), systemd.StateReady) })
+		j.until("a ready node", func() bool { return strings.Contains(strings.Join(heard(), "\n"), sdnotify.StateReady) })
 	}
 	touch(t, marks+"/go")
 	j.expect(0, 0)
@@ -148,7 +148,7 @@ func TestNotify(t *testing.T) {
 			t.Errorf("rank %d has told twice: %q", rank, messages)
 		}
 	}
-	if strings.Contains(j.contents(j.out), systemd.SocketVariable) {
+	if strings.Contains(j.contents(j.out), sdnotify.SocketVariable) {
 		t.Error("the driver is told of the manager's socket")
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/bringupd/bringupd/pkg/advice"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // outcomeSummary returns the data from which the final message of this node, and the advice, are
 // derived.
-func (n *node) outcomeSummary(end *run.Outcome, result *signal.Result) *advice.Summary {
+func (n *node) outcomeSummary(end *lifecycle.Outcome, result *signal.Result) *advice.Summary {
 	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Summary{
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
@@ -36,7 +36,7 @@ func (n *node) outcomeSummary(end *run.Outcome, result *signal.Result) *advice.S
 
 // printHeadMessage prints the head's final message: how the job has ended. left are the names of
 // children that could not be ended.
-func (h *head) printHeadMessage(end *run.Outcome, result *signal.Result, left []string) {
+func (h *head) printHeadMessage(end *lifecycle.Outcome, result *signal.Result, left []string) {
 	a := h.outcomeSummary(end, result)
 	a.LeftProcesses = left
 	h.printFinalMessage(end, a.HeadMessage())
@@ -44,7 +44,7 @@ func (h *head) printHeadMessage(end *run.Outcome, result *signal.Result, left []
 
 // printWorkerMessage prints a worker's final message: why this node ends. If this worker has
 // written the result in place of a lost head, it prints the head's message instead.
-func (n *node) printWorkerMessage(end *run.Outcome, left []string) {
+func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 	result := end.Result
 	if result == nil {
 		result = n.buildResult(end)
@@ -60,7 +60,7 @@ func (n *node) printWorkerMessage(end *run.Outcome, left []string) {
 }
 
 // printUnjoinedMessage prints the final message of a daemon without a run directory: why it ends.
-func (n *node) printUnjoinedMessage(end *run.Outcome) {
+func (n *node) printUnjoinedMessage(end *lifecycle.Outcome) {
 	a := n.outcomeSummary(end, &signal.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
 	a.Advice = a.NextSteps()
 	n.printFinalMessage(end, a.StandaloneMessage())
@@ -68,7 +68,7 @@ func (n *node) printUnjoinedMessage(end *run.Outcome) {
 
 // printFinalMessage prints words as the final message. In the log it is one line, with the cause of
 // the end.
-func (n *node) printFinalMessage(end *run.Outcome, words []string) {
+func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
 		level = zapcore.ErrorLevel
@@ -86,13 +86,13 @@ func (n *node) failureWithLog(cause *signal.FailureRecord) string {
 // exitUnjoined prints why this daemon could not join, and returns its exit code. It is derived from
 // err alone, because no other node can provide one.
 func (n *node) exitUnjoined(err error) int {
-	if end, ok := errors.AsType[*run.Outcome](context.Cause(n.RunCtx)); ok {
+	if end, ok := errors.AsType[*lifecycle.Outcome](context.Cause(n.RunCtx)); ok {
 		return end.Code
 	}
 	f := health.AsFailure(err)
 	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.Events.CurrentPhase()
 	outcome := health.OutcomeOfKind(health.Kind(f.Kind))
-	n.printUnjoinedMessage(&run.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord})
+	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord})
 	if n.cfg.HasSpares() && n.id.Rank > 0 && f.Kind == string(health.ShareUnusable) {
 		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
@@ -101,7 +101,7 @@ func (n *node) exitUnjoined(err error) int {
 }
 
 // buildResult returns the result of the run, as far as this node knows it.
-func (n *node) buildResult(end *run.Outcome) *signal.Result {
+func (n *node) buildResult(end *lifecycle.Outcome) *signal.Result {
 	return &signal.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
 		FailureContext: signal.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // cause is a failure of rank, as its record has it.
@@ -34,8 +34,8 @@ func lost(ranks ...int) func(*signal.FailureRecord) {
 }
 
 // endedBy is the end that a cause makes.
-func endedBy(first signal.FailureRecord) run.Outcome {
-	return *run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+func endedBy(first signal.FailureRecord) lifecycle.Outcome {
+	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
 }
 
 // ownLog keeps what is written to a node's own log.
@@ -50,7 +50,7 @@ func TestSpeakIsTheLast(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(ownLog)
 		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
-		n.console = voice.New(voice.Config{Output: stderr, JSON: asJSON}, n.id, journal)
+		n.console = console.New(console.Config{Output: stderr, JSON: asJSON}, n.id, journal)
 		n.Log = n.console.Log
 		n.Log.Info("before")
 		n.printFinalMessage(&end, words)
@@ -168,7 +168,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
 		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}, new(signal.Dir))
-		n.console = voice.New(voice.Config{Output: stderr}, n.id, new(ownLog))
+		n.console = console.New(console.Config{Output: stderr}, n.id, new(ownLog))
 		end := endedBy(first)
 		if wrote {
 			end.Result = n.buildResult(&end)
@@ -193,7 +193,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *signal.FailureRecord) { f.Lines = []string{"a line"} })
-	end := run.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: then}, {FailureRecord: first}}, func(int) string { return "" }))
+	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: then}, {FailureRecord: first}}, func(int) string { return "" }))
 	n := bare(t, config.Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
 	result := n.buildResult(end)
 	if result.Cause.Message != first.Message || len(result.Consequences) != 1 || result.Consequences[0].Message != then.Message || result.Consequences[0].Lines != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -371,7 +371,7 @@ func TestSignalWhileMountsStall(t *testing.T) {
 				if tc.known {
 					j.until("silence", func() bool {
 						for _, cfg := range j.configs {
-							if cfg.Access.Meter.UnresponsiveFor() < 2*run.UnresponsiveTimeout {
+							if cfg.Access.Meter.UnresponsiveFor() < 2*lifecycle.UnresponsiveTimeout {
 								return false
 							}
 						}

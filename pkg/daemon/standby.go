@@ -8,16 +8,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // followTeam is the last part of a worker's sequence if there are spares. It follows the changes of
 // the team, and runs the service of this node's place in it. A node without a place starts nothing
-// and stays until the end of the run. The error is the published *run.Outcome, or the failure of
+// and stays until the end of the run. The error is the published *lifecycle.Outcome, or the failure of
 // this node.
 func (w *worker) followTeam(ctx context.Context) error {
 	w.Events.EnterPhase("stand-by")
@@ -81,13 +81,13 @@ func (w *worker) applyTeam(ctx context.Context, record *signal.TeamRecord) {
 				}
 			})
 		}
-		next := &team.Slot{Rank: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
+		next := &membership.Slot{Rank: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
 		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
 
 // serveWorkerInPlace brings up this node's worker service in place, once the head's service is up.
-func (w *worker) serveWorkerInPlace(ctx context.Context, place *team.Slot) error {
+func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot) error {
 	if !w.cfg.Framework.HasServices() {
 		return nil
 	}
@@ -128,16 +128,16 @@ func (w *worker) isDispensable(f *health.Failure) bool {
 	if w.placement.SawOpenGate.Load() || w.ControlWatch.LastListing().HasName(signal.NameGateOpen) {
 		return false
 	}
-	return !slices.Contains(f.LostNodes, 0) && !team.IsNotNodeFault(health.Kind(f.Kind))
+	return !slices.Contains(f.LostNodes, 0) && !membership.IsNotNodeFault(health.Kind(f.Kind))
 }
 
 // awaitEndAfterDrop ends all children of this node after its failure f, waits until the end of the
 // run is published, and returns that. If it does not come, because the head is lost, the file
 // system has been unresponsive for long, or only this node was asked to end, it returns an orderly
 // end, so that the node exits with 0: other nodes report the result of the job.
-func (w *worker) awaitEndAfterDrop(f *health.Failure) *run.Outcome {
+func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 	w.stopAfterDrop()
-	w.copyServiceLogs(&run.Outcome{Cause: &f.FailureRecord})
+	w.copyServiceLogs(&lifecycle.Outcome{Cause: &f.FailureRecord})
 	ctx, cancel := context.WithCancelCause(w.HeadWaitCtx)
 	defer cancel(nil)
 	defer context.AfterFunc(w.EndKnownCtx, func() { cancel(context.Cause(w.EndKnownCtx)) })()
@@ -151,10 +151,10 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *run.Outcome {
 	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.Message)
 	w.slowPolling()
 	<-ctx.Done()
-	if end, ok := errors.AsType[*run.Outcome](context.Cause(w.EndKnownCtx)); ok {
+	if end, ok := errors.AsType[*lifecycle.Outcome](context.Cause(w.EndKnownCtx)); ok {
 		return end
 	}
-	return &run.Outcome{Orderly: true, Name: "dropped", Reason: f.Message}
+	return &lifecycle.Outcome{Orderly: true, Name: "dropped", Reason: f.Message}
 }
 
 // awaitHeadService waits until the head's service is up, and returns its endpoint.

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/timeline"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // told are the events of a rank, each as its word and what it is about.
@@ -55,10 +55,10 @@ func TestEventsTellOfAJob(t *testing.T) {
 			}
 		}
 		for _, e := range run.Events {
-			if e.Name == trail.DaemonEnded && *e.Code != []int{3, 0, 0}[e.Rank] {
+			if e.Name == eventlog.DaemonEnded && *e.Code != []int{3, 0, 0}[e.Rank] {
 				t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
 			}
-			if e.Name == trail.ChildExited && (e.Rank != 0 || e.Exit != "exit code 3") {
+			if e.Name == eventlog.ChildExited && (e.Rank != 0 || e.Exit != "exit code 3") {
 				t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
 			}
 		}
@@ -90,7 +90,7 @@ func TestTraceOfAJob(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *config.Config) {
-					c.Environ = process.WithEnv(c.Environ, map[string]string{trail.TraceParentVariable: tc.parent, trail.TraceStateVariable: "a=1"})
+					c.Environ = process.WithEnv(c.Environ, map[string]string{eventlog.TraceParentVariable: tc.parent, eventlog.TraceStateVariable: "a=1"})
 				})
 				j.start().expect(0)
 				said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))

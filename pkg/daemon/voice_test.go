@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/voice"
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
@@ -65,7 +65,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	refused := make(chan struct{})
 	go func() {
 		defer close(refused)
-		voice.ReportStartError(stderr, false, errors.New("no"), 64)
+		console.ReportStartError(stderr, false, errors.New("no"), 64)
 	}()
 	select {
 	case <-refused:

@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // localJoinTimeout replaces the join timeout if the log directory is on a local file system, but
@@ -25,12 +25,12 @@ import (
 const localJoinTimeout = 10 * time.Second
 
 // runWorker runs a worker's daemon to its end.
-func (w *worker) runWorker() run.Exit {
+func (w *worker) runWorker() lifecycle.Exit {
 	began := time.Now()
 	w.checker.startChecksEarly()
 	err := w.RunPhase("join", func() error { return w.joinRun(began) })
 	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
-		return run.Exit{Code: w.exitUnjoined(err), Duplicate: second}
+		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
 	w.Background(w.followControl(signal.StateHeartbeat))
 	w.Background(w.commands.HandleOrders)
@@ -39,13 +39,13 @@ func (w *worker) runWorker() run.Exit {
 		err = w.runPhases(w.RunCtx)
 	}
 	if _, ok := errors.AsType[*duplicateDaemonError](context.Cause(w.RunCtx)); ok {
-		w.stopChildren(&run.Outcome{})
-		return run.Exit{Code: w.exitUnjoined(context.Cause(w.RunCtx)), Duplicate: true}
+		w.stopChildren(&lifecycle.Outcome{})
+		return lifecycle.Exit{Code: w.exitUnjoined(context.Cause(w.RunCtx)), Duplicate: true}
 	}
 	end := w.negotiateOutcome(err)
 	code := w.leaveRun(end)
 	w.sendGoodbye()
-	return run.Exit{Code: code, Outcome: end}
+	return lifecycle.Exit{Code: code, Outcome: end}
 }
 
 // joinRun finds the head's run directory, verifies that both daemons were launched with the same
@@ -59,7 +59,7 @@ func (w *worker) joinRun(began time.Time) error {
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Events.WriteEvent(trail.RecordSeen, trail.Fields{Record: signal.NameJob})
+	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{Record: signal.NameJob})
 	w.prepareLink(job)
 	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
@@ -112,7 +112,7 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job signal.JobRecord, wait
 // runDirNotFoundFailure returns the failure that the run directory has not appeared for waited,
 // with a hint at the probable reason. last is the error of the wait.
 func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
-	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, run.UnresponsiveTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	mend := "see whether the head's task has started and whether this is the same file system as on the head"
@@ -134,7 +134,7 @@ func pollErrorDetail(err error) string {
 }
 
 // runPhases brings this node up, and returns when its part in the run ends. The error is the
-// published *run.Outcome, or the failure of this node.
+// published *lifecycle.Outcome, or the failure of this node.
 func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
@@ -200,7 +200,7 @@ const openPortsAdvice = "let the nodes connect to each other's ports"
 func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()
-	if pause.AwaitDone(ctx, w.link.connected) {
+	if ctxutil.AwaitDone(ctx, w.link.connected) {
 		return nil
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {

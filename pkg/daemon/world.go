@@ -12,25 +12,25 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/why"
-	"github.com/bringupd/bringupd/pkg/world"
 )
 
 // localWorld is a node's part of the world. It has the zero value if there are no ranks.
 type localWorld struct {
 	// the resources to which ranks can be bound; used only by the sequence
-	layout    binding.Node
+	layout    affinity.Node
 	pmix      *world.PMIxStartup // used only by the sequence
 	worldNode atomic.Pointer[world.Node]
 	// connects to the rendezvous
@@ -64,17 +64,17 @@ func (n *node) checkRankResources() (err error) {
 // the CPUs that the launcher has granted if these are more.
 func (n *node) rankSlots() ranks.NodeSlots {
 	return ranks.NodeSlots{
-		GPUs: n.layout.CountSlots(binding.PerGPU), NUMAs: n.layout.CountSlots(binding.PerNUMA),
-		Cores: max(n.layout.CountSlots(binding.PerCore), n.id.CPUs), OwnGPUs: n.boundResources().GPU,
+		GPUs: n.layout.CountSlots(affinity.PerGPU), NUMAs: n.layout.CountSlots(affinity.PerNUMA),
+		Cores: max(n.layout.CountSlots(affinity.PerCore), n.id.CPUs), OwnGPUs: n.boundResources().GPU,
 	}
 }
 
 // boundResources returns the kinds of resources to which ranks are bound. It returns none if
 // several daemons share this machine, because no daemon knows which resources the ranks of the
 // others use.
-func (n *node) boundResources() binding.ResourceKinds {
+func (n *node) boundResources() affinity.ResourceKinds {
 	if n.id.LocalSize > 1 {
-		return binding.ResourceKinds{}
+		return affinity.ResourceKinds{}
 	}
 	return n.cfg.World.Bind
 }
@@ -142,11 +142,11 @@ func (h *head) planRanks(ctx context.Context) error {
 }
 
 // runWorld runs the world to its end: it runs the head's own ranks, and waits for those of the
-// other nodes, which start them when they see the open gate. Its error is an orderly *run.Outcome
+// other nodes, which start them when they see the open gate. Its error is an orderly *lifecycle.Outcome
 // if all ranks have ended, and otherwise the cause of the end of the run.
 func (h *head) runWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.runRanks(own, &team.Slot{Size: h.membership.Count()}, h.world.Record) })
+	parts.Go(func() error { return h.runRanks(own, &membership.Slot{Size: h.membership.Count()}, h.world.Record) })
 	parts.Go(func() error { return h.awaitRankLinks(own) })
 	// Wait until all ranks have ended, or none makes progress any more.
 	parts.Go(func() error {
@@ -171,7 +171,7 @@ func (h *head) runWorld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return &run.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
+	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
 }
 
 // errWorldEnded ends the parts of runWorld when all ranks have ended.
@@ -194,11 +194,11 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	}
 	// Both functions need the peer link.
 	w.dialRendezvous = func(ctx context.Context) (io.ReadWriteCloser, error) {
-		if w.link == nil || !pause.AwaitDone(ctx, w.link.connected) {
+		if w.link == nil || !ctxutil.AwaitDone(ctx, w.link.connected) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}
-		return w.headDialer(lifeline.RendezvousStream)(ctx)
+		return w.headDialer(peerlink.RendezvousStream)(ctx)
 	}
 	w.awaitRendezvousLink = func(ctx context.Context) error {
 		if w.link == nil {
@@ -232,7 +232,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // runRanks runs the ranks of this node's place in the team to their end, publishes their exits, and
 // continues to run ranks that they spawn until ctx ends. Ranks that are left when it returns are
 // ended in the background.
-func (n *node) runRanks(ctx context.Context, place *team.Slot, record *signal.PlacementRecord) error {
+func (n *node) runRanks(ctx context.Context, place *membership.Slot, record *signal.PlacementRecord) error {
 	here := world.OpenNode(ctx, world.Config{
 		Config: &n.cfg, Record: record, NodeIndex: place.Rank, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, record) },
 		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
@@ -253,7 +253,7 @@ func (n *node) runRanks(ctx context.Context, place *team.Slot, record *signal.Pl
 }
 
 // rankEnv returns the environment that all ranks of this node have in common.
-func (n *node) rankEnv(place *team.Slot, record *signal.PlacementRecord) []string {
+func (n *node) rankEnv(place *membership.Slot, record *signal.PlacementRecord) []string {
 	var endpoint framework.Endpoint
 	if known := n.serviceInfo.Load(); known != nil {
 		endpoint = known.endpoint
@@ -290,7 +290,7 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 	if !n.cfg.World.IsRequested() {
 		return 0
 	}
-	if end, ok := errors.AsType[*run.Outcome](why); ok {
+	if end, ok := errors.AsType[*lifecycle.Outcome](why); ok {
 		return n.cfg.Times.DriverGracePeriod(end.Requested || end.Orderly)
 	}
 	return n.cfg.Times.DriverGracePeriod(health.IsRequestedEnd(health.Kind(health.AsFailure(why).Kind)))
@@ -317,9 +317,9 @@ func (h *head) worldExitCode(ctx context.Context) (code int, why string, err err
 // newHangDetector returns the hang detector of this node. It publishes a record each time all ranks
 // of the node have become idle, and each time one has become active again. The number of the record
 // shows which.
-func (n *node) newHangDetector(here *world.Node) why.HangDetector {
+func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 	told := 0
-	return why.HangDetector{
+	return stackdump.HangDetector{
 		Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, RunningRanks: here.RunningRanks,
 		OnChange: func(bool) {
 			told++

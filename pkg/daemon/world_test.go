@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
@@ -37,7 +37,7 @@ func newRealWorld(t *testing.T, size, perNode int, line string) *job {
 func (j *job) ranks(perNode int) *job {
 	return j.all(func(c *config.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
-		c.World.Output = output.AllRanks
+		c.World.Output = outputmux.AllRanks
 	})
 }
 
@@ -265,11 +265,11 @@ func TestRanksAreBound(t *testing.T) {
 	const tells = `echo "$BRINGUPD_LOCAL_RANK $(grep Cpus_allowed_list /proc/self/status)"; bringupd_binding=$BRINGUPD_BINDING; echo "$BRINGUPD_LOCAL_RANK ${bringupd_binding:+has a place}"`
 	for _, tc := range []struct {
 		name  string
-		kinds binding.ResourceKinds
+		kinds affinity.ResourceKinds
 		apart bool
 	}{
-		{"to CPUs", binding.ResourceKinds{CPU: true}, runtime.NumCPU() > 1},
-		{"to nothing", binding.ResourceKinds{}, false},
+		{"to CPUs", affinity.ResourceKinds{CPU: true}, runtime.NumCPU() > 1},
+		{"to nothing", affinity.ResourceKinds{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -291,16 +291,16 @@ func TestWhatRanksPrint(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		output output.Mode
+		output outputmux.Mode
 		tag    bool
 		stdin  int
 		want   []string
 	}{
-		{"of all", output.AllRanks, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
-		{"of all, with tags", output.AllRanks, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
-		{"of rank 0, and rank 3 reads", output.RankZero, false, 3, []string{"0:"}},
-		{"of all, and rank 3 reads", output.AllRanks, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
-		{"of none, and nobody reads", output.NoRanks, false, -1, nil},
+		{"of all", outputmux.AllRanks, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
+		{"of all, with tags", outputmux.AllRanks, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of rank 0, and rank 3 reads", outputmux.RankZero, false, 3, []string{"0:"}},
+		{"of all, and rank 3 reads", outputmux.AllRanks, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
+		{"of none, and nobody reads", outputmux.NoRanks, false, -1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -347,8 +347,8 @@ func TestTooManyRanks(t *testing.T) {
 func TestWorldOfATeam(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
-			c.Team = team.NodeRange{Min: 2, Max: 2}
-			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.AllRanks
+			c.Team = membership.NodeRange{Min: 2, Max: 2}
+			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, outputmux.AllRanks
 		})
 		j.start().expect(everyone(0, 3)...)
 		got := slices.Sorted(strings.Lines(j.contents(j.out)))

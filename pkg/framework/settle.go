@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // AwaitStable polls until look has returned nil at every poll for the settle time, and then returns
@@ -29,7 +29,7 @@ func AwaitStable(ctx context.Context, settle time.Duration, look func(ctx contex
 		if err == nil && time.Since(since) >= settle {
 			return nil
 		}
-		if !pause.SleepContext(ctx, pace) {
+		if !ctxutil.SleepContext(ctx, pace) {
 			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), last)
 		}
 	}

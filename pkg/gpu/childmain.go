@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -81,7 +81,7 @@ func serveRequests(d deviceLibrary, in io.Reader, out io.Writer) int {
 	}
 	// Requests that are being answered have until childGracePeriod is over. A call to a driver that
 	// hangs cannot be interrupted either.
-	if _, err := pause.CallBounded(ctx, childGracePeriod, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, pause.ErrAbandoned) {
+	if _, err := ctxutil.CallBounded(ctx, childGracePeriod, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, ctxutil.ErrAbandoned) {
 		return 1
 	}
 	return 0

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -96,7 +96,7 @@ func (c Child) startChild(ctx context.Context) (*runningChild, error) {
 	limited, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	d, err := pause.CallBounded(limited, 0, func() (*runningChild, error) { return c.forkChild(life) })
+	d, err := ctxutil.CallBounded(limited, 0, func() (*runningChild, error) { return c.forkChild(life) })
 	if err == nil {
 		d.kill = kill
 		return d, nil
@@ -105,7 +105,7 @@ func (c Child) startChild(ctx context.Context) (*runningChild, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, pause.ErrAbandoned):
+	case errors.Is(err, ctxutil.ErrAbandoned):
 		return nil, fmt.Errorf("it could not be started within %v: the file system of %s may hang", forkTimeout, c.programPath())
 	default:
 		return nil, fmt.Errorf("it cannot be started: %w", err)
@@ -310,8 +310,8 @@ func (d *runningChild) shutDown(ctx context.Context) {
 	looks := d.pendingInspections > 0
 	d.mu.Unlock()
 	switch {
-	case looks && !pause.AwaitDone(ctx, d.ended):
-	case !looks && !pause.AwaitDone(limited, d.ended):
+	case looks && !ctxutil.AwaitDone(ctx, d.ended):
+	case !looks && !ctxutil.AwaitDone(limited, d.ended):
 		d.killOrAbandon()
 	default:
 		d.kill() // releases the context
@@ -323,5 +323,5 @@ func (d *runningChild) shutDown(ctx context.Context) {
 func (d *runningChild) killOrAbandon() {
 	_ = d.stdin.Close()
 	d.kill()
-	pause.AwaitDoneFor(d.ended, reapTimeout)
+	ctxutil.AwaitDoneFor(d.ended, reapTimeout)
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // protocolVersion is the version of the line format between parent and child.
@@ -96,16 +96,16 @@ func decodeMessage(text []byte) (message, error) {
 	if err := json.Unmarshal(text, &l); err != nil || l.Version == 0 {
 		return message{}, errInvalidMessage
 	}
-	l.EndReason = prose.SingleLine(l.EndReason, maxTextLength)
+	l.EndReason = textutil.SingleLine(l.EndReason, maxTextLength)
 	if e := l.Event; e != nil {
 		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail, &e.Name} {
-			*words = prose.SingleLine(*words, maxTextLength)
+			*words = textutil.SingleLine(*words, maxTextLength)
 		}
 	}
 	// A line must have exactly one part.
 	parts := 0
 	if l.Progress != nil {
-		l.Progress.SlowCalls = prose.SingleLine(l.Progress.SlowCalls, maxTextLength)
+		l.Progress.SlowCalls = textutil.SingleLine(l.Progress.SlowCalls, maxTextLength)
 	}
 	for _, is := range []bool{l.Request != "", l.Facts != nil, l.CUDA != nil, l.Progress != nil, l.Watching != nil, l.Event != nil, l.Heartbeat != nil, l.EndReason != ""} {
 		if is {
@@ -148,7 +148,7 @@ type outputTail struct {
 
 // addLine adds a line.
 func (l *outputTail) addLine(text []byte) {
-	said := prose.SingleLine(prose.StripControls(string(text)), maxKeptLineLength)
+	said := textutil.SingleLine(textutil.StripControls(string(text)), maxKeptLineLength)
 	if said == "" || l.crashed && len(l.kept) == maxKeptLines {
 		return
 	}

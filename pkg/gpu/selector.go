@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Selector is one entry of CUDA_VISIBLE_DEVICES.
@@ -43,11 +43,11 @@ func ParseVisibleDevices(value string) ([]Selector, error) {
 		s, err := parseSelector(strings.TrimSpace(entry))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot read %s=%s: %v", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), err)
+			return nil, fmt.Errorf("cannot read %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
 		case s.UUID == "" && s.Index < 0:
 			return visible, nil
 		case slices.Contains(visible, s):
-			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), s)
+			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), s)
 		}
 		visible = append(visible, s)
 	}
@@ -70,7 +70,7 @@ func parseSelector(entry string) (Selector, error) {
 	case strings.Trim(entry, "0123456789-") == "":
 		return Selector{}, fmt.Errorf("%q is no index, and CUDA knows no ranges: list each one, as in 0,1,2,3", entry)
 	default:
-		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", prose.TruncateText(entry, maxShownText))
+		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", textutil.TruncateText(entry, maxShownText))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 const (
@@ -41,7 +41,7 @@ func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {
 	if s.closed {
 		return nil, errSessionClosed
 	}
-	if s.running != nil && !pause.AwaitDoneFor(s.running.ended, 0) {
+	if s.running != nil && !ctxutil.AwaitDoneFor(s.running.ended, 0) {
 		return s.running, nil
 	}
 	d, err := s.child.startChild(ctx)
@@ -107,7 +107,7 @@ func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event
 			return fmt.Errorf("cannot watch the GPUs: %w", err)
 		}
 		l.emitEvent(Event{Kind: KindRestarted, GPU: -1, Detail: err.Error()})
-		if !pause.SleepContext(ctx, wait) {
+		if !ctxutil.SleepContext(ctx, wait) {
 			return nil
 		}
 		wait = min(2*wait, maxRestartPause)

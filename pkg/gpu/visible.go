@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Unit is a GPU, or an instance or a tile of one, that can be assigned to one rank alone.
@@ -41,7 +41,7 @@ func (t Topology) VisibleUnits(lookup func(name string) (value string, set bool)
 	for _, s := range selectors {
 		of, err := t.unitsForSelector(s)
 		if err != nil {
-			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, prose.TruncateText(value, maxShownText), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
 		}
 		units = append(units, of...)
 	}
@@ -60,7 +60,7 @@ func checkDuplicates(units []Unit, value string) error {
 		}
 		if seen[key] {
 			return fmt.Errorf("cannot use %s=%s: it has GPU %s twice, and CUDA would show no GPU at all",
-				VisibleDevicesVariable, prose.TruncateText(value, maxShownText), unit.Name)
+				VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), unit.Name)
 		}
 		seen[key] = true
 	}
@@ -114,7 +114,7 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	case s.UUID == "" && s.Index < len(counted):
 		return counted[s.Index].assignableUnits(s.Index, false), nil
 	case s.UUID == "":
-		return nil, fmt.Errorf("there is no GPU %d, but %d %s", s.Index, len(counted), prose.PluralForm(len(counted), "GPU"))
+		return nil, fmt.Errorf("there is no GPU %d, but %d %s", s.Index, len(counted), textutil.PluralForm(len(counted), "GPU"))
 	}
 	var found []Unit
 	matches := 0
@@ -124,11 +124,11 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	}
 	switch matches {
 	case 0:
-		return nil, fmt.Errorf("no GPU here is called %s", prose.TruncateText(s.UUID, maxShownText))
+		return nil, fmt.Errorf("no GPU here is called %s", textutil.TruncateText(s.UUID, maxShownText))
 	case 1:
 		return found, nil
 	}
-	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, prose.TruncateText(s.UUID, maxShownText))
+	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, textutil.TruncateText(s.UUID, maxShownText))
 }
 
 // matchSelector returns the units of a GPU that the UUID in an entry, or its prefix, selects, and

@@ -13,8 +13,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 const (
@@ -287,7 +287,7 @@ func (g *watchedGPU) run(ctx context.Context) {
 			// poll the GPU at once, to find out whether it is lost
 			g.eagerUntil = time.Now().Add(eagerPollPeriod)
 			if failed++; failed < maxFailedWaits {
-				pause.SleepContext(ctx, min(minFailPause<<(failed-1), maxFailPause))
+				ctxutil.SleepContext(ctx, min(minFailPause<<(failed-1), maxFailPause))
 			} else {
 				sendEvent(g.send, g.newEvent(KindUnwatched, fmt.Sprintf("%d waits in a row have returned %s", failed, returnName(ret))))
 				g.unregisterEvents()
@@ -311,7 +311,7 @@ func (g *watchedGPU) unregisterEvents() {
 // if there was none.
 func (g *watchedGPU) awaitEvent(ctx context.Context) (nvml.EventData, nvml.Return) {
 	if g.eventSet == nil {
-		pause.SleepContext(ctx, eventWaitTimeout)
+		ctxutil.SleepContext(ctx, eventWaitTimeout)
 		return nvml.EventData{}, nvml.ERROR_TIMEOUT
 	}
 	defer g.trackCall(g.slot, "nvmlEventSetWait_v2")()
@@ -379,7 +379,7 @@ func (g *watchedGPU) pollLinks() {
 	down := slices.DeleteFunc(slices.Clone(g.activeLinks), func(link int) bool { return slices.Contains(now, link) })
 	if len(down) > 0 {
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(down), " ", ", "), "[]")
-		sendEvent(g.send, g.newEvent(KindLink, prose.PluralForm(len(down), "link")+" "+list))
+		sendEvent(g.send, g.newEvent(KindLink, textutil.PluralForm(len(down), "link")+" "+list))
 	}
 	g.activeLinks = now
 	part, ok := g.inspector.c2cLinks().Get()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // policy is what we have settled on for each Xid, apart from the file.
@@ -202,7 +202,7 @@ func FuzzOverlay(f *testing.F) {
 			if xid < 1 || xid > maxXid || !slices.Contains(known, verdict.Effect) || !slices.Contains([]NextJobFitness{NextFit, NextUnfit}, verdict.Next) {
 				t.Errorf("Xid %d: %+v", xid, verdict)
 			}
-			if prose.StripControls(verdict.Action) != verdict.Action || prose.StripControls(verdict.Meaning) != verdict.Meaning {
+			if textutil.StripControls(verdict.Action) != verdict.Action || textutil.StripControls(verdict.Meaning) != verdict.Meaning {
 				t.Errorf("Xid %d can't be shown: %+q", xid, verdict)
 			}
 		}

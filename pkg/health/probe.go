@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 const (
@@ -63,7 +63,7 @@ func ParseProbe(s string) (Probe, error) {
 		p, err = parseFile(rest)
 	default:
 		hint := ""
-		if near := prose.NearestWord(strings.ToLower(scheme), probeSchemes, 3); near != "" {
+		if near := textutil.NearestWord(strings.ToLower(scheme), probeSchemes, 3); near != "" {
 			hint = fmt.Sprintf(" (is it %s?)", near)
 		}
 		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeSyntax)

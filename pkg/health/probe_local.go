@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -30,11 +30,11 @@ func (o singleCall) runBounded(ctx context.Context, grace time.Duration, what st
 	case <-ctx.Done():
 		return fmt.Errorf("%s still hangs since an earlier look", what)
 	}
-	_, err := pause.CallBounded(ctx, grace, func() (struct{}, error) {
+	_, err := ctxutil.CallBounded(ctx, grace, func() (struct{}, error) {
 		defer func() { <-o }()
 		return struct{}{}, look()
 	})
-	if errors.Is(err, pause.ErrAbandoned) {
+	if errors.Is(err, ctxutil.ErrAbandoned) {
 		return fmt.Errorf("%s hangs", what)
 	}
 	return err

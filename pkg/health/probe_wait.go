@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 const (
@@ -48,7 +48,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w WaitOpti
 	ctx, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if pause.AwaitDone(ctx, w.ChildExited) {
+		if ctxutil.AwaitDone(ctx, w.ChildExited) {
 			stop(errChildDied)
 		}
 	})
@@ -81,7 +81,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w WaitOpti
 		if last == nil || ctx.Err() == nil && (!bounded || !time.Now().After(deadline)) {
 			last = seen
 		}
-		if !pause.SleepContext(ctx, max(gap, min(took, maxSlowTryPause))) {
+		if !ctxutil.SleepContext(ctx, max(gap, min(took, maxSlowTryPause))) {
 			continue
 		}
 		gap = min(gap*3/2, cmp.Or(w.MaxPause, maxTryPause))
@@ -93,7 +93,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.PluralForm(tries, "look"), cause, seen)
+	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "look"), cause, seen)
 }
 
 // checkListenerUsers returns an error if an untrusted user listens on one of the ports.
@@ -125,7 +125,7 @@ func (w WaitOptions) confirmReady() (final bool, err error) {
 		}
 	}
 	// The child may have died during the try, and another process may have answered.
-	if pause.AwaitDoneFor(w.ChildExited, 0) {
+	if ctxutil.AwaitDoneFor(w.ChildExited, 0) {
 		return false, errors.New("an answer, and the end of the process with it")
 	}
 	return true, nil

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // DaemonSpec is the specification of a daemon on another machine. It is sent by ssh's standard
@@ -98,7 +98,7 @@ func (t *SSHSession) SendFailure(why string) { t.sendLine(failurePrefix + why) }
 // sendLine sends a line to the daemon, or drops it if the queue is full.
 func (t *SSHSession) sendLine(word string) {
 	select {
-	case t.lines <- prose.SingleLine(word, maxFailureLength):
+	case t.lines <- textutil.SingleLine(word, maxFailureLength):
 	default:
 	}
 }

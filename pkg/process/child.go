@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // defaultKeepLines is the number of last lines that are kept if Spec.KeepLines is 0.
@@ -203,7 +203,7 @@ func (c *Child) superviseUntilGone() {
 // gives up after a while, but not while a Stop is waiting for those members.
 func (c *Child) finishOutput() {
 	limits := c.supervisor.timeouts
-	for !pause.AwaitDoneFor(c.out.delivered.open, limits.outputDrain) {
+	for !ctxutil.AwaitDoneFor(c.out.delivered.open, limits.outputDrain) {
 		if c.activeStops.Load() == 0 {
 			break
 		}
@@ -258,8 +258,8 @@ func (c *Child) Exit() Exit {
 // printed before its end is included: LastLines waits for it, but at most one second if a writer
 // does not accept the output.
 func (c *Child) LastLines() []string {
-	if pause.AwaitDoneFor(c.reaped, 0) {
-		pause.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)
+	if ctxutil.AwaitDoneFor(c.reaped, 0) {
+		ctxutil.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)
 	}
 	return c.out.lastLines()
 }

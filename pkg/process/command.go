@@ -40,7 +40,7 @@ type Command struct {
 //
 // A command that cannot be killed, for example because it hangs in a driver or on a mount, keeps
 // Run from returning, and so does a program on a file system that hangs. A caller that cannot wait
-// uses pause.CallBounded.
+// uses ctxutil.CallBounded.
 func (c Command) Run(ctx context.Context) error {
 	if len(c.Argv) == 0 {
 		return errors.New("the command is empty")

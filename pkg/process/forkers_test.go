@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // The kernel sends the parent-death signal when the thread that forked ends: here all end that the
@@ -77,7 +77,7 @@ func TestForkersSideBySide(t *testing.T) {
 	hang, done := make(chan struct{}), make(chan struct{})
 	f.runJob(func() { <-hang })
 	f.runJob(func() { close(done) })
-	if !pause.AwaitDoneFor(done, time.Minute) {
+	if !ctxutil.AwaitDoneFor(done, time.Minute) {
 		t.Error("the second job waits for the first")
 	}
 	close(hang)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 const (
@@ -96,10 +96,10 @@ func guardMain(order guardArgs) int {
 		defer close(tidied)
 		_ = state.removeDirs()
 	}()
-	pause.AwaitDoneFor(tidied, removalHeadStart)
+	ctxutil.AwaitDoneFor(tidied, removalHeadStart)
 	s := newFamilySweep(state.allFamiliesCriteria(order), newProcScanner(order.since))
 	_, _ = s.signalUntilGone(ctx, unix.SIGKILL) // nothing is left that errors could be reported to
-	_, _ = pause.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeDirs() })
+	_, _ = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeDirs() })
 	return 1
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -202,7 +202,7 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 func TestGuardComesWithTheFirstChild(t *testing.T) {
 	s := newSupervisor(t)
 	s.OwnPath(t.TempDir())
-	if pause.AwaitDoneFor(s.guardLink.firstForked, 50*time.Millisecond) {
+	if ctxutil.AwaitDoneFor(s.guardLink.firstForked, 50*time.Millisecond) {
 		t.Error("there is a guard, and nobody to guard against")
 	}
 	c := start(t, s, shell("exit 0"))

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // guardRestartDelay is the pause before the next start if a guard ended within that time of its own
@@ -56,7 +56,7 @@ func (g *guardLink) ensureStarted() { g.startOnce.Do(func() { go g.keepRunning()
 func (g *guardLink) awaitFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, guardRestartDelay)
 	defer cancel()
-	pause.AwaitDone(ctx, g.firstForked)
+	ctxutil.AwaitDone(ctx, g.firstForked)
 }
 
 // addSession reports a new session to the guard, or a change of a known one.
@@ -94,7 +94,7 @@ func (g *guardLink) keepRunning() {
 	for {
 		began := time.Now()
 		g.runOnce()
-		if g.ctx.Err() != nil || time.Since(began) < guardRestartDelay && !pause.SleepContext(g.ctx, guardRestartDelay) {
+		if g.ctx.Err() != nil || time.Since(began) < guardRestartDelay && !ctxutil.SleepContext(g.ctx, guardRestartDelay) {
 			return
 		}
 	}
@@ -197,7 +197,7 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 	g.closePipe()
 	g.mu.Unlock()
 	// The guard normally ends within milliseconds.
-	if pause.AwaitDone(ctx, g.done) {
+	if ctxutil.AwaitDone(ctx, g.done) {
 		return nil
 	}
 	if !clean {
@@ -208,7 +208,7 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 		_ = g.process.Kill() // fails if the guard has ended
 	}
 	g.mu.Unlock()
-	if !pause.AwaitDoneFor(g.done, guardRestartDelay) {
+	if !ctxutil.AwaitDoneFor(g.done, guardRestartDelay) {
 		return fmt.Errorf("cannot end the guard: it is there %v after SIGKILL", guardRestartDelay)
 	}
 	return nil

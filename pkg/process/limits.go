@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Limits are the resources that a program needs before it starts. The Go runtime ends a program
@@ -45,7 +45,7 @@ func (need Limits) FindShortage(root string) (problem, mend string) {
 	}
 	if readLimit(unix.RLIMIT_AS, &limit); limit.Cur < need.Memory {
 		return fmt.Sprintf("a process may have %s of address space (RLIMIT_AS), and a daemon needs %s",
-				prose.FormatSize(limit.Cur), prose.FormatSize(need.Memory)),
+				textutil.FormatSize(limit.Cur), textutil.FormatSize(need.Memory)),
 			"raise ulimit -v, or what the launcher sets it by (h_vmem of Grid Engine, pvmem of PBS): " +
 				"a daemon reserves address space, and not memory"
 	}

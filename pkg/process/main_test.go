@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/test/twin"
 )
@@ -225,7 +225,7 @@ func start(t testing.TB, s *Supervisor, spec Spec) *Child {
 // finished waits for the child's own end.
 func finished(t testing.TB, c *Child) Exit {
 	t.Helper()
-	if !pause.AwaitDoneFor(c.Done(), ceiling) {
+	if !ctxutil.AwaitDoneFor(c.Done(), ceiling) {
 		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.PID(), ceiling, c.LastLines())
 	}
 	return c.Exit()

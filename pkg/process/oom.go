@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // OOMInfo describes the processes that the kernel killed in a memory cgroup while a child ran. The
@@ -35,7 +35,7 @@ func (o OOMInfo) String() string {
 		processes = "process"
 	}
 	if o.Limit > 0 {
-		limit = "limit " + prose.FormatRoundSize(uint64(o.Limit))
+		limit = "limit " + textutil.FormatRoundSize(uint64(o.Limit))
 	}
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 const (
@@ -157,7 +157,7 @@ func (o *childOutput) finishReaders(stall time.Duration) error {
 	o.interruptReaders(true)
 	for {
 		before := o.piecesPassed.Load()
-		if pause.AwaitDoneFor(o.delivered.open, stall) {
+		if ctxutil.AwaitDoneFor(o.delivered.open, stall) {
 			return errors.Join(o.streams[0].err, o.streams[1].err)
 		}
 		if o.piecesPassed.Load() == before {
@@ -174,7 +174,7 @@ func (o *childOutput) closeWhenGone(swept <-chan struct{}) {
 	case <-swept:
 	}
 	o.closePipes()
-	pause.AwaitDoneFor(o.closed.open, time.Second) // longer only if a write to Stdout or Stderr hangs
+	ctxutil.AwaitDoneFor(o.closed.open, time.Second) // longer only if a write to Stdout or Stderr hangs
 }
 
 // outputStream reads one of a child's two pipes.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything
@@ -266,13 +266,13 @@ func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep %s) & echo last words; exit 3", later, arg))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
-	if !pause.AwaitDoneFor(c.Ended(), ceiling) {
+	if !ctxutil.AwaitDoneFor(c.Ended(), ceiling) {
 		t.Fatalf("it has not ended after %v", ceiling)
 	}
 	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Requested || !slices.Equal(lines, []string{"last words"}) {
 		t.Errorf("%#v, last lines %q; want code 3 and its last words", exit, lines)
 	}
-	if pause.AwaitDoneFor(c.Done(), 0) {
+	if ctxutil.AwaitDoneFor(c.Done(), 0) {
 		t.Error("it is done, though its output is open")
 	}
 	if err := os.WriteFile(later, nil, 0o644); err != nil {
@@ -309,7 +309,7 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 			c := start(t, s, spec)
 			until(t, "first line, that is not taken", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
 			fmt.Fprintln(word)
-			if !pause.AwaitDoneFor(c.Ended(), ceiling) {
+			if !ctxutil.AwaitDoneFor(c.Ended(), ceiling) {
 				t.Fatalf("it has not ended after %v", ceiling)
 			}
 			if taken {

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Errors of Start for a program that cannot be run. A shell has an exit code for each.
@@ -115,7 +115,7 @@ func inspectProgram(path, dir string) (program, error) {
 	}
 	if unix.Faccessat(unix.AT_FDCWD, p.file, unix.X_OK, unix.AT_EACCESS) != nil {
 		return p, p.notExecutableError(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: chmod +x %s",
-			info.Mode(), os.Geteuid(), prose.QuoteShellWord(p.file)))
+			info.Mode(), os.Geteuid(), textutil.QuoteShellWord(p.file)))
 	}
 	p.head = readHead(p.file)
 	if name := p.interpreterPath(); name != "" {
@@ -205,7 +205,7 @@ func (p program) describeMissingFile() string {
 	switch {
 	case strings.HasSuffix(name, "\r"):
 		return fmt.Sprintf("its first line ends in a carriage return, so that the interpreter is %q: "+
-			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, prose.QuoteShellWord(p.file))
+			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, textutil.QuoteShellWord(p.file))
 	case name != "":
 		return fmt.Sprintf("its interpreter %s (first line) is not there: name one that this node has", name)
 	case bytes.HasPrefix(p.head, []byte("\x7fELF")):

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Stop ends the child and its family, and returns how the child ended. First the child's process
@@ -26,7 +26,7 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	if err := c.StopProcesses(ctx, grace, first); err != nil {
 		return c.exitWith(err)
 	}
-	if pause.AwaitDone(ctx, c.done) || pause.AwaitDoneFor(c.done, 2*c.supervisor.timeouts.outputDrain) {
+	if ctxutil.AwaitDone(ctx, c.done) || ctxutil.AwaitDoneFor(c.done, 2*c.supervisor.timeouts.outputDrain) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))
@@ -64,12 +64,12 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	// Record the sessions before each signal: a process that the signal ends may be the only
 	// connection to others.
 	note := func() { c.supervisor.recordSessions([]*Child{c}, false) }
-	if !pause.AwaitDoneFor(c.reaped, 0) { // if the child has ended, the sweep sees the same sessions
+	if !ctxutil.AwaitDoneFor(c.reaped, 0) { // if the child has ended, the sweep sees the same sessions
 		note()
 	}
 	// Send the first signal to the process group and, when the child has ended, to the rest.
 	asked := c.requestEnd(first)
-	if patience.Err() == nil && pause.AwaitDone(patience, c.reaped) {
+	if patience.Err() == nil && ctxutil.AwaitDone(patience, c.reaped) {
 		polite := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
 		if first != unix.SIGKILL {
 			polite.selects = asked.mustReceive
@@ -89,7 +89,7 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	if err := s.remainingError(left, err); err != nil {
 		return err
 	}
-	if !pause.AwaitDone(end, c.reaped) {
+	if !ctxutil.AwaitDone(end, c.reaped) {
 		return fmt.Errorf("cannot reap pid %d", c.pid)
 	}
 	return nil

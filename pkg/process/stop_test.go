@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 func TestStopEndsAll(t *testing.T) {
@@ -32,7 +32,7 @@ func TestStopEndsAll(t *testing.T) {
 				if left := naps(t, arg); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				if !pause.AwaitDoneFor(c.Done(), ceiling) {
+				if !ctxutil.AwaitDoneFor(c.Done(), ceiling) {
 					t.Error("not done")
 				}
 			})

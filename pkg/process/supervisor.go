@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // endTimeouts are the time limits for the end of a child.
@@ -237,7 +237,7 @@ func awaitGroup(ctx context.Context, wg *sync.WaitGroup) bool {
 		wg.Wait()
 		close(done)
 	}()
-	return pause.AwaitDone(ctx, done)
+	return ctxutil.AwaitDone(ctx, done)
 }
 
 // endedContext returns a context that has already ended.

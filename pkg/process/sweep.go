@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 const (
@@ -55,7 +55,7 @@ func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) (
 		} else if empty++; empty == 2 {
 			return nil, nil
 		}
-		if !pause.SleepContext(ctx, pauseAfterScan(gap, time.Since(began), empty)) {
+		if !ctxutil.SleepContext(ctx, pauseAfterScan(gap, time.Since(began), empty)) {
 			return s.scanAndSignal(sig) // signalled processes have had time to end
 		}
 		if empty == 0 {

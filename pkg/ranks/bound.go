@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // ActualBindingVersion is the version of the JSON format of [ActualBinding], like [LayoutVersion].
@@ -14,14 +14,14 @@ const ActualBindingVersion = 1
 
 // ActualBinding compares the actual binding of a rank (CPUs, memory, devices) with its planned binding.
 type ActualBinding struct {
-	Version     int              `json:"version"`
-	Host        string           `json:"host"`
-	Rank        int              `json:"rank"`
-	LocalRank   int              `json:"local_rank"`
-	LocalRanks  int              `json:"local_ranks"`
-	Place       binding.Affinity `json:"place"`
-	Differences []string         `json:"differences"`
-	ReadError   string           `json:"not_read_back,omitempty"`
+	Version     int               `json:"version"`
+	Host        string            `json:"host"`
+	Rank        int               `json:"rank"`
+	LocalRank   int               `json:"local_rank"`
+	LocalRanks  int               `json:"local_ranks"`
+	Place       affinity.Affinity `json:"place"`
+	Differences []string          `json:"differences"`
+	ReadError   string            `json:"not_read_back,omitempty"`
 	// IsUnknown is set if the rank's binding could not be read, except if this system does not permit
 	// binding at all.
 	IsUnknown bool `json:"-"`
@@ -37,7 +37,7 @@ func ReadActualBinding(pid int, lookup func(name string) (value string, set bool
 	}
 	found, err := b.Place.CompareProcess(pid)
 	if err != nil {
-		b.ReadError, b.IsUnknown = err.Error(), !errors.Is(err, binding.ErrUnavailable)
+		b.ReadError, b.IsUnknown = err.Error(), !errors.Is(err, affinity.ErrUnavailable)
 	}
 	b.Differences = append(append(b.Differences, found...), b.Place.DescribeConflicts(lookup)...)
 	return b, nil
@@ -59,11 +59,11 @@ func bindingFromEnv(lookup func(string) (string, bool)) (b ActualBinding, err er
 			return b, fmt.Errorf("cannot read %s=%s: it should be a number", one.name, value)
 		}
 	}
-	place, _ := lookup(binding.EnvVariable)
+	place, _ := lookup(affinity.EnvVariable)
 	if place == "" {
-		return b, missingVariableError(binding.EnvVariable)
+		return b, missingVariableError(affinity.EnvVariable)
 	}
-	b.Place, err = binding.ParseAffinity(place)
+	b.Place, err = affinity.ParseAffinity(place)
 	return b, err
 }
 

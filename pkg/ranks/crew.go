@@ -13,14 +13,14 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/why"
 )
 
 // LocalRanks starts the ranks of one node and waits for them. The exported fields must be set before
@@ -42,10 +42,10 @@ type LocalRanks struct {
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
 	// Rendezvous is notified of the end of each rank. It is nil if the ranks have no rendezvous.
-	Rendezvous *meeting.Node
+	Rendezvous *rendezvous.Node
 	// Simulate replaces the ranks in simulations, which have no processes. If it is not nil, Run only
 	// calls it. It returns when ctx ends.
-	Simulate func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
+	Simulate func(ctx context.Context, meet *rendezvous.Node, ranks []Rank) error
 
 	mu      sync.Mutex
 	running map[int]process.Handle // ranks that have been started, by rank number; guarded by mu
@@ -139,7 +139,7 @@ func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, 
 // awaitExit waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if
 // the rank failed, or the cause if ctx ends first.
 func (c *LocalRanks) awaitExit(ctx context.Context, rank Rank, child process.Handle, fit RankSpec) error {
-	if !pause.AwaitDone(ctx, child.Ended()) {
+	if !ctxutil.AwaitDone(ctx, child.Ended()) {
 		return context.Cause(ctx)
 	}
 	ended, exit := time.Now(), child.Exit()
@@ -152,13 +152,13 @@ func (c *LocalRanks) awaitExit(ctx context.Context, rank Rank, child process.Han
 	}
 	// A signal to the whole step also reaches this daemon. Wait for it, so that the signal is recorded
 	// as the cause.
-	if !pause.SleepContext(ctx, service.SignalDelay(exit)) {
+	if !ctxutil.SleepContext(ctx, service.SignalDelay(exit)) {
 		return context.Cause(ctx)
 	}
 	f := c.rankFailure(rank, child, fit)
 	f.SeenAt = ended
 	// give another rank of this node time to be recorded as the cause
-	if !pause.SleepContext(ctx, health.CauseGracePeriod(f)) {
+	if !ctxutil.SleepContext(ctx, health.CauseGracePeriod(f)) {
 		return context.Cause(ctx)
 	}
 	return f
@@ -211,13 +211,13 @@ func (c *LocalRanks) recordExit(rank Rank, exit process.Exit) {
 }
 
 // RunningRanks returns the ranks that are running, for the hang diagnosis.
-func (c *LocalRanks) RunningRanks() (running []why.RankProcess) {
+func (c *LocalRanks) RunningRanks() (running []stackdump.RankProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for rank, child := range c.running {
 		if !service.HasEnded(child) {
 			printed, _ := child.OutputStats()
-			running = append(running, why.RankProcess{Rank: rank, PID: child.PID(), Printed: printed})
+			running = append(running, stackdump.RankProcess{Rank: rank, PID: child.PID(), Printed: printed})
 		}
 	}
 	return running
@@ -243,7 +243,7 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 	var telling sync.WaitGroup
 	telling.Go(func() {
 		since, wait := time.Time{}, stragglerInterval
-		for pause.SleepContext(ctx, time.Second) {
+		for ctxutil.SleepContext(ctx, time.Second) {
 			exits := c.sortedExits()
 			switch {
 			case len(exits) == 0:
@@ -251,7 +251,7 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 				since = time.Now()
 			case time.Since(since) >= wait:
 				c.Log.Warn(fmt.Sprintf("of the ranks on %s the first ended %s ago, and still there: %s",
-					c.Node, prose.BriefDuration(time.Since(since)), prose.FormatRanks(c.remainingRanks(exits))))
+					c.Node, textutil.BriefDuration(time.Since(since)), textutil.FormatRanks(c.remainingRanks(exits))))
 				wait *= 2
 			}
 		}

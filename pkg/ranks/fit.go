@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
@@ -19,7 +19,7 @@ type RankSpec struct {
 	Dir          string // working directory; empty for the daemon's
 	Env          []string
 	Files        []*os.File // the rank's file descriptors from 3 on; closed after the start
-	Affinity     binding.Affinity
+	Affinity     affinity.Affinity
 	Stdin        *os.File  // standard input; nil if the rank has none
 	Stdout       io.Writer // standard output; see process.Spec
 	Stderr       io.Writer
@@ -39,8 +39,8 @@ type RankSpecBuilder struct {
 	BaseEnv    []string // environment on which those of the ranks are based
 	Plan       Plan
 	Master     Master
-	Affinities []binding.Affinity // bindings of the ranks, by local number
-	UserEnv    []string           // variables set by the user, NAME=VALUE; they take precedence
+	Affinities []affinity.Affinity // bindings of the ranks, by local number
+	UserEnv    []string            // variables set by the user, NAME=VALUE; they take precedence
 }
 
 // BuildSpec returns how to start one rank of the node. more contains the variables of its MPI
@@ -52,7 +52,7 @@ func (k RankSpecBuilder) BuildSpec(rank Rank, more map[string]string) RankSpec {
 
 // affinityVariables returns the variables that describe a binding. It leaves out the variables of
 // network cards that the user or the launcher has set already.
-func affinityVariables(base []string, place binding.Affinity, own map[string]string) map[string]string {
+func affinityVariables(base []string, place affinity.Affinity, own map[string]string) map[string]string {
 	return ParseVariables(place.Environ(func(name string) bool {
 		_, set := own[name]
 		return set || slices.ContainsFunc(base, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
@@ -62,7 +62,7 @@ func affinityVariables(base []string, place binding.Affinity, own map[string]str
 // bindBeforeStart returns the Prepare function of a rank's process.Spec. It binds the thread that
 // forks the rank, so that the rank inherits the binding. It logs what this system does not permit
 // to bind.
-func (c *LocalRanks) bindBeforeStart(place binding.Affinity) func() (undo func(), err error) {
+func (c *LocalRanks) bindBeforeStart(place affinity.Affinity) func() (undo func(), err error) {
 	return func() (undo func(), err error) {
 		restore, skipped, err := place.BindThread()
 		if err != nil {
@@ -91,7 +91,7 @@ func (c *LocalRanks) logOnce(word string) {
 
 // verifyBinding verifies the binding of a rank that has been started. A wrong binding is a failed
 // check if Strict is set; otherwise it is logged.
-func (c *LocalRanks) verifyBinding(rank Rank, child process.Handle, place binding.Affinity) error {
+func (c *LocalRanks) verifyBinding(rank Rank, child process.Handle, place affinity.Affinity) error {
 	differences, err := place.CompareProcess(child.PID())
 	if service.HasEnded(child) { // its binding may have been read too late
 		return nil

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/binding"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // LayoutVersion is the version of the JSON format of [Layout]. New fields do not change it; removed
@@ -17,11 +17,11 @@ const LayoutVersion = 1
 type Layout struct {
 	Version int    `json:"version"`
 	Host    string `json:"host"`
-	binding.Node
-	NoGPUs  string             `json:"no_gpus,omitempty"` // why the GPUs could not be read
-	PerNode string             `json:"ranks_per_node"`
-	Bind    string             `json:"bind"`
-	Ranks   []binding.Affinity `json:"ranks"`
+	affinity.Node
+	NoGPUs  string              `json:"no_gpus,omitempty"` // why the GPUs could not be read
+	PerNode string              `json:"ranks_per_node"`
+	Bind    string              `json:"bind"`
+	Ranks   []affinity.Affinity `json:"ranks"`
 }
 
 // maxLayoutRanks is the maximum number of ranks of a Layout: more than any node has CPUs.
@@ -29,8 +29,8 @@ const maxLayoutRanks = 8192
 
 // PlanLayout computes the bindings of the ranks of a node. If perNode is empty, it plans one rank
 // per GPU or, without GPUs, one per NUMA node. More ranks than GPUs or cores are not an error here.
-func PlanLayout(node binding.Node, perNode string, kinds binding.ResourceKinds) (Layout, error) {
-	slots := NodeSlots{GPUs: node.CountSlots(binding.PerGPU), NUMAs: node.CountSlots(binding.PerNUMA), Cores: node.CountSlots(binding.PerCore), OwnGPUs: kinds.GPU}
+func PlanLayout(node affinity.Node, perNode string, kinds affinity.ResourceKinds) (Layout, error) {
+	slots := NodeSlots{GPUs: node.CountSlots(affinity.PerGPU), NUMAs: node.CountSlots(affinity.PerNUMA), Cores: node.CountSlots(affinity.PerCore), OwnGPUs: kinds.GPU}
 	if perNode == "" {
 		perNode = PerNUMA
 		if slots.GPUs > 0 {
@@ -50,7 +50,7 @@ func PlanLayout(node binding.Node, perNode string, kinds binding.ResourceKinds) 
 // FormatText returns the layout as text for users.
 func (l Layout) FormatText() string {
 	var b strings.Builder
-	count := func(n int, what string) string { return fmt.Sprintf("%d %s", n, prose.PluralForm(n, what)) }
+	count := func(n int, what string) string { return fmt.Sprintf("%d %s", n, textutil.PluralForm(n, what)) }
 	packages := map[int]bool{}
 	cpus := 0
 	for _, c := range l.Cores {
@@ -58,7 +58,7 @@ func (l Layout) FormatText() string {
 		cpus += len(c.CPUs)
 	}
 	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"), count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
-	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs, count(l.CountSlots(binding.PerCore), "core"), l.Mems)
+	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs, count(l.CountSlots(affinity.PerCore), "core"), l.Mems)
 	l.writeMemory(&b)
 	l.writeDevices(&b)
 	fmt.Fprintf(&b, "%s (--ranks-per-node=%s --bind=%s):\n", count(len(l.Ranks), "rank"), l.PerNode, l.Bind)
@@ -72,7 +72,7 @@ func (l Layout) FormatText() string {
 // writeMemory prints the NUMA nodes. It groups those without CPUs in one line: they are mostly the
 // memory of GPUs, and there may be many.
 func (l Layout) writeMemory(b *strings.Builder) {
-	var others binding.IDSet
+	var others affinity.IDSet
 	for _, node := range l.NUMA {
 		switch {
 		case len(node.CPUs) > 0 && node.HasMemory:
@@ -101,7 +101,7 @@ func (l Layout) writeDevices(b *strings.Builder) {
 		fmt.Fprintf(b, "  no GPUs: %s\n", l.NoGPUs)
 	}
 	for _, card := range l.NICs {
-		state := "ports with a link: " + prose.FormatRanges(card.Ports)
+		state := "ports with a link: " + textutil.FormatRanges(card.Ports)
 		if len(card.Ports) == 0 {
 			state = "no link"
 		}

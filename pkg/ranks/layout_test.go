@@ -4,29 +4,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // twoGPUs is a node with a bit of everything.
-func twoGPUs() binding.Node {
-	n := binding.Node{
-		CPUs: binding.IDSet{0, 1, 2, 3}, Mems: binding.IDSet{0, 1},
-		NUMA: []binding.NUMANode{{Number: 0, CPUs: binding.IDSet{0, 1}, HasMemory: true}, {Number: 1, CPUs: binding.IDSet{2, 3}}, {Number: 2, HasMemory: true}, {Number: 3, HasMemory: true}, {Number: 4}},
-		GPUs: []binding.GPU{
-			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: binding.IDSet{0, 1}, NICs: []string{"mlx5_0:1"}},
-			{Name: "1", UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: -1, CPUs: binding.IDSet{0, 1, 2, 3}, IsFar: true},
+func twoGPUs() affinity.Node {
+	n := affinity.Node{
+		CPUs: affinity.IDSet{0, 1, 2, 3}, Mems: affinity.IDSet{0, 1},
+		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}, HasMemory: true}, {Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2, HasMemory: true}, {Number: 3, HasMemory: true}, {Number: 4}},
+		GPUs: []affinity.GPU{
+			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: affinity.IDSet{0, 1}, NICs: []string{"mlx5_0:1"}},
+			{Name: "1", UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: -1, CPUs: affinity.IDSet{0, 1, 2, 3}, IsFar: true},
 		},
 		NICs: []gpu.RDMADevice{{Name: "mlx5_0", Bus: "0000:1c:00.0", Ports: []int{1, 2}}, {Name: "mlx5_1", Bus: "0000:9c:00.0", NUMA: 1, Ports: []int{}}},
 	}
 	for cpu := range 4 {
-		n.Cores = append(n.Cores, binding.Core{CPUs: binding.IDSet{cpu}, Package: cpu / 2, NUMA: cpu / 2})
+		n.Cores = append(n.Cores, affinity.Core{CPUs: affinity.IDSet{cpu}, Package: cpu / 2, NUMA: cpu / 2})
 	}
 	return n
 }
 
 func TestLayout(t *testing.T) {
-	l, err := PlanLayout(twoGPUs(), "", binding.AllKinds())
+	l, err := PlanLayout(twoGPUs(), "", affinity.AllKinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +47,12 @@ func TestLayout(t *testing.T) {
 	if got := l.FormatText(); got != want {
 		t.Errorf("it is\n%s", got)
 	}
-	l, err = PlanLayout(twoGPUs(), "5", binding.ResourceKinds{CPU: true})
+	l, err = PlanLayout(twoGPUs(), "5", affinity.ResourceKinds{CPU: true})
 	if err != nil || !strings.HasSuffix(l.FormatText(), "\n  each has no CPUs of its own: this node has 5 ranks, and 4 cores that they may use\n") {
 		t.Errorf("%v\n%s", err, l.FormatText())
 	}
 	l.GPUs = nil
-	if _, err := PlanLayout(l.Node, "gpu", binding.ResourceKinds{}); err == nil || !strings.Contains(err.Error(), "it has no GPU for the job") {
+	if _, err := PlanLayout(l.Node, "gpu", affinity.ResourceKinds{}); err == nil || !strings.Contains(err.Error(), "it has no GPU for the job") {
 		t.Errorf("without GPUs: %v", err)
 	}
 }

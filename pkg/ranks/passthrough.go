@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -16,7 +16,7 @@ import (
 // variables of this launcher stay as they are, because MPI libraries find their servers with them;
 // the variables of outer launchers are removed. own are the user's variables, NAME=VALUE, which
 // take precedence.
-func PassThroughEnviron(base []string, r roles.StartedRank, place binding.Affinity, own []string) []string {
+func PassThroughEnviron(base []string, r roles.StartedRank, place affinity.Affinity, own []string) []string {
 	base = process.WithEnv(base, roles.OuterVariables(base, r))
 	has := roles.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.RankCount)
@@ -60,7 +60,7 @@ func mergeVariables(set map[string]string, more []map[string]string) {
 		for _, vendor := range []gpu.Vendor{"", gpu.AMD} {
 			if visible := m[vendor.EnvVariable()]; visible != "" {
 				// Without this variable, JAX would use the local number of the task as device number.
-				set["JAX_LOCAL_DEVICE_IDS"] = prose.ListOrdinals(strings.Count(visible, ",") + 1)
+				set["JAX_LOCAL_DEVICE_IDS"] = textutil.ListOrdinals(strings.Count(visible, ",") + 1)
 			}
 		}
 	}

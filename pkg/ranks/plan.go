@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -52,10 +52,10 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	case left == 0:
 	case w.PerNode != "":
 		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s makes %d of them on %d %s; give more nodes, or more ranks a node",
-			w.Total, w.PerNode, w.Total-left, len(slots), prose.PluralForm(len(slots), "node"))
+			w.Total, w.PerNode, w.Total-left, len(slots), textutil.PluralForm(len(slots), "node"))
 	case !w.Oversubscribe:
 		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
-			w.Total, len(slots), prose.PluralForm(len(slots), "node"), w.Total-left)
+			w.Total, len(slots), textutil.PluralForm(len(slots), "node"), w.Total-left)
 	}
 	// Oversubscribe: distribute the remaining ranks evenly.
 	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
@@ -151,19 +151,19 @@ func (p Plan) RanksOn(node int) []Rank {
 }
 
 // RendezvousLayout returns the plan in the form of the rendezvous. hosts has the name of each node.
-func (p Plan) RendezvousLayout(hosts []string) meeting.Layout {
-	places := make([]meeting.NodeRanks, len(p.perNode))
+func (p Plan) RendezvousLayout(hosts []string) rendezvous.Layout {
+	places := make([]rendezvous.NodeRanks, len(p.perNode))
 	for node := range places {
 		places[node] = p.emptyNodeRanks(node, hosts)
 	}
 	for _, rank := range p.allRanks() {
 		places[rank.Node].Ranks = append(places[rank.Node].Ranks, rank.Rank)
 	}
-	return meeting.NewLayout(places)
+	return rendezvous.NewLayout(places)
 }
 
 // NodeRanks returns one node's part of [Plan.RendezvousLayout].
-func (p Plan) NodeRanks(node int, hosts []string) meeting.NodeRanks {
+func (p Plan) NodeRanks(node int, hosts []string) rendezvous.NodeRanks {
 	place := p.emptyNodeRanks(node, hosts)
 	for _, rank := range p.RanksOn(node) {
 		place.Ranks = append(place.Ranks, rank.Rank)
@@ -172,8 +172,8 @@ func (p Plan) NodeRanks(node int, hosts []string) meeting.NodeRanks {
 }
 
 // emptyNodeRanks returns the part of a node, without its ranks.
-func (p Plan) emptyNodeRanks(node int, hosts []string) meeting.NodeRanks {
-	place := meeting.NodeRanks{Node: node, Host: fmt.Sprintf("node %d", node), Ranks: make([]int, 0, p.perNode[node])}
+func (p Plan) emptyNodeRanks(node int, hosts []string) rendezvous.NodeRanks {
+	place := rendezvous.NodeRanks{Node: node, Host: fmt.Sprintf("node %d", node), Ranks: make([]int, 0, p.perNode[node])}
 	if node < len(hosts) {
 		place.Host = hosts[node]
 	}
@@ -220,7 +220,7 @@ func (p Plan) DescribeUneven(hosts func(nodes []int) string) string {
 	slices.Sort(counts)
 	var parts []string
 	for _, n := range slices.Backward(counts) {
-		parts = append(parts, fmt.Sprintf("%s: %d %s", hosts(by[n]), n, prose.PluralForm(n, "rank")))
+		parts = append(parts, fmt.Sprintf("%s: %d %s", hosts(by[n]), n, textutil.PluralForm(n, "rank")))
 	}
 	return "the nodes have not as many ranks each: " + strings.Join(parts, "; ")
 }

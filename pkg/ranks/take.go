@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // BindSelf binds the calling thread, which must be locked to its goroutine, for a rank that another
 // launcher has started. A binding by the launcher is kept. restore undoes the binding. differences
 // are sentences that describe what is wrong with it. The error is a *roles.LaunchError.
-func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds binding.ResourceKinds) (place binding.Affinity, restore func() error, differences []string, err error) {
-	task := binding.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank, LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
-	found, err := binding.DiscoverForTask(gpus, os.LookupEnv)
+func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds affinity.ResourceKinds) (place affinity.Affinity, restore func() error, differences []string, err error) {
+	task := affinity.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank, LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
+	found, err := affinity.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
 		place, differences = task.TaskAffinity(found, kinds)
 		restore, _, err = place.BindThread()
@@ -24,7 +24,7 @@ func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds binding.ResourceK
 		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it nevertheless"}
 	}
 	read, err := place.CompareProcess(os.Getpid())
-	if err != nil && !errors.Is(err, binding.ErrUnavailable) {
+	if err != nil && !errors.Is(err, affinity.ErrUnavailable) {
 		read = append(read, err.Error())
 	}
 	return place, restore, append(differences, read...), nil

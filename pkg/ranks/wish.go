@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Order determines how ranks are numbered.
@@ -108,5 +108,5 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	if what == "GPU" {
 		mend += ", or --bind without gpu where they need none"
 	}
-	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, prose.PluralForm(most, what), w.PerNode, asked, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, textutil.PluralForm(most, what), w.PerNode, asked, mend)
 }

@@ -17,12 +17,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files/journal"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/journal"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // DriverName is the name of the child that runs the user's driver. Its end is the end of the job.
@@ -52,7 +52,7 @@ type Contexts struct {
 // Config configures the children of a node.
 type Config struct {
 	Starter  process.Starter
-	EventLog *trail.EventLog
+	EventLog *eventlog.EventLog
 	Log      *zap.Logger
 	// OnWriteError reports an error of writing, unless err is nil.
 	OnWriteError func(err error)
@@ -132,11 +132,11 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 		return nil, err
 	}
 	c.contexts.Background(func(ctx context.Context) {
-		if !pause.AwaitDone(ctx, child.Ended()) {
+		if !ctxutil.AwaitDone(ctx, child.Ended()) {
 			return
 		}
 		c.logExit(child)
-		if !pause.AwaitDone(ctx, child.Done()) {
+		if !ctxutil.AwaitDone(ctx, child.Done()) {
 			return
 		}
 		// otherwise the shared file system hangs, which is reported elsewhere
@@ -144,7 +144,7 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 			c.cfg.OnWriteError(err)
 		}
 	})
-	c.cfg.EventLog.WriteEvent(trail.ChildStarted, trail.Fields{Child: spec.Name, PID: child.PID()})
+	c.cfg.EventLog.WriteEvent(eventlog.ChildStarted, eventlog.Fields{Child: spec.Name, PID: child.PID()})
 	return child, nil
 }
 
@@ -345,7 +345,7 @@ func (c *Children) StopSelected(grace time.Duration, which func(child string) bo
 }
 
 // HasEnded reports whether a child has exited.
-func HasEnded(child process.Handle) bool { return pause.AwaitDoneFor(child.Ended(), 0) }
+func HasEnded(child process.Handle) bool { return ctxutil.AwaitDoneFor(child.Ended(), 0) }
 
 // defaultLargeLog is the default of Config.LargeLogSize. The size of a log is not limited: a
 // driver's output belongs to the user, and a log without its end does not explain a failure.
@@ -377,8 +377,8 @@ const boundedCallGrace = 500 * time.Millisecond
 // system. If ctx ends first, it abandons them, because the kernel does not interrupt them. Its
 // error then wraps the cause of ctx.
 func CallBounded[T any](ctx context.Context, calls func() (T, error)) (T, error) {
-	value, err := pause.CallBounded(ctx, boundedCallGrace, calls)
-	if errors.Is(err, pause.ErrAbandoned) {
+	value, err := ctxutil.CallBounded(ctx, boundedCallGrace, calls)
+	if errors.Is(err, ctxutil.ErrAbandoned) {
 		err = fmt.Errorf("its disk does not answer: %w", context.Cause(ctx))
 	}
 	return value, err

@@ -16,12 +16,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // children are those of a node with a run directory of its own.
@@ -33,7 +33,7 @@ func children(t *testing.T) *Children {
 	}
 	t.Cleanup(func() { _ = super.Close(context.Background()) })
 	life := Contexts{Run: t.Context(), Teardown: t.Context(), Grace: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
-	return NewChildren(Config{Starter: super.AsStarter(), EventLog: trail.New(), Log: zap.NewNop()}, life)
+	return NewChildren(Config{Starter: super.AsStarter(), EventLog: eventlog.New(), Log: zap.NewNop()}, life)
 }
 
 // A signal that comes when the driver runs, and its start has not returned yet, is
@@ -386,7 +386,7 @@ func TestStoppedByDriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !pause.AwaitDoneFor(driver.Ended(), ceiling) {
+			if !ctxutil.AwaitDoneFor(driver.Ended(), ceiling) {
 				t.Fatal("the driver does not end")
 			}
 			tasks.Wait() // the service's end has been judged then

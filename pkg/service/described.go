@@ -3,9 +3,9 @@ package service
 import (
 	"slices"
 
+	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/request"
-	"github.com/bringupd/bringupd/pkg/why"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 )
 
 // DescribeChildren returns an environment variable that describes the children to the program that
@@ -14,23 +14,23 @@ func (c *Children) DescribeChildren() []string {
 	c.mu.Lock()
 	all := slices.Clone(c.started)
 	c.mu.Unlock()
-	var told []why.Child
+	var told []stackdump.Child
 	for _, child := range all {
 		if child.Name() == request.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
 		told = append(told, describeChild(child))
 	}
-	return []string{why.FormatChildren(told)}
+	return []string{stackdump.FormatChildren(told)}
 }
 
 // describeChild returns the description of one child.
-func describeChild(child process.Handle) why.Child {
-	told := why.Child{Name: child.Name(), PID: child.PID()}
+func describeChild(child process.Handle) stackdump.Child {
+	told := stackdump.Child{Name: child.Name(), PID: child.PID()}
 	if HasEnded(child) {
 		told.Ended = child.Exit().String()
 	}
 	bytes, ago := child.OutputStats()
-	told.Output = why.Output{Bytes: bytes, AgoS: ago.Seconds()}
+	told.Output = stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}
 	return told
 }

@@ -4,12 +4,12 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/systemd"
-	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // Environment holds the information that a run passes to the children of a node in environment
@@ -18,10 +18,10 @@ type Environment struct {
 	Run, Dir string         // name and directory of the run
 	ID       roles.Identity // identity of the node
 	// the node's position in the membership; nil for a child on a node that has none
-	Slot *team.Slot
+	Slot *membership.Slot
 	// socket of the node's rendezvous server; empty without a world of ranks
 	Socket       string
-	Trace        trail.TraceContext
+	Trace        eventlog.TraceContext
 	GPUVariables map[string]string // variables that describe the node's GPUs
 }
 
@@ -35,11 +35,11 @@ func (e Environment) AddTo(base []string) []string {
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
-		systemd.SocketVariable:    "", // the service manager waits for the daemon, not for a child
-		"BRINGUPD_LAUNCH_RANK":    strconv.Itoa(e.ID.Rank),
-		"BRINGUPD_LAUNCH_COUNT":   strconv.Itoa(e.ID.Size),
-		trail.TraceParentVariable: e.Trace.String(),
-		trail.TraceStateVariable:  e.Trace.State,
+		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
+		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.Rank),
+		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
+		eventlog.TraceParentVariable: e.Trace.String(),
+		eventlog.TraceStateVariable:  e.Trace.State,
 	}
 	maps.Copy(more, e.GPUVariables)
 	if e.Slot != nil {

@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -62,7 +62,7 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 func (c *Children) copyPeriodically(e *serviceLogs) {
 	limits := signal.CopyLimits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
 	told := ""
-	for pause.SleepContext(c.contexts.Run, e.config.KeepInterval) {
+	for ctxutil.SleepContext(c.contexts.Run, e.config.KeepInterval) {
 		ctx, cancel := context.WithTimeoutCause(c.contexts.Run, copyRoundTimeout, health.ErrDeadline)
 		err := e.copier.CopyNew(ctx, limits)
 		cancel()

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -51,7 +51,7 @@ func (c *Children) StartService(ctx context.Context, service *framework.Service,
 		}
 		c.cfg.Log.Warn("a start failed in passing: trying again",
 			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.Message))
-		if !pause.SleepContext(ctx, time.Duration(attempt)*time.Second) {
+		if !ctxutil.SleepContext(ctx, time.Duration(attempt)*time.Second) {
 			return cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Children) registerService(service *framework.Service) {
 func (c *Children) awaitOutput(child process.Handle) {
 	ctx, cancel := context.WithTimeout(c.contexts.Grace, maxSignalSkew)
 	defer cancel()
-	pause.AwaitDone(ctx, child.Done())
+	ctxutil.AwaitDone(ctx, child.Done())
 }
 
 // awaitReady waits until the service is ready. A service without a probe is ready at once.
@@ -211,11 +211,11 @@ func (c *Children) CheckOpenAccess(f framework.Framework, head framework.Node, e
 // watchService calls onDeath when a service ends, whatever its exit code, unless the run has ended.
 func (c *Children) watchService(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
 	c.contexts.Background(func(ctx context.Context) {
-		if !pause.AwaitDone(ctx, child.Ended()) {
+		if !ctxutil.AwaitDone(ctx, child.Ended()) {
 			return
 		}
 		exit, stop := child.Exit(), c.findStopCommand(service)
-		if !pause.SleepContext(c.contexts.Run, SignalDelay(exit)) || c.driverEndsAfter(stop, child) {
+		if !ctxutil.SleepContext(c.contexts.Run, SignalDelay(exit)) || c.driverEndsAfter(stop, child) {
 			return
 		}
 		f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason(describeDeath(exit), stop))
@@ -242,7 +242,7 @@ func (c *Children) watchVitalProcesses(child process.Handle, kind health.Kind, s
 			}
 			// If a signal to all processes is the reason, the daemon receives it within a moment too.
 			stop := c.findStopCommand(service)
-			if !pause.SleepContext(c.contexts.Run, maxSignalSkew) || c.driverEndsAfter(stop, child) {
+			if !ctxutil.SleepContext(c.contexts.Run, maxSignalSkew) || c.driverEndsAfter(stop, child) {
 				return
 			}
 			f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason("died: its "+one.Name+" has ended", stop))
@@ -294,7 +294,7 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 	}
 	ctx, cancel := context.WithTimeout(c.contexts.Run, driverStopTimeout)
 	defer cancel()
-	if pause.AwaitDone(ctx, driver.Ended()) {
+	if ctxutil.AwaitDone(ctx, driver.Ended()) {
 		return driver.Exit().ShellStatus() == 0
 	}
 	return c.contexts.Run.Err() != nil
@@ -345,7 +345,7 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 		failed := health.NewFailure(health.SetupFailed, "cannot start the setup command of %s: %v", c.nodeName, err)
 		return cmp.Or(nonDeadlineCause(ctx), error(failed))
 	}
-	if !pause.AwaitDone(ctx, child.Ended()) {
+	if !ctxutil.AwaitDone(ctx, child.Ended()) {
 		child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
 		if cause := nonDeadlineCause(ctx); cause != nil {
 			return cause

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 func BenchmarkPublish(b *testing.B) {
@@ -116,7 +116,7 @@ func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) t
 		}
 		seen <- time.Now()
 	}()
-	if !pause.SleepContext(b.Context(), waited) {
+	if !ctxutil.SleepContext(b.Context(), waited) {
 		b.Fatal("the benchmark has ended")
 	}
 	temporary := filepath.Join(w.path, "."+name)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // guardedCall makes a call to the shared file system in a goroutine of its own, and abandons it
@@ -27,11 +27,11 @@ func guardedCall[T any](ctx context.Context, m *CallMeter, op, path string, call
 func unconditionalCall[T any](ctx context.Context, m *CallMeter, op, path string, call func() (T, error)) (T, error) {
 	begin := time.Now()
 	asked := m.beginRequest(op, path)
-	value, err := pause.CallBounded(ctx, 0, func() (T, error) {
+	value, err := ctxutil.CallBounded(ctx, 0, func() (T, error) {
 		defer m.endRequest(asked)
 		return call()
 	})
-	if err == pause.ErrAbandoned {
+	if err == ctxutil.ErrAbandoned {
 		err = &StallError{Op: op, Path: path, Elapsed: time.Since(begin), Cause: context.Cause(ctx)}
 	}
 	return value, err

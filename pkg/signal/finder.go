@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Finder looks for a run directory that a head has made or will make.
@@ -94,7 +94,7 @@ func (f *Finder) AwaitRun(ctx context.Context) (*Dir, JobRecord, error) {
 			waited = 0 // temporary errors usually disappear quickly
 		}
 		head := min(headBuildFactor*time.Since(begin), maxHeadBuildTime)
-		if !pause.SleepContext(ctx, f.pace.nextPause(waited, head, f.location.Jitter())) {
+		if !ctxutil.SleepContext(ctx, f.pace.nextPause(waited, head, f.location.Jitter())) {
 			return nil, JobRecord{}, f.waitError(ctx)
 		}
 	}

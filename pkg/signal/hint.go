@@ -6,7 +6,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // watchNames returns a channel that receives a value when the kernel has seen a name appear in the
@@ -53,6 +53,6 @@ func relayEvents(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 				continue
 			}
 		}
-		pause.NotifyChannel(hints)
+		ctxutil.NotifyChannel(hints)
 	}
 }

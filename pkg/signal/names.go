@@ -13,7 +13,7 @@ const (
 	NodesDir   = "nodes"   // a few names per node, polled only by the head
 	LogsDir    = "logs"
 	EventsDir  = "events"
-	ExecDir    = "exec" // used by pkg/request; made at its first use
+	ExecDir    = "exec" // used by pkg/exec/request; made at its first use
 )
 
 // The names in Control that the head writes.

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 func TestPaceNext(t *testing.T) {
@@ -94,13 +94,13 @@ func TestWorkerPace(t *testing.T) {
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if !pause.SleepContext(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
+		if !ctxutil.SleepContext(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
 			t.Errorf("slept %s", time.Since(begin))
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("over"))
 		defer cancel()
 		begin = time.Now()
-		if pause.SleepContext(ctx, time.Hour) || time.Since(begin) != time.Minute {
+		if ctxutil.SleepContext(ctx, time.Hour) || time.Since(begin) != time.Minute {
 			t.Errorf("slept %s though the context ended after a minute", time.Since(begin))
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Dir is the run directory of one attempt, as used by one node.
@@ -330,7 +330,7 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec Record) erro
 			return err
 		}
 		d.access.Meter.countRetry()
-		if !pause.SleepContext(ctx, HeadPace.nextPause(time.Since(begin), 0, d.access.Jitter())) {
+		if !ctxutil.SleepContext(ctx, HeadPace.nextPause(time.Since(begin), 0, d.access.Jitter())) {
 			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
 		}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Watch polls one directory and serves all waits for its contents: one listing answers all of them.
@@ -136,7 +136,7 @@ func (w *Watch) advancePoll(at time.Time) {
 	if at.Before(w.nextPoll) {
 		w.nextPoll = at
 	}
-	pause.NotifyChannel(w.wake)
+	ctxutil.NotifyChannel(w.wake)
 }
 
 // SlowDown sets the maximum pause between two polls to steady, beginning with the present pause. It
@@ -154,7 +154,7 @@ func (w *Watch) SlowDown(steady time.Duration) {
 	w.waitBegan = now.Add(-relaxedPauses * w.pace.MinPause)
 	took := max(0, w.earliestPoll.Sub(w.lastPollEnd))
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
-	pause.NotifyChannel(w.wake)
+	ctxutil.NotifyChannel(w.wake)
 }
 
 // relaxedPauses is the assumed duration of the wait after Relax, in multiples of the shortest

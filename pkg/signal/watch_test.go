@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 func shows(name string) func(Listing) bool {
@@ -460,7 +460,7 @@ func TestHint(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			hints, stop := watchNames(tc.path, tc.local)
 			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
-			if pause.SleepContext(within(t), 20*time.Millisecond) && len(hints) > 0 {
+			if ctxutil.SleepContext(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")
 			}
 			publish(t, d, NodesDir, "0001."+tc.name, &StateRecord{})

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/meeting/client"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // MostNodes bounds a simulation.
@@ -68,7 +68,7 @@ func (c Config) Validate() error {
 	}
 	if values := c.Nodes * c.Ranks * c.Fences; values > client.MaxKeys {
 		return fmt.Errorf("cannot simulate %d nodes of %d ranks in %d fences: they put %s values, and a world keeps at most %s; give fewer --fences",
-			c.Nodes, c.Ranks, c.Fences, prose.GroupThousands(values), prose.GroupThousands(client.MaxKeys))
+			c.Nodes, c.Ranks, c.Fences, textutil.GroupThousands(values), textutil.GroupThousands(client.MaxKeys))
 	}
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)

@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // memory is a network that needs no files.
@@ -22,9 +22,9 @@ type memory struct {
 	ports []*port // by number, from 1 on; guarded by mu
 }
 
-var _ lifeline.Network = (*memory)(nil)
+var _ peerlink.Network = (*memory)(nil)
 
-// Listen implements lifeline.Network.
+// Listen implements peerlink.Network.
 func (m *memory) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,7 +34,7 @@ func (m *memory) Listen() (net.Listener, error) {
 	return p, nil
 }
 
-// Dial implements lifeline.Network. The port alone tells who is meant.
+// Dial implements peerlink.Network. The port alone tells who is meant.
 func (m *memory) Dial(ctx context.Context, address string) (net.Conn, error) {
 	_, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -141,6 +141,6 @@ func (e end) Close() error {
 }
 
 // TCPState tells what a kernel would say of the other end.
-func (end) TCPState() lifeline.TCPState {
-	return lifeline.TCPState{Connected: true, Acknowledges: true}
+func (end) TCPState() peerlink.TCPState {
+	return peerlink.TCPState{Connected: true, Acknowledges: true}
 }

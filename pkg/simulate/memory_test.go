@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // connected are both ends of a connection in memory.
@@ -50,7 +50,7 @@ func TestMemoryEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ours, theirs := connected(t, new(memory))
-			if got := ours.(end).TCPState(); got != (lifeline.TCPState{Connected: true, Acknowledges: true}) {
+			if got := ours.(end).TCPState(); got != (peerlink.TCPState{Connected: true, Acknowledges: true}) {
 				t.Errorf("the evidence is %+v", got)
 			}
 			if _, err := theirs.Write([]byte("a word")); err != nil {

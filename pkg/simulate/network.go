@@ -6,7 +6,7 @@ import (
 	"net"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // What lifelines are held over.
@@ -44,7 +44,7 @@ func overWith(nodes, each int, files uint64) string {
 
 // connect gives the daemons the network that their lifelines are held over.
 func (j *job) connect() {
-	var network lifeline.Network = lifeline.TCP{}
+	var network peerlink.Network = peerlink.TCP{}
 	if j.over == overMemory {
 		network = new(memory)
 	}
@@ -59,7 +59,7 @@ func (j *job) connect() {
 // mortal is the network of a daemon that is to die: when it does, all its
 // connections and its port are closed without a word, as by its kernel.
 type mortal struct {
-	lifeline.Network
+	peerlink.Network
 	alive context.Context
 }
 
@@ -71,7 +71,7 @@ func kept[T io.Closer](m mortal, one T, err error) (T, error) {
 	return one, err
 }
 
-// Listen implements lifeline.Network.
+// Listen implements peerlink.Network.
 func (m mortal) Listen() (net.Listener, error) {
 	l, err := m.Network.Listen()
 	return kept(m, net.Listener(mortalListener{l, m}), err)
@@ -88,7 +88,7 @@ func (l mortalListener) Accept() (net.Conn, error) {
 	return kept(l.mortal, c, err)
 }
 
-// Dial implements lifeline.Network. The dead get no answer.
+// Dial implements peerlink.Network. The dead get no answer.
 func (m mortal) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if m.alive.Err() != nil {
 		<-ctx.Done()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -86,7 +86,7 @@ func (r *Room) Remove(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errLate) || !pause.SleepContext(ctx, latePause) {
+		if !errors.Is(err, errLate) || !ctxutil.SleepContext(ctx, latePause) {
 			return fmt.Errorf("cannot remove %s: %w; it is left to you", r.path, err)
 		}
 	}
@@ -129,8 +129,8 @@ func removeAll(ctx context.Context, path string) error {
 // may hang for as long as the share does.
 func answered[T any](ctx context.Context, op, path string, ask func() (T, error)) (T, error) {
 	began := time.Now()
-	value, err := pause.CallBounded(ctx, 0, ask)
-	if errors.Is(err, pause.ErrAbandoned) {
+	value, err := ctxutil.CallBounded(ctx, 0, ask)
+	if errors.Is(err, ctxutil.ErrAbandoned) {
 		err = &signal.StallError{Op: op, Path: path, Elapsed: time.Since(began), Cause: context.Cause(ctx)}
 	}
 	return value, err

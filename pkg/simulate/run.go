@@ -13,13 +13,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -269,7 +269,7 @@ func (j *job) start(head, workers context.Context) {
 		}
 		go func() {
 			<-begin
-			pause.SleepContext(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
+			ctxutil.SleepContext(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
 			code := daemon.Run(ctx, p.Config, role).Code
 			j.ends <- ended{rank, code, j.clock.elapsed()}
 		}()
@@ -288,12 +288,12 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 			return nil, err
 		}
 	}
-	j.tell("the gate was open after " + prose.MeasuredDuration(j.gate.at))
+	j.tell("the gate was open after " + textutil.MeasuredDuration(j.gate.at))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
 	}
-	j.tell("staying up for " + prose.MeasuredDuration(2*span))
+	j.tell("staying up for " + textutil.MeasuredDuration(2*span))
 	if err := j.await(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -31,7 +31,7 @@ var templates string
 // written is a report, or a run, by the template of that name.
 func written(name string, what any) string {
 	all := template.Must(template.New("").Funcs(template.FuncMap{
-		"time": prose.MeasuredDuration, "grouped": func(n any) string { return prose.GroupThousands(reflect.ValueOf(n).Int()) },
+		"time": textutil.MeasuredDuration, "grouped": func(n any) string { return textutil.GroupThousands(reflect.ValueOf(n).Int()) },
 		"rate": rate, "size": size, "percent": percent, "calls": calls, "kinds": signal.AllOps, "table": table, "largest": Report.largest,
 	}).Parse(templates))
 	var b strings.Builder
@@ -144,6 +144,6 @@ func (r Report) notes() string {
 	noteWhere(func(run Run) bool { return run.Lifelines == overMemory },
 		"Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).")
 	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
-		"its busiest %s.\n", prose.MeasuredDuration(peakWidth))
+		"its busiest %s.\n", textutil.MeasuredDuration(peakWidth))
 	return b.String()
 }

@@ -3,7 +3,7 @@ package simulate
 import (
 	"fmt"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // rate writes calls a second: few of them need their parts.
@@ -11,10 +11,10 @@ func rate(r float64) string {
 	if r < 10 {
 		return fmt.Sprintf("%.2f", r)
 	}
-	return prose.GroupThousands(int64(r + 0.5))
+	return textutil.GroupThousands(int64(r + 0.5))
 }
 
 // size writes bytes as MiB.
-func size(bytes int64) string { return prose.GroupThousands((bytes+1<<19)>>20) + " MiB" }
+func size(bytes int64) string { return textutil.GroupThousands((bytes+1<<19)>>20) + " MiB" }
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // world is the ranks of a job, which are goroutines: what they tell each other goes its real way.
@@ -40,7 +40,7 @@ func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string
 		return config.RankOptions{}, config.SimHooks{}, nil
 	}
 	return config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
-		config.SimHooks{Node: binding.Node{}, RunRanks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error {
+		config.SimHooks{Node: affinity.Node{}, RunRanks: func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
 			return w.play(ctx, cfg, meet, of)
 		}},
 		[]string{"/proc/self/exe"} // which is there, and is not started
@@ -48,7 +48,7 @@ func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string
 
 // play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do
 // it.
-func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
+func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
 	playing, own := errgroup.WithContext(ctx)
 	alone := of // who puts and meets for itself
 	if cfg.Bytes > 0 {
@@ -80,8 +80,8 @@ func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []r
 }
 
 // gather is what the server of an MPI does for the ranks of a node.
-func (w *world) gather(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
-	var group meeting.Group
+func (w *world) gather(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
+	var group rendezvous.Group
 	for _, rank := range of {
 		group.Local = append(group.Local, rank.Rank)
 	}

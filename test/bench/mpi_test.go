@@ -52,7 +52,7 @@ func BenchmarkMPI(b *testing.B) {
 		})
 	}
 	b.Run("PMIx", func(b *testing.B) {
-		client := compile(b, bed, "gcc", "../../pkg/pmi/pmix/testdata/client.c", "-ldl")
+		client := compile(b, bed, "gcc", "../../pkg/ranks/pmi/pmix/testdata/client.c", "-ldl")
 		const library = "libpmix.so.2" // as Debian's loader finds it
 		compare(b, bed, "64 clients of PMIx on 8 nodes", mpiTurns, []starter{
 			{"srun --mpi=pmix", 0, direct(ranksPerNode, "pmix", client, library, "exchange")},

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
@@ -315,7 +315,7 @@ func gateOpened(b *testing.B, logs string) float64 {
 			b.Fatal(err)
 		}
 		for line := range bytes.Lines(data) {
-			if e, ok := trail.DecodeEvent(line); ok && e.Word == trail.RecordPublished && e.Record == signal.NameGateOpen {
+			if e, ok := eventlog.DecodeEvent(line); ok && e.Word == eventlog.RecordPublished && e.Record == signal.NameGateOpen {
 				at, err := time.Parse(time.RFC3339Nano, e.At)
 				if err != nil {
 					b.Fatal(err)

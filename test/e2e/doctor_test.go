@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/doctor"
+	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 )
 
 // slurmdPort is one that slurmd has on each node.
@@ -79,7 +79,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 }
 
 // What is planted on the nodes is found, all of it in one table. No node here
-// has a clock of its own: that is pkg/doctor's test.
+// has a clock of its own: that is pkg/preflight/doctor's test.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")

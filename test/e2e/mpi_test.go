@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
 // An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
@@ -62,7 +62,7 @@ func TestMPIRunBinds(t *testing.T) {
 			out, err := mpirun.Output()
 			var used []int
 			for line := range strings.Lines(string(out)) {
-				place, err := binding.ParseAffinity(line)
+				place, err := affinity.ParseAffinity(line)
 				must(t, err)
 				used = append(used, place.CPUs...)
 				if len(place.CPUs) == 0 || place.Note != note {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -79,7 +79,7 @@ func (c *child) run(program Program) {
 	c.mu.Unlock()
 	close(c.ended)
 	living.Delete(c.pid)
-	for !pause.AwaitDoneFor(c.gone, drainTime) {
+	for !ctxutil.AwaitDoneFor(c.gone, drainTime) {
 		c.mu.Lock()
 		stops := c.stops
 		c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *child) Name() string             { return c.spec.Name }
 func (c *child) PID() int                 { return c.pid }
 func (c *child) Ended() <-chan struct{}   { return c.ended }
 func (c *child) Done() <-chan struct{}    { return c.done }
-func (c *child) OwnsProcess(pid int) bool { return pid == c.pid && !pause.AwaitDoneFor(c.ended, 0) }
+func (c *child) OwnsProcess(pid int) bool { return pid == c.pid && !ctxutil.AwaitDoneFor(c.ended, 0) }
 func (c *child) LastLines() []string      { return c.out.lastLines() }
 
 // Exit implements process.Handle.
@@ -121,7 +121,7 @@ func (c *child) OutputStats() (bytes int64, ago time.Duration) { return c.out.co
 func (c *child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if pause.AwaitDoneFor(c.ended, 0) {
+	if ctxutil.AwaitDoneFor(c.ended, 0) {
 		name := process.SignalName(sig)
 		return fmt.Errorf("cannot send %s to %s: %w", name, c.spec.Name, os.ErrProcessDone)
 	}
@@ -157,7 +157,7 @@ func ends(sig syscall.Signal) bool {
 // Stop implements process.Handle.
 func (c *child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) process.Exit {
 	err := c.StopProcesses(ctx, grace, first)
-	if err == nil && !pause.AwaitDone(ctx, c.done) && !pause.AwaitDoneFor(c.done, 2*drainTime) {
+	if err == nil && !ctxutil.AwaitDone(ctx, c.done) && !ctxutil.AwaitDoneFor(c.done, 2*drainTime) {
 		err = errors.New("cannot pass on its last output in time")
 	}
 	exit := c.Exit()
@@ -171,7 +171,7 @@ func (c *child) StopProcesses(ctx context.Context, grace time.Duration, first sy
 	defer cancel()
 	c.mu.Lock()
 	c.stops++
-	if running := !pause.AwaitDoneFor(c.ended, 0); running {
+	if running := !ctxutil.AwaitDoneFor(c.ended, 0); running {
 		c.stopping = true
 		if !c.sent[first] {
 			c.send(first)
@@ -183,18 +183,18 @@ func (c *child) StopProcesses(ctx context.Context, grace time.Duration, first sy
 		defer c.mu.Unlock()
 		c.stops--
 	}()
-	if patience.Err() == nil && pause.AwaitDone(patience, c.ended) {
+	if patience.Err() == nil && ctxutil.AwaitDone(patience, c.ended) {
 		c.mu.Lock()
 		c.sendOthers(first)
 		c.mu.Unlock()
-		if pause.AwaitDone(patience, c.gone) {
+		if ctxutil.AwaitDone(patience, c.gone) {
 			return nil
 		}
 	}
 	c.mu.Lock()
 	c.send(syscall.SIGKILL)
 	c.mu.Unlock()
-	if !pause.AwaitDoneFor(c.gone, killTime) {
+	if !ctxutil.AwaitDoneFor(c.gone, killTime) {
 		return fmt.Errorf("cannot end all of %s: its program does not end with its context", c.spec.Name)
 	}
 	<-c.ended

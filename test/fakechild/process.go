@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Process is a child as its program has it.
@@ -42,7 +42,7 @@ func (p *Process) Getenv(name string) string {
 }
 
 // Sleep waits; it returns false where ctx ends first.
-func Sleep(ctx context.Context, d time.Duration) bool { return pause.SleepContext(ctx, d) }
+func Sleep(ctx context.Context, d time.Duration) bool { return ctxutil.SleepContext(ctx, d) }
 
 // Catch has a signal come by a channel that has room for it, rather than end the child.
 func (p *Process) Catch(sig syscall.Signal, by chan<- syscall.Signal) {

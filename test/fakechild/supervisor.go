@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -151,7 +151,7 @@ func (s *Supervisor) EndAll(ctx context.Context) error {
 		s.running.Wait()
 		close(done)
 	}()
-	if !pause.AwaitDone(ctx, done) {
+	if !ctxutil.AwaitDone(ctx, done) {
 		return errors.New("cannot wait for all children: a program does not end with its context")
 	}
 	return nil

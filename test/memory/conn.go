@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // conn is one end of a connection. What it and its pipes have is guarded by the
@@ -109,7 +109,7 @@ func (c *conn) Read(into []byte) (int, error) {
 		case deadline.IsZero():
 			<-changed
 		default:
-			pause.AwaitDoneFor(changed, time.Until(deadline))
+			ctxutil.AwaitDoneFor(changed, time.Until(deadline))
 		}
 	}
 }
@@ -245,8 +245,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
 // TCPState tells what a kernel would say of the other end.
-func (c *conn) TCPState() lifeline.TCPState {
-	e := lifeline.TCPState{Connected: true, Acknowledges: true}
+func (c *conn) TCPState() peerlink.TCPState {
+	e := peerlink.TCPState{Connected: true, Acknowledges: true}
 	if c.net.Cut != nil {
 		e.SilentFor = c.net.Cut(c.host, c.peer)
 		e.Acknowledges = e.SilentFor == 0

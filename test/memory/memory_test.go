@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -190,11 +190,11 @@ func TestEvidence(t *testing.T) {
 	var cut time.Duration
 	n := &Net{Cut: func(_, _ *Host) time.Duration { return cut }}
 	_, _, ours, theirs := connected(t, n)
-	if got := ours.(*conn).TCPState(); got != (lifeline.TCPState{Connected: true, Acknowledges: true}) {
+	if got := ours.(*conn).TCPState(); got != (peerlink.TCPState{Connected: true, Acknowledges: true}) {
 		t.Errorf("one that is well: %+v", got)
 	}
 	cut = time.Minute
-	if got := ours.(*conn).TCPState(); got != (lifeline.TCPState{Connected: true, SilentFor: time.Minute}) {
+	if got := ours.(*conn).TCPState(); got != (peerlink.TCPState{Connected: true, SilentFor: time.Minute}) {
 		t.Errorf("one that is cut off: %+v", got)
 	}
 	_, _ = ours.Close(), theirs.Close()

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // Net is the network between hosts. What is sent arrives in its order, and as a
@@ -53,7 +53,7 @@ type Host struct {
 	conns    map[*conn]struct{}
 }
 
-var _ lifeline.Network = (*Host)(nil)
+var _ peerlink.Network = (*Host)(nil)
 
 // Host returns a new host.
 func (n *Net) Host(name string) *Host {
@@ -87,7 +87,7 @@ func (n *Net) Break(one, other *Host) {
 	}
 }
 
-// Listen implements lifeline.Network.
+// Listen implements peerlink.Network.
 func (h *Host) Listen() (net.Listener, error) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -100,7 +100,7 @@ func (h *Host) Listen() (net.Listener, error) {
 // are daemons at most.
 const backlog = 1 << 14
 
-// Dial implements lifeline.Network. The port alone tells who is meant.
+// Dial implements peerlink.Network. The port alone tells who is meant.
 func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n := h.net
 	l, err := n.at(address)
@@ -159,7 +159,7 @@ func refused(address string) error {
 
 // pass waits for as long as a parcel travels.
 func (n *Net) pass(ctx context.Context, from, to *Host, what Parcel) error {
-	if n.Travel != nil && !pause.SleepContext(ctx, n.Travel(from, to, what)) {
+	if n.Travel != nil && !ctxutil.SleepContext(ctx, n.Travel(from, to, what)) {
 		return context.Cause(ctx)
 	}
 	n.arrived(from, to, what)

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/recording"
+	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 )
 
 // What was recorded on a node means elsewhere what it has meant there.
@@ -45,7 +45,7 @@ func TestRecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var recorded recording.Bundle
+			var recorded bundle.Bundle
 			if err := json.Unmarshal(data, &recorded); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestRecording(t *testing.T) {
 }
 
 // expect is what was expected, as the evaluation wants it.
-func expect(t *testing.T, e recording.ExpectedGPUs) fitness.Expectation {
+func expect(t *testing.T, e bundle.ExpectedGPUs) fitness.Expectation {
 	t.Helper()
 	visible, err := gpu.ParseVisibleDevices(strings.Join(e.Visible, ","))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // TestDrawn strikes worlds as the seeds have it.
@@ -57,7 +57,7 @@ func TestDrawn(t *testing.T) {
 func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
 	t.Helper()
 	struck := j.strike(s, cgroup)
-	pause.AwaitDoneFor(j.ended, ceiling) // await fails if it has not
+	ctxutil.AwaitDoneFor(j.ended, ceiling) // await fails if it has not
 	took := time.Since(struck)
 	if wrong := judge(s, j.await()); len(wrong) > 0 {
 		t.Errorf("%v:\n%s\nit said:\n%s", s, strings.Join(wrong, "\n"), &j.said)

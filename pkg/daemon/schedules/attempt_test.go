@@ -16,9 +16,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -232,7 +232,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) config.Confi
 	}
 	return config.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
-		Team: team.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
+		Team: membership.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
 		Deps: config.Deps{
 			TempDir: tempDir, Network: d.host, Signals: d.signals,
 			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // maxListedGaps is the maximum number of missing workers in an error.
@@ -78,7 +78,7 @@ func gapsError(gaps []string) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	return errors.New(prose.JoinLimited(gaps, maxListedGaps, "; "))
+	return errors.New(textutil.JoinLimited(gaps, maxListedGaps, "; "))
 }
 
 // workerGap describes what is wrong with an expected worker. It returns an empty string if nothing

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // expectedNode is a node that should be in Ray's node table.
@@ -43,7 +43,7 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 		return nil
 	}
 	const most = 8
-	return errors.New(prose.JoinLimited(gaps, most, "; "))
+	return errors.New(textutil.JoinLimited(gaps, most, "; "))
 }
 
 // nodeGap describes what is wrong with the entries of a member's name. It returns an empty string

@@ -3,8 +3,8 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // resultMeaning is the interpretation of a result of cuInit.
@@ -120,7 +120,7 @@ func addLibraryDetails(f *check.Finding, facts Facts, want Expectation) {
 func addVisibilityDetails(f *check.Finding, facts Facts, want Expectation) {
 	if facts.VisibleDevices != nil {
 		f.Class = check.ClassUser
-		f.Observed += fmt.Sprintf("; CUDA_VISIBLE_DEVICES is %q", prose.TruncateText(*facts.VisibleDevices, 80))
+		f.Observed += fmt.Sprintf("; CUDA_VISIBLE_DEVICES is %q", textutil.TruncateText(*facts.VisibleDevices, 80))
 		f.Hint = "list GPUs in CUDA_VISIBLE_DEVICES that this job has (nvidia-smi -L), or unset it"
 		return
 	}

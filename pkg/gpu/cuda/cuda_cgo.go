@@ -37,7 +37,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 const (
@@ -69,7 +69,7 @@ func loadLibrary(path string) (library, error) {
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return library{}, errors.New(prose.SingleLine(C.GoString(C.dlerror()), maxForeignText))
+		return library{}, errors.New(textutil.SingleLine(C.GoString(C.dlerror()), maxForeignText))
 	}
 	return library{handle}, nil
 }
@@ -92,7 +92,7 @@ func (l library) loadedPath() string {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real
 	}
-	return prose.SingleLine(name, maxForeignText)
+	return textutil.SingleLine(name, maxForeignText)
 }
 
 // callFunction calls a function of the library and returns its result with its name. It returns
@@ -116,7 +116,7 @@ func (l library) nameResult(code C.int) Result {
 	if code == 0 || f == nil || C.call_name(f, code, &name) != 0 || name == nil {
 		return answer
 	}
-	answer.Name = strings.TrimPrefix(prose.SingleLine(C.GoString(name), maxForeignText), "CUDA_ERROR_")
+	answer.Name = strings.TrimPrefix(textutil.SingleLine(C.GoString(name), maxForeignText), "CUDA_ERROR_")
 	return answer
 }
 
@@ -167,7 +167,7 @@ func (l library) queryDevice(ordinal int) (Device, C.int) {
 	answer := l.callFunction("cuDeviceGetName", func(f unsafe.Pointer) C.int {
 		return C.call_text(f, (*C.char)(unsafe.Pointer(&name[0])), C.int(len(name)), handle)
 	})
-	d.Name = newReading(answer, prose.SingleLine(unix.ByteSliceToString(name[:]), maxForeignText))
+	d.Name = newReading(answer, textutil.SingleLine(unix.ByteSliceToString(name[:]), maxForeignText))
 	d.UUID = l.queryUUID(handle)
 	return d, handle
 }

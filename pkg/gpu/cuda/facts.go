@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // ResultCode is the result of a call: a CUresult, as numbered in cuda.h, or one of this package's
@@ -121,7 +121,7 @@ func InspectDriver(library, root string) Facts {
 	began := time.Now()
 	f := Facts{Library: library}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		visible = prose.SingleLine(visible, maxForeignText)
+		visible = textutil.SingleLine(visible, maxForeignText)
 		f.VisibleDevices = &visible
 	}
 	queryDriver(&f)

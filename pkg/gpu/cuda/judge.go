@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Expectation is what CUDA should show a job, according to NVML and the job's options.
@@ -66,7 +66,7 @@ func checkInit(f Facts, want Expectation) check.Finding {
 	finding.Verdict, finding.Class, finding.Hint, finding.Expected = m.verdict, m.class, m.hint, "SUCCESS"
 	finding.Observed = fmt.Sprintf("%s: %s", m.observed, f.Init)
 	if f.Detail != "" {
-		finding.Observed += ": " + prose.SingleLine(f.Detail, maxForeignText)
+		finding.Observed += ": " + textutil.SingleLine(f.Detail, maxForeignText)
 	}
 	if m.refine != nil {
 		m.refine(&finding, f, want)
@@ -101,9 +101,9 @@ func checkDevices(f Facts, want Expectation) []check.Finding {
 	case !counted:
 		e.AddFinding(check.Unknown, check.ClassNode, "devices can't be counted: "+f.Count.Reason.String(), "", hintReset)
 	case want.Partitioned && count > 0:
-		e.AddPass(fmt.Sprintf("%d %s: under MIG a process has one instance at most", count, prose.PluralForm(count, "device")))
+		e.AddPass(fmt.Sprintf("%d %s: under MIG a process has one instance at most", count, textutil.PluralForm(count, "device")))
 	case len(unread) > 0:
-		e.AddFinding(check.Unknown, check.ClassNode, "which GPUs they are can't be read: "+prose.JoinLimited(unread, maxListed, ", "), "", hintReset)
+		e.AddFinding(check.Unknown, check.ClassNode, "which GPUs they are can't be read: "+textutil.JoinLimited(unread, maxListed, ", "), "", hintReset)
 	default:
 		for _, gpu := range want.GPUs {
 			if _, shows := at[cudaUUID(gpu.UUID)]; gpu.UUID != "" && !shows {
@@ -115,7 +115,7 @@ func checkDevices(f Facts, want Expectation) []check.Finding {
 		e.addMissingGPU(fmt.Sprintf("%d of the %d GPUs that NVML shows", count, wanted)).Expected = strconv.Itoa(wanted)
 	}
 	if len(e.Findings) == 0 {
-		e.AddPass(fmt.Sprintf("%d %s", count, prose.PluralForm(count, "device")))
+		e.AddPass(fmt.Sprintf("%d %s", count, textutil.PluralForm(count, "device")))
 	}
 	return e.Findings
 }
@@ -124,7 +124,7 @@ func checkDevices(f Facts, want Expectation) []check.Finding {
 // CUDA_VISIBLE_DEVICES is set it is the user's mistake, and otherwise one of the environment.
 func (e *cudaCheck) addMissingGPU(observed string) *check.Finding {
 	if visible := e.facts.VisibleDevices; visible != nil {
-		return e.AddFailure(check.ClassUser, fmt.Sprintf("%s; CUDA_VISIBLE_DEVICES is %q", observed, prose.TruncateText(*visible, 80)), "",
+		return e.AddFailure(check.ClassUser, fmt.Sprintf("%s; CUDA_VISIBLE_DEVICES is %q", observed, textutil.TruncateText(*visible, 80)), "",
 			"list each GPU in CUDA_VISIBLE_DEVICES as CUDA counts them, or by UUID (nvidia-smi -L): it shows none behind an entry that it can't find")
 	}
 	return e.AddFailure(check.ClassEnvironment, observed, "",
@@ -157,18 +157,18 @@ func checkPeers(f Facts, want Expectation) []check.Finding {
 	}
 	// Report both lists. A pair without access is only a warning, unless the checks are strict.
 	if len(apart) > 0 {
-		e.AddWarning(check.ClassNode, "joined by NVLink, and can't use each other's memory: "+prose.JoinLimited(apart, maxListed, "; "), "all pairs that NVLink joins",
+		e.AddWarning(check.ClassNode, "joined by NVLink, and can't use each other's memory: "+textutil.JoinLimited(apart, maxListed, "; "), "all pairs that NVLink joins",
 			"compare nvidia-smi topo -p2p rw, and restart nvidia-fabricmanager or reboot; in a virtual machine, see that it has whole NVLink partitions: NCCL would go through the host's memory without a word").Strict = true
 	}
 	if len(unread) > 0 {
-		e.AddFinding(check.Unknown, check.ClassNode, "whether GPUs reach each other can't be read: "+prose.JoinLimited(unread, maxListed, "; "), "", hintReset)
+		e.AddFinding(check.Unknown, check.ClassNode, "whether GPUs reach each other can't be read: "+textutil.JoinLimited(unread, maxListed, "; "), "", hintReset)
 	}
 	switch {
 	case len(e.Findings) > 0:
 	case asked == 0:
 		e.AddSkip("CUDA shows no GPUs that NVLink joins")
 	default:
-		e.AddPass(fmt.Sprintf("%d %s", asked, prose.PluralForm(asked, "pair")))
+		e.AddPass(fmt.Sprintf("%d %s", asked, textutil.PluralForm(asked, "pair")))
 	}
 	return e.Findings
 }
@@ -183,7 +183,7 @@ func (e *cudaCheck) checkIMEXChannel() {
 	}
 	observed := "there is no IMEX channel"
 	if all > 0 {
-		observed = fmt.Sprintf("none of %d IMEX %s can be opened", all, prose.PluralForm(all, "channel"))
+		observed = fmt.Sprintf("none of %d IMEX %s can be opened", all, textutil.PluralForm(all, "channel"))
 	}
 	e.AddWarning(check.ClassNode, observed+": GPUs of other nodes can't be reached over NVLink", imexChannelDir+"/channel0",
 		"make a channel on each node (NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex), bring it into the container, and see that nvidia-imex runs: NCCL would go over the network").Strict = true

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // gpuSelection is the selection of a node's GPUs that belong to the job.
@@ -209,7 +209,7 @@ func fabricAttribute(g gpu.GPU) string {
 	if f.State != gpu.FabricCompleted || f.IsSingleNode() {
 		return ""
 	}
-	return fmt.Sprintf("%s/%d", prose.TruncateText(f.Cluster, maxTextLength), f.Clique)
+	return fmt.Sprintf("%s/%d", textutil.TruncateText(f.Cluster, maxTextLength), f.Clique)
 }
 
 // linksAttribute returns the number of active NVLinks of a GPU. With MIG, NVML reports all links as

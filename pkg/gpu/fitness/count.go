@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -84,7 +84,7 @@ func (e *gpuCheck) reportLostGPUs() {
 		}
 		observed := "does not answer: " + why.DisplayText()
 		if g.Hangs != "" {
-			observed += ", in " + prose.TruncateText(g.Hangs, maxTextLength)
+			observed += ", in " + textutil.TruncateText(g.Hangs, maxTextLength)
 		}
 		f := e.addNodeFinding(check.Fail, observed, lostHints[why])
 		f.Device, f.Source, f.Expected = findingDevice(g), sourceHandle, "a GPU that answers"
@@ -164,7 +164,7 @@ func (s evaluation) countOnBus() (n int) {
 // show.
 func (e *gpuCheck) reportMissingGPUs() {
 	for _, selector := range e.missingSelectors {
-		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable, prose.TruncateText(selector.String(), maxTextLength))
+		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable, textutil.TruncateText(selector.String(), maxTextLength))
 		f := e.addNodeFinding(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
 			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
 		f.Source, f.Expected, f.Class = gpu.VisibleDevicesVariable, "GPUs that are there", check.ClassEnvironment

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // EvaluateFacts evaluates the facts for a job with the given expectations. A check that passes has
@@ -258,7 +258,7 @@ func (t skipReasons) formatReasons(all int) string {
 	var parts []string
 	for _, g := range t {
 		if n := len(g.gpus); n < all {
-			g.text = prose.PluralForm(n, "GPU") + " " + formatIndices(g.gpus) + ": " + g.text
+			g.text = textutil.PluralForm(n, "GPU") + " " + formatIndices(g.gpus) + ": " + g.text
 		}
 		parts = append(parts, g.text)
 	}

@@ -3,9 +3,9 @@ package fitness
 import (
 	"fmt"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // fabricField is a field of the fabric's health mask, as nvml.h defines it by
@@ -122,5 +122,5 @@ func cliqueName(f gpu.Fabric) string {
 	if f.IsSingleNode() {
 		cluster = "no cluster"
 	}
-	return fmt.Sprintf("%s, clique %d", prose.TruncateText(cluster, maxTextLength), f.Clique)
+	return fmt.Sprintf("%s, clique %d", textutil.TruncateText(cluster, maxTextLength), f.Clique)
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const sourceInit = "nvmlInit_v2"
@@ -77,7 +77,7 @@ func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 		warnIfSigns(&finding, want)
 	}
 	if f.Detail != "" {
-		finding.Observed += ": " + prose.TruncateText(f.Detail, maxTextLength)
+		finding.Observed += ": " + textutil.TruncateText(f.Detail, maxTextLength)
 	}
 	if finding.Verdict == check.Skip { // the job is not affected
 		finding.Hint, finding.Class = "", ""
@@ -90,7 +90,7 @@ func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 func AttachingFinding(p gpu.Progress) check.Finding {
 	observed := fmt.Sprintf("%d of %d GPUs have come", p.Initialised, p.Total)
 	if p.SlowCalls != "" {
-		observed += "; waiting for " + prose.TruncateText(p.SlowCalls, maxTextLength)
+		observed += "; waiting for " + textutil.TruncateText(p.SlowCalls, maxTextLength)
 	}
 	return check.Finding{
 		ID: "gpu.nvml", Verdict: check.Wait, Class: check.ClassNode, Source: sourceInit, Observed: observed, Expected: "all GPUs",
@@ -107,7 +107,7 @@ func warnIfSigns(f *check.Finding, want Expectation) {
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", and there are signs of GPUs: " + prose.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
+	f.Observed += ", and there are signs of GPUs: " + textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
 // explainMissingLibrary adds the most likely reason for the missing library to the finding.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -79,7 +79,7 @@ func checkBusy(e *gpuCheck) {
 		e.addNotApplicable("MIG is on, and no instance is known to be the job's")
 	}
 	for _, m := range instances {
-		e.checkUse("instance "+prose.TruncateText(m.UUID, maxTextLength)+": ", m.Processes, m.Memory)
+		e.checkUse("instance "+textutil.TruncateText(m.UUID, maxTextLength)+": ", m.Processes, m.Memory)
 	}
 }
 
@@ -155,7 +155,7 @@ func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	for _, p := range procs {
 		user := fmt.Sprintf("process %d", p.PID)
 		if p.Name != "" {
-			user += " (" + prose.TruncateText(p.Name, maxTextLength) + ")"
+			user += " (" + textutil.TruncateText(p.Name, maxTextLength) + ")"
 		}
 		used := formatBytes(p.Used)
 		if p.Unknown {
@@ -163,7 +163,7 @@ func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 		}
 		users = append(users, user+" with "+used)
 	}
-	text := prose.JoinLimited(users, maxShownProcesses, ", ")
+	text := textutil.JoinLimited(users, maxShownProcesses, ", ")
 	if !memoryOK {
 		return text
 	}
@@ -192,7 +192,7 @@ func checkEnvironment(environ []string) []check.Finding {
 	var set []string
 	for _, name := range slowVariables {
 		if value, _ := process.LookupEnv(environ, name); value != "" && value != "0" {
-			set = append(set, name+"="+prose.TruncateText(value, maxTextLength))
+			set = append(set, name+"="+textutil.TruncateText(value, maxTextLength))
 		}
 	}
 	sheet := gpuRule{id: "gpu.env", source: "environment"}.newFindings()

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -60,7 +60,7 @@ func (k KeepPolicy) String() string {
 	case k.MaxAge > 0 && k.MaxAge%day == 0:
 		return strconv.Itoa(int(k.MaxAge/day)) + "d"
 	case k.MaxAge > 0:
-		return prose.FlagDuration(k.MaxAge)
+		return textutil.FlagDuration(k.MaxAge)
 	default:
 		return ""
 	}
@@ -86,8 +86,8 @@ func (k KeepPolicy) BackgroundTask(dir *signal.Dir, meter *signal.CallMeter, say
 		defer cancel()
 		begin := time.Now()
 		order := Options{LogDir: filepath.Dir(dir.Path()), Keep: k, OwnRun: dir.Name(), Meter: meter, Report: func(string, string) {}}
-		counts, err := pause.CallBounded(ctx, 0, func() (PruneCounts, error) { return order.PruneRuns(ctx) })
-		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, prose.BriefDuration(time.Since(begin)))
+		counts, err := ctxutil.CallBounded(ctx, 0, func() (PruneCounts, error) { return order.PruneRuns(ctx) })
+		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, textutil.BriefDuration(time.Since(begin)))
 		if err != nil {
 			line += fmt.Sprintf("; some may be left: %v", err)
 		}

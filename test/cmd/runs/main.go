@@ -1,4 +1,4 @@
-// Command runs records the run directories that pkg/timeline's tests read: real
+// Command runs records the run directories that pkg/inspect/timeline's tests read: real
 // daemons, four nodes on one machine that think they are Slurm's, each with a
 // host name of its own. It needs root, for the host names, and gcc, for GPUs.
 //
@@ -29,7 +29,7 @@ const (
 	nodes = 4
 	// place is in the records of what is recorded: it is nobody's home.
 	place = "/tmp/recorded"
-	into  = "pkg/timeline/testdata/runs"
+	into  = "pkg/inspect/timeline/testdata/runs"
 	// longest bounds one scenario.
 	longest = 90 * time.Second
 )

@@ -60,7 +60,7 @@ var allParts = []part{
 	// Not beside the testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
 		needs:   []string{"cc", "mpis", "pmix"},
-		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/pmi/... ./pkg/mpi"},
+		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/ranks/pmi/... ./pkg/ranks/mpidetect"},
 	{name: "drivers that are mpirun, of five MPIs", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
@@ -73,18 +73,18 @@ var allParts = []part{
 
 	{name: "lint", group: "lint", gate: true, lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
-		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... " +
-			"./test/memory/... ./test/fakechild/... ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/meeting$')"},
+		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./internal/... ./pkg/... ./test/nvml/... " +
+			"./test/memory/... ./test/fakechild/... ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
-		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/meeting"},
+		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/ranks/rendezvous"},
 	{name: "jobs on this machine", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -parallel 6 -timeout 10m ./test/local/..."},
 	{name: "report page in a browser", group: "soak", gate: true, lane: computes, needs: []string{"browser"},
-		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
+		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/inspect/report"},
 	{name: "stack dumps of real programs by py-spy and gdb", group: "unit", gate: true, lane: computes,
 		needs:   []string{"cc", "stacks"},
-		command: "go test -tags stacks -timeout 10m -count=1 -run TestRealStacks ./pkg/why"},
+		command: "go test -tags stacks -timeout 10m -count=1 -run TestRealStacks ./pkg/process/stackdump"},
 	{name: "fuzzing", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
 	{name: "Kubernetes manifests against Kubernetes' own code", group: "unit", lane: computes,
 		command: "cd test/kubernetes && go vet . && go test -timeout 10m ."},

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -99,7 +99,7 @@ func start(
 
 func await(t *testing.T, what string, closed <-chan struct{}) {
 	t.Helper()
-	if !pause.AwaitDoneFor(closed, patience) {
+	if !ctxutil.AwaitDoneFor(closed, patience) {
 		t.Fatalf("it is not %s", what)
 	}
 }

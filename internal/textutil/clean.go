@@ -1,0 +1,107 @@
+// Package textutil formats texts for people: times, sizes, numbers and lists in few words, and foreign
+// texts so that they fit on a line and contain nothing that a terminal would execute.
+package textutil
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// TruncateText limits a text to the given number of characters. If the text is longer, the last
+// character of the result is an ellipsis.
+func TruncateText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:max(0, most-1)]) + "…"
+	}
+	return text
+}
+
+// SingleLine makes a text fit on one line of a terminal, limited to the given number of characters.
+// The text may come from a device, a file or another node, and contain anything.
+func SingleLine(text string, most int) string {
+	if enough := most * utf8.UTFMax; len(text) > enough {
+		text = text[:enough] // the rest is not needed
+	}
+	return TruncateText(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		default:
+			return r
+		}
+	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), most)
+}
+
+// StripControls returns a text that a program has written for a terminal, without what a terminal
+// would execute: escape sequences, control characters (including newlines), and characters that
+// change the direction of the text.
+func StripControls(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r) || changesDirection(r):
+			return -1
+		}
+		return r
+	}, stripEscapes(text))
+}
+
+// TerminalLine returns a line as it appeared on a terminal: for a progress bar, its last state.
+func TerminalLine(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	line = strings.ReplaceAll(line[strings.LastIndexByte(line, '\r')+1:], "\n", " ")
+	return StripControls(strings.ToValidUTF8(line, "?"))
+}
+
+// changesDirection reports whether a rune changes the direction of the text, or ends a line.
+func changesDirection(r rune) bool {
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
+}
+
+func stripEscapes(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "\x1b")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		text = after[escapeLength(after):]
+	}
+}
+
+// escapeLength returns the length of the rest of a terminal's escape sequence, after the escape
+// itself. It returns 0 if there is none, or if it has no end.
+func escapeLength(text string) int {
+	if text == "" {
+		return 0
+	}
+	switch c := text[0]; {
+	case c == '[':
+		end := strings.IndexFunc(text[1:], func(r rune) bool { return r >= 0x40 && r <= 0x7e })
+		if end < 0 {
+			return 0
+		}
+		return end + 2
+	case strings.IndexByte("]P_^", c) >= 0: // a title or similar: up to a bell, or to another escape
+		end := strings.IndexAny(text, "\a\x1b")
+		if end < 0 {
+			return len(text)
+		}
+		if text[end] == '\a' {
+			end++
+		}
+		return end
+	case c > ' ' && c < 0x7f:
+		return 1
+	default:
+		return 0
+	}
+}

@@ -1,0 +1,123 @@
+package textutil
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/xrash/smetrics"
+)
+
+// JoinLimited joins parts with a separator. If there are more parts than the given limit, it adds
+// only the number of the others: "a; b; and 3 more".
+func JoinLimited(parts []string, most int, separator string) string {
+	if more := len(parts) - most; more > 0 {
+		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, separator)
+}
+
+// FormatRanges formats sorted numbers with consecutive numbers as ranges: 1-3,7.
+func FormatRanges(numbers []int) string {
+	var parts []string
+	for start := 0; start < len(numbers); {
+		end := start
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(numbers[start])
+		if end > start {
+			part += "-" + strconv.Itoa(numbers[end])
+		}
+		parts = append(parts, part)
+		start = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// ParseRanges parses numbers in the format of Ranges, which the kernel also uses: 0-3,8; an empty
+// text has none. It returns them sorted, without duplicates. A number above the limit is an error.
+func ParseRanges(list string, most int) ([]int, error) {
+	list = strings.TrimSpace(list)
+	if list == "" {
+		return nil, nil
+	}
+	var numbers []int
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
+			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", TruncateText(list, 80), part)
+		}
+		for n := from; n <= to; n++ {
+			numbers = append(numbers, n)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(numbers))), nil
+}
+
+// FormatRanks formats sorted ranks: "rank 3", "ranks 1-3,7".
+func FormatRanks(ranks []int) string {
+	return PluralForm(len(ranks), "rank") + " " + FormatRanges(ranks)
+}
+
+// NearestWord returns the known word of which a word is most likely a typing error. It returns an
+// empty string if none differs by fewer than limit edits of a single byte.
+func NearestWord(word string, known []string, limit int) (nearest string) {
+	for _, name := range known {
+		if edits := smetrics.WagnerFischer(word, name, 1, 1, 1); edits < limit {
+			nearest, limit = name, edits
+		}
+	}
+	return nearest
+}
+
+// QuoteShellWord quotes a word for a shell.
+func QuoteShellWord(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@="
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+		return word
+	}
+	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(word) {
+		return quoteANSI(word)
+	}
+	return "'" + EscapeSingleQuotes(word) + "'"
+}
+
+// quoteANSI quotes a word as $'…', without anything that a terminal would execute.
+func quoteANSI(word string) string {
+	var b strings.Builder
+	b.WriteString("$'")
+	for _, c := range []byte(word) {
+		switch {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}
+
+// FormatCommand formats a command that can be pasted into a shell.
+func FormatCommand(argv ...string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		words[i] = QuoteShellWord(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// EscapeSingleQuotes escapes text for use between single quotes in a shell.
+func EscapeSingleQuotes(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }

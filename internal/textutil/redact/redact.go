@@ -1,0 +1,43 @@
+// Package redact removes secrets from texts that are shown.
+package redact
+
+import "github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+
+const (
+	hiddenValue = "…"
+	secretName  = `[\w.-]*(?:token|key|secret|password)[\w.-]*`
+	// A value after a name consists of pieces in quotes, which may be escaped if the text was quoted
+	// before, and pieces without quotes.
+	secretValue = `(?:\\"(?:[^\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'\\]|\\.)+`
+)
+
+var (
+	secretFlag = lazyregexp.CompileLazily(`(?i)^--?` + secretName + `$`)
+	secretPair = lazyregexp.CompileLazily(`(?i)^(` + secretName + `=)`)
+	// A switch may have the name of a secret, and be followed by the flag of one.
+	secretInText = lazyregexp.CompileLazily(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
+	secretInURL  = lazyregexp.CompileLazily(`(://)[^/\s@]*(@)`)
+)
+
+// RedactText hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE
+// if the name is that of a secret, and the user in a URL.
+func RedactText(text string) string {
+	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
+	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")
+}
+
+// RedactArgs does the same for arguments, each of them as a whole.
+func RedactArgs(args []string) []string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		switch pair := secretPair().FindString(arg); {
+		case i > 0 && secretFlag().MatchString(args[i-1]):
+			out[i] = hiddenValue
+		case pair != "":
+			out[i] = pair + hiddenValue
+		default:
+			out[i] = RedactText(arg)
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package redact
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestRedact(t *testing.T) {
+	for _, tc := range []struct{ name, in, want string }{
+		{"nothing", "python train.py --lr=1", "python train.py --lr=1"},
+		{"variable", "HF_TOKEN=abc run", "HF_TOKEN=… run"},
+		{"lower case", "my_secret=abc", "my_secret=…"},
+		{"flag", "--api-key=abc -v", "--api-key=… -v"},
+		{"flag and value", "--api-key abc -v", "--api-key … -v"},
+		{"one dash", "-password  abc", "-password  …"},
+		{"double quotes", `TOKEN="a b" c`, `TOKEN=… c`},
+		{"escaped quotes", `"TOKEN=\"a b\" c"`, `"TOKEN=… c"`},
+		{"single quotes", `TOKEN='a b' c`, `TOKEN=… c`},
+		{"pieces", `TOKEN=a'b c'"d e" f`, `TOKEN=… f`},
+		{"escaped blank", `TOKEN=a\ b c`, `TOKEN=… c`},
+		{"twice", "A_KEY=1 B_KEY=2", "A_KEY=… B_KEY=…"},
+		{"user of a URL", "http://me:pw@host/x", "http://…@host/x"},
+		{"no user", "http://host/a@b", "http://host/a@b"},
+		{"the safe side", "--tokenizer=gpt2 --keyboard=us", "--tokenizer=… --keyboard=…"},
+		{"no value", "TOKEN= x --key", "TOKEN= x --key"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := RedactText(tc.in); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzRedact hides a secret behind whatever else a command has.
+func FuzzRedact(f *testing.F) {
+	const value = "s3cr3t"
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.Contains(before+after, value) || strings.HasSuffix(before, "\\") {
+			return // it is there for another reason, or what follows is escaped
+		}
+		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
+			line := before + " " + fmt.Sprintf(form, value) + " " + after
+			if hidden := RedactText(line); strings.Contains(hidden, value) {
+				t.Errorf("%q becomes %q", line, hidden)
+			}
+		}
+		args := []string{before, "--token", value, "KEY=" + value, after}
+		if hidden := RedactArgs(args); strings.Contains(strings.Join(hidden, " "), value) || len(hidden) != len(args) {
+			t.Errorf("%q become %q", args, hidden)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// usageError is an error in the command line or the configuration.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+// UsageErrorf returns an error in the user's settings.
+func UsageErrorf(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// IsUsageError reports whether err was made by Usagef.
+func IsUsageError(err error) bool {
+	var wrong *usageError
+	return errors.As(err, &wrong)
+}
+
+// ReplaceUsageError replaces an error of the flag parser by our own message.
+func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
+	said := err.Error()
+	if name, ok := strings.CutPrefix(said, "flag provided but not defined: -"); ok {
+		name = strings.TrimLeft(name, "-")
+		return UsageErrorf("cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
+	}
+	if name, ok := strings.CutPrefix(said, "flag needs an argument: -"); ok {
+		return UsageErrorf("cannot use --%s: it takes a value", name)
+	}
+	return UsageErrorf("cannot understand the command line: %s", said)
+}
+
+func flagNames(command *cli.Command) (names []string) {
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*Setting); ours && s.Hidden {
+			continue
+		}
+		names = append(names, flag.Names()...)
+	}
+	return names
+}
+
+// SuggestNearest returns a clause with the known word that is nearest to an unknown one. It returns
+// an empty string if none is near.
+func SuggestNearest(prefix, word string, known []string) string {
+	best := textutil.NearestWord(word, known, min(len(word), max(3, len(word)/3)))
+	if best == "" {
+		return ""
+	}
+	return "; the nearest is " + prefix + best
+}
+
+// FlagsFirst moves the flags of a subcommand before its arguments, because the parser stops at the
+// first argument.
+func FlagsFirst(command *cli.Command, args []string) []string {
+	var flags, others []string
+	for at := 0; at < len(args); at++ {
+		if arg := args[at]; len(arg) < 2 || arg[0] != '-' {
+			others = append(others, arg)
+			continue
+		}
+		flags = append(flags, args[at])
+		if takesNextArg(command, args[at]) && at+1 < len(args) {
+			at++
+			flags = append(flags, args[at])
+		}
+	}
+	return append(flags, others...)
+}
+
+// takesNextArg reports whether the value of a flag is the next argument.
+func takesNextArg(command *cli.Command, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*Setting); ours && s.Placeholder != "" && slices.Contains(s.Names(), name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,117 @@
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// The constructors below return settings, one for each type of value.
+
+// NewValue returns a setting of one value, with functions that parse and show it.
+func NewValue[T any](name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string) *Setting {
+	return &Setting{
+		Name: name, Placeholder: shape, Usage: usage,
+		SetValue: func(value string) error {
+			parsed, err := parse(value)
+			if err == nil {
+				*to = parsed
+			}
+			return err
+		},
+		CurrentValue: func() any { return show(*to) },
+	}
+}
+
+// ShowUnchanged shows a value unchanged.
+func ShowUnchanged[T any](value T) any { return value }
+
+// NewText accepts any text.
+func NewText(name, shape string, to *string, usage string) *Setting {
+	return NewValue(name, shape, to, func(value string) (string, error) { return value, nil }, ShowUnchanged, usage)
+}
+
+// NewChoice accepts one of several words.
+func NewChoice(name string, accepted []string, to *string, usage string) *Setting {
+	s := NewValue(name, "WORD", to, func(value string) (string, error) {
+		if !slices.Contains(accepted, value) {
+			return "", fmt.Errorf("give one of %s%s", strings.Join(accepted, ", "), SuggestNearest("", value, accepted))
+		}
+		return value, nil
+	}, ShowUnchanged, usage)
+	s.AcceptedWords = accepted
+	return s
+}
+
+// NewNumber accepts a whole number from least to most. A default outside of that range means that
+// there is none.
+func NewNumber(name string, to *int, least, most int, usage string) *Setting {
+	return NewValue(name, "N", to, func(value string) (int, error) {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("give a whole number of %d to %d", least, most)
+		}
+		return n, nil
+	}, func(n int) any {
+		if n < least {
+			return nil
+		}
+		return n
+	}, usage)
+}
+
+// NewSwitch is a switch.
+func NewSwitch(name string, to *bool, usage string) *Setting {
+	return NewValue(name, "", to, func(value string) (bool, error) {
+		parsed, err := strconv.ParseBool(value)
+		if err != nil {
+			err = errors.New("give true or false")
+		}
+		return parsed, err
+	}, ShowUnchanged, usage)
+}
+
+// NewWordList accepts a list: a repeated flag, the lines of a variable, or a list in the file.
+func NewWordList(name, shape string, to *[]string, usage string) *Setting {
+	s := NewValue(name, shape, to, func(value string) ([]string, error) { return append(*to, value), nil }, ShowUnchanged, usage)
+	s.IsRepeatable = true
+	return s
+}
+
+// NewDuration accepts a duration, which must have a unit.
+func NewDuration(name string, to *time.Duration, usage string) *Setting {
+	return NewValue(name, "TIME", to, func(value string) (time.Duration, error) {
+		parsed, err := time.ParseDuration(value)
+		if err == nil {
+			return parsed, nil
+		}
+		if _, err := strconv.ParseFloat(value, 64); err == nil {
+			return 0, errors.New("it has no unit: give one, as in 90s, 5m or 250ms")
+		}
+		return 0, errors.New("give a number and its unit, as in 90s, 5m or 250ms")
+	}, func(d time.Duration) any { return textutil.FlagDuration(d) }, usage)
+}
+
+// NewRemoved returns the setting of a flag that this release no longer has. Any value for it is
+// refused with instead, a clause that names the replacement. The shape is that of the former value.
+func NewRemoved(name, shape, instead string) *Setting {
+	s := NewForeign(name, shape, func(string) string { return "this flag was removed: " + instead })
+	s.isRemoved = true
+	return s
+}
+
+// NewForeign returns the setting of a flag that only other programs have. Any value for it is
+// refused with the reason, a clause that names the flag to use.
+func NewForeign(name, shape string, reason func(value string) string) *Setting {
+	s := &Setting{
+		Name: name, Placeholder: shape,
+		SetValue:     func(value string) error { return errors.New(reason(value)) },
+		CurrentValue: func() any { return nil },
+	}
+	return s.HideFromHelp()
+}

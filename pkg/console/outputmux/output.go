@@ -1,0 +1,239 @@
+// Package outputmux merges the output of the ranks of one node into the daemon's standard output and
+// standard error. It writes whole lines, and a slow reader does not block the ranks.
+package outputmux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// maxLineLength is the maximum length of a line in bytes. Longer lines are passed on in pieces,
+// each as a line.
+const maxLineLength = 16 << 20
+
+// continuedMark is appended to each piece of such a line except the last.
+const continuedMark = " [bringupd: the line goes on]"
+
+// Mode selects the output that is passed on.
+type Mode string
+
+// Modes. Except with [NoRanks], the standard error of all ranks is passed on.
+const (
+	RankZero Mode = "rank0" // standard output of rank 0 only
+	AllRanks Mode = "all"
+	NoRanks  Mode = "none"
+)
+
+// Modes lists the values that a user can choose.
+var Modes = []string{string(AllRanks), string(RankZero), string(NoRanks)}
+
+// Config selects the output that is passed on, and its format.
+type Config struct {
+	Out, Err  io.Writer
+	Mode      Mode
+	TagLines  bool   // begin each line with its rank and Host
+	Host      string // name of this host
+	Ranks     int    // number of ranks in the world
+	FromNodes bool   // the writers belong to nodes instead of ranks
+	// MergeLines combines identical lines of several ranks into one, which begins with the numbers of
+	// these ranks. For this purpose each line is delayed a little.
+	MergeLines bool
+}
+
+// Mux passes on the output of the ranks of one node. It is safe for concurrent use.
+type Mux struct {
+	cfg      Config
+	out, err *fileSink                 // the same sink if both are the same file
+	mergers  map[*fileSink]*lineMerger // empty if lines are not merged
+
+	mu      sync.Mutex
+	streams map[int][]*rankStream // open streams of each rank; guarded by mu
+}
+
+// New returns a [Mux]. The caller must close it.
+func New(cfg Config) *Mux {
+	of := "rank"
+	if cfg.FromNodes {
+		of = "node"
+	}
+	c := &Mux{cfg: cfg, out: newFileSink(cfg.Out, of), streams: make(map[int][]*rankStream)}
+	c.err = c.out
+	if !isSameFile(cfg.Out, cfg.Err) {
+		c.err = newFileSink(cfg.Err, of)
+	}
+	c.mergers = make(map[*fileSink]*lineMerger)
+	if host := cfg.Host; cfg.MergeLines {
+		if !cfg.TagLines {
+			host = ""
+		}
+		c.mergers[c.out] = newLineMerger(c.out, host)
+		if c.err != c.out {
+			c.mergers[c.err] = newLineMerger(c.err, host)
+		}
+	}
+	return c
+}
+
+// isSameFile reports whether two writers write to the same file, in which their lines could be
+// mixed.
+func isSameFile(a, b io.Writer) bool {
+	one, isOne := a.(*os.File)
+	other, isOther := b.(*os.File)
+	if !isOne || !isOther {
+		return a == b
+	}
+	first, err := one.Stat()
+	second, otherErr := other.Stat()
+	return err == nil && otherErr == nil && os.SameFile(first, second)
+}
+
+// RankWriter returns the writer for a rank's standard output or, if isErr is set, standard error. A
+// Write waits for a slow reader for at most one second. It fails if the reader has gone; the error
+// wraps the cause, such as EPIPE.
+func (c *Mux) RankWriter(rank int, isErr bool) io.Writer {
+	if c.cfg.Mode == NoRanks || c.cfg.Mode == RankZero && rank != 0 && !isErr {
+		return io.Discard
+	}
+	v := &rankStream{rank: rank, sink: c.out, lines: process.LineSplitter{MaxLength: maxLineLength}}
+	if isErr {
+		v.sink = c.err
+	}
+	v.merger = c.mergers[v.sink]
+	if c.cfg.TagLines && v.merger == nil {
+		v.tag = fmt.Sprintf("[%d %s] ", rank, c.cfg.Host)
+	}
+	v.raw = !c.cfg.TagLines && (c.cfg.Ranks == 1 || c.cfg.Mode == RankZero && !isErr)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams[rank] = append(c.streams[rank], v)
+	return v
+}
+
+// EndRank passes on the incomplete last lines of a rank. It must be called after all output of the
+// rank has been written.
+func (c *Mux) EndRank(rank int) {
+	c.mu.Lock()
+	voices := c.streams[rank]
+	delete(c.streams, rank)
+	c.mu.Unlock()
+	for _, v := range voices {
+		v.flushPartial()
+	}
+}
+
+// Close passes on the remaining output until ctx ends. Its error describes output that could not be
+// passed on.
+func (c *Mux) Close(ctx context.Context) error {
+	c.mu.Lock()
+	ranks := slices.Sorted(maps.Keys(c.streams))
+	c.mu.Unlock()
+	for _, rank := range ranks {
+		c.EndRank(rank)
+	}
+	for _, m := range c.mergers {
+		m.showAll()
+	}
+	c.out.requestStop()
+	c.err.requestStop()
+	err := c.out.awaitEnd(ctx, "standard output")
+	if c.err != c.out {
+		err = errors.Join(err, c.err.awaitEnd(ctx, "standard error"))
+	}
+	return err
+}
+
+// rankStream is one of the two output streams of a rank.
+type rankStream struct {
+	rank   int
+	sink   *fileSink
+	tag    string
+	merger *lineMerger // nil if lines are not merged
+	raw    bool        // pass data on unchanged, because no other stream is mixed with it
+
+	mu     sync.Mutex
+	lines  process.LineSplitter // guarded by mu
+	buffer []byte               // buffer for a complete line, reused; guarded by mu
+}
+
+// Write passes on the lines that are completed by data.
+func (v *rankStream) Write(data []byte) (int, error) {
+	if v.raw {
+		return len(data), v.sink.addOutput(v.rank, data)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var err error
+	v.lines.Add(data, func(line []byte, more bool) {
+		if err == nil {
+			err = v.passLine(line, more)
+		}
+	})
+	return len(data), err
+}
+
+// flushPartial passes on an incomplete line.
+func (v *rankStream) flushPartial() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// errors of the sink are reported when it is closed
+	v.lines.Flush(func(line []byte, more bool) { _ = v.passLine(line, more) })
+}
+
+// passLine formats one line, or a piece of a line if more is set, and passes it on. The caller
+// holds mu.
+func (v *rankStream) passLine(line []byte, more bool) error {
+	v.buffer = append(append(v.buffer[:0], v.tag...), line...)
+	if (v.tag != "" || v.merger != nil) && leavesColors(line) {
+		v.buffer = append(v.buffer, "\x1b[0m"...)
+	}
+	if more {
+		v.buffer = append(v.buffer, continuedMark...)
+	}
+	v.buffer = append(v.buffer, '\n')
+	err := v.forwardLine(v.buffer)
+	if cap(v.buffer) > maxKeptBuffer {
+		v.buffer = nil // long lines are rare, and there are many ranks
+	}
+	return err
+}
+
+// forwardLine passes a formatted line on to the merger or the sink.
+func (v *rankStream) forwardLine(line []byte) error {
+	if v.merger != nil {
+		return v.merger.addLine(v.rank, line)
+	}
+	return v.sink.addOutput(v.rank, line)
+}
+
+// maxKeptBuffer is the size of the buffer that a stream keeps for its next line, in bytes.
+const maxKeptBuffer = 64 << 10
+
+// leavesColors reports whether a line ends with terminal colours still active.
+func leavesColors(line []byte) bool {
+	last := bytes.LastIndex(line, []byte("\x1b["))
+	if last < 0 {
+		return false
+	}
+	set := line[last+2:]
+	return !bytes.HasPrefix(set, []byte("m")) && !bytes.HasPrefix(set, []byte("0m"))
+}
+
+// droppedMessage returns the line that reports omitted output of ranks or nodes.
+func droppedMessage(lost map[int]int, of string) string {
+	bytes := 0
+	for _, n := range lost {
+		bytes += n
+	}
+	return fmt.Sprintf("bringupd: who reads was too slow, so %s bytes of %s %s are missing here: all is in the ranks' logs\n",
+		textutil.GroupThousands(bytes), textutil.PluralForm(len(lost), of), textutil.FormatRanges(slices.Sorted(maps.Keys(lost))))
+}

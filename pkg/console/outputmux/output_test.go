@@ -1,0 +1,257 @@
+package outputmux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestPassedOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode     Mode
+		tag      bool
+		ranks    int
+		out, err string
+	}{
+		"all":       {mode: AllRanks, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
+		"rank 0":    {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
+		"none":      {mode: NoRanks, ranks: 2},
+		"tags":      {mode: AllRanks, tag: true, ranks: 2, out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
+		"one alone": {mode: AllRanks, ranks: 1, out: "zero\ntail0one\x00\n", err: "e1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, err bytes.Buffer
+			c := New(Config{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag, Host: "n3", Ranks: test.ranks})
+			zero := c.RankWriter(0, false)
+			one := zero // the world of one rank
+			if test.ranks > 1 {
+				one = c.RankWriter(1, false)
+			}
+			fmt.Fprint(zero, "ze")
+			fmt.Fprint(zero, "ro\ntail0")
+			fmt.Fprint(one, "one\x00\n")
+			fmt.Fprint(c.RankWriter(1, true), "e1")
+			if test.ranks == 1 {
+				test.err = "e1"
+			}
+			c.EndRank(0)
+			c.EndRank(1)
+			if problem := c.Close(t.Context()); problem != nil {
+				t.Fatal(problem)
+			}
+			if out.String() != test.out || err.String() != test.err {
+				t.Errorf("out %q, want %q; err %q, want %q", out.String(), test.out, err.String(), test.err)
+			}
+		})
+	}
+}
+
+// Lines that ranks print alike are shown once, each rank's in their order.
+func TestMergesIdenticalLines(t *testing.T) {
+	for name, test := range map[string]struct {
+		tag   bool
+		lines []string // "rank text", "+" for 150 ms
+		want  string
+	}{
+		"alike":            {lines: []string{"0 a", "1 a", "3 a"}, want: "[0-1,3] a\n"},
+		"tagged":           {tag: true, lines: []string{"0 a", "1 a"}, want: "[0-1 n3] a\n"},
+		"one behind":       {lines: []string{"0 a", "0 b", "0 a", "1 a", "1 b", "1 a"}, want: "[0-1] a\n[0-1] b\n[0-1] a\n"},
+		"another order":    {lines: []string{"0 a", "0 b", "1 b", "1 a"}, want: "[0] a\n[0-1] b\n[1] a\n"},
+		"twice by one":     {lines: []string{"0 a", "0 a", "1 a"}, want: "[0-1] a\n[0] a\n"},
+		"within 200 ms":    {lines: []string{"0 a", "+", "1 a"}, want: "[0-1] a\n"},
+		"too late":         {lines: []string{"0 a", "+", "+", "1 a"}, want: "[0] a\n[1] a\n"},
+		"longer than kept": {lines: []string{"0 a", "0 " + strings.Repeat("x", mergeLimit), "1 a"}, want: "[0] a\n[0] " + strings.Repeat("x", mergeLimit) + "\n[1] a\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				c := New(Config{Out: &out, Err: &out, Mode: AllRanks, TagLines: test.tag, Host: "n3", Ranks: 4, MergeLines: true})
+				voices := []io.Writer{c.RankWriter(0, false), c.RankWriter(1, false), c.RankWriter(2, false), c.RankWriter(3, false)}
+				for _, line := range test.lines {
+					if line == "+" {
+						time.Sleep(150 * time.Millisecond)
+						continue
+					}
+					fmt.Fprintln(voices[line[0]-'0'], line[2:])
+				}
+				time.Sleep(mergeWindow)
+				synctest.Wait()
+				if got := out.String(); got != test.want {
+					t.Errorf("after the window: %.80q, want %.80q", got, test.want)
+				}
+				fmt.Fprint(voices[2], "left")
+				if err := c.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if want := strings.Replace("[2] left\n", "]", map[bool]string{true: " n3]", false: "]"}[test.tag], 1); !strings.HasSuffix(out.String(), want) {
+					t.Errorf("ends in %q, want %q", out.String(), want)
+				}
+			})
+		})
+	}
+}
+
+func TestColorsEndWithTheLine(t *testing.T) {
+	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true, "\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {
+		if leavesColors([]byte(line)) != on {
+			t.Errorf("colored(%q) is %v", line, !on)
+		}
+	}
+}
+
+// TestNothingIsMixedOrLost has all ranks print at once, into a pipe that is read without a pause.
+// The clock of the bubble stands still meanwhile, so that a busy machine makes no slow reader of
+// it.
+func TestNothingIsMixedOrLost(t *testing.T) {
+	synctest.Test(t, testNothingIsMixedOrLost)
+}
+
+func testNothingIsMixedOrLost(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan []byte, 1)
+	go func() { all, _ := io.ReadAll(read); got <- all }()
+	c := New(Config{Out: write, Err: write, Mode: AllRanks, Ranks: 64}) // 2>&1
+	var ranks sync.WaitGroup
+	for rank := range 64 {
+		for i, size := range []int{80, 4096} {
+			to := c.RankWriter(rank, i == 1)
+			ranks.Go(func() {
+				line := append(bytes.Repeat([]byte{byte('0' + rank)}, size), '\n')
+				for range 40 << 10 / size {
+					_, _ = to.Write(line[:size/2])
+					_, _ = to.Write(line[size/2:])
+				}
+			})
+		}
+	}
+	long := bytes.Repeat([]byte{'~'}, 10_000_000)
+	_, _ = c.RankWriter(64, false).Write(long)
+	ranks.Wait()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	lines := bytes.Split(bytes.TrimSuffix(<-got, []byte("\n")), []byte("\n"))
+	read.Close()
+	if want := 64*(40<<10/80+40<<10/4096) + 1; len(lines) != want {
+		t.Errorf("%d lines, want %d", len(lines), want)
+	}
+	for _, line := range lines {
+		if n := len(line); n != 80 && n != 4096 && n != len(long) || bytes.Count(line, line[:1]) != n {
+			t.Fatalf("a line is mixed: %d bytes, %.100q", n, line)
+		}
+	}
+}
+
+// gated takes nothing before it is opened.
+type gated struct {
+	open chan struct{}
+	bytes.Buffer
+}
+
+func (g *gated) Write(data []byte) (int, error) {
+	<-g.open
+	return g.Buffer.Write(data)
+}
+
+func TestNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &gated{open: make(chan struct{})}
+		c := New(Config{Out: to, Err: io.Discard, Mode: AllRanks, Ranks: 8})
+		line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
+		began := time.Now()
+		for rank := range 4 {
+			for range 4 {
+				if _, err := c.RankWriter(rank, false).Write(line); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if held := time.Since(began); held > readerTimeout {
+			t.Errorf("ranks were held up for %v", held)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+		defer cancel()
+		if err := c.Close(ctx); err == nil || !strings.Contains(err.Error(), "last 8388608 bytes") {
+			t.Errorf("closed with %v", err)
+		}
+		close(to.open)
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if tail := to.Bytes()[8<<20:]; !strings.Contains(string(tail), "8,388,608 bytes of ranks 2-3 are missing here") {
+			t.Errorf("told %.200q", tail)
+		}
+	})
+}
+
+func TestMissing(t *testing.T) {
+	for _, tc := range []struct {
+		name, of, want string
+		lost           map[int]int
+	}{
+		{"a rank", "rank", "1,000 bytes of rank 7 are missing", map[int]int{7: 1000}},
+		{"ranks", "rank", "6 bytes of ranks 1-2,4 are missing", map[int]int{4: 1, 1: 2, 2: 3}},
+		{"nodes", "node", "3 bytes of nodes 0-1 are missing", map[int]int{0: 1, 1: 2}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := droppedMessage(tc.lost, tc.of); !strings.Contains(got, tc.want) {
+				t.Errorf("told %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestReaderGone(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read.Close()
+	defer write.Close()
+	c := New(Config{Out: write, Err: io.Discard, Mode: AllRanks, Ranks: 2})
+	to := c.RankWriter(1, false)
+	fmt.Fprintln(to, "gone")
+	if err := c.Close(t.Context()); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("closed with %v", err)
+	}
+	if _, err := fmt.Fprintln(to, "more"); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("wrote with %v", err)
+	}
+}
+
+func BenchmarkShortLines(b *testing.B) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer null.Close()
+	c := New(Config{Out: null, Err: null, Mode: AllRanks, Ranks: 8})
+	data := bytes.Repeat([]byte("a line of a rank, as programs print them, and its end\n"), 1000)
+	b.SetBytes(8 * int64(len(data)))
+	var writers []io.Writer
+	for rank := range 8 {
+		writers = append(writers, c.RankWriter(rank, false))
+	}
+	for b.Loop() {
+		var ranks sync.WaitGroup
+		for _, to := range writers {
+			ranks.Go(func() { _, _ = to.Write(data) })
+		}
+		ranks.Wait()
+	}
+	_ = c.Close(b.Context())
+}

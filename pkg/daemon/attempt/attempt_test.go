@@ -1,0 +1,293 @@
+package attempt
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/twin"
+)
+
+// world is a launch of two nodes, whose daemons are played.
+type world struct {
+	*supervisor
+	t       *testing.T
+	signals chan os.Signal
+	start   time.Time
+
+	mu    sync.Mutex
+	taken []string // the attempts, with when they began
+	said  []string
+}
+
+func newWorld(t *testing.T, rank int, play func(w *world, cfg config.Config) lifecycle.Exit) *world {
+	t.Helper()
+	w := &world{t: t, signals: make(chan os.Signal, 4), start: time.Now()}
+	times := config.DefaultTimeouts()
+	w.supervisor = &supervisor{
+		isHead: rank == 0,
+		cfg: config.Config{
+			Identity: roles.Identity{Launcher: roles.LauncherRanks, Rank: rank, Size: 2, Host: fmt.Sprint("n", rank), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
+			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
+			Deps: config.Deps{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
+		},
+		runDaemon: func(_ context.Context, cfg config.Config, _ roles.Role) lifecycle.Exit {
+			w.mu.Lock()
+			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, time.Since(w.start).Round(time.Second)))
+			w.mu.Unlock()
+			return play(w, cfg)
+		},
+		logWarning: func(words string, _ ...zapcore.Field) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.said = append(w.said, words)
+		},
+	}
+	return w
+}
+
+// live is the launch's life; the code must be that.
+func (w *world) live(code int) {
+	w.t.Helper()
+	if got := w.runAttempts(w.t.Context(), roles.RoleAuto); got != code {
+		w.t.Errorf("the code is %d, not %d: %q", got, code, w.said)
+	}
+}
+
+func (w *world) expectTaken(want ...string) {
+	w.t.Helper()
+	if !slices.Equal(w.taken, want) {
+		w.t.Errorf("took part in %q, not in %q", w.taken, want)
+	}
+}
+
+// lost is the end of an attempt by the loss of a rank, which another one follows.
+func lost(cfg config.Config, rank int) lifecycle.Exit {
+	f := health.NewFailure(health.DaemonDied, "rank %d has died", rank)
+	f.LostNodes = []int{rank}
+	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
+}
+
+// make makes an attempt's directory, as the head does, and ends it where next is not negative.
+func (w *world) make(attempt, next int) *signal.Dir {
+	w.t.Helper()
+	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), signal.JobRecord{})
+	if err == nil && next >= 0 {
+		f := health.NewFailure(health.DaemonDied, "rank 1 has died")
+		f.LostNodes = []int{1}
+		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: next})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return dir
+}
+
+// joined publishes that a daemon of a rank, the process pid of this host, has joined.
+func (w *world) joined(dir *signal.Dir, rank, pid int) {
+	w.t.Helper()
+	err := dir.ForNode(rank).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(rank, 2, signal.StateJoined), &signal.JoinedRecord{PID: pid}, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestHead has the head make one attempt after the other, later each time, and at once
+// again where the gate was open for long.
+func TestHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, func(w *world, cfg config.Config) lifecycle.Exit {
+			exit := lost(cfg, 1)
+			switch cfg.Identity.Attempt {
+			case 2:
+				exit.Outcome.GateOpenTime = time.Hour
+			case 4:
+				return lifecycle.Exit{Code: 3, Outcome: &lifecycle.Outcome{Code: 3, Orderly: true}}
+			}
+			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Previous.LostNodes) != 1 || cfg.Previous.LostNodes[0].Rank != 1) {
+				w.t.Errorf("attempt %d is told of %+v", attempt, cfg.Previous)
+			}
+			return exit
+		})
+		w.live(3)
+		w.expectTaken("0 at 0s", "1 at 1s", "2 at 3s", "3 at 4s", "4 at 6s")
+	})
+}
+
+// TestWorker has a worker wait for the directory of each attempt.
+func TestWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, func(w *world, cfg config.Config) lifecycle.Exit {
+			if cfg.Identity.Attempt == 2 {
+				return lifecycle.Exit{Outcome: &lifecycle.Outcome{Orderly: true}}
+			}
+			time.AfterFunc(5*time.Second, func() { w.make(cfg.Identity.Attempt+1, -1) })
+			return lost(cfg, 1)
+		})
+		w.live(0)
+		if len(w.taken) != 3 || !strings.HasPrefix(w.taken[2], "2 at 1") {
+			t.Errorf("took part in %q", w.taken)
+		}
+	})
+}
+
+// TestHeadIsNotBack has a worker leave with the verdict's code where the head was lost.
+func TestHeadIsNotBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, func(_ *world, cfg config.Config) lifecycle.Exit { return lost(cfg, 0) })
+		w.live(76)
+		if took := time.Since(w.start); took != 31*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if want := "attempt 2 has not begun within 31s: rank 0 (n0) has not come back; the one before has ended: rank 0 has died"; !slices.Contains(w.said, want) {
+			t.Errorf("it said %q", w.said)
+		}
+	})
+}
+
+// TestToldToEnd has a signal between two attempts end the job: a worker at once, and the
+// head by an attempt that ends at once, because the others wait for it.
+func TestToldToEnd(t *testing.T) {
+	for rank, want := range [][]string{{"0 at 0s", "1 at 1s", "2 at 2s"}, {"0 at 0s"}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, rank, func(w *world, cfg config.Config) lifecycle.Exit {
+				if cfg.Identity.Attempt == 2 {
+					told := []os.Signal{<-cfg.Signals}
+					w.signals <- syscall.SIGCONT // what comes later is heard, too
+					told = append(told, <-cfg.Signals)
+					if !slices.Equal(told, []os.Signal{syscall.SIGTERM, syscall.SIGCONT}) {
+						w.t.Errorf("it was told %v", told)
+					}
+					return lifecycle.Exit{Code: 143, EndRequested: true, Outcome: &lifecycle.Outcome{Code: 143, NextAttempt: lifecycle.NextAttempt{Number: 3}}}
+				}
+				return lost(cfg, 1)
+			})
+			time.AfterFunc(2*time.Second, func() { w.signals <- syscall.SIGPIPE; w.signals <- syscall.SIGTERM })
+			w.live(143)
+			w.expectTaken(want...)
+		})
+	}
+}
+
+// TestToldAfterTheDecision has a head that is told to end when it has decided on another
+// attempt end that one for all who wait for it.
+func TestToldAfterTheDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, func(_ *world, cfg config.Config) lifecycle.Exit {
+			exit := lost(cfg, 1)
+			if exit.EndRequested = true; cfg.Identity.Attempt == 1 {
+				<-cfg.Signals
+				exit.Code = 143
+			}
+			return exit
+		})
+		w.live(143)
+		w.expectTaken("0 at 0s", "1 at 0s")
+	})
+}
+
+// TestStartedAnew has daemons that were started anew find their attempt.
+func TestStartedAnew(t *testing.T) {
+	other := twin.Start(t)
+	for _, tc := range []struct {
+		name       string
+		rank       int
+		before     func(w *world)
+		relaunches bool
+		code       int
+		taken      []string
+		says       string
+	}{
+		{"nothing is there", 1, func(*world) {}, false, 9, []string{"0 at 0s"}, ""},
+		{"a worker of a run under way", 1, func(w *world) { w.make(0, 1); w.make(1, -1) }, false, 9, []string{"1 at 0s"}, ""},
+		{"a head after the end", 0, func(w *world) { w.make(0, 1) }, false, 9, []string{"1 at 1s"}, ""},
+		{"a worker after the very end", 1, func(w *world) { w.make(0, 1); w.make(1, 0) }, false, 76, nil, "run j-a1 has ended already, with code 76: rank 1 has died"},
+		{"a head of a whole job that is started anew", 0, func(w *world) { w.make(0, 0) }, true, 9, []string{"1 at 1s"}, ""},
+		{"a worker whose death is noticed", 1, func(w *world) {
+			dir := w.make(0, -1)
+			w.joined(dir, 1, 0)
+			time.AfterFunc(7*time.Second, func() {
+				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, NextAttempt: 1})
+				w.make(1, -1)
+			})
+		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of rank 1 (n1) has taken part in attempt 1"},
+		{"a second daemon of a rank", 1, func(w *world) {
+			dir := w.make(0, -1)
+			w.joined(dir, 1, 0)
+		}, false, 65, nil, "start each rank once"},
+		{"a second daemon of a rank on its host", 1, func(w *world) {
+			w.joined(w.make(0, -1), 1, other)
+		}, false, 65, nil, "start one daemon on each host"},
+		{"a second head on its host", 0, func(w *world) {
+			w.joined(w.make(0, -1), 0, other)
+		}, true, 65, nil, "start one daemon on each host"},
+		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 are gone"},
+		{"a head of a name that was used", 0, func(w *world) {
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, false, 66, nil, "give another --job-id"},
+		{"another launch of a name that is done", 0, func(w *world) {
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, true, 66, nil, "give another --job-id"},
+		{"a head's pod of a job that is done", 0, func(w *world) {
+			w.relaunchesEach = true
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, true, 0, nil, "run j has ended already"},
+		{"a worker of a job that is done", 1, func(w *world) {
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, true, 0, nil, "run j has ended already"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.rank, func(*world, config.Config) lifecycle.Exit { return lifecycle.Exit{Code: 9} })
+				w.relaunches = tc.relaunches
+				tc.before(w)
+				w.live(tc.code)
+				for i := range w.taken { // looks are a second apart at most
+					if i < len(tc.taken) && tc.taken[i] == "1 at 7s" {
+						w.taken[i] = strings.Replace(w.taken[i], " 8s", " 7s", 1)
+					}
+					if i < len(tc.taken) && tc.taken[i] == "1 at 51s" {
+						w.taken[i] = strings.Replace(w.taken[i], " 52s", " 51s", 1)
+					}
+				}
+				w.expectTaken(tc.taken...)
+				if !strings.Contains(strings.Join(w.said, "\n"), tc.says) {
+					t.Errorf("it said %q", w.said)
+				}
+			})
+		})
+	}
+}
+
+// TestRecall has a head that was started anew know whom earlier attempts have found unfit.
+func TestRecall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, func(w *world, cfg config.Config) lifecycle.Exit {
+			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].Rank != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
+				w.t.Errorf("it is told of %+v", cfg.Previous)
+			}
+			return lifecycle.Exit{}
+		})
+		f := health.NewFailure(health.CheckFailed, "it is ill")
+		f.Rank = 1
+		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &signal.Result{Code: 75, Cause: &f.FailureRecord, NextAttempt: 1})
+		w.make(1, 2)
+		w.live(0)
+		w.expectTaken("2 at 1s")
+	})
+}

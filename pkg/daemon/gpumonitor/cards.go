@@ -1,0 +1,147 @@
+// Package gpumonitor monitors the GPUs of a node for its daemon. It provides their topology for the
+// node's programs, and reports their events to the head, which collects the events of all nodes.
+package gpumonitor
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/history"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// GPUs are the GPUs of this node.
+type GPUs interface {
+	// Watch calls event for each event of the GPUs until ctx ends. It calls ready once, when no
+	// further events can be missed, with the number of GPUs that it watches; if there are none, it
+	// returns. The error is the reason why it cannot watch any longer.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.ClassifiedEvent)) error
+	// Topology returns the topology of the GPUs, as the checks have read it.
+	Topology() gpu.Topology
+	// Devices returns the GPUs and network cards with the counters collected so far, and the PCI
+	// addresses of all GPUs on the bus. It returns none if the checks have found no GPU.
+	Devices() (devices []history.Device, slots []string)
+}
+
+// HistoryStore stores the records of the runs on this node.
+type HistoryStore interface {
+	// ReadRecent returns the newest records first, and not more than most.
+	ReadRecent(ctx context.Context, most int) ([][]byte, error)
+	// SaveRecord stores the record of this run.
+	SaveRecord(ctx context.Context, data []byte) error
+}
+
+// Config has the parameters and callbacks of Cards.
+type Config struct {
+	GPUs       GPUs                   // nil if no GPUs are monitored
+	Name       string                 // name of the node, for messages
+	Rank, Size int                    // node index, and number of nodes in the job
+	PrivateDir func() (string, error) // returns the daemon's private directory
+	RunCtx     context.Context
+	Background func(task func(ctx context.Context)) // runs a task that the daemon waits for
+	CancelRun  func(cause error)                    // ends the run
+	Header     func() signal.Header
+	Publish    func(name string, record *signal.EventRecord) // publishes a record of this node
+	// called only after a run directory exists
+	History  func() HistoryStore
+	EventLog *eventlog.EventLog
+	Log      *zap.Logger
+}
+
+// Monitor monitors the GPUs of a node.
+type Monitor struct {
+	cfg           Config
+	topologyState atomic.Pointer[knownTopology] // nil until the topology is known
+	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
+	// the first event.
+	OnEvent func(signal.EventRecord)
+
+	mu             sync.Mutex
+	runHistory          // guarded by mu
+	eventCount     int  // number of events of this node, not counting UnfitEvent; guarded by mu
+	unfitPublished bool // UnfitEvent was published; guarded by mu
+}
+
+// New returns the monitor of a node. Its topology is not known yet.
+func New(cfg Config) *Monitor { return &Monitor{cfg: cfg} }
+
+// knownTopology is the known topology of this node's GPUs.
+type knownTopology struct {
+	topology gpu.Topology
+	file     string // path of the topology file; empty: there is none
+}
+
+// topologyTimeout limits how long writing the topology file may take. It is better to do without
+// the file than to delay the gate.
+const topologyTimeout = 10 * time.Second
+
+// storeTopology stores the topology for processes that are started from now on. It replaces an
+// earlier one. It must not be called concurrently.
+func (c *Monitor) storeTopology(t gpu.Topology) {
+	ctx, cancel := context.WithTimeoutCause(c.cfg.RunCtx, topologyTimeout, health.ErrDeadline)
+	defer cancel()
+	file, err := service.CallBounded(ctx, func() (string, error) { return c.writeTopologyFile(t) })
+	if err != nil {
+		c.cfg.Log.Warn("cannot keep the topology for the node's programs", zap.Error(err))
+	}
+	c.topologyState.Store(&knownTopology{topology: t, file: file})
+}
+
+// writeTopologyFile writes the topology file into the private directory. It replaces the file
+// atomically, so programs never read an incomplete one.
+func (c *Monitor) writeTopologyFile(t gpu.Topology) (file string, err error) {
+	dir, err := c.cfg.PrivateDir()
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "topology.json")
+	if err := files.ReplaceFile(file, append(text, '\n'), 0o600); err != nil {
+		return "", err
+	}
+	return file, nil
+}
+
+// Topology returns the topology of this node. It has no GPUs until the topology is known.
+func (c *Monitor) Topology() gpu.Topology {
+	if known := c.topologyState.Load(); known != nil {
+		return known.topology
+	}
+	return gpu.Topology{}
+}
+
+// TopologyEnv returns the environment variables that describe the topology to child processes.
+// Until it is known they are empty, not missing, so that variables of another daemon around this
+// one are not inherited: they may describe other GPUs.
+func (c *Monitor) TopologyEnv() map[string]string {
+	known := c.topologyState.Load()
+	if known == nil {
+		known = new(knownTopology)
+	}
+	env := known.topology.EnvVariables()
+	env[gpu.TopologyFileVariable] = known.file
+	return env
+}
+
+// NVLinkDomain returns the UUID of the NVLink fabric that this node's GPUs share with other nodes.
+// It is empty if none is known.
+func (c *Monitor) NVLinkDomain() string {
+	if known := c.topologyState.Load(); known != nil && known.topology.Domain != nil {
+		return known.topology.Domain.Cluster
+	}
+	return ""
+}

@@ -1,0 +1,145 @@
+package gpumonitor
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// GPUEventLog collects the events of all nodes on the head. The exported fields must be set before
+// the call of Follow.
+type GPUEventLog struct {
+	Dir         *signal.Dir
+	Nodes       *signal.Watch // watch of the directory Nodes
+	Size        int           // number of nodes in the job
+	ReadTimeout time.Duration // timeout for reading a record
+	EventLog    *eventlog.EventLog
+	Log         *zap.Logger
+
+	mu          sync.Mutex
+	readNames   map[string]bool      // names of the records that were read; used only by Follow
+	events      []signal.EventRecord // guarded by mu
+	lastListing int                  // number of the last listing with no unread events; guarded by mu
+}
+
+// AddEvent adds an event of the head itself.
+func (c *GPUEventLog) AddEvent(record signal.EventRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, record)
+}
+
+// hasRead reports whether all events in the given listing were read.
+func (c *GPUEventLog) hasRead(look int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastListing >= look
+}
+
+// AllEvents returns the events so far, sorted by node. The events of one node are in the order in
+// which it has reported them.
+func (c *GPUEventLog) AllEvents() []signal.EventRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	events := slices.Clone(c.events)
+	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.Rank, b.Rank) })
+	return events
+}
+
+// BadNodes returns the hosts that a verdict blames, together with the hosts that have a GPU that is
+// unfit for another job. The latter are included whatever the outcome of the run is. The names of
+// the event records are sufficient for that, so their number is not limited by maxResultEvents.
+func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(rank int) string) []string {
+	var unfit []int
+	for rank, numbers := range c.Nodes.LastListing().EventNumbers() {
+		if numbers[0] == signal.UnfitEventNumber {
+			unfit = append(unfit, rank)
+		}
+	}
+	for _, record := range c.AllEvents() { // events of the head may not be in a listing yet
+		if event, ok := gpu.DecodeEvent(record.Detail); ok && event.Next == gpu.NextUnfit {
+			unfit = append(unfit, record.Rank)
+		}
+	}
+	slices.Sort(unfit)
+	hosts = slices.Clone(hosts)
+	for _, rank := range unfit {
+		// the launcher may not provide the host
+		if host := hostOf(rank); host != "" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// maxResultEvents is the maximum number of events in a result.
+const maxResultEvents = 100
+
+// FollowEvents reads the events of the other nodes until ctx ends. It runs in its own goroutine, so
+// that a hundred events on a slow file system do not delay the head's reaction to the failure that
+// they belong to.
+func (c *GPUEventLog) FollowEvents(ctx context.Context) {
+	_, _ = c.Nodes.FollowListings(ctx, func(l signal.Listing) bool {
+		c.readNewEvents(ctx, l)
+		return false
+	})
+}
+
+// readNewEvents reads the events that are new in a listing.
+func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
+	for rank, numbers := range l.EventNumbers() {
+		if rank == 0 {
+			continue // the head receives its own events by Cards.Witness
+		}
+		for _, number := range numbers {
+			name := signal.EventName(rank, c.Size, number)
+			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
+				continue
+			}
+			// Read the record. A stalled read is repeated after the next listing.
+			reading, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
+			var record signal.EventRecord
+			err := c.Dir.ReadRecord(reading, signal.NodesDir, name, &record)
+			cancel()
+			if ctx.Err() != nil || signal.IsStalled(err) {
+				return // the next listing shows the record again
+			}
+			if c.readNames == nil {
+				c.readNames = make(map[string]bool)
+			}
+			c.readNames[name] = true
+			if err != nil {
+				c.Log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
+				continue
+			}
+			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &rank, What: record.Message})
+			c.AddEvent(record)
+		}
+	}
+	// Everything in this listing was read.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastListing = l.Polls
+}
+
+// AwaitListing waits until all events of the given listing were read, and no longer than within.
+func (c *GPUEventLog) AwaitListing(ctx context.Context, look int, within time.Duration) {
+	for end := time.Now().Add(within); !c.hasRead(look) && time.Now().Before(end); {
+		if !ctxutil.SleepContext(ctx, catchUpInterval) {
+			return
+		}
+	}
+}
+
+// catchUpInterval is the interval at which AwaitListing polls.
+const catchUpInterval = 5 * time.Millisecond

@@ -1,0 +1,131 @@
+package gpumonitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// watchReadyTimeout limits how long the start of the driver may be delayed by the start of the
+// watch.
+const watchReadyTimeout = 10 * time.Second
+
+// StartWatch reads the topology, starts to watch the GPUs, and returns when no further events can
+// be missed. If the watch fails, that is only reported. Watch returns an error, the cause of ctx,
+// only if ctx ends.
+func (c *Monitor) StartWatch(ctx context.Context) error {
+	if c.cfg.GPUs == nil {
+		return nil
+	}
+	// If the GPUs could not be inspected, do not create a private directory: no guard process would
+	// remove it yet.
+	if topology := c.cfg.GPUs.Topology(); topology.GPUs != nil {
+		c.storeTopology(topology)
+	}
+	// Watch in the background. If the watch fails before it is ready, report 0 GPUs.
+	ready := make(chan int, 1)
+	c.cfg.Background(func(context.Context) {
+		err := c.cfg.GPUs.Watch(c.cfg.RunCtx, func(gpus int) { ready <- gpus }, c.handleEvent)
+		select {
+		case ready <- 0:
+		default:
+		}
+		if err != nil && c.cfg.RunCtx.Err() == nil {
+			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
+			c.cfg.Log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
+		}
+	})
+	// Wait until the watch is ready, for a limited time.
+	late := time.NewTimer(watchReadyTimeout)
+	defer late.Stop()
+	select {
+	case gpus := <-ready:
+		c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
+	case <-late.C:
+		c.cfg.Log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReadyTimeout))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// handleEvent receives an event of the watch.
+func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
+	if c.cfg.RunCtx.Err() != nil {
+		return
+	}
+	c.storeEvent(event)
+	c.recordEvent(event)
+}
+
+// recordEvent logs an event and reports it. A fatal event ends the run; others are reported to the
+// head.
+func (c *Monitor) recordEvent(event gpu.ClassifiedEvent) {
+	c.cfg.EventLog.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPU: event.String()})
+	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
+	if event.Effect == gpu.EffectFatal {
+		f := health.NewFailure(health.GPUFailed, "%s", what)
+		f.Report, _ = json.Marshal(event)
+		c.cfg.CancelRun(f)
+		return
+	}
+	if event.Effect == gpu.EffectIgnore {
+		return
+	}
+	c.cfg.Log.Info("a GPU reports", zap.String("what", what))
+	c.reportEvent(what, event)
+}
+
+// Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
+// together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
+// head reads only maxResultEvents. Further events are only in the node's own event log. UnfitEvent
+// is always reported.
+const (
+	maxNodeEvents = 16
+	minNodeEvents = 2
+	maxJobEvents  = 1024
+)
+
+// nodeEventLimit returns the maximum number of events that each of size nodes reports.
+func nodeEventLimit(size int) int { return max(minNodeEvents, min(maxNodeEvents, maxJobEvents/size)) }
+
+// reportEvent reports to the head an event that does not end the run.
+func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
+	data, err := json.Marshal(event)
+	if err != nil {
+		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
+		return
+	}
+	number := c.nextEventNumber(event)
+	if number > nodeEventLimit(c.cfg.Size) {
+		return
+	}
+	record := signal.EventRecord{Header: c.cfg.Header(), Message: what, Detail: data}
+	if c.OnEvent != nil {
+		c.OnEvent(record)
+	}
+	// the same goroutine should be able to handle the next event
+	c.cfg.Background(func(context.Context) {
+		c.cfg.Publish(signal.EventName(c.cfg.Rank, c.cfg.Size, number), &record)
+	})
+}
+
+// nextEventNumber returns the number for an event of this node.
+func (c *Monitor) nextEventNumber(event gpu.ClassifiedEvent) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if event.Next == gpu.NextUnfit && !c.unfitPublished {
+		c.unfitPublished = true
+		return signal.UnfitEventNumber
+	}
+	c.eventCount++
+	return c.eventCount
+}

@@ -1,0 +1,109 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Outcome describes how and why a run ends. It is the cause of all contexts that end with the run.
+type Outcome struct {
+	Code    int
+	Name    string
+	Orderly bool // nothing failed
+	// Requested reports that the driver has its grace period before anything else stops.
+	Requested bool
+	Reason    string
+	Cause     *signal.FailureRecord // nil if orderly
+	BadNodes  []string              // bad nodes, which the next job should avoid
+
+	Consequences []signal.FailureRecord // other failures
+	// phase of the sequence at the failure; empty if this node does not know it
+	Phase        string
+	GateOpenTime time.Duration  // time from the opening of the gate to the failure
+	Result       *signal.Result // set if this node has written it instead of the head
+
+	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
+	// another node has decided on the end.
+	Requeue       *signal.RequeueDecision
+	NextAttempt   NextAttempt // the decision about another attempt within this launch
+	ClaimedResult bool        // on a worker: this node has written the result
+	// another node has written the result for a head that it has declared lost
+	TakenOver bool
+}
+
+// NextAttempt is the decision about another attempt.
+type NextAttempt struct {
+	Number int    // number of the next attempt; 0 if none follows
+	Reason string // in words; empty without restarts, or if another node has decided on the end
+}
+
+// Exit describes how a daemon has left a run.
+type Exit struct {
+	Code         int
+	Outcome      *Outcome // nil if it had no run directory
+	Duplicate    bool     // another daemon of its node takes part, or has
+	EndRequested bool     // this daemon was asked to end
+}
+
+// Error returns the reason.
+func (e *Outcome) Error() string { return e.Reason }
+
+// HasFailed reports whether the run has failed, and was not asked to end.
+func (e *Outcome) HasFailed() bool { return !e.Orderly && !e.Requested }
+
+// AllFailures returns the cause and the consequences, or none if the end is orderly.
+func (e *Outcome) AllFailures() []signal.FailureRecord {
+	if e.Cause == nil {
+		return nil
+	}
+	return append([]signal.FailureRecord{*e.Cause}, e.Consequences...)
+}
+
+// maxConsequences is the maximum number of consequences in a result: each node may have one.
+const maxConsequences = 100
+
+// TruncatedConsequences returns the consequences that the result has room for, without the last
+// lines of logs.
+func (e *Outcome) TruncatedConsequences() []signal.FailureRecord {
+	var kept []signal.FailureRecord
+	for _, failure := range e.Consequences[:min(len(e.Consequences), maxConsequences)] {
+		failure.Lines = nil // the peer's own record has them
+		kept = append(kept, failure)
+	}
+	return kept
+}
+
+// OutcomeOfVerdict returns the end that follows from a verdict.
+func OutcomeOfVerdict(v health.Verdict) *Outcome {
+	cause := v.Cause
+	return &Outcome{
+		Code: v.Code, Name: v.Name, Reason: cause.Message, Cause: &cause, BadNodes: v.BadNodes, Consequences: v.Consequences,
+		Requested: health.IsRequestedEnd(health.Kind(cause.Kind)),
+	}
+}
+
+// OutcomeOfAbort returns the end that a peer has published.
+func OutcomeOfAbort(abort signal.AbortRecord) *Outcome {
+	cause := abort.Cause
+	return &Outcome{
+		Code: abort.Code, Name: abort.Outcome, Reason: cause.Message, Cause: &cause, BadNodes: abort.BadNodes,
+		Requested: health.IsRequestedEnd(health.Kind(cause.Kind)), NextAttempt: NextAttempt{Number: abort.NextAttempt},
+	}
+}
+
+// OutcomeOfCode returns the end of a worker that knows only the exit code.
+func OutcomeOfCode(code int) *Outcome {
+	if code == 0 {
+		return OrderlyOutcome()
+	}
+	abort := signal.AbortRecord{Code: code, Outcome: string(health.Aborted)}
+	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).FailureRecord
+	return OutcomeOfAbort(abort)
+}
+
+// OrderlyOutcome returns a worker's orderly end.
+func OrderlyOutcome() *Outcome {
+	return &Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: "the driver has ended"}
+}

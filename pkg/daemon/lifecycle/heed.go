@@ -1,0 +1,93 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// HandleSignals handles signals until ctx ends: it ends the run at TERM or INT and if the launch
+// has failed, ends the grace periods according to the notices, and forwards other signals to the
+// driver. host is this node's, and stopGrace the grace period of services.
+func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
+	var heard health.SignalHistory
+	var began time.Time          // when the end was first requested
+	var settled <-chan time.Time // when the meaning of that signal is known
+	var ending syscall.Signal    // the first signal that requested the end
+	driver := time.AfterFunc(math.MaxInt64, func() { r.CancelDriverGrace(ErrGraceEnded) })
+	defer driver.Stop()
+	all := time.AfterFunc(math.MaxInt64, func() { r.CancelGrace(ErrGraceEnded) })
+	defer all.Stop()
+	for {
+		// Wait for the next signal, or for the time when the meaning of the first one is known.
+		var sig syscall.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case <-settled:
+			by := ""
+			if heard.HasFinalTerm() {
+				by = r.LauncherTitle
+			}
+			r.CancelRun(NewSignalFailure(ending, host, by, int(r.NodeIndex.Load())))
+			continue
+		case got := <-signals:
+			if why, is := got.(health.LaunchFailureSignal); is {
+				r.CancelRun(health.NewFailure(health.Launch, "%s", why))
+				continue
+			}
+			sig = got.(syscall.Signal)
+		}
+		// Cut the grace periods according to all signals so far.
+		before, now := heard, time.Now()
+		heard = heard.WithSignal(sig, now)
+		if began.IsZero() && (sig == syscall.SIGTERM || sig == syscall.SIGINT) {
+			r.EndRequested.Store(true)
+			began, ending, settled = now, sig, time.After(pairingDelay)
+		}
+		if driverBy, allBy := heard.GraceDeadlines(stopGrace); !allBy.IsZero() {
+			driver.Reset(time.Until(driverBy))
+			all.Reset(time.Until(allBy))
+			r.cutDriverGrace.Store(int64(driverBy.Sub(began)))
+			if !before.HasFinalTerm() && heard.HasFinalTerm() {
+				r.Log.Info("TERM came with CONT, so KILL is near: the graces are cut",
+					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
+			}
+		}
+		// A signal that does not end the run is for the driver, except for SIGPIPE.
+		switch sig {
+		case syscall.SIGTERM, syscall.SIGINT:
+		case syscall.SIGPIPE:
+		default:
+			passOn(sig)
+		}
+	}
+}
+
+// pairingDelay is how long a TERM waits for the CONT that was sent before it: the Go runtime
+// delivers pending signals in the order of their numbers.
+const pairingDelay = 10 * time.Millisecond
+
+// NewSignalFailure returns the failure for a signal to this daemon. by is the title of the launcher
+// that has sent it, or empty if it is unknown.
+func NewSignalFailure(sig os.Signal, host, by string, rank int) *health.Failure {
+	kind := health.Terminated
+	if sig == os.Interrupt {
+		kind = health.Interrupted
+	}
+	name := process.SignalName(sig.(syscall.Signal))
+	f := health.NewFailure(kind, "rank %d (%s) was told to end by %s", rank, host, name)
+	if by != "" {
+		f.Message = fmt.Sprintf("%s ended the job: rank %d (%s) got %s", by, rank, host, name)
+	}
+	f.Signal = name
+	return f
+}

@@ -1,0 +1,78 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Lifetime has the contexts of a daemon's tasks. Each ends with the one above it, and has a cause.
+//
+//	Work               everything until the very end: records, teardown
+//	├── Life           this daemon's part in the run; its cause is an *Ending or a failure here
+//	├── Ended          done when the end of the run is known; its cause is that *Ending
+//	└── Hurry          the grace periods: done when signals leave no more time
+//	    ├── Parting    the driver's grace period, which may have to end before the others
+//	    └── Led        the wait for the head: done if it is lost after this node begins to end
+//
+// At an orderly end, or an abort, Ended and Life end together. After a failure of this node, Life
+// ends first (End), and Ended follows when the head has published the end.
+type Lifetime struct {
+	WorkCtx         context.Context
+	cancelWork      context.CancelFunc // ends Work
+	StopCallerWatch func() bool        // stops watching the caller's context
+	EndRequested    atomic.Bool        // this daemon was asked to end
+	// the driver's grace period as cut by signals, in nanoseconds; 0: not cut
+	cutDriverGrace atomic.Int64
+
+	// The contexts, each with the function that ends it with a cause.
+	RunCtx         context.Context
+	CancelRun      context.CancelCauseFunc
+	EndKnownCtx    context.Context
+	CancelEndKnown context.CancelCauseFunc
+
+	GraceCtx          context.Context
+	CancelGrace       context.CancelCauseFunc
+	DriverGraceCtx    context.Context
+	CancelDriverGrace context.CancelCauseFunc
+	HeadWaitCtx       context.Context
+	CancelHeadWait    context.CancelCauseFunc
+
+	tasks sync.WaitGroup // all background tasks, which use Work
+}
+
+// ErrGraceEnded is the cause of the grace periods' contexts when signals have ended them.
+var ErrGraceEnded = errors.New("signals have ended the graces")
+
+// NewLifetime returns a lifetime that does not end with ctx.
+func NewLifetime(ctx context.Context) *Lifetime {
+	l := new(Lifetime)
+	l.WorkCtx, l.cancelWork = context.WithCancel(context.WithoutCancel(ctx))
+	l.RunCtx, l.CancelRun = context.WithCancelCause(l.WorkCtx)
+	l.EndKnownCtx, l.CancelEndKnown = context.WithCancelCause(l.WorkCtx)
+	l.GraceCtx, l.CancelGrace = context.WithCancelCause(l.WorkCtx)
+	l.DriverGraceCtx, l.CancelDriverGrace = context.WithCancelCause(l.GraceCtx)
+	l.HeadWaitCtx, l.CancelHeadWait = context.WithCancelCause(l.GraceCtx)
+	return l
+}
+
+// CutGrace returns the driver's grace period, which signals may have cut.
+func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
+	if cut := time.Duration(l.cutDriverGrace.Load()); cut > 0 {
+		return min(grace, cut)
+	}
+	return grace
+}
+
+// Background runs a task until Work is over; Close waits for it.
+func (l *Lifetime) Background(task func(ctx context.Context)) {
+	l.tasks.Go(func() { task(l.WorkCtx) })
+}
+
+// Close ends all remaining contexts and waits for the tasks.
+func (l *Lifetime) Close() {
+	l.cancelWork()
+	l.tasks.Wait()
+}

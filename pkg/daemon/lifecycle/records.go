@@ -1,0 +1,209 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Publisher publishes this daemon's records in the run directory, with timeouts: while the run
+// lives, the time for which a peer may be silent, and a moment when it ends.
+type Publisher struct {
+	*Lifetime
+	Events        *eventlog.EventLog
+	Log           *zap.Logger
+	Meter         *signal.CallMeter
+	PeerTimeout   time.Duration // Times.Peer
+	LauncherTitle string        // the title of the launcher; empty if it has none
+	NodeIndex     atomic.Int64  // this node's index; a sandbox's daemon learns it late
+
+	Dir          *signal.Dir   // nil until the run directory is made or found
+	ControlWatch *signal.Watch // watch on the control directory; nil as long as Dir
+
+	// Notify sends notifications on the peer links. It is nil without any.
+	Notify func()
+}
+
+// Publish publishes a record of this node.
+func (r *Publisher) Publish(sub, name string, rec signal.Record, durable bool) error {
+	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.PublishRecord(ctx, sub, name, rec, durable) })
+}
+
+// ClaimRecord publishes a record that another daemon may have published before.
+func (r *Publisher) ClaimRecord(sub, name string, rec signal.Record) error {
+	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.ClaimRecord(ctx, sub, name, rec) })
+}
+
+// MarkName publishes a name without content.
+func (r *Publisher) MarkName(sub, name string) error {
+	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.WriteMark(ctx, sub, name) })
+}
+
+// PublishState publishes that this node has reached a state.
+func (r *Publisher) PublishState(state string) error {
+	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))
+}
+
+// PublishResult writes the result, or returns ErrTaken if there is one.
+func (r *Publisher) PublishResult(result *signal.Result) error {
+	return r.CallFileSystem("publish", signal.NameResult, r.PeerTimeout, func(ctx context.Context) error {
+		return r.Dir.PublishOnce(ctx, signal.NameResult, result)
+	})
+}
+
+// publishAndNotify publishes a name, logs an event, and sends notifications. Names that are
+// published after the event log was closed have no event: it would cost each of thousands of nodes
+// another write, and the records have the same information.
+func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.Context) error) error {
+	began := time.Now()
+	err := r.CallFileSystem("publish", filepath.Join(sub, name), r.PeerTimeout, request)
+	if err == nil && name != r.Dir.NodeName(int(r.NodeIndex.Load()), signal.StateDone) {
+		r.Events.LogPublication(name, began)
+	}
+	r.NotifyPeers(sub, name)
+	return err
+}
+
+// NotifyPeers notifies the other ends of the peer links of a name, if they poll its directory. A
+// worker that only waits for the end learns of it by the head's goodbye message.
+func (r *Publisher) NotifyPeers(sub, name string) {
+	unseen := r.NodeIndex.Load() == 0 && (sub != signal.ControlDir || name == signal.NameHeadFinished)
+	if r.Notify != nil && !unseen {
+		r.Notify()
+	}
+}
+
+// CallFileSystem makes a request to the file system and waits for the answer: while the run lives
+// at most for within, and at its end only for a moment. A request that is not answered by then
+// continues in the background, so that it is completed when the file system answers again.
+func (r *Publisher) CallFileSystem(op, name string, within time.Duration, request func(ctx context.Context) error) error {
+	patience := max(0, UnresponsiveTimeout-r.FileSystemSilence())
+	ctx, cancel := context.WithTimeoutCause(r.WorkCtx, within, health.ErrDeadline)
+	answer := make(chan error, 1)
+	r.Background(func(context.Context) {
+		defer cancel()
+		answer <- request(ctx)
+	})
+	select {
+	case err := <-answer:
+		return shareError(err)
+	case <-r.RunCtx.Done():
+	}
+	if IsOrderly(context.Cause(r.RunCtx)) && patience > 0 {
+		patience = r.PeerTimeout // all nodes end at once, and the server needs time for that
+	}
+	moment := time.NewTimer(patience)
+	defer moment.Stop()
+	select {
+	case err := <-answer:
+		return shareError(err)
+	case <-moment.C:
+		return fmt.Errorf("%w: cannot %s %s: %w", ErrNotAwaited, op, name, context.Cause(r.RunCtx))
+	}
+}
+
+func shareError(err error) error {
+	if err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
+		return health.AsFailure(err)
+	}
+	return err
+}
+
+// ErrNotAwaited reports that the result of a request was not awaited.
+var ErrNotAwaited = errors.New("the daemon ends and does not wait for the share")
+
+// LogWriteError logs that a record could not be written, unless the file system is already known to
+// be unresponsive.
+func (r *Publisher) LogWriteError(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNotAwaited):
+		r.Log.Debug("the share hangs", zap.Error(err))
+	default:
+		r.Log.Warn("cannot write into the run directory", zap.Error(err))
+	}
+}
+
+// UnresponsiveTimeout is how long the file system may take to answer a caller that cannot wait
+// long.
+const UnresponsiveTimeout = time.Second
+
+// FileSystemSilence returns how long the file system has not answered this daemon.
+func (r *Publisher) FileSystemSilence() time.Duration {
+	silence := r.Meter.UnresponsiveFor()
+	if r.ControlWatch != nil {
+		silence = max(silence, r.ControlWatch.UnresponsiveFor())
+	}
+	return silence
+}
+
+// WithResponsiveShare returns a context that also ends, with ErrUnresponsive as its cause, when the
+// file system has not answered for longer than most.
+func (r *Publisher) WithResponsiveShare(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.Background(func(context.Context) {
+		tick := time.NewTicker(UnresponsiveTimeout / 10)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if r.FileSystemSilence() > most {
+				cancel(ErrUnresponsive)
+				return
+			}
+		}
+	})
+	return ctx, func() { cancel(nil) }
+}
+
+// IsResponsive reports whether a new poll of the control directory succeeds within the given time.
+// Unlike Silence it does not count the time during which this process was stopped.
+func (r *Publisher) IsResponsive(ctx context.Context, within time.Duration) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, ErrUnresponsive)
+	defer cancel()
+	before := r.ControlWatch.LastListing().Polls
+	_, err := r.ControlWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.Polls > before })
+	return err == nil
+}
+
+// ErrUnresponsive is the cause of a context that ends because the file system does not answer.
+var ErrUnresponsive = errors.New("the share does not answer")
+
+// RunPhase runs a part of the sequence, and logs its begin and its end.
+func (r *Publisher) RunPhase(name string, part func() error) error {
+	r.Events.EnterPhase(name)
+	begin := time.Now()
+	err := part()
+	r.Events.LeavePhase(name, time.Since(begin), err == nil || IsOrderly(err))
+	if err != nil {
+		// A part that fails after another part has entered its own phase still failed in this one. If
+		// several parts return the same failure, which has ended all of them, it must not be changed.
+		var f *health.Failure
+		if errors.As(err, &f) && f.Phase == "" {
+			stamped := *f
+			stamped.Phase = name
+			return &stamped
+		}
+		return err
+	}
+	r.Log.Info("phase "+name+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
+	return nil
+}
+
+// IsOrderly reports whether a phase ended without a failure.
+func IsOrderly(err error) bool {
+	var end *Outcome
+	return errors.As(err, &end) && end.Orderly
+}

@@ -1,0 +1,276 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/internal/files"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ceiling = 30 * time.Second
+
+// told is a source that tells the same until it is changed.
+type told struct{ now atomic.Pointer[string] }
+
+func (s *told) source() []byte { return []byte(*s.now.Load()) }
+
+func tells(text string) *told {
+	source := new(told)
+	source.now.Store(&text)
+	return source
+}
+
+func TestText(t *testing.T) {
+	text := NewText("run", "17.0-r1", "rank", "0")
+	text.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	text.AddSample(1, "version", "a\"b\\c\nd\xff", "role", "head")
+	text.StartFamily("bringupd_empty", "gauge", "It has no sample.")
+	text.StartFamily("bringupd_up", "gauge", "It is up.")
+	text.AddSample(0)
+	text.StartFamily("bringupd_seconds_total", "counter", "How long they took.")
+	text.AddSample(1.5, "op", "open")
+	text.AddSample(2e-05, "op", "list")
+	text.AddSample(12345678, "op", "read")
+	want := `# HELP bringupd_info What this daemon is; always 1.
+# TYPE bringupd_info gauge
+bringupd_info{run="17.0-r1",rank="0",version="a\"b\\c\nd` + "\uFFFD" + `",role="head"} 1
+# HELP bringupd_up It is up.
+# TYPE bringupd_up gauge
+bringupd_up{run="17.0-r1",rank="0"} 0
+# HELP bringupd_seconds_total How long they took.
+# TYPE bringupd_seconds_total counter
+bringupd_seconds_total{run="17.0-r1",rank="0",op="open"} 1.5
+bringupd_seconds_total{run="17.0-r1",rank="0",op="list"} 2e-05
+bringupd_seconds_total{run="17.0-r1",rank="0",op="read"} 1.2345678e+07
+`
+	if diff := cmp.Diff(want, string(text.Bytes())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); !reached(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("cannot see %s after %s", what, ceiling)
+		}
+	}
+}
+
+// shows tells whether the file has exactly this text.
+func shows(path, text string) func() bool {
+	return func() bool {
+		data, err := os.ReadFile(path)
+		return err == nil && string(data) == text
+	}
+}
+
+// A file is there from the start, follows what its daemon tells, may be read by
+// others, and is gone with the daemon.
+func TestFileLivesWithItsDaemon(t *testing.T) {
+	dir := t.TempDir()
+	source := tells("down\n")
+	path := filepath.Join(dir, "bringupd-17.0-3.prom")
+	f := StartFile(path, source.source, func(err error) { t.Error(err) })
+	until(t, path, shows(path, "down\n"))
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 || f.Path() != path {
+		t.Errorf("%s: %v, %v", f.Path(), info, err)
+	}
+	up := "up\n"
+	source.now.Store(&up)
+	f.RequestWrite()
+	until(t, "the change", shows(path, up))
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("this is left: %v", left)
+	}
+}
+
+// Who reads a file while it is written sees it whole.
+func TestFileIsSeenWhole(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.prom")
+	texts := [2]string{strings.Repeat("a\n", 1<<15), strings.Repeat("b\n", 1<<16)}
+	if err := files.ReplaceFile(path, []byte(texts[0]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range 50 {
+			err = errors.Join(err, files.ReplaceFile(path, []byte(texts[i%2]), 0o644))
+		}
+		written <- err
+	}()
+	for {
+		data, err := os.ReadFile(path)
+		if err != nil || string(data) != texts[0] && string(data) != texts[1] {
+			t.Fatalf("saw %d bytes: %v", len(data), err)
+		}
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
+// A directory that can't be written is told of once, and used when it can.
+func TestFileThatCannotBeWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "late")
+	source := tells("up\n")
+	said := make(chan error, 10)
+	f := StartFile(filepath.Join(dir, "a.prom"), source.source, func(err error) { said <- err })
+	first := <-said
+	if !strings.HasPrefix(first.Error(), "cannot write the metrics: ") || !strings.Contains(first.Error(), dir) {
+		t.Error(first)
+	}
+	f.RequestWrite()
+	until(t, "the nudge taken", func() bool { return len(f.writeRequested) == 0 })
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.RequestWrite()
+	until(t, "the file", shows(f.Path(), "up\n"))
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(said) > 0 {
+		t.Errorf("it is told again: %v", <-said)
+	}
+}
+
+// hanging is a source that does not answer: as slow as a file system can be.
+type hanging struct{ end chan struct{} }
+
+func (s *hanging) source() []byte {
+	<-s.end
+	return nil
+}
+
+func TestFileThatHangsIsLeftBehind(t *testing.T) {
+	source := &hanging{end: make(chan struct{})}
+	f := StartFile(filepath.Join(t.TempDir(), "a.prom"), source.source, func(error) {})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no more time"))
+	if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "no more time") {
+		t.Errorf("got %v", err)
+	}
+	close(source.end)
+	<-f.ended
+}
+
+func TestLoopback(t *testing.T) {
+	for address, good := range map[string]bool{
+		"127.0.0.1:0": true, "127.8.8.8:9464": true, "[::1]:0": true,
+		"": false, "127.0.0.1": false, ":9464": false, "0.0.0.0:0": false, "[::]:0": false, "10.0.0.1:80": false,
+		"localhost:0": false, "127.0.0.1:99999": false, "127.0.0.1:x": false, "[fe80::1%lo]:0": false,
+	} {
+		if err := CheckLoopback(address); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+		if good {
+			continue
+		}
+		if e, err := StartEndpoint(address, tells("").source); err == nil {
+			t.Errorf("it listens at %q", address)
+			e.Close()
+		}
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	source := tells("up\n")
+	e, err := StartEndpoint("127.0.0.1:0", source.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: new(http.Transport), Timeout: ceiling}
+	root := strings.TrimSuffix(e.URL(), "/metrics")
+	for _, tc := range []struct {
+		method, path string
+		code         int
+	}{{"GET", "/metrics", 200}, {"HEAD", "/metrics", 200}, {"POST", "/metrics", 405}, {"GET", "/", 404}, {"GET", "/metrics/x", 404}, {"GET", "/debug/pprof/", 404}} {
+		request, err := http.NewRequestWithContext(t.Context(), tc.method, root+tc.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != tc.code || err != nil {
+			t.Errorf("%s %s: %d, not %d: %v", tc.method, tc.path, response.StatusCode, tc.code, err)
+		}
+		if tc.method == "GET" && tc.code == 200 && string(body) != "up\n" {
+			t.Errorf("got %s", body)
+		}
+	}
+	if _, err := StartEndpoint(e.listener.Addr().String(), source.source); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second one: %v", err)
+	}
+	client.CloseIdleConnections()
+	e.Close()
+	if conn, err := net.Dial("tcp", e.listener.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("it listens still")
+	}
+}
+
+// Idle connections, in any number, are bounded, and keep nobody from the metrics.
+func TestEndpointWithIdleConnections(t *testing.T) {
+	e, err := StartEndpoint("127.0.0.1:0", tells("up\n").source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const idle = 3 * maxConnections
+	var dropped atomic.Int64
+	for range idle {
+		conn, err := net.Dial("tcp", e.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			dropped.Add(1)
+		}()
+	}
+	began := time.Now()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(e.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); string(text) != "up\n" {
+		t.Errorf("read %q: %v", text, err)
+	}
+	until(t, "the oldest dropped", func() bool { return dropped.Load() >= idle-maxConnections })
+	if took := time.Since(began); took >= requestTimeout/2 {
+		t.Errorf("they were dropped after %s, when their time was over", took)
+	}
+}

@@ -1,0 +1,199 @@
+// Package telemetry exports the state of a daemon outside the run directory: as metrics for Prometheus,
+// and to a service manager (systemd) that waits until the daemon is up.
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon/metrics"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/process/sdnotify"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Config configures the exports of a daemon. A failed export is logged, and does not end the job.
+type Config struct {
+	MetricsDir    string // directory of files for a Prometheus textfile collector; empty: none
+	MetricsListen string // loopback address at which metrics are served; empty: none
+	NotifySocket  string // the service manager's socket; empty: none
+}
+
+// DaemonInfo describes the daemon.
+type DaemonInfo struct {
+	ID      roles.Identity
+	Role    roles.Role
+	Program string // the program's version
+	Events  *eventlog.EventLog
+	Meter   *signal.CallMeter
+	Log     *zap.Logger
+}
+
+// Telemetry exports the state of a daemon. Its methods are safe for concurrent use.
+type Telemetry struct {
+	cfg      Config
+	daemon   DaemonInfo
+	file     *metrics.File     // nil if there is none
+	endpoint *metrics.Endpoint // nil if there is none
+
+	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
+	checkReport  atomic.Pointer[check.Report] // results of the last check; nil before the first
+	isUp         atomic.Bool
+	endOnce      sync.Once   // notifies the manager of the end
+	notifyFailed atomic.Bool // the manager cannot be notified
+}
+
+// StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
+// called with the path of a file that must be removed even if the daemon is killed.
+func StartTelemetry(cfg Config, self DaemonInfo, own func(path string)) *Telemetry {
+	s := &Telemetry{cfg: cfg, daemon: self}
+	self.Events.OnPhaseChange = s.phaseChanged
+	if cfg.MetricsDir != "" {
+		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.Rank)
+		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
+		own(s.file.Path())
+	}
+	if cfg.MetricsListen != "" {
+		endpoint, err := metrics.StartEndpoint(cfg.MetricsListen, s.collectMetrics)
+		if err != nil {
+			self.Log.Warn(err.Error())
+			return s
+		}
+		s.endpoint = endpoint
+		self.Log.Info("serves metrics", zap.String("at", endpoint.URL()))
+	}
+	return s
+}
+
+// Close ends the exports, and waits for that until ctx ends.
+func (s *Telemetry) Close(ctx context.Context) {
+	if s.endpoint != nil {
+		s.endpoint.Close()
+	}
+	if s.file != nil {
+		_ = s.file.Close(ctx) // ignore the error: the age of a remaining file shows that it is stale
+	}
+}
+
+// phaseChanged is called when a phase begins or ends. entered is the phase that has begun, or
+// empty.
+func (s *Telemetry) phaseChanged(entered string) {
+	s.requestWrite()
+	if entered != "" {
+		s.notifyManager(s.statusLine(entered))
+	}
+}
+
+// requestWrite makes the metrics file be written soon.
+func (s *Telemetry) requestWrite() {
+	if s.file != nil {
+		s.file.RequestWrite()
+	}
+}
+
+// statusLine returns a status line for the service manager.
+func (s *Telemetry) statusLine(what string) string {
+	return sdnotify.StatusLine(fmt.Sprintf("run %s, rank %d: %s", s.daemon.ID.RunName(), s.daemon.ID.Rank, what))
+}
+
+// ReportUp exports that the daemon is up. how is a short description.
+func (s *Telemetry) ReportUp(how string) {
+	s.isUp.Store(true)
+	s.requestWrite()
+	s.notifyManager(sdnotify.StateReady, s.statusLine(how))
+}
+
+// ReportEnding exports that the daemon ends, and the reason. Only the first call has an effect.
+func (s *Telemetry) ReportEnding(why string) {
+	s.endOnce.Do(func() {
+		s.isUp.Store(false)
+		s.requestWrite()
+		s.notifyManager(sdnotify.StateStopping, s.statusLine("ends: "+why))
+	})
+}
+
+// SetCheckReport exports the results of the node's checks as metrics.
+func (s *Telemetry) SetCheckReport(report check.Report) {
+	s.checkReport.Store(&report)
+	s.requestWrite()
+}
+
+// WatchNodes exports the number of nodes in each state, from a watch of the nodes directory.
+func (s *Telemetry) WatchNodes(nodes *signal.Watch) { s.nodeWatch.Store(nodes) }
+
+// notifyManager sends lines to the service manager, if there is one. After a failure, it sends
+// nothing more.
+func (s *Telemetry) notifyManager(lines ...string) {
+	if s.cfg.NotifySocket == "" || s.notifyFailed.Load() {
+		return
+	}
+	if err := sdnotify.SendNotification(s.cfg.NotifySocket, lines...); err != nil && !s.notifyFailed.Swap(true) {
+		s.daemon.Log.Warn(err.Error())
+	}
+}
+
+// collectMetrics returns the present metrics in the text format.
+func (s *Telemetry) collectMetrics() []byte {
+	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.Rank))
+	t.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	t.AddSample(1, "version", s.daemon.Program, "role", string(s.daemon.Role))
+	t.StartFamily("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")
+	t.AddSample(map[bool]float64{true: 1}[s.isUp.Load()])
+	t.StartFamily("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
+	for _, phase := range s.daemon.Events.PhaseDurations(time.Now()) {
+		t.AddSample(phase.Took.Seconds(), "phase", phase.Phase)
+	}
+	s.addNodeMetrics(t)
+	s.addCheckMetrics(t)
+	spent := s.daemon.Meter.OpStats()
+	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon into the log directory's share.")
+	for _, calls := range spent {
+		t.AddSample(float64(calls.Calls), "op", calls.Op.String())
+	}
+	t.StartFamily("bringupd_share_operations_seconds_total", "counter", "How long those took that have come back.")
+	for _, calls := range spent {
+		t.AddSample(calls.Busy.Seconds(), "op", calls.Op.String())
+	}
+	return t.Bytes()
+}
+
+// addNodeMetrics adds the number of nodes in each state, on the head.
+func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
+	nodes := s.nodeWatch.Load()
+	if nodes == nil {
+		return
+	}
+	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
+	t.AddSample(float64(s.daemon.ID.Size), "state", "launched")
+	last := nodes.LastListing()
+	for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateFailed, signal.StateDone} {
+		t.AddSample(float64(len(last.NodesIn(state))), "state", state)
+	}
+}
+
+// addCheckMetrics adds the number of findings by check and verdict.
+func (s *Telemetry) addCheckMetrics(t *metrics.Text) {
+	report := s.checkReport.Load()
+	if report == nil {
+		return
+	}
+	counts := make(map[[2]string]float64)
+	for _, f := range report.Findings {
+		counts[[2]string{f.ID, string(f.Verdict)}]++
+	}
+	t.StartFamily("bringupd_check", "gauge", "Findings of a check of this node, by what they say.")
+	for _, of := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		t.AddSample(counts[of], "id", of[0], "verdict", of[1])
+	}
+}

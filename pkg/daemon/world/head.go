@@ -1,0 +1,67 @@
+package world
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// HeadConfig configures the head's side of a world.
+type HeadConfig struct {
+	LayoutRequest ranks.LayoutRequest
+	Plan          ranks.Plan
+	// MaxRanks is the number of ranks that the wish permits on each node.
+	MaxRanks   []int
+	Hosts      []string
+	Master     ranks.Master
+	JobName    string // name of the world for MPI; see JobName
+	Environ    []string
+	Trail      *eventlog.EventLog
+	Log        *zap.Logger
+	Background func(task func(ctx context.Context))
+}
+
+// Head is the head's side of a world: it serves the ranks' requests that involve several nodes.
+type Head struct {
+	Record     *signal.PlacementRecord // plan of the world, for all nodes
+	Rendezvous *rendezvous.Head        // head's side of the rendezvous
+	mpi        *pmi.Head
+}
+
+// NewHead returns the head's side of a world. It logs a warning if a Slurm step does not
+// use all nodes of its job.
+func NewHead(cfg HeadConfig) *Head {
+	record := cfg.Plan.Record()
+	record.Hosts, record.MasterAddress, record.MasterPort = cfg.Hosts, cfg.Master.Address, cfg.Master.Port
+	for place, room := range cfg.MaxRanks {
+		if cfg.LayoutRequest.MaxPerNode > 0 {
+			room = cfg.LayoutRequest.MaxPerNode
+		}
+		record.Slots = append(record.Slots, max(room, cfg.Plan.LocalCount(place)))
+	}
+	if idle := roles.IdleNodesHint(roles.EnvironmentOf(cfg.Environ)); idle != "" {
+		cfg.Log.Warn(idle)
+	}
+	h := &Head{Record: record, Rendezvous: rendezvous.NewHead(cfg.Plan.RendezvousLayout(cfg.Hosts), cfg.Log)}
+	h.mpi = pmi.NewHead(pmi.HeadConfig{
+		Nodes: h.Rendezvous, InitialJob: InitialJob(cfg.Plan, record, cfg.JobName), Slots: record.Slots, Oversubscribe: cfg.LayoutRequest.Oversubscribe,
+		// Log the nodes of each spawned job.
+		OnSpawn: func(job *pmi.Job) {
+			plan := ranks.PlanSpawned(job.Nodes, len(job.Hosts), job.FirstNumber)
+			cfg.Log.Info(cfg.Trail.LogSpawn(h.mpi.RunNumber(*job.Parent), job.FirstNumber, len(job.Nodes), plan.UsedHosts(cfg.Hosts)))
+		},
+	})
+	h.Rendezvous.SetCallHandler(h.mpi.HandleCall, cfg.Background)
+	return h
+}
+
+// AwaitSpawned waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns
+// the cause.
+func (h *Head) AwaitSpawned(ctx context.Context) error { return h.mpi.AwaitSpawnedJobs(ctx) }

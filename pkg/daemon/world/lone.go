@@ -1,0 +1,147 @@
+package world
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+)
+
+const (
+	// minInspectInterval is the delay before the first inspection; it is short enough for very short
+	// programs. maxInspectInterval is the maximum interval between inspections; it is long enough for
+	// ranks that use no MPI.
+	minInspectInterval = 100 * time.Millisecond
+	maxInspectInterval = 10 * time.Second
+	// silentTimeout is how long a rank may have an MPI library loaded without contacting its server
+	// before a warning: the first thing that MPI_Init does is to contact the server.
+	silentTimeout = 4 * time.Second
+)
+
+// singletonDetector detects ranks of this node that run as separate worlds of one rank: they have
+// loaded an MPI library that never contacts the MPI server. It warns about the first such rank
+// only, because the others will have the same reason.
+type singletonDetector struct {
+	node *Node
+	// loadedMPI returns the MPI library that a process has loaded, or nil if it has none.
+	loadedMPI func(pid int) *mpidetect.LoadedMPI
+
+	mu sync.Mutex
+	// variables that ranks got from their servers; guarded by mu
+	envOfRank map[pmi.ProcID]map[string]string
+	// ranks that have not contacted their server, by rank; guarded by mu
+	silentRanks map[int]silentRank
+	warned      bool // the warning has been logged; guarded by mu
+}
+
+// silentRank is a rank that has loaded an MPI library and has not contacted its server.
+type silentRank struct {
+	// firstSeen is the time at which the library was first seen.
+	firstSeen time.Time
+	*mpidetect.LoadedMPI
+}
+
+func newSingletonDetector(n *Node) *singletonDetector {
+	return &singletonDetector{node: n, loadedMPI: mpidetect.DetectLoaded, envOfRank: make(map[pmi.ProcID]map[string]string), silentRanks: make(map[int]silentRank)}
+}
+
+// recordEnv records the variables that a rank gets from its servers.
+func (l *singletonDetector) recordEnv(rank pmi.ProcID, env map[string]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.envOfRank[rank] = env
+}
+
+// watchRanks inspects the ranks until the warning has been logged or ctx ends. It returns at once
+// if there is only one rank, or in a simulation.
+func (l *singletonDetector) watchRanks(ctx context.Context) {
+	if l.node.plan.RankCount() < 2 || l.node.cfg.Simulation.RunRanks != nil {
+		return
+	}
+	for wait := minInspectInterval; ctxutil.SleepContext(ctx, wait); {
+		for _, rank := range l.node.RunningRanks() {
+			if l.inspectRank(ctx, rank.Rank, rank.PID) {
+				return
+			}
+		}
+		if wait = min(2*wait, maxInspectInterval); l.hasSilentRanks() {
+			wait = min(wait, silentTimeout/4)
+		}
+	}
+}
+
+// hasSilentRanks reports whether a rank has loaded an MPI library and has not contacted its server
+// yet.
+func (l *singletonDetector) hasSilentRanks() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.silentRanks) > 0
+}
+
+// inspectRank inspects one rank. It reports whether the warning has been logged.
+func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (told bool) {
+	who := pmi.ProcID{Job: l.node.cfg.JobName, Rank: rank}
+	// Spawned ranks need no inspection: a spawn succeeds only if MPI works.
+	if rank >= l.node.plan.RankCount() || l.node.servers.hasContacted(who) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.silentRanks, rank)
+		return l.warned
+	}
+	// Reading /proc can block if memory of the process is mapped from an unresponsive file system.
+	found, err := ctxutil.CallBounded(ctx, 0, func() (*mpidetect.LoadedMPI, error) { return l.loadedMPI(pid), nil })
+	if err != nil || found == nil {
+		return false
+	}
+	// Remember when the library was first seen.
+	l.mu.Lock()
+	first, known := l.silentRanks[rank]
+	if !known {
+		first = silentRank{time.Now(), found}
+	}
+	first.LoadedMPI = found
+	l.silentRanks[rank] = first
+	l.mu.Unlock()
+	if age := time.Since(first.firstSeen); age >= silentTimeout && !l.node.servers.hasContacted(who) {
+		return l.warnOnce(who, "for "+textutil.BriefDuration(age))
+	}
+	return false
+}
+
+// checkEndedRank is called when a rank has exited with code 0. It logs the warning if the rank
+// never contacted its server.
+func (l *singletonDetector) checkEndedRank(rank pmi.ProcID) {
+	l.mu.Lock()
+	_, known := l.silentRanks[rank.Rank]
+	l.mu.Unlock()
+	if known && rank.Job == l.node.cfg.JobName && !l.node.servers.hasContacted(rank) {
+		l.warnOnce(rank, "to its end")
+	}
+}
+
+// warnOnce logs the warning for a rank with its likely reason, once. It returns true.
+func (l *singletonDetector) warnOnce(rank pmi.ProcID, how string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warned {
+		return true
+	}
+	l.warned = true
+	seen := l.silentRanks[rank.Rank].LoadedMPI
+	library, err := seen.IdentifyLibrary()
+	if err != nil {
+		l.node.cfg.Log.Debug("cannot tell which MPI a rank has", zap.Error(err))
+	}
+	reason, mend := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
+	l.node.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not said a word to who serves it MPI, %s: where it has called MPI_Init, it is a world of 1, not one of %d; "+
+		"the likely reason: %s; to mend it: %s", rank.Rank, l.node.cfg.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
+	return true
+}

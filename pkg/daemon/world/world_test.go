@@ -1,0 +1,189 @@
+package world
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// here is the first node of a world of so many ranks a node, with so many slots each.
+func here(t *testing.T, hosts []string, perNode, slots int) *Node {
+	t.Helper()
+	local, all := make([]int, len(hosts)), make([]int, len(hosts))
+	for node := range hosts {
+		local[node], all[node] = perNode, slots
+	}
+	plan, err := ranks.MakePlan(ranks.LayoutRequest{}, local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := plan.Record()
+	record.Hosts, record.Slots = hosts, all
+	n := &Node{plan: plan, cfg: Config{Config: new(config.Config), Record: record, Host: hosts[0], JobName: "j", Log: zap.NewNop()}}
+	n.servers = newMPIServers(n)
+	return n
+}
+
+func TestNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hosts []string
+		ranks []int
+		want  []string
+	}{
+		"of two nodes":           {[]string{"n0", "n1", "n2"}, []int{0, 4, 5}, []string{"--node=n0", "--node=n2"}},
+		"several nodes a host":   {[]string{"vm", "vm"}, []int{2}, nil},
+		"some that were spawned": {[]string{"n0", "n1"}, []int{2, 4}, nil},
+		"none":                   {[]string{"n0", "n1"}, nil, nil},
+	} {
+		if got := here(t, tc.hosts, 2, 2).nodeFlags(tc.ranks); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %q, not %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestJobOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hosts    []string
+		slots    int
+		universe int
+		names    []string
+	}{
+		"slots for more":       {[]string{"n0", "n1"}, 4, 8, []string{"n0", "n1"}},
+		"slots for fewer":      {[]string{"n0", "n1"}, 1, 4, []string{"n0", "n1"}},
+		"several nodes a host": {[]string{"vm", "n1", "vm"}, 2, 6, []string{"vm", "n1", "vm-2"}},
+	} {
+		n := here(t, tc.hosts, 2, tc.slots)
+		job := InitialJob(n.plan, n.cfg.Record, "j")
+		if job.UniverseSize != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) || len(job.Nodes) != 2*len(tc.hosts) {
+			t.Errorf("%s: %+v", name, job)
+		}
+	}
+}
+
+// What has a slot is bound to it alone, and who comes after its end has it again.
+func TestSlotsAreTakenAndGivenBack(t *testing.T) {
+	n := here(t, []string{"n0"}, 1, 3)
+	taken := func(want ...int) {
+		t.Helper()
+		if !reflect.DeepEqual(n.slotOwners, want) {
+			t.Fatalf("taken are %d, not %d", n.slotOwners, want)
+		}
+	}
+	crew := func(numbers ...int) *ranks.LocalRanks {
+		var local []ranks.Rank
+		for _, number := range numbers {
+			local = append(local, ranks.Rank{Rank: number})
+		}
+		n.assignSlots(local, numbers[0] > 0)
+		return &ranks.LocalRanks{Ranks: local}
+	}
+	crew(0)
+	taken(0, -1, -1)
+	first := crew(1, 2)
+	taken(0, 1, 2)
+	crew(3) // there is no slot, and it is not bound
+	taken(0, 1, 2)
+	n.freeSlots(first, "first")
+	taken(0, -1, -1)
+	crew(4)
+	taken(0, 4, -1)
+}
+
+func TestSpawnedFits(t *testing.T) {
+	job := &pmi.Job{Name: "s", FirstNumber: 4, Nodes: []int{0, 0, 0}, Apps: []int{0, 1, 1}}
+	s := &spawnedJob{job, pmi.SpawnRequest{Commands: []pmi.Command{{Argv: []string{"a"}}, {Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}}}}
+	fit := ranks.RankSpec{Argv: []string{"driver"}}
+	s.applyCommand(&fit, ranks.Rank{Rank: 5})
+	if want := (ranks.RankSpec{Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}); !reflect.DeepEqual(fit, want) {
+		t.Errorf("it is given %+v, not %+v", fit, want)
+	}
+	if got := s.procOf(ranks.Rank{Rank: 5}, "world"); got != (pmi.ProcID{Job: "s", Rank: 1}) {
+		t.Errorf("it is %v", got)
+	}
+	if got := (*spawnedJob)(nil).procOf(ranks.Rank{Rank: 5}, "world"); got != (pmi.ProcID{Job: "world", Rank: 5}) {
+		t.Errorf("one of the run is %v", got)
+	}
+}
+
+// A rank that has an MPI and says nothing is told of after four seconds, once for all of the node,
+// and one that has spoken never.
+func TestLone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said, logs := observer.New(zap.WarnLevel)
+		n := here(t, []string{"n0", "n1"}, 2, 2)
+		n.cfg.Log = zap.New(said)
+		l := n.servers.singletons
+		found := map[int]*mpidetect.LoadedMPI{11: {MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}}
+		l.loadedMPI = func(pid int) *mpidetect.LoadedMPI { return found[pid] }
+		at := func(rank, pid int) bool { return l.inspectRank(context.Background(), rank, pid) }
+		if at(0, 10) || at(1, 11) || l.hasSilentRanks() != true {
+			t.Error("it is told at once, or not looked at again")
+		}
+		time.Sleep(silentTimeout - time.Second)
+		if at(1, 11) {
+			t.Error("it is told early")
+		}
+		time.Sleep(time.Second)
+		if told, again := at(1, 11), at(1, 11); !told || !again || logs.Len() != 1 {
+			t.Fatalf("it is told %d times: %v", logs.Len(), logs.All())
+		}
+		for _, want := range []string{"rank 1 on n0 has an MPI loaded ", "(/opt/mpi/lib/libmpi.so.12)", "for 4.00 s", "it is a world of 1, not one of 4", "the likely reason: ", "to mend it: "} {
+			if got := logs.All()[0].Message; !strings.Contains(got, want) {
+				t.Errorf("%q lacks %q", got, want)
+			}
+		}
+	})
+}
+
+// A program that is over before it was told of is told of by its end, where it had an MPI.
+func TestLoneEnds(t *testing.T) {
+	said, logs := observer.New(zap.WarnLevel)
+	n := here(t, []string{"n0"}, 2, 2)
+	n.cfg.Log = zap.New(said)
+	l := n.servers.singletons
+	l.loadedMPI = func(int) *mpidetect.LoadedMPI {
+		return &mpidetect.LoadedMPI{MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}
+	}
+	l.checkEndedRank(pmi.ProcID{Job: "j", Rank: 0})
+	l.inspectRank(context.Background(), 1, 11)
+	l.checkEndedRank(pmi.ProcID{Job: "another", Rank: 1})
+	if logs.Len() != 0 {
+		t.Errorf("it is told of those that had no MPI, or are of another job: %v", logs.All())
+	}
+	l.checkEndedRank(pmi.ProcID{Job: "j", Rank: 1})
+	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "to its end") {
+		t.Errorf("told is %v", logs.All())
+	}
+}
+
+// Open MPI's ranks yield where there are more of them than cores, and do without shared memory
+// where daemons share a machine.
+func TestHints(t *testing.T) {
+	n := here(t, []string{"n0"}, 2, 2)
+	if got := n.servers.openMPIHints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {
+		t.Errorf("where nothing is known of cores: %q", got)
+	}
+	n.cfg.Identity.LocalSize = 2
+	n.cfg.Layout = affinity.Node{CPUs: affinity.IDSet{0, 1}, Cores: []affinity.Core{{CPUs: affinity.IDSet{0}}, {CPUs: affinity.IDSet{1}}}}
+	if got, want := n.servers.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("with more ranks than cores: %q, not %q", got, want)
+	}
+	if got := n.servers.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
+		t.Errorf("with as many: %q", got)
+	}
+}

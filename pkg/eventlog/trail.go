@@ -1,0 +1,264 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/files/journal"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// EventLog is the event log of one daemon, together with the daemon's own log. Events and lines are
+// kept in memory until [EventLog.Open]. Its methods may be called from several goroutines.
+type EventLog struct {
+	// Log receives the lines of the daemon's own log.
+	Log *journal.Journal
+	// OnPhaseChange is called with each phase that is entered, and with "" if a phase is left. It may
+	// be nil. It must be set before the first phase.
+	OnPhaseChange func(entered string)
+
+	startTime time.Time
+	events    *journal.Journal
+
+	mu           sync.Mutex
+	rank         *int                   // nil before Open; guarded by mu
+	host         string                 // guarded by mu
+	phases       phaseHistory           // guarded by mu
+	completed    []signal.PhaseDuration // guarded by mu
+	loggedExits  map[string]struct{}    // ends already recorded, by child and PID; guarded by mu
+	loggedFences int                    // number of recorded fences; guarded by mu
+	spawnCalls   int                    // number of spawn calls; guarded by mu
+}
+
+// New returns a [EventLog] that begins now. After Open, it must be closed.
+func New() *EventLog {
+	return &EventLog{Log: journal.New(), startTime: time.Now(), events: journal.New(), loggedExits: make(map[string]struct{})}
+}
+
+// Open sets the files to write. Their names contain the kind of daemon, because a sandbox's own
+// daemon has the same node index as the main daemon of its node.
+func (t *EventLog) Open(dir *signal.Dir, id roles.Identity, kind string) {
+	t.mu.Lock() // the node's checks may be running and writing events
+	t.rank, t.host = &id.Rank, id.Host
+	t.mu.Unlock()
+	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.Rank, id.Size)))
+	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.Rank, id.Size)))
+}
+
+// SinceStart returns the time since the [EventLog] began.
+func (t *EventLog) SinceStart() time.Duration { return time.Since(t.startTime) }
+
+// WriteEvent writes one event with the given fields and adds time, node and phase.
+func (t *EventLog) WriteEvent(word EventType, fields Fields) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	line, err := Event{
+		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, Rank: t.rank, Host: t.host,
+		Fields: fields, SinceNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
+	}.encodeLine()
+	if err == nil {
+		_, _ = t.events.Write(line)
+	}
+}
+
+// EnterPhase records that the node enters a phase.
+func (t *EventLog) EnterPhase(phase string) {
+	t.mu.Lock()
+	t.phases.enterPhase(phase, time.Now())
+	t.mu.Unlock()
+	t.WriteEvent(PhaseEntered, Fields{})
+	t.notifyPhaseChange(phase)
+}
+
+// LeavePhase records that a phase has ended, how long it took, and whether it succeeded.
+func (t *EventLog) LeavePhase(phase string, took time.Duration, well bool) {
+	t.mu.Lock()
+	t.completed = append(t.completed, signal.PhaseDuration{Phase: phase, Took: took})
+	t.phases.leavePhase(phase, took)
+	t.mu.Unlock()
+	t.notifyPhaseChange("")
+	t.WriteEvent(PhaseLeft, Fields{EndedPhase: phase, TookNS: took.Nanoseconds(), OK: &well})
+}
+
+// notifyPhaseChange calls [EventLog.OnPhaseChange].
+func (t *EventLog) notifyPhaseChange(entered string) {
+	if t.OnPhaseChange != nil {
+		t.OnPhaseChange(entered)
+	}
+}
+
+// CurrentPhase returns the phase entered last.
+func (t *EventLog) CurrentPhase() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phases.newestPhase()
+}
+
+// CompletedPhases returns the phases that have been left so far.
+func (t *EventLog) CompletedPhases() []signal.PhaseDuration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.completed)
+}
+
+// PhaseDurations returns how long each phase took, or has taken so far, in the order of first
+// entry. A phase can be entered several times, because the membership can change.
+func (t *EventLog) PhaseDurations(now time.Time) []signal.PhaseDuration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phases.phaseDurations(now)
+}
+
+// Sync starts to write pending lines. It does not wait.
+func (t *EventLog) Sync() {
+	_ = t.events.Sync()
+	_ = t.Log.Sync()
+}
+
+// Close writes the remaining lines, and waits until ctx ends at the latest.
+func (t *EventLog) Close(ctx context.Context) {
+	var closing sync.WaitGroup
+	closing.Go(func() { _ = t.events.Close(ctx) })
+	closing.Go(func() { _ = t.Log.Close(ctx) })
+	closing.Wait()
+}
+
+// LogPublication records that a record has been published. The record may have become visible at
+// any time since began.
+func (t *EventLog) LogPublication(name string, began time.Time) {
+	t.WriteEvent(RecordPublished, Fields{Record: name, TookNS: time.Since(began).Nanoseconds()})
+}
+
+// LogExit records how a child ended. Repeated calls for the same child are ignored.
+func (t *EventLog) LogExit(child string, pid int, how string) {
+	key := fmt.Sprint(child, " ", pid)
+	t.mu.Lock()
+	_, told := t.loggedExits[key]
+	t.loggedExits[key] = struct{}{}
+	t.mu.Unlock()
+	if !told {
+		t.WriteEvent(ChildExited, Fields{Child: child, PID: pid, Exit: how})
+	}
+}
+
+const (
+	// maxFences and maxSlowFences bound the number of fences that are recorded, because a program
+	// may have a fence in each of its steps. After the first maxFences, only failed fences and those
+	// that took slowFenceTime are recorded.
+	maxFences     = 20
+	maxSlowFences = 1000
+	slowFenceTime = time.Second
+)
+
+// LogFence records that the ranks of this node have left a fence, at the time took after the first
+// of them entered it. err is nil if the fence was complete.
+func (t *EventLog) LogFence(fence string, round int, took time.Duration, err error) {
+	t.mu.Lock()
+	told := t.loggedFences < maxFences || (took >= slowFenceTime || err != nil) && t.loggedFences < maxSlowFences
+	if told {
+		t.loggedFences++
+	}
+	t.mu.Unlock()
+	fields := Fields{Fence: fence, Round: round, TookNS: took.Nanoseconds()}
+	if err != nil {
+		fields.Error = err.Error()
+	}
+	if told {
+		t.WriteEvent(FenceLeft, fields)
+	}
+}
+
+// LogSpawn records that the rank by has spawned count ranks, numbered from first, on these hosts.
+// It returns a sentence that says so.
+func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
+	ranks := make([]int, count)
+	for i := range ranks {
+		ranks[i] = first + i
+	}
+	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatRanks(ranks), textutil.JoinLimited(hosts, 16, ", "))
+	t.mu.Lock()
+	told := t.spawnCalls < maxSlowFences
+	t.spawnCalls++
+	t.mu.Unlock()
+	if told {
+		t.WriteEvent(RanksSpawned, Fields{Subject: &by, Ranks: textutil.FormatRanges(ranks), What: what})
+	}
+	return what
+}
+
+// ControlObserver returns a function that takes listings of the control directory, and records
+// which of the head's records appear for the first time.
+func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
+	seen := make(map[string]bool)
+	return func(l signal.Listing, size int) {
+		names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
+		if newest := l.TeamGeneration(); newest >= 0 {
+			names = append(names, signal.TeamName(newest))
+		}
+		for _, rank := range l.NodesWithAbort() {
+			names = append(names, signal.AbortName(rank, size))
+		}
+		for _, name := range names {
+			if !seen[name] && l.HasName(name) {
+				seen[name] = true
+				t.WriteEvent(RecordSeen, Fields{Record: name})
+			}
+		}
+	}
+}
+
+// NodesObserver returns a function that takes the head's listings of the nodes directory, and
+// records which nodes have newly reached a state.
+func (t *EventLog) NodesObserver() func(l signal.Listing) {
+	known := make(map[string][]int)
+	return func(l signal.Listing) {
+		for _, state := range l.NodeStates() {
+			ranks := l.NodesIn(state)
+			if len(ranks) == len(known[state]) {
+				continue
+			}
+			// Record only the nodes that the previous listing did not show.
+			fresh := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
+				_, before := slices.BinarySearch(known[state], rank)
+				return before
+			})
+			known[state] = ranks
+			t.WriteEvent(StateReached, Fields{State: state, Ranks: textutil.FormatRanges(fresh)})
+		}
+	}
+}
+
+const (
+	// maxProbeEvents bounds the number of events per service's probe, because each result may differ
+	// from the one before.
+	maxProbeEvents = 10
+	// maxProbeResult bounds the recorded result of a probe, in bytes.
+	maxProbeResult = 300
+)
+
+// LogProbe wraps the probe look of a child. The returned function records results that differ from
+// the previous one.
+func (t *EventLog) LogProbe(child string, look func(context.Context) error) func(context.Context) error {
+	told, events := "", 0
+	return func(ctx context.Context) error {
+		err := look(ctx)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err == nil {
+			t.WriteEvent(ProbeChanged, Fields{Child: child, OK: new(true)})
+			return nil
+		}
+		if seen := err.Error(); seen != told && events < maxProbeEvents {
+			told, events = seen, events+1
+			t.WriteEvent(ProbeChanged, Fields{Child: child, OK: new(false), Seen: seen[:min(len(seen), maxProbeResult)]})
+		}
+		return err
+	}
+}

@@ -1,0 +1,205 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// A probe that never says the same twice fills no timeline, and what it says is
+// cut short.
+func TestProbesAreToldOfWhenTheyChange(t *testing.T) {
+	trail := New()
+	lines := &kept{}
+	trail.events.Open(lines)
+	says := []error{errors.New("refused"), errors.New("refused"), errors.New(strings.Repeat("x", 9000)), nil}
+	for i := range 100 {
+		says = slices.Insert(says, 3, errors.New(strings.Repeat("y", i+1)))
+	}
+	look := trail.LogProbe("head", func(context.Context) error {
+		said := says[0]
+		says = says[1:]
+		return said
+	})
+	for len(says) > 0 {
+		_ = look(t.Context())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	trail.Close(ctx)
+	got := strings.Split(strings.TrimSpace(lines.String()), "\n")
+	if len(got) != maxProbeEvents+1 || strings.Count(lines.String(), "refused") != 1 || !strings.Contains(got[maxProbeEvents], `"ok":true`) {
+		t.Errorf("%d lines: %s", len(got), lines)
+	}
+	if strings.Contains(lines.String(), strings.Repeat("x", maxProbeResult+1)) {
+		t.Error("all that a probe saw is there, however long")
+	}
+}
+
+// kept is a file in memory.
+type kept struct{ strings.Builder }
+
+func (*kept) Close() error { return nil }
+
+// What no part of the sequence leaves ends with what comes next, and a phase
+// that comes again counts on.
+func TestPhasesLast(t *testing.T) {
+	var s phaseHistory
+	begin := time.Now()
+	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	s.enterPhase("join", at(0))
+	s.leavePhase("join", 2*time.Second)
+	s.enterPhase("stand-by", at(2))
+	s.enterPhase("workers", at(3))
+	s.leavePhase("workers", 4*time.Second)
+	s.enterPhase("workers", at(10))
+	s.leavePhase("workers", 5*time.Second)
+	s.enterPhase("driver", at(20))
+	s.enterPhase("drain", at(50))
+	want := []signal.PhaseDuration{{Phase: "join", Took: 2 * time.Second}, {Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
+		{Phase: "driver", Took: 30 * time.Second}, {Phase: "drain", Took: 50 * time.Second}}
+	if diff := cmp.Diff(want, s.phaseDurations(at(100))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is on disk stays as it is, down to the order of its fields. Of the fences of a long job the
+// first are told of, and then those that were slow or failed, which are bounded, too.
+func TestFewFencesAreToldOf(t *testing.T) {
+	for _, tc := range []struct {
+		what   string
+		fences int
+		took   time.Duration
+		err    error
+		told   int
+	}{
+		{"quick ones", 5000, time.Millisecond, nil, maxFences},
+		{"slow ones", 5000, slowFenceTime, nil, maxSlowFences},
+		{"failed ones", 5000, time.Millisecond, errors.New("rank 3 will never come"), maxSlowFences},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			trail, said := New(), new(kept)
+			trail.events.Open(said)
+			for round := range tc.fences {
+				trail.LogFence("step", round+1, tc.took, tc.err)
+			}
+			trail.Close(t.Context())
+			if n := strings.Count(said.String(), `"event":"fence"`); n != tc.told {
+				t.Errorf("%d of %d are told of, want %d", n, tc.fences, tc.told)
+			}
+		})
+	}
+}
+
+func TestEventsOnDisk(t *testing.T) {
+	rank := 3
+	for _, tc := range []struct {
+		event Event
+		want  string
+	}{
+		{Event{At: "T", Word: PhaseEntered, Version: 1, SinceNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
+		{Event{At: "T", Word: PhaseLeft, Version: 1, Rank: &rank, Host: "n3", Fields: Fields{EndedPhase: "join", TookNS: 7, OK: new(false)}, SinceNS: 5, Phase: "check"},
+			`{"at":"T","event":"leave","v":1,"rank":3,"host":"n3","left":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
+		{Event{Word: ProbeChanged, Fields: Fields{Child: "a&b", OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
+		{Event{Word: ChildExited, Fields: Fields{Child: "driver", PID: 9, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
+		{Event{Word: ChecksDone, Fields: Fields{Verdict: "PASS", Passed: new(0), TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
+		{Event{Word: FailureReceived, Fields: Fields{Subject: new(0), Kind: "peer-lost", What: "gone"}}, `{"event":"failure","of":0,"kind":"peer-lost","what":"gone"}`},
+		{Event{Word: RequestAccepted, Fields: Fields{Request: "ab", Nodes: new(0), OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
+		{Event{Word: LinkChanged, Fields: Fields{Up: new(false), Reason: "left"}}, `{"event":"lifeline","up":false,"how":"left"}`},
+		{Event{Word: DaemonEnded, Fields: Fields{Code: new(0)}}, `{"event":"end","code":0}`},
+	} {
+		line, err := tc.event.encodeLine()
+		if got := strings.TrimSuffix(string(line), "\n"); err != nil || got != tc.want {
+			t.Errorf("it is %s, not %s: %v", got, tc.want, err)
+		}
+		back, ok := DecodeEvent(line)
+		if again, err := back.encodeLine(); !ok || err != nil || string(again) != string(line) {
+			t.Errorf("it comes back as %s: %v", again, err)
+		}
+	}
+}
+
+// The documentation has a row for each event, and none for another.
+func TestEventsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/run-directory.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, events, found := strings.Cut(string(text), "| event | meaning | fields |")
+	if !found {
+		t.Fatal("docs/run-directory.md has no table of events")
+	}
+	table, _, _ := strings.Cut(events, "\n\n")
+	source, err := os.ReadFile("event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, words []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
+		documented = append(documented, row[1])
+	}
+	for _, word := range regexp.MustCompile(`(?m)^\t\w+ +EventType = "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+		words = append(words, string(word[1]))
+	}
+	if len(words) < 20 || !slices.Equal(documented, words) {
+		t.Errorf("docs/run-directory.md tells of the events\n%v, and the code of\n%v", documented, words)
+	}
+}
+
+func TestArrivalsSample(t *testing.T) {
+	published := time.Now()
+	for _, tc := range []struct {
+		name  string
+		looks [][]int
+		want  []int
+	}{
+		{"nobody", nil, nil},
+		{"the head alone", [][]int{{0}}, nil},
+		{"fewer than are asked for", [][]int{{0, 2}, {0, 1, 2}}, []int{2, 1}},
+		{"the first and the last among them", [][]int{{0, 7}, {0, 1, 2, 3, 7}, {0, 1, 2, 3, 4, 5, 6, 7}}, []int{7, 2, 4, 6}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := NewJoinTimes(published)
+			for i, ranks := range tc.looks {
+				a.AddListing(ranks, published.Add(time.Duration(i)*time.Second))
+			}
+			if got := a.SampleNodes(4); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestArrivalsTrip(t *testing.T) {
+	published := time.Now()
+	a := NewJoinTimes(published)
+	a.AddListing([]int{1}, published.Add(50*time.Millisecond))
+	a.AddListing([]int{1, 2}, published.Add(time.Second))
+	for _, tc := range []struct {
+		name   string
+		rank   int
+		joined signal.JoinedRecord
+		want   time.Duration
+		ok     bool
+	}{
+		{"it waited", 1, signal.JoinedRecord{TimeToAnswer: 20 * time.Millisecond, HasWaited: true}, 30 * time.Millisecond, true},
+		{"it came late", 2, signal.JoinedRecord{TimeToAnswer: 20 * time.Millisecond}, 980 * time.Millisecond, false},
+		{"it says that it took longer than it can have", 1, signal.JoinedRecord{TimeToAnswer: time.Minute, HasWaited: true}, 0, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, ok := a.RoundTrip(tc.rank, tc.joined)
+			if got.Rank != tc.rank || got.Took != tc.want || ok != tc.ok {
+				t.Errorf("got %+v, %t; want %s, %t", got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}

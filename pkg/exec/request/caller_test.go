@@ -1,0 +1,87 @@
+package request
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ceiling bounds every wait: far above what any takes.
+const ceiling = 20 * time.Second
+
+// TestNodeIsLost has one of two nodes be lost while the run, which has spares, goes
+// on: before the other one has answered, and after.
+func TestNodeIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lostFirst := range map[string]bool{"before the other answers": true, "after the other has answered": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
+			defer cancel()
+			head, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, signal.JobRecord{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, job, err := signal.OpenExisting(ctx, head.Path(), "login")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+			c := New(dir, job, ExecRequest{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
+			publish := func(what string, record signal.Record) {
+				t.Helper()
+				if err := head.PublishRecord(ctx, signal.ExecDir, c.id.fileName(what), record, false); err != nil {
+					t.Error(err)
+				}
+			}
+			type ended struct {
+				answers []ExecResult
+				err     error
+			}
+			answer := make(chan ended, 1)
+			go func() {
+				answers, err := c.Execute(ctx, nil)
+				answer <- ended{answers, err}
+			}()
+			for {
+				if names, err := head.ListNames(ctx, signal.ControlDir); err == nil && slices.Contains(names, callPrefix+string(c.id)) {
+					break
+				} else if ctx.Err() != nil {
+					t.Fatalf("there is no request: %v, %v", names, err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			publish(acceptedSuffix, &acceptedRecord{Nodes: []ExecResult{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			steps := []func(){
+				func() {
+					publish(endSuffix(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
+				},
+				func() {
+					pieces := []piece{{Stream: 1, Data: []byte("n1\n")}}
+					publish(endSuffix(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})
+				},
+			}
+			if !lostFirst {
+				slices.Reverse(steps)
+			}
+			for _, step := range steps {
+				step()
+				time.Sleep(10 * time.Millisecond) // so that mostly a look comes between them
+			}
+			got := <-answer
+			want := []ExecResult{
+				{Rank: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
+				{Rank: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
+			}
+			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
+				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
+			}
+		})
+	}
+}

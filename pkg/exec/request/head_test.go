@@ -1,0 +1,242 @@
+package request
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// team is one of which some are absent, and that can be asked for nothing.
+type team struct{ absent []int }
+
+func (team) SelectNodes([]string) ([]int, error) { return nil, errors.New("no node is named") }
+func (team) OutputPrefix(int) string             { return "" }
+func (m team) AbsentNodes() []int                { return m.absent }
+func (team) NotifyWorker(int)                    {}
+
+// newHead returns the head's side of a run of so many nodes, and waits for what it
+// has begun.
+func newHead(t *testing.T, size int, absent ...int) (h *Head, wait func()) {
+	t.Helper()
+	dir := newRun(t, size)
+	var tasks sync.WaitGroup
+	daemon := Daemon{
+		Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: eventlog.New(),
+		LogWriteError: func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		},
+		FileTimeout: ceiling, RunCtx: t.Context(), WorkCtx: t.Context(),
+		Go: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
+	}
+	return NewHead(NewNode(daemon), team{absent}), tasks.Wait
+}
+
+// Who waits for a command is told which nodes will not answer any more, once it
+// waits for no other: the job goes on without them.
+func TestTellLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		absent  []int
+		missing []int
+		want    []int
+	}{
+		{"all that is waited for are lost", []int{1, 2}, []int{1, 2}, []int{1, 2}},
+		{"one may answer", []int{1, 2}, []int{0, 1}, nil},
+		{"nobody is waited for", []int{1, 2}, nil, nil},
+		{"a job that can't do without any ends", nil, []int{1, 2}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h, wait := newHead(t, 3, tc.absent...)
+			q := &activeRequest{id: newRequestID(), unanswered: make(map[int]bool)}
+			for _, rank := range tc.missing {
+				q.unanswered[rank] = true
+			}
+			h.answerForLost(q)
+			wait()
+			var lost []int
+			for rank := range 3 {
+				var last outputRecord
+				data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, rank))))
+				if errors.Is(err, os.ErrNotExist) {
+					continue
+				}
+				if err := cmp.Or(err, json.Unmarshal(data, &last)); err != nil || last.End == nil || last.End.Code != 76 {
+					t.Errorf("rank %d: %s, %v", rank, data, err)
+				}
+				lost = append(lost, rank)
+			}
+			if !slices.Equal(lost, tc.want) || len(lost) > 0 && len(q.unanswered) > 0 {
+				t.Errorf("%v are told to be lost, want %v; %v are waited for", lost, tc.want, q.unanswered)
+			}
+		})
+	}
+}
+
+// A node may have told its end right before it was lost, when the head's listing does
+// not show it yet: that end and the output in it stay.
+func TestLostKeepsWhatWasTold(t *testing.T) {
+	t.Parallel()
+	h, wait := newHead(t, 3, 1, 2)
+	q := &activeRequest{id: newRequestID(), unanswered: map[int]bool{1: true, 2: true}}
+	name := q.id.fileName(endSuffix(h.Dir, 1))
+	own := &outputRecord{Pieces: []piece{{Stream: 1, Data: []byte("n1\n")}}, End: &Exit{Code: 3, Exit: "exit code 3"}}
+	if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, name, own, false); err != nil {
+		t.Fatal(err)
+	}
+	h.answerForLost(q)
+	wait()
+	var last outputRecord
+	if err := h.Dir.ReadOwnedRecord(t.Context(), signal.ExecDir, name, &last); err != nil || last.End == nil || last.End.Code != 3 || len(last.Pieces) != 1 {
+		t.Errorf("its own end is gone: %+v, %v", last.End, err)
+	}
+	if err := h.Dir.ReadOwnedRecord(t.Context(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, 2)), &last); err != nil || last.End.Code != lostNodeExitCode {
+		t.Errorf("the other is not told to be lost: %+v, %v", last.End, err)
+	}
+}
+
+// A caller may have gone before the head has come to the end of the look that made it
+// answer, or before the answer is written: it is removed nevertheless.
+func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, read := range []bool{true, false} {
+		h, wait := newHead(t, 1)
+		soon, held := h.Go, make(chan struct{})
+		if !read {
+			h.Go = func(task func(context.Context)) { soon(func(ctx context.Context) { <-held; task(ctx) }) }
+		}
+		id := newRequestID()
+		raw, _ := id.decode()
+		if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, id.fileName(requestSuffix), &requestRecord{}, false); err != nil {
+			t.Fatal(err)
+		}
+		look := func() map[requestID]requestFiles {
+			all, err := h.pollRequests(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			return all
+		}
+		all := look()
+		h.acceptRequests(t.Context(), h.unreadRequests(all))
+		if read {
+			wait()
+		}
+		h.ClientGone(raw, peerlink.Goodbye)
+		h.updateRequests(all)
+		h.updateRequests(look())
+		close(held)
+		wait()
+		h.updateRequests(look())
+		h.updateRequests(look())
+		wait()
+		if left := look()[id]; len(left) > 0 {
+			t.Errorf("the answer was read: %v; %v stay in %s", read, left.fileNames(id), signal.ExecDir)
+		}
+	}
+}
+
+// A job may run for months and be asked for something every minute: what is over
+// is forgotten when no listing can show it any more, and not before.
+func TestRequestsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, wait := newHead(t, 1)
+		defer wait()
+		look := func(ids ...requestID) {
+			all := make(map[requestID]requestFiles)
+			for _, id := range ids {
+				all[id] = requestFiles{requestSuffix: true}
+			}
+			h.handlePoll(t.Context(), all)
+			synctest.Wait()
+		}
+		const many = 100
+		old := newRequestID()
+		h.recordEvent(old, func(q *activeRequest) { q.stage = stageRemoved })
+		for range many {
+			id := newRequestID()
+			raw, _ := id.decode()
+			h.ClientActive(raw, true)
+			// It names no node, and so it is refused.
+			if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, id.fileName(requestSuffix), &requestRecord{}, false); err != nil {
+				t.Fatal(err)
+			}
+			look(id)
+			if h.requests[id].stage != stageAccepted {
+				t.Fatal("a request was not taken in")
+			}
+			h.ClientGone(raw, peerlink.Closed)
+			look(id)
+			h.ClientActive(raw, true) // late
+			look()
+			if look(id, old); h.requests[id].stage != stageRemoved || h.requests[old].stage != stageRemoved || h.nextPollDelay() != noPollDue {
+				t.Fatalf("an old listing has it taken in once more: %+v", h.requests)
+			}
+			old = id
+			time.Sleep(maxListingAge / 10)
+		}
+		if got := len(h.requests); got > 20 {
+			t.Errorf("%d of %d requests are remembered", got, many)
+		}
+		time.Sleep(2 * maxListingAge)
+		if look(); len(h.requests) > 0 {
+			t.Errorf("long afterwards there are %v", h.requests)
+		}
+	})
+}
+
+// What was announced is looked for soon, and the less often the longer it does not
+// come; what is carried out, now and then.
+func TestPauseBetweenLooks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		taken bool
+		since []time.Duration // was announced
+		want  time.Duration
+	}{
+		{"nothing", false, nil, noPollDue},
+		{"one that runs", true, nil, requestPollInterval},
+		{"one that was announced just now", false, []time.Duration{0}, 5 * time.Millisecond},
+		{"a while ago", false, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+		{"long ago", false, []time.Duration{10 * time.Second}, requestPollInterval},
+		{"too long ago", false, []time.Duration{announcedTimeout + 1}, noPollDue},
+		{"two", false, []time.Duration{100 * time.Millisecond, 10 * time.Second}, 50 * time.Millisecond},
+		{"one that runs, and one that was announced", true, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := NewHead(NewNode(Daemon{}), team{})
+				if tc.taken {
+					h.recordEvent(newRequestID(), func(q *activeRequest) { q.stage = stageAccepted })
+				}
+				for _, since := range tc.since {
+					h.recordEvent(newRequestID(), func(q *activeRequest) {
+						q.startPolling()
+						q.announcedAt = time.Now().Add(-since)
+					})
+				}
+				if got := h.nextPollDelay(); got != tc.want {
+					t.Errorf("the next look comes after %s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Daemon has the functions and data of the daemon that a Head or a Node uses.
+type Daemon struct {
+	Rank    int
+	Dir     *signal.Dir
+	Control *signal.Watch
+	Log     *zap.Logger
+	Trail   *eventlog.EventLog
+	// LogWriteError logs an error of writing a file. It does nothing for nil.
+	LogWriteError func(error)
+	// FileTimeout is the timeout of calls to the shared file system.
+	FileTimeout time.Duration
+	// RunCtx ends with the run. [Daemon.WorkCtx] ends later, after all remaining work. Go runs a task
+	// in a goroutine; its context is [Daemon.WorkCtx].
+	RunCtx, WorkCtx context.Context
+	Go              func(task func(ctx context.Context))
+	// Start starts a command. The stop function that it returns is called at least once.
+	Start StartFunc
+	// OwnProgramEnv returns environment variables that describe the node. Commands of the daemon's own
+	// program receive them: see [ExecRequest]. It may be nil.
+	OwnProgramEnv func() []string
+}
+
+// StartFunc is a function that starts a command with the environment of the node's children and the
+// additions of spec. stop ends the command, and the processes that it has left behind, by SIGTERM,
+// a grace period and SIGKILL.
+type StartFunc = func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
+
+// withFileTimeout returns a context with the timeout of calls to the shared file system.
+func (d Daemon) withFileTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d.FileTimeout, errDeadline)
+}
+
+var errDeadline = errors.New("the deadline passed")
+
+// Node is the side of every node: it runs commands, and publishes their output.
+type Node struct {
+	Daemon
+
+	mu            sync.Mutex
+	stopped       bool                             // no further commands may start; guarded by mu
+	running       map[requestID]context.CancelFunc // guarded by mu
+	canceledEarly recentRequests                   // cancelled before their start; guarded by mu
+	pending       sync.WaitGroup                   // commands without a published end
+}
+
+// NewNode returns a node without commands.
+func NewNode(daemon Daemon) *Node {
+	return &Node{Daemon: daemon, running: make(map[requestID]context.CancelFunc), canceledEarly: make(recentRequests)}
+}
+
+// recentRequests has recent requests, each with the time of the last listing that has shown it. It
+// exists because a listing may be stale, and show a request again.
+type recentRequests map[requestID]time.Time
+
+// maxListingAge is how long a client of a shared file system may show names that were removed, with
+// a large margin.
+const maxListingAge = 10 * time.Minute
+
+// addIfNew adds a request that a listing shows, and reports whether it is new. It also removes
+// requests that no listing can show any more.
+func (l recentRequests) addIfNew(id requestID, at time.Time) bool {
+	_, before := l[id]
+	l[id] = at
+	maps.DeleteFunc(l, func(_ requestID, shown time.Time) bool { return at.Sub(shown) > maxListingAge })
+	return !before
+}
+
+// HandleOrders watches the control directory for the head's orders, and carries them out, until ctx
+// ends.
+func (n *Node) HandleOrders(ctx context.Context) {
+	read := make(recentRequests)
+	_, _ = n.Control.FollowListings(ctx, func(l signal.Listing) bool {
+		for id, s := range groupByRequest(l.AllNames(), orderPrefix) {
+			if s[cancelSuffix] {
+				n.cancelCommand(id)
+			}
+			if s[""] && read.addIfNew(id, l.PolledAt) {
+				n.Go(func(ctx context.Context) { n.handleStartOrder(ctx, id) })
+			}
+		}
+		return false
+	})
+}
+
+// handleStartOrder reads an order to start a command, and starts the command if the order is for
+// this node. The head may have removed an order for other nodes already.
+func (n *Node) handleStartOrder(ctx context.Context, id requestID) {
+	ctx, cancel := n.withFileTimeout(ctx)
+	defer cancel()
+	var command startRecord
+	if err := n.Dir.ReadRecord(ctx, signal.ControlDir, id.orderName(""), &command); err != nil {
+		n.Log.Debug("cannot read what to do for somebody outside", zap.Error(err))
+		return
+	}
+	if _, ours := slices.BinarySearch(command.Ranks, n.Rank); ours {
+		n.startCommand(command)
+	}
+}
+
+// startCommand starts a command in the background. It does nothing if the command was started
+// before, or if no further commands may start.
+func (n *Node) startCommand(command startRecord) {
+	wanted, cancel := context.WithCancel(n.WorkCtx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, twice := n.running[command.ID]; twice || n.stopped {
+		cancel()
+		return
+	}
+	if _, early := n.canceledEarly[command.ID]; early {
+		cancel()
+	}
+	n.running[command.ID] = cancel
+	n.pending.Add(1)
+	n.Go(func(ctx context.Context) {
+		defer n.pending.Done()
+		n.runCommand(ctx, wanted, command)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.running, command.ID)
+		cancel()
+	})
+}
+
+// cancelCommand ends a command, or prevents its start.
+func (n *Node) cancelCommand(id requestID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if cancel, there := n.running[id]; there {
+		cancel()
+		return
+	}
+	n.canceledEarly.addIfNew(id, time.Now())
+}
+
+// AwaitPublished prevents further commands from starting, and waits at most within until the end of
+// each command is published. The commands must have been ended before.
+func (n *Node) AwaitPublished(within time.Duration) {
+	n.mu.Lock()
+	n.stopped = true
+	n.mu.Unlock()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		n.pending.Wait()
+	}()
+	ctxutil.AwaitDoneFor(told, within)
+}
+
+// runCommand runs a command, and publishes its exit and the rest of its output. Its arguments are
+// not logged, because they may contain secrets. wanted ends when the command is cancelled.
+func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
+	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{Request: string(command.ID)})
+	out := newOutputBuffer()
+	rest, exit := n.superviseCommand(wanted, command, out)
+	exit.Dropped = out.dropped.Load()
+	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{Request: string(command.ID), Exit: exit.Exit})
+	ctx, cancel := n.withFileTimeout(ctx)
+	defer cancel()
+	name := command.ID.fileName(endSuffix(n.Dir, n.Rank))
+	n.LogWriteError(n.Dir.PublishRecord(ctx, signal.ExecDir, name, &outputRecord{Pieces: rest, End: &exit}, false))
+}
+
+// superviseCommand runs a command until it has ended or is cancelled. It publishes its output, and
+// returns the exit and the output that is not published yet.
+func (n *Node) superviseCommand(wanted context.Context, command startRecord, out *outputBuffer) (rest []piece, exit Exit) {
+	if n.RunCtx.Err() != nil {
+		return nil, Exit{Code: notStartedCode, Exit: "not started", Failed: "the run is ending"}
+	}
+	if command.OwnProgram && n.OwnProgramEnv != nil {
+		command.Env = append(command.Env, n.OwnProgramEnv()...)
+	}
+	// Start the command.
+	child, stop, err := n.Start(wanted, process.Spec{
+		Name: ChildName, Argv: command.commandLine(), Env: command.Env, Stdout: outputStream{out, 1}, Stderr: outputStream{out, 2}, KeepLines: -1,
+	})
+	if err != nil {
+		return nil, Exit{Code: startErrorCode(err), Exit: "not started", Failed: err.Error()}
+	}
+	// Publish its output until it has ended or is cancelled.
+	rest = out.publishLoop(child.Done(), wanted.Done(), func(pieces []piece) error {
+		name := command.ID.fileName(partSuffix(n.Dir, n.Rank, exit.Parts))
+		err := n.Dir.PublishRecord(wanted, signal.ExecDir, name, &outputRecord{Pieces: pieces}, false)
+		if err == nil {
+			exit.Parts++
+		} else if wanted.Err() == nil {
+			n.LogWriteError(err)
+		}
+		return err
+	})
+	// End it, or the processes that it has left behind.
+	select {
+	case <-child.Done():
+		n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
+	default:
+		stop()
+	}
+	ended := child.Exit()
+	exit.Code, exit.Exit = ended.ShellStatus(), ended.String()
+	return rest, exit
+}
+
+// ChildName is the name of each command as a child process of its daemon.
+const ChildName = "the command"
+
+// notStartedCode is the exit code of a command that could not be started, if the command itself is
+// not the reason.
+const notStartedCode = 125
+
+// startErrorCode returns the exit code of a command that could not be started.
+func startErrorCode(err error) int {
+	switch {
+	case errors.Is(err, process.ErrNotFound):
+		return 127
+	case errors.Is(err, process.ErrNotExecutable):
+		return 126
+	default:
+		return notStartedCode
+	}
+}

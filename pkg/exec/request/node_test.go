@@ -1,0 +1,68 @@
+package request
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestCanceled has orders be read in another order than they were given.
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	one, other := newRequestID(), newRequestID()
+	for _, tc := range []struct {
+		name     string
+		story    func(n *Node, begin func())
+		canceled bool
+	}{
+		{"not at all", func(_ *Node, begin func()) { begin() }, false},
+		{"after its begin", func(n *Node, begin func()) { begin(); n.cancelCommand(one) }, true},
+		{"before its begin", func(n *Node, begin func()) { n.cancelCommand(one); begin() }, true},
+		{"another", func(n *Node, begin func()) { n.cancelCommand(other); begin(); n.cancelCommand(other) }, false},
+		{"begun twice", func(_ *Node, begin func()) { begin(); begin() }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := newRun(t, 1)
+				var begun []context.Context
+				n := NewNode(Daemon{
+					Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: eventlog.New(),
+					LogWriteError: func(error) {}, FileTimeout: ceiling, RunCtx: t.Context(), WorkCtx: t.Context(),
+					Go: func(task func(context.Context)) { go task(t.Context()) },
+					Start: func(wanted context.Context, _ process.Spec) (process.Handle, func(), error) {
+						begun = append(begun, wanted)
+						<-t.Context().Done()
+						return nil, nil, context.Canceled
+					},
+				})
+				tc.story(n, func() { n.startCommand(startRecord{ID: one, Argv: []string{"true"}, Ranks: []int{0}}) })
+				synctest.Wait()
+				if len(begun) != 1 || (begun[0].Err() != nil) != tc.canceled {
+					t.Errorf("%d were begun, canceled: want %t", len(begun), tc.canceled)
+				}
+			})
+		})
+	}
+}
+
+// An order for the daemon's own program names no path that others could have written.
+func TestOwnProgram(t *testing.T) {
+	for _, tc := range []struct {
+		order startRecord
+		want  []string
+	}{
+		{startRecord{Argv: []string{"why-node", "--stacks"}}, []string{"why-node", "--stacks"}},
+		{startRecord{Argv: []string{"why-node", "--stacks"}, OwnProgram: true}, []string{process.OwnBinary, "why-node", "--stacks"}},
+	} {
+		if got := tc.order.commandLine(); !slices.Equal(got, tc.want) {
+			t.Errorf("own %t: %q is started, want %q", tc.order.OwnProgram, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package advice
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// NextSteps returns the next steps for the user, the most likely one first. It names only commands
+// that exist in the environment of the job.
+func (a *Summary) NextSteps() []string { return slices.Concat(a.causeSteps(), a.drainSteps()) }
+
+// causeSteps returns the steps for the cause, without those that drain nodes.
+func (a *Summary) causeSteps() []string {
+	if a.Cause == nil {
+		return a.adviseDriver()
+	}
+	switch kind := health.Kind(a.Cause.Kind); kind {
+	case health.DaemonDied:
+		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.excludeNodes())
+	case health.HostLost:
+		return slices.Concat(a.askAdmins(), a.excludeNodes())
+	case health.HostHangs:
+		return append([]string{a.onNodes(a.blamedNodes()) + "look for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
+			a.excludeNodes()...)
+	case health.CutOff:
+		return slices.Concat([]string{a.onNodes(a.blamedNodes()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
+	case health.PeerLost:
+		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
+	case health.NotReturned:
+		return append([]string{"ask for a node more than the driver needs, and give --nnodes: another attempt then goes on without a node that is lost"}, a.excludeNodes()...)
+	case health.ServiceDied, health.SandboxDied, health.SetupFailed, health.RankFailed:
+		return a.adviseChild(kind)
+	case health.RankAborted:
+		return a.fullLogStep()
+	case health.CheckFailed, health.CheckUser, health.CheckEnvironment, health.NodesDiffer:
+		return append(a.checkHints(), a.excludeNodes()...)
+	case health.GPUFailed:
+		return slices.Concat(a.gpuSteps(), a.askAdmins(), a.excludeNodes())
+	case health.ShareUnusable:
+		return a.adviseShare()
+	case health.DeadlinePassed:
+		return append(a.longerTimeout(a.Cause.Phase), a.daemonLog(a.Cause.Rank)...)
+	case health.JobDeadlinePassed:
+		return []string{"give a longer --deadline, or none, if the job needs more time"}
+	case health.Terminated:
+		return a.adviseTerminated()
+	case health.Interrupted:
+		return nil
+	case health.NotFound:
+		return a.adviseNotFound()
+	case health.NotExecutable:
+		return nil // the message explains what is wrong with the file, and the command that repairs it
+	case health.Usage, health.Launch:
+		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
+	case health.RequeuesExhausted:
+		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
+	default:
+		return append(a.daemonLog(a.Cause.Rank), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
+	}
+}
+
+// maxHints is the maximum number of failed checks for which there is advice.
+const maxHints = 4
+
+// checkHints returns the advice of the failed checks, and the command that drains the node.
+func (a *Summary) checkHints() []string {
+	var report check.Report
+	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &report) != nil {
+		return a.askAdmins()
+	}
+	var steps []string
+	for _, f := range report.Findings {
+		step := textutil.TerminalLine(f.ID + ": " + f.Hint)
+		if f.Verdict == check.Fail && f.Hint != "" && !slices.Contains(steps, step) && len(steps) < maxHints {
+			steps = append(steps, step)
+		}
+	}
+	if drain := a.launcherWords().DrainNode; drain != nil {
+		if line := check.DrainCommand(report, drain); line != "" {
+			steps = append(steps, "have an admin drain it: "+textutil.TerminalLine(line))
+		}
+	}
+	return steps
+}
+
+// gpuSteps returns what to do about a GPU that has failed.
+func (a *Summary) gpuSteps() []string {
+	event, ok := gpu.DecodeEvent(a.Cause.Report)
+	if !ok || event.Action == "" {
+		return nil
+	}
+	return []string{a.onNodes([]int{a.Cause.Rank}) + textutil.TerminalLine(event.Action)}
+}
+
+// maxDrainedNodes is the maximum number of nodes for which the steps have a command that drains
+// them. The result lists all bad nodes.
+const maxDrainedNodes = 4
+
+// drainSteps returns the commands that drain nodes with GPUs that are not fit for another job,
+// whatever the result of this one.
+func (a *Summary) drainSteps() (steps []string) {
+	drain := a.launcherWords().DrainNode
+	if drain == nil {
+		return nil
+	}
+	drained := make(map[string]bool)
+	for _, record := range a.gpuEvents() {
+		event, ok := gpu.DecodeEvent(record.Detail)
+		if !ok || event.Next != gpu.NextUnfit || drained[record.Host] || len(drained) == maxDrainedNodes {
+			continue
+		}
+		if line := check.DrainCommand(check.Report{Host: record.Host, Findings: []check.Finding{event.ToFinding()}}, drain); line != "" {
+			drained[record.Host] = true
+			steps = append(steps, "have an admin drain "+record.Host+", which is not fit for another job: "+textutil.TerminalLine(line))
+		}
+	}
+	return steps
+}
+
+// gpuEvents returns the events of GPUs, starting with the one that has ended the job.
+func (a *Summary) gpuEvents() (events []signal.EventRecord) {
+	failures := a.Consequences
+	if a.Cause != nil {
+		failures = append([]signal.FailureRecord{*a.Cause}, failures...)
+	}
+	for _, failure := range failures {
+		if health.Kind(failure.Kind) == health.GPUFailed {
+			events = append(events, signal.EventRecord{Header: failure.Header, Detail: failure.Report})
+		}
+	}
+	return append(events, a.Events...)
+}
+
+// adviseDriver returns the steps for a driver that has ended by itself, or a world of ranks that
+// has continued after failures.
+func (a *Summary) adviseDriver() []string {
+	if a.Code == 0 || a.Outcome != string(health.DriverOutcomeName) || a.RunDir == "" {
+		return nil
+	}
+	if a.HasRanks {
+		return []string{"see what they have printed: bringupd logs ranks " + textutil.QuoteShellWord(a.RunDir)}
+	}
+	steps := []string{"read " + a.logPath("driver.log")}
+	if a.DriverSilent {
+		steps = []string{"it printed nothing, so there is no driver.log: " +
+			"in a shell script, set -x shows which command failed"}
+	}
+	switch {
+	case a.DriverEnd.OOM != nil:
+		steps = append(steps, a.enoughMemory())
+	case a.Code == sigkillExitCode:
+		steps = slices.Concat(steps, a.findKiller([]int{0}), a.moreMemory())
+	}
+	return steps
+}
+
+// adviseNotFound returns the steps for a driver, or a program to be spawned, that was not found.
+func (a *Summary) adviseNotFound() []string {
+	// The message quotes a driver whose name contains a quotation mark.
+	what := a.Cause.Message
+	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
+		return []string{"see whether what was to be spawned is there on " + a.nodeName(a.Cause.Rank) +
+			": it is looked for in the directory and the PATH of who spawns it"}
+	}
+	var steps []string
+	if words := strings.Fields(a.Driver); len(words) > 1 {
+		steps = append(steps, fmt.Sprintf("if %s is a whole line, it was quoted as one word: "+
+			"leave out the quotes around it, as in: -- %s %s …", textutil.QuoteShellWord(a.Driver), words[0], words[1]))
+		if !strings.Contains(words[0], "/") {
+			return steps // it cannot be the path of a file
+		}
+	}
+	if strings.Contains(a.Driver, "/") {
+		return append(steps, fmt.Sprintf(
+			"see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.nodeName(0)))
+	}
+	return append(steps, fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login",
+		a.Driver, a.nodeName(0)))
+}
+
+// sigkillExitCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
+const sigkillExitCode = 137
+
+// fullLogStep returns the step that reads the log about the cause, unless its last lines are the
+// whole log.
+func (a *Summary) fullLogStep() []string {
+	if len(a.Cause.Lines) < maxKeptLines {
+		return nil
+	}
+	return []string{"read the whole of " + a.logPath(a.Cause.Log)}
+}
+
+// adviseChild returns the steps for a setup command, a service, a sandbox or a rank.
+func (a *Summary) adviseChild(kind health.Kind) []string {
+	c, w := a.Cause, a.launcherWords()
+	steps := a.fullLogStep()
+	if a.ServiceLogs != "" && kind == health.ServiceDied && c.Child != "" {
+		steps = append(steps, "read "+a.ServiceLogs+", which are kept in "+a.logPath(strings.TrimSuffix(c.Log, ".log")+".d"))
+	}
+	switch {
+	case c.OOM != nil:
+		steps = append(steps, a.enoughMemory())
+	case c.Signal == "SIGKILL" || c.Code == sigkillExitCode:
+		steps = slices.Concat(steps, a.findKiller([]int{c.Rank}), a.moreMemory())
+	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
+	case c.Child == "" && c.Code == 127:
+		steps = append(steps, a.findProgram())
+	case c.Code == 127 || c.Code == 126:
+		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.nodeName(c.Rank), c.Code))
+	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
+		steps = append(steps, "have the command stay in the foreground as long as the job lives: no \"&\" at its end, no option that makes a daemon of it")
+	case c.ExitText == "" && c.Child != "":
+		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
+	case c.Child == "":
+		steps = append(steps, a.daemonLog(c.Rank)...)
+	}
+	if w.ExcludeNodes != nil && kind == health.SetupFailed && c.ExitText != "" {
+		steps = append(steps, "if it is this node alone: "+w.ExcludeNodes(a.hostName(c.Rank)))
+	}
+	return steps
+}
+
+// maxKeptLines is the maximum number of a child's last lines in a record. Fewer lines are its whole
+// output.
+const maxKeptLines = 20
+
+// timedOutPhase returns the phase whose timeout a child has exceeded.
+func timedOutPhase(kind health.Kind) string {
+	switch kind {
+	case health.SetupFailed:
+		return "check"
+	case health.SandboxDied:
+		return "sandbox"
+	default:
+		return "workers"
+	}
+}
+
+// adviseShare returns the steps for an unusable log directory. The final message already has the
+// remedy, if it is known.
+func (a *Summary) adviseShare() []string {
+	var steps []string
+	if each := a.launcherWords().RunOnEachNode; each != "" && a.Cause.Phase == "join" {
+		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
+	}
+	if a.RunDir != "" && a.Cause.Phase != "join" {
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.onNodes(a.blamedNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
+	}
+	return append(steps, "or give another place with --log-dir")
+}
+
+// adviseTerminated returns the steps after a SIGTERM from an unknown sender.
+func (a *Summary) adviseTerminated() []string {
+	w := a.launcherWords()
+	if w.WhyEnded == "" {
+		return nil
+	}
+	return []string{
+		"see whether it was " + w.WhyEnded,
+		fmt.Sprintf("if it was the time limit: %s for more; the driver had %s to save its work (--driver-grace, "+
+			"or what is left until the launcher's KILL)", w.MoreTime, textutil.FlagDuration(a.DriverGrace)),
+	}
+}
+
+// longerTimeout returns the step that increases the timeout which a phase has exceeded.
+func (a *Summary) longerTimeout(phase string) []string {
+	bound, known := a.PhaseTimeouts[phase]
+	if !known {
+		return nil
+	}
+	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", bound.Flag, textutil.FlagDuration(2*bound.Timeout), textutil.FlagDuration(bound.Timeout))}
+}
+
+// blamedNodes returns the nodes that the cause is about.
+func (a *Summary) blamedNodes() []int {
+	if len(a.Cause.LostNodes) > 0 {
+		return a.Cause.LostNodes
+	}
+	return []int{a.Cause.Rank}
+}
+
+// findKiller returns the step that finds out whether the kernel has killed a process on these
+// nodes.
+func (a *Summary) findKiller(ranks []int) []string {
+	return []string{a.onNodes(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+}
+
+// findProgram returns the step for a framework's program that is not in the job's PATH.
+func (a *Summary) findProgram() string {
+	step := fmt.Sprintf("activate the environment that has the program in the job's script: "+
+		"PATH on %s is the job's, not that of your login", a.nodeName(a.Cause.Rank))
+	if a.ProgramFlag != "" {
+		step += "; or give its path with " + a.ProgramFlag
+	}
+	return step
+}
+
+// enoughMemory returns the step for a program that has run out of memory.
+func (a *Summary) enoughMemory() string {
+	if w := a.launcherWords(); w.MoreMemory != "" {
+		return fmt.Sprintf("%s for more memory, %s for all that a node has", w.MoreMemory, w.AllMemory)
+	}
+	return "give it more memory, or have it use less"
+}
+
+// moreMemory returns the step that gives the job more memory, if it is not certain that memory ran
+// out.
+func (a *Summary) moreMemory() []string {
+	if w := a.launcherWords(); w.MemoryUsed != "" {
+		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.MoreMemory, w.AllMemory)}
+	}
+	return []string{"if it was memory: give it more, or have it use less"}
+}
+
+// lostDaemonLog returns the step that reads the log of a lost daemon.
+func (a *Summary) lostDaemonLog() []string {
+	if lost := a.Cause.LostNodes; len(lost) > 0 {
+		return a.daemonLog(lost[0])
+	}
+	return nil
+}
+
+// daemonLog returns the step that reads the log of a daemon.
+func (a *Summary) daemonLog(rank int) []string {
+	if a.RunDir == "" {
+		return nil
+	}
+	return []string{"read the log of " + a.nodeName(rank) + "'s daemon: " + a.logPath(signal.LogName("daemon", rank, a.ID.Size))}
+}
+
+// askAdmins returns the step for nodes that only administrators can examine.
+func (a *Summary) askAdmins() []string {
+	w := a.launcherWords()
+	if w.ShowNode == nil {
+		return nil
+	}
+	hosts := a.nodeNames(a.blamedNodes())
+	return []string{fmt.Sprintf("see what %s knows of %s, and ask the admins what became of it: %s", w.Title, hosts, w.ShowNode(hosts))}
+}
+
+// excludeNodes returns the step that starts the job again without the nodes that caused the
+// failure.
+func (a *Summary) excludeNodes() []string {
+	exclude := a.launcherWords().ExcludeNodes
+	if exclude == nil || len(a.BadNodes) == 0 {
+		return nil
+	}
+	nodes := roles.CompactNodeList(a.BadNodes)
+	return []string{"try again without " + nodes + ": " + exclude(nodes)}
+}
+
+// onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on
+// this machine.
+func (a *Summary) onNodes(ranks []int) string {
+	if a.ID.Launcher == roles.LauncherLocal {
+		return ""
+	}
+	return "on " + a.nodeNames(ranks) + ": "
+}
+
+// launcherWords returns the commands and terms of the launcher, for use in the steps.
+func (a *Summary) launcherWords() roles.CommandHints { return a.ID.Launcher.CommandHints(a.ID.Job) }

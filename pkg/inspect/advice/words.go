@@ -1,0 +1,328 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// HeadMessage returns the final message of the job, for a reader without other information. The
+// first line has the most important facts.
+func (a *Summary) HeadMessage() []string {
+	if a.Cause == nil {
+		return a.orderlyMessage()
+	}
+	verb := "failed"
+	if health.IsRequestedEnd(a.causeKind()) {
+		verb = "was ended"
+	}
+	lines := slices.Concat([]string{
+		fmt.Sprintf("bringupd: the job %s with code %d%s: %s", verb, a.Code, a.progressText(), textutil.TerminalLine(a.Reason)),
+		"  where: " + a.locationText(),
+		"  when: " + a.timeText(),
+	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
+		[]string{"  requeue: " + string(health.OutcomeOfKind(a.causeKind()).Requeue)})
+	if a.RunDir != "" {
+		lines = append(lines, "  all of it: "+filepath.Join(a.RunDir, signal.NameResult))
+	}
+	return lines
+}
+
+// orderlyMessage returns the message of a job that its driver, or a stop, has ended.
+func (a *Summary) orderlyMessage() []string {
+	line := "bringupd: " + textutil.TerminalLine(a.Reason)
+	if !strings.HasSuffix(line, fmt.Sprintf("exit code %d", a.Code)) {
+		line += fmt.Sprintf("; the job's code is %d", a.Code)
+	}
+	line += " (" + formatDuration(a.Duration) + " in all"
+	if a.TimeToGate > 0 {
+		line += ", " + formatDuration(a.TimeToGate) + " of it to the gate"
+	}
+	lines := []string{line + ")"}
+	if a.Code != 0 {
+		lines = append(lines, a.eventLines()...)
+	}
+	return slices.Concat(lines, a.leftoverLines(), a.nextLines(len(a.Advice)))
+}
+
+// NodeMessage returns the final message of a node that is not the head: one line, and if this node
+// has caused the end a second one with its logs.
+func (a *Summary) NodeMessage() []string {
+	if a.Cause == nil {
+		return a.leftoverLines()
+	}
+	const line = "bringupd: %s %s, code %d: %s"
+	// a signal to this node has not ended the job
+	if health.IsRequestedEnd(a.causeKind()) || !slices.Contains(a.blamedNodes(), a.ID.Rank) {
+		words := fmt.Sprintf(line, a.nodeName(a.ID.Rank), "ends with the job", a.Code, textutil.TerminalLine(a.Reason))
+		return append([]string{textutil.TruncateText(words, maxMessageLength)}, a.leftoverLines()...)
+	}
+	lines := append([]string{fmt.Sprintf(line, a.nodeName(a.ID.Rank), "has ended the job", a.Code, textutil.TerminalLine(a.Reason))}, a.leftoverLines()...)
+	if len(a.Cause.Lines) > 0 {
+		return append(lines, "  its log: "+a.logPath(a.Cause.Log))
+	}
+	return append(lines, a.nextLines(1)...)
+}
+
+// StandaloneMessage returns the final message of a daemon without a run directory. No other daemon
+// can print the advice.
+func (a *Summary) StandaloneMessage() []string {
+	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.nodeName(a.ID.Rank), a.Code, textutil.TerminalLine(a.Reason))
+	return append([]string{line}, a.nextLines(2)...)
+}
+
+// nextLines returns the first steps of the advice.
+func (a *Summary) nextLines(most int) (lines []string) {
+	for _, step := range a.Advice[:min(most, len(a.Advice))] {
+		lines = append(lines, "  next: "+step)
+	}
+	return lines
+}
+
+func (a *Summary) causeKind() health.Kind { return health.Kind(a.Cause.Kind) }
+
+// progressText describes the progress of the sequence.
+func (a *Summary) progressText() string {
+	phase := a.AtPhase
+	// it has its own phase, even if the head has entered another one since
+	if a.causeKind() == health.DeadlinePassed {
+		phase = cmp.Or(a.Cause.Phase, phase)
+	}
+	switch {
+	case a.AfterGate > 0:
+		return ", " + formatDuration(a.AfterGate) + " after the gate"
+	case phase != "" && phase != "driver":
+		return " in phase " + phase + ", before the gate"
+	default:
+		return ""
+	}
+}
+
+// locationText returns the nodes that the cause is about.
+func (a *Summary) locationText() string {
+	ranks, seen := a.blamedNodes(), ""
+	if !slices.Contains(ranks, a.Cause.Rank) {
+		seen = ", as seen from " + a.nodeName(a.Cause.Rank)
+	}
+	if len(a.Cause.LostNodes) == 0 && a.causeKind() == health.NodesDiffer {
+		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
+	}
+	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(ranks), len(ranks), a.ID.Size)
+	if len(ranks) == 1 {
+		where = fmt.Sprintf("%s %d of %d", nodeNoun(a.hasWorld()), ranks[0], a.ID.Size)
+		if host := a.hostName(ranks[0]); host != "" {
+			where = host + ", " + where
+		}
+	}
+	if of := a.Cause.WorldRank; of != nil {
+		where = worldRankText(*of) + ", on " + where
+	}
+	if a.Cause.Phase != "" {
+		where += ", in phase " + a.Cause.Phase
+	}
+	return where + seen
+}
+
+// hasWorld reports whether the driver runs as ranks, or the cause is a rank.
+func (a *Summary) hasWorld() bool { return a.HasRanks || a.Cause != nil && a.Cause.WorldRank != nil }
+
+// nodeNoun returns the word before a node's index: rank, except with a world, which has ranks of
+// its own.
+func nodeNoun(world bool) string {
+	if world {
+		return "node"
+	}
+	return "rank"
+}
+
+// worldRankText returns a rank of the world with its resources.
+func worldRankText(rank signal.WorldRank) string {
+	words := rank.String() + " of the world"
+	if rank.GPUs != "" {
+		words += ", " + rank.GPULabel()
+	}
+	return words
+}
+
+// timeText returns the times by which the failure can be found in other logs.
+func (a *Summary) timeText() string {
+	text := "the job took " + formatDuration(a.Duration)
+	if !a.Cause.WrittenAt.IsZero() {
+		text = a.Cause.WrittenAt.Format(time.DateTime) + " by the clock of " + cmp.Or(a.Cause.Host, a.nodeName(a.Cause.Rank)) + "; " + text
+	}
+	return text
+}
+
+// QuoteLog returns the last lines of the log about the cause.
+func (a *Summary) QuoteLog() []string {
+	if a.Cause.Log == "" {
+		return nil
+	}
+	if len(a.Cause.Lines) == 0 {
+		return []string{"  it printed nothing, so there is no " + a.logPath(a.Cause.Log)}
+	}
+	lines := []string{"  its last lines, of " + a.logPath(a.Cause.Log) + ":"}
+	for _, line := range a.Cause.Lines {
+		lines = append(lines, "  | "+textutil.TruncateText(textutil.TerminalLine(line), maxQuoteLength))
+	}
+	return lines
+}
+
+// consequenceLines returns what has died as a consequence.
+func (a *Summary) consequenceLines() []string {
+	var parts []string
+	switch {
+	case a.Cause.WorldRank != nil:
+		parts = append(parts, "the other ranks")
+	case a.HasRanks && a.AfterGate > 0 && !health.IsRequestedEnd(a.causeKind()):
+		parts = append(parts, "the ranks")
+	case a.Driver != "" && a.AfterGate > 0 && !health.IsRequestedEnd(a.causeKind()):
+		parts = append(parts, "the driver")
+	}
+	dragged := make(map[health.Kind][]int)
+	for _, failure := range a.Consequences {
+		if isDirectConsequence(failure) {
+			dragged[health.Kind(failure.Kind)] = append(dragged[health.Kind(failure.Kind)], failure.Rank)
+		}
+	}
+	if ranks := dragged[health.ServiceDied]; len(ranks) > 0 {
+		parts = append(parts, "the services of "+a.nodeNames(ranks))
+	}
+	if ranks := dragged[health.SandboxDied]; len(ranks) > 0 {
+		parts = append(parts, "the sandboxes of "+a.nodeNames(ranks))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{"  took down: " + strings.Join(parts, "; ")}
+}
+
+// isDirectConsequence reports whether a consequence is a process that died because of the cause.
+func isDirectConsequence(failure signal.FailureRecord) bool {
+	kind := health.Kind(failure.Kind)
+	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.ExitText != ""
+}
+
+// otherFailures returns other failures, which are neither the cause nor died because of it.
+func (a *Summary) otherFailures() (lines []string) {
+	var lost, ofWorld []int
+	others := make(map[string][]int)
+	for _, failure := range a.Consequences {
+		switch kind := health.Kind(failure.Kind); {
+		case kind == health.Aborted, isDirectConsequence(failure):
+		case failure.WorldRank != nil:
+			ofWorld = append(ofWorld, failure.WorldRank.Number)
+		case len(failure.LostNodes) > 0 && health.IsPeerLoss(kind):
+			lost = append(lost, failure.LostNodes...)
+		default:
+			others[failure.Kind] = append(others[failure.Kind], failure.Rank)
+		}
+	}
+	// The line about the cause already has the nodes that it lost.
+	lost = slices.DeleteFunc(lost, func(rank int) bool { return slices.Contains(a.Cause.LostNodes, rank) })
+	if len(lost) > 0 {
+		lines = append(lines, "  lost besides: "+a.nodeNames(lost))
+	}
+	if len(ofWorld) > 0 {
+		slices.Sort(ofWorld)
+		lines = append(lines, "  failed besides: "+textutil.FormatRanks(slices.Compact(ofWorld))+" of the world")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(others)) {
+		lines = append(lines, fmt.Sprintf("  failed besides: %s (%s)", a.nodeNames(others[kind]), kind))
+	}
+	return lines
+}
+
+// maxEventLines is the maximum number of events in the message; the result has more.
+const maxEventLines = 5
+
+// eventLines returns events of nodes that may have made the driver fail.
+func (a *Summary) eventLines() (lines []string) {
+	for _, event := range a.Events[:min(len(a.Events), maxEventLines)] {
+		lines = append(lines, "  before that: "+event.WrittenAt.Format(time.TimeOnly)+" "+textutil.TruncateText(textutil.TerminalLine(event.Message), maxMessageLength))
+	}
+	if more := len(a.Events) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))
+	}
+	return lines
+}
+
+// leftoverLines returns processes on this node that could not be ended.
+func (a *Summary) leftoverLines() (lines []string) {
+	for _, what := range a.LeftProcesses {
+		lines = append(lines, "  left running on "+a.nodeName(a.ID.Rank)+": "+textutil.TerminalLine(what))
+	}
+	return lines
+}
+
+// NodeName returns the name of a node for messages, with its host if that is known: a rank or, if
+// the driver is a world of ranks, a node.
+func NodeName(rank int, id roles.Identity, world bool) string {
+	return nodeLabel(rank, id.HostOf(rank), world)
+}
+
+func nodeLabel(rank int, host string, world bool) string {
+	if host == "" {
+		return fmt.Sprintf("%s %d", nodeNoun(world), rank)
+	}
+	return fmt.Sprintf("%s %d (%s)", nodeNoun(world), rank, host)
+}
+
+func (a *Summary) nodeName(rank int) string { return nodeLabel(rank, a.hostName(rank), a.hasWorld()) }
+
+// hostName returns the host of a node, or an empty string if it is unknown.
+func (a *Summary) hostName(rank int) string {
+	switch {
+	case rank == a.ID.Rank && a.ID.Host != "":
+		return a.ID.Host
+	case rank >= 0 && rank < len(a.HostNames) && a.HostNames[rank] != strconv.Itoa(rank):
+		return a.HostNames[rank]
+	case a.Cause != nil && rank == a.Cause.Rank:
+		return a.Cause.Host
+	}
+	return ""
+}
+
+// NodeNames returns a list of nodes for messages: their hosts, if these are known and distinct.
+func NodeNames(ranks []int, id roles.Identity, world bool) string {
+	return nodeListText(ranks, id.Launcher, world, id.HostOf)
+}
+
+func nodeListText(ranks []int, launcher roles.Launcher, world bool, hostOf func(rank int) string) string {
+	hosts := make([]string, 0, len(ranks))
+	for _, rank := range ranks {
+		hosts = append(hosts, hostOf(rank))
+	}
+	if launcher == roles.LauncherLocal || slices.Contains(hosts, "") {
+		return textutil.PluralForm(len(ranks), nodeNoun(world)) + " " + textutil.FormatRanges(ranks)
+	}
+	return roles.CompactNodeList(hosts)
+}
+
+// nodeNames returns a list of nodes for messages; ranks may be unsorted and have duplicates.
+func (a *Summary) nodeNames(ranks []int) string {
+	ranks = slices.Clone(ranks)
+	slices.Sort(ranks)
+	return nodeListText(slices.Compact(ranks), a.ID.Launcher, a.hasWorld(), a.hostName)
+}
+
+// logPath returns the path of a log.
+func (a *Summary) logPath(name string) string { return filepath.Join(a.RunDir, signal.LogsDir, name) }
+
+const (
+	maxQuoteLength   = 401 // characters of a quoted line, including the ellipsis
+	maxMessageLength = 241 // characters of the message of each of many nodes
+)
+
+// formatDuration formats a time.
+func formatDuration(d time.Duration) string { return textutil.RoundedDuration(d, time.Minute) }

@@ -1,0 +1,198 @@
+package logs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ServiceLogs are the logs of a framework that were copied from the nodes into a run directory.
+type ServiceLogs struct {
+	RunDir        *signal.Dir
+	FrameworkName string // the framework's name
+}
+
+// serviceFolder is the directory with the logs of one service of a node.
+type serviceFolder struct {
+	*signal.DirSnapshot
+	dirName   string
+	nodeIndex int
+}
+
+// maxConcurrentQueries is the number of files that are queried concurrently. Each query of a shared
+// file system takes a moment, and a node may have hundreds of files.
+const maxConcurrentQueries = 16
+
+// parseNodeIndex returns the index of the node whose logs are in a directory of signal.LogsDir. It
+// returns false if the directory has no logs of this framework.
+func (k ServiceLogs) parseNodeIndex(name string) (int, bool) {
+	stem, isDir := strings.CutSuffix(name, ".d")
+	what, rank, ok := signal.ParseLogName(stem + ".log")
+	return max(rank, 0), ok && isDir && strings.HasPrefix(what, k.FrameworkName+"-")
+}
+
+// listFolders lists the directories of the nodes for which wanted returns true.
+func (k ServiceLogs) listFolders(ctx context.Context, wanted func(rank int) bool) (found []serviceFolder, err error) {
+	all, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all.Names {
+		rank, ok := k.parseNodeIndex(name)
+		if !ok || !wanted(rank) {
+			continue
+		}
+		folder, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir+"/"+name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, serviceFolder{folder, name, rank})
+	}
+	return found, nil
+}
+
+// WriteNodes writes the number and total size of the files of each node, one node per line. size is
+// the number of nodes of the run. It returns the number of nodes that have any files, or an error
+// of the file system or of the writer.
+func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (int, error) {
+	folders, err := k.listFolders(ctx, func(int) bool { return true })
+	if err != nil {
+		return 0, err
+	}
+	hosts, err := k.RunDir.NewReader().NodeHosts(ctx, size)
+	if err != nil {
+		return 0, err
+	}
+	facts := make([]map[string]signal.FileAttributes, len(folders))
+	var looks errgroup.Group
+	looks.SetLimit(maxConcurrentQueries)
+	for i, folder := range folders {
+		looks.Go(func() (err error) {
+			facts[i], err = folder.ListFiles(ctx)
+			return err
+		})
+	}
+	if err := looks.Wait(); err != nil {
+		return 0, err
+	}
+	type sum struct{ files, bytes int }
+	sums := make(map[int]sum)
+	for i, folder := range folders {
+		of := sums[folder.nodeIndex]
+		for _, file := range facts[i] {
+			of = sum{of.files + 1, of.bytes + int(file.Size)}
+		}
+		if of.files > 0 {
+			sums[folder.nodeIndex] = of
+		}
+	}
+	var rows [][]string
+	for _, rank := range slices.Sorted(maps.Keys(sums)) {
+		node := fmt.Sprintf("rank %d", rank)
+		if host := hosts[rank]; host != "" {
+			node += " (" + textutil.SingleLine(host, maxNameLength) + ")"
+		}
+		files := sums[rank].files
+		rows = append(rows, []string{node, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[rank].bytes))})
+	}
+	return len(rows), writeAligned(to, rows)
+}
+
+// WriteFiles writes the size and modification time of each file of a node, one file per line, the
+// latest last. It returns the number of files, or an error of the file system or of the writer.
+func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, rank int) (int, error) {
+	folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
+	if err != nil {
+		return 0, err
+	}
+	type file struct {
+		name string
+		signal.FileAttributes
+	}
+	var files []file
+	for _, folder := range folders {
+		facts, err := folder.ListFiles(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for name, of := range facts {
+			files = append(files, file{name, of})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.ModTime.Compare(b.ModTime), cmp.Compare(a.name, b.name)) })
+	var rows [][]string
+	for _, file := range files {
+		rows = append(rows, []string{textutil.FormatSize(uint64(file.Size)), file.ModTime.Format("2006-01-02 15:04:05"), textutil.SingleLine(file.name, maxNameLength)})
+	}
+	return len(rows), writeAligned(to, rows)
+}
+
+// SelectFile selects the log of a node with the given name, or otherwise the only one with that
+// prefix, once it exists. If several have the prefix, the error is a *SelectionError. If two
+// services of the node have a log with that name, both are selected.
+func (k ServiceLogs) SelectFile(rank int, name string) Selector {
+	chosen := ""
+	return func(ctx context.Context) (logs []Log, err error) {
+		folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for _, folder := range folders {
+			names = append(names, folder.Names...)
+		}
+		if chosen == "" {
+			if chosen, err = chooseName(names, name); chosen == "" {
+				return nil, err
+			}
+		}
+		for _, folder := range folders {
+			if slices.Contains(folder.Names, chosen) {
+				logs = append(logs, Log{name: chosen, folder: folder.DirSnapshot, id: folder.dirName + "/" + chosen})
+			}
+		}
+		return logs, nil
+	}
+}
+
+// maxAmbiguousNames is the maximum number of names in an error about an ambiguous word.
+const maxAmbiguousNames = 20
+
+// chooseName returns the name that equals word, or the only one with that prefix.
+func chooseName(names []string, word string) (string, error) {
+	if slices.Contains(names, word) {
+		return word, nil
+	}
+	names = slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return !strings.HasPrefix(name, word) })
+	switch names = slices.Compact(names); len(names) {
+	case 0:
+		return "", nil
+	case 1:
+		return names[0], nil
+	}
+	for i, name := range names {
+		names[i] = textutil.SingleLine(name, maxNameLength)
+	}
+	return "", &SelectionError{fmt.Sprintf("cannot tell which log %s is: give more of its name, which may be %s", textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
+}
+
+// writeAligned writes rows with aligned columns.
+func writeAligned(to io.Writer, rows [][]string) error {
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,264 @@
+// Package logs selects the logs of a run by a word, and prints them until the run is over.
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	// followPollInterval is the interval between two polls of logs that grow.
+	followPollInterval = 250 * time.Millisecond
+	// lastLinesTimeout is the time after the end of a run within which its last lines are written.
+	lastLinesTimeout = 10 * time.Second
+	// maxReadBytes is the number of bytes of a log that are read at once.
+	maxReadBytes = 64 << 10
+	// maxNameLength is the maximum number of characters of a name that are shown. File systems have no
+	// longer names.
+	maxNameLength = 255
+)
+
+const (
+	driverLogName  = "driver.log"
+	allRanksWord   = "ranks"
+	rankWordPrefix = "rank-" // followed by the rank's number
+)
+
+// SelectionError reports that a word selects no log, or more than one.
+type SelectionError struct{ message string }
+
+func (e *SelectionError) Error() string { return e.message }
+
+// IsKindWord reports whether a word selects logs by kind instead of naming a node.
+func IsKindWord(word string) bool {
+	return word == "driver" || word == "head" || word == allRanksWord || strings.HasPrefix(word, rankWordPrefix)
+}
+
+// DescribePrinters describes the processes that print to the logs selected by a word, in a run with
+// this plan. It returns an empty string if, according to the plan, the run has no such logs.
+func DescribePrinters(word string, plan *signal.JobPlan) string {
+	switch {
+	case plan == nil:
+		return ""
+	case word == "driver" && plan.Driver != "" && !plan.HasRanks:
+		return "the driver"
+	case word == allRanksWord && plan.HasRanks:
+		return "the ranks"
+	}
+	return ""
+}
+
+// Selector returns the selected logs that exist at the time of the call.
+type Selector func(ctx context.Context) ([]Log, error)
+
+// Log is a log that a listing has shown.
+type Log struct {
+	name   string
+	folder *signal.DirSnapshot
+	id     string // unique in the run
+}
+
+// SelectByWord selects logs by a word: driver, head, ranks, rank-N, or a node, whose index is
+// returned by node. An empty word selects the driver's log, or those of all ranks, or the head's if
+// there is neither. The error is a *SelectionError, an error of node, or one of the file system.
+func SelectByWord(ctx context.Context, run *signal.Dir, word string, node func(ctx context.Context, name string) (int, error)) (Selector, error) {
+	wanted, err := logFilter(ctx, run, word, node)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (logs []Log, err error) {
+		folder, err := run.NewReader().ListDir(ctx, signal.LogsDir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range folder.Names {
+			if _, rank, ok := signal.ParseLogName(name); ok && wanted(name, rank) {
+				logs = append(logs, Log{name: name, folder: folder, id: name})
+			}
+		}
+		return logs, nil
+	}, nil
+}
+
+// isHeadLog reports whether a log belongs to the head's service, or is another log of its node.
+func isHeadLog(name string, rank int) bool {
+	return name != driverLogName && rank <= 0 && !isRankLog(name, 0)
+}
+
+// isRankLog reports whether a log belongs to a rank of the world.
+func isRankLog(name string, _ int) bool {
+	what, _, ok := signal.ParseLogName(name)
+	return ok && what == signal.RankLogPrefix
+}
+
+// logFilter returns a function that selects the logs for a word, by their names and the indices in
+// them.
+func logFilter(ctx context.Context, run *signal.Dir, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
+	ofDriver := func(name string, _ int) bool { return name == driverLogName }
+	switch word {
+	case "":
+		names, err := run.ListNames(ctx, signal.LogsDir)
+		switch {
+		case err == nil && slices.Contains(names, driverLogName):
+			return ofDriver, nil
+		case err == nil && slices.ContainsFunc(names, func(name string) bool { return isRankLog(name, 0) }):
+			return isRankLog, nil
+		}
+		return isHeadLog, err
+	case allRanksWord:
+		return isRankLog, nil
+	case "driver":
+		return ofDriver, nil
+	case "head":
+		return isHeadLog, nil
+	}
+	if number, is := strings.CutPrefix(word, rankWordPrefix); is {
+		one, err := strconv.Atoi(number)
+		if err != nil || one < 0 {
+			return nil, &SelectionError{fmt.Sprintf("cannot show %s: give %sN, the number of a rank", textutil.SingleLine(word, maxNameLength), rankWordPrefix)}
+		}
+		return func(name string, rank int) bool { return rank == one && isRankLog(name, rank) }, nil
+	}
+	of, err := node(ctx, word)
+	if err != nil {
+		return nil, err
+	}
+	return func(name string, rank int) bool {
+		return !isRankLog(name, rank) && (rank == of || of == 0 && isHeadLog(name, rank))
+	}, nil
+}
+
+// LogPrinter prints logs of a run, and optionally follows them.
+type LogPrinter struct {
+	RunDir *signal.Dir
+	Out    io.Writer
+	Follow bool // until the run is over
+
+	positions   map[string]*logPosition // by the logs' ids
+	lastPrinted string                  // id of the log whose lines were printed last
+}
+
+// logPosition is the position up to which a log has been printed.
+type logPosition struct {
+	offset int64
+	// formats a daemon's own log; nil for other logs, which are printed unchanged
+	formatter *console.LogFormatter
+}
+
+// PrintLogs prints the logs and, if Follow is set, new lines until the run is over. It returns the
+// number of logs.
+func (r *LogPrinter) PrintLogs(ctx context.Context, meant Selector) (int, error) {
+	r.positions = make(map[string]*logPosition)
+	var last time.Time // deadline for the last lines after the end of the run
+	for {
+		over, err := r.hasRunEnded(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := r.printNew(ctx, meant); err != nil {
+			return 0, err
+		}
+		if over && last.IsZero() {
+			last = time.Now().Add(lastLinesTimeout)
+		}
+		if !r.Follow || over && (r.hasResult(ctx) || time.Now().After(last)) {
+			return len(r.positions), r.printRest(ctx, meant)
+		}
+		if !ctxutil.SleepContext(ctx, followPollInterval) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+func (r *LogPrinter) hasRunEnded(ctx context.Context) (bool, error) {
+	if !r.Follow {
+		return true, nil
+	}
+	return r.RunDir.HasEnded(ctx)
+}
+
+// hasResult reports whether the final result of the run is published.
+func (r *LogPrinter) hasResult(ctx context.Context) bool {
+	names, err := r.RunDir.ListNames(ctx, "")
+	return err == nil && slices.Contains(names, signal.NameResult)
+}
+
+// printRest prints the lines that came with the end, and unfinished lines.
+func (r *LogPrinter) printRest(ctx context.Context, meant Selector) error {
+	if err := r.printNew(ctx, meant); err != nil {
+		return err
+	}
+	for id, view := range r.positions {
+		if view.formatter == nil {
+			continue
+		}
+		if err := r.writeText(id, view.formatter.FormatRest()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printNew prints what has been added to the logs since the last poll.
+func (r *LogPrinter) printNew(ctx context.Context, meant Selector) error {
+	logs, err := meant(ctx)
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		seen := r.positions[log.id]
+		if seen == nil {
+			seen = new(logPosition)
+			if strings.HasPrefix(log.id, "daemon-") || strings.HasPrefix(log.id, "sandbox-daemon-") {
+				seen.formatter = console.NewLogFormatter()
+			}
+			r.positions[log.id] = seen
+		}
+		for {
+			data, err := log.folder.ReadRange(ctx, log.name, seen.offset, maxReadBytes)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if len(data) == 0 {
+				break
+			}
+			seen.offset += int64(len(data))
+			if seen.formatter != nil {
+				data = seen.formatter.FormatNext(data)
+			}
+			if err := r.writeText(log.id, data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeText prints new text of one log, with a heading if another log was printed before it.
+func (r *LogPrinter) writeText(id string, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	heading := ""
+	switch {
+	case r.lastPrinted != "" && r.lastPrinted != id:
+		heading = fmt.Sprintf("\n==> %s <==\n", textutil.SingleLine(id, maxNameLength))
+	case r.lastPrinted == "" && len(r.positions) > 1:
+		heading = fmt.Sprintf("==> %s <==\n", textutil.SingleLine(id, maxNameLength))
+	}
+	r.lastPrinted = id
+	_, err := r.Out.Write(append([]byte(heading), text...))
+	return err
+}

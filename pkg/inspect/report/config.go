@@ -1,0 +1,79 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// config is what the run directory tells of how it was launched. Of variables
+// the names alone: the page goes from hand to hand.
+func (l looking) config() (facts []Fact) {
+	add := func(name, value string) {
+		if value = words(value); value != "" {
+			facts = append(facts, Fact{Name: name, Value: value})
+		}
+	}
+	add("run directory", l.run.Path)
+	if job := l.run.Job; job != nil {
+		add("nodes", fmt.Sprint(job.Size))
+		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
+		add("head's addresses", strings.Join(job.Addresses, ", "))
+		add("lifeline", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: beats are files"))
+		add("share", job.FileSystem)
+		add("version", job.ProgramVersion)
+		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
+		if job.SandboxStep {
+			add("sandboxes", "in a step of their own")
+		}
+	}
+	if others := l.otherPrograms(); others != "" {
+		facts = append(facts, Fact{Name: "other versions", Value: words(others), Tone: Mind})
+	}
+	if s := l.run.Control.Service; s != nil {
+		add("head's service", s.Address)
+		add("variables for the driver", strings.Join(sortedKeys(s.Env), ", "))
+	}
+	if team := l.run.Control.Team; team != nil {
+		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
+	}
+	add("clocks", l.clocks())
+	return facts
+}
+
+// otherPrograms are the versions of daemons that are not the head's.
+func (l looking) otherPrograms() string {
+	if l.run.Job == nil {
+		return ""
+	}
+	by := make(map[string][]int) // ranks
+	for i := range l.run.Nodes {
+		if j := l.run.Nodes[i].Joined; j != nil && j.ProgramVersion != l.run.Job.ProgramVersion {
+			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
+		}
+	}
+	return strings.Join(mapped(sortedKeys(by), func(program string) string {
+		return fmt.Sprintf("%s on %s", program, onNodes(l.run.Nodes, by[program]))
+	}), "; ")
+}
+
+// clocks says how well the times of different nodes can be compared.
+func (l looking) clocks() string {
+	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
+	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })
+	if len(known) == 0 {
+		return ""
+	}
+	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
+	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
+	name := func(n timeline.Node) string { return nameOf(n.Rank, clean(n.Host, 80)) }
+	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
+		len(known), l.run.Size()-1, textutil.BriefDuration(far.Clock.Offset.Abs()), name(far), textutil.BriefDuration(worst.Clock.Residual), name(worst))
+}

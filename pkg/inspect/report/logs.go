@@ -1,0 +1,124 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Bounds on what of the logs is shown.
+const (
+	logTail   = 64 << 10 // bytes read from the end of a file
+	logLines  = 60       // of an important one
+	nodeLines = 20       // of any other node's
+	// AllRows is up to how many nodes each has a row, and its logs are shown.
+	AllRows = 128
+	logMost = 400 // files
+)
+
+// ReadLogs reads the ends of the logs of a run that are worth showing: the
+// driver's, the head's, those of nodes that failed, and of every node where
+// there are few.
+func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
+	reader, err := signal.OpenReader(ctx, run.Path)
+	if err != nil {
+		return nil
+	}
+	folder, err := reader.ListDir(ctx, signal.LogsDir)
+	if err != nil {
+		return nil
+	}
+	var logs []Log
+	for _, log := range worth(run, folder.Names) {
+		content, err := folder.ReadFile(ctx, log.name, 2*logTail)
+		logs = append(logs, shown(log, content, err))
+	}
+	return logs
+}
+
+type wanted struct {
+	name        string
+	rank, lines int
+	first       int // the least comes first
+}
+
+// worth chooses among the names those that are worth it.
+func worth(run *timeline.Run, names []string) (logs []wanted) {
+	cause := run.Cause()
+	blamed := func(rank int) bool {
+		known := rank < len(run.Nodes) && len(run.Nodes[rank].Failures) > 0
+		return known || cause != nil && (cause.Rank == rank || slices.Contains(cause.LostNodes, rank))
+	}
+	for _, name := range names {
+		what, rank, ok := signal.ParseLogName(name)
+		w := wanted{name: name, rank: rank, lines: nodeLines, first: 3}
+		switch {
+		case !ok:
+			continue
+		case what == signal.RankLogPrefix:
+			w.rank = -1 // it is no node's
+			if cause != nil && cause.Log == name {
+				w.lines, w.first = logLines, 1
+			}
+		case rank < 0:
+			w.lines, w.first = logLines, 0
+			if what == "driver" || what == "head" {
+				w.rank = 0
+			}
+		case blamed(rank):
+			w.lines, w.first = logLines, 1
+		case rank == 0:
+			w.lines, w.first = logLines, 2
+		case run.Size() > AllRows:
+			continue
+		}
+		logs = append(logs, w)
+	}
+	slices.SortFunc(logs, func(a, b wanted) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+	})
+	return logs[:min(len(logs), logMost)]
+}
+
+// shown is the end of a log that may hold anything.
+func shown(what wanted, content signal.FileContent, err error) Log {
+	log := Log{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
+	if err != nil {
+		log.Error = words(err.Error())
+		return log
+	}
+	data := content.Data
+	if len(content.Tail) > 0 {
+		log.Cut, data = true, content.Tail
+		// A line that has lost its beginning is none, unless it is all there is.
+		if _, rest, more := bytes.Cut(data, []byte("\n")); more && len(rest) > 0 {
+			data = rest
+		}
+	}
+	text := strings.TrimRight(string(data), "\n")
+	if text == "" {
+		return log
+	}
+	lines := strings.Split(text, "\n")
+	if more := len(lines) - what.lines; more > 0 {
+		lines, log.Cut = lines[more:], true
+	}
+	log.Lines = mapped(lines, func(line string) string { return clean(said(line), mostLine) })
+	return log
+}
+
+// said makes a line of a daemon's own log, which is JSON, one for people.
+func said(line string) string {
+	if strings.HasPrefix(line, `{"level":`) {
+		if text, ok := console.FormatRecord([]byte(line)); ok {
+			return text
+		}
+	}
+	return line
+}

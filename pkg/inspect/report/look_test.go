@@ -1,0 +1,160 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+)
+
+func TestStragglersAreFarAboveTheMedian(t *testing.T) {
+	for _, one := range []struct {
+		name string
+		took []time.Duration // of rank 0 on
+		slow []int
+	}{
+		{"all alike", []time.Duration{time.Second, time.Second, time.Second, 1900 * time.Millisecond}, nil},
+		{"one of four", []time.Duration{time.Second, time.Second, time.Second, 2001 * time.Millisecond}, []int{3}},
+		{"milliseconds are nobody's fault", []time.Duration{1e6, 1e6, 1e6, 90e6}, nil},
+		{"two nodes have no median", []time.Duration{time.Second, 9 * time.Second}, nil},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			var nodes []Node
+			for rank, took := range one.took {
+				nodes = append(nodes, Node{Rank: rank, Lanes: []Lane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
+			}
+			markSlow(nodes, phases(nodes))
+			var slow []int
+			for _, n := range nodes {
+				if len(n.Slow) > 0 {
+					slow = append(slow, n.Rank)
+				}
+			}
+			if !slices.Equal(slow, one.slow) {
+				t.Errorf("stragglers are %v, want %v", slow, one.slow)
+			}
+		})
+	}
+}
+
+func TestPhasesByNearestRank(t *testing.T) {
+	var nodes []Node
+	for rank := range 10 {
+		nodes = append(nodes, Node{Rank: rank, Host: fmt.Sprint("n", rank), Lanes: []Lane{{Phase: "check", From: 5, To: time.Duration(5 + rank + 1), Open: rank == 3, Failed: rank == 4}}})
+	}
+	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, Rank: 9, Host: "n9"}}
+	if diff := cmp.Diff(want, phases(nodes)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The sample's slow check is what all waited for; then its service.
+func TestCriticalPath(t *testing.T) {
+	v := look(8, false)
+	var said []string
+	for i, s := range v.Critical {
+		said = append(said, s.Phase+" "+s.Host)
+		if i > 0 && s.From != v.Critical[i-1].To {
+			t.Errorf("there is a gap before %s", s.Phase)
+		}
+	}
+	if got := strings.Join(said[1:], ", "); got != "check n6, workers n6, gate n0, driver n0" {
+		t.Errorf("the path is %s", got)
+	}
+	for _, n := range v.Nodes {
+		if n.Critical && n.Host != "n6" && n.Host != v.Critical[0].Host {
+			t.Errorf("%s is marked as critical", n.Host)
+		}
+	}
+	if n := v.Nodes[0]; n.Host != "n6" || !slices.Equal(n.Slow, []string{"check"}) {
+		t.Errorf("the last to be ready is %s, slow in %v", n.Host, n.Slow)
+	}
+}
+
+func TestTheFailedComeFirst(t *testing.T) {
+	if v := look(8, true); v.Nodes[0].Host != "n7" || v.Nodes[0].State != "failed" || v.Nodes[1].Host != "n6" {
+		t.Errorf("the first rows are %s and %s", v.Nodes[0].Host, v.Nodes[1].Host)
+	}
+}
+
+// An arrow never points back in time: what was seen had been written.
+func TestArrowsPointForward(t *testing.T) {
+	run := sample(4, false)
+	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "drain", time.Hour), event(eventlog.RecordSeen, 2, "drain", time.Hour-time.Second), event(eventlog.RecordSeen, 1, "never-written", time.Hour))
+	v := Look(run, nil, time.Time{})
+	if len(v.Seen) != 3*3+1 {
+		t.Errorf("there are %d arrows", len(v.Seen))
+	}
+	for _, a := range v.Seen {
+		if a.Saw < a.Wrote || a.Rank == 0 {
+			t.Errorf("rank %d saw %s after %s, and it was written after %s", a.Rank, a.Record, a.Saw, a.Wrote)
+		}
+	}
+}
+
+func TestChecksAreGrouped(t *testing.T) {
+	report := func(findings ...check.Finding) *check.Report { return &check.Report{Findings: findings} }
+	pass := check.Finding{ID: "a", Verdict: check.Pass, Observed: "8"}
+	var nodes []timeline.Node
+	for rank := range 6 {
+		nodes = append(nodes, timeline.Node{Rank: rank, Host: fmt.Sprint("n", rank), Check: report(pass)})
+	}
+	nodes[2].Check = report(pass, check.Finding{ID: "b", Verdict: check.Warn, Observed: "x"})
+	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
+	nodes[5].Check = report(pass, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"})
+	want := []CheckGroup{
+		{ID: "c", Verdict: "FAIL", Tone: Bad, Observed: "z", Count: 1, On: "n5 (rank 5)"},
+		{ID: "b", Verdict: "WARN", Tone: Mind, Observed: "x", Count: 1, On: "n2 (rank 2)"},
+		{ID: "b", Verdict: "WARN", Tone: Mind, Observed: "y", Count: 1, On: "n3 (rank 3)"},
+		{ID: "a", Verdict: "PASS", Tone: Good, Count: 6, On: "all 6"},
+	}
+	if diff := cmp.Diff(want, checks(nodes), cmpopts.IgnoreUnexported(CheckGroup{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRanges(t *testing.T) {
+	for want, ranks := range map[string][]int{"0-3, 7": {0, 1, 2, 3, 7}, "5": {5}, "": nil} {
+		if got := ranges(ranks); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A long driver leaves room for what came before it.
+func TestScaleSqueezesTheDriver(t *testing.T) {
+	v := look(4, true)
+	s := newScale(v)
+	if at := s.at(v.Gate); at < 60 || at > 75 {
+		t.Errorf("the gate is at %g %% of the width", at)
+	}
+	if a, b := s.at(v.Banner.Chain[0].At), s.at(v.Last); a < 80 || b != 100 || a >= b {
+		t.Errorf("the cause is at %g %%, the end at %g %%", a, b)
+	}
+	last := 0.0
+	for d := time.Duration(0); d <= v.Last; d += v.Last / 1000 {
+		if x := s.at(d); x < last {
+			t.Fatalf("the scale goes back at %s", d)
+		} else {
+			last = x
+		}
+	}
+}
+
+// The names of variables are told, and what they hold is not.
+func TestSecretsAreNotTold(t *testing.T) {
+	for _, format := range []Format{HTML, JSON, Text, MD} {
+		var b strings.Builder
+		if err := look(4, true).Write(&b, format); err != nil || strings.Contains(b.String(), "hush") || format != MD && !strings.Contains(b.String(), "RAY_PASSWORD") {
+			t.Errorf("%s tells what a variable holds, or not that there is one: %v", format, err)
+		}
+	}
+}

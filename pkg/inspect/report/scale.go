@@ -1,0 +1,130 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// scale maps times to hundredths of the chart's width. A long driver is
+// squeezed: the bring-up before it and the end after it are what is looked for.
+type scale struct {
+	pieces []piece
+}
+
+type piece struct {
+	from, to time.Duration
+	x0, x1   float64
+	squeezed bool
+}
+
+// A driver that takes more than this many times the rest is squeezed.
+const squeezeAbove = 3
+
+// newScale makes the scale of a view: up to the gate, the driver, and the end.
+func newScale(v *View) scale {
+	last := max(v.Last, v.End, time.Millisecond)
+	gate, ending := v.Gate, v.ending(last)
+	if gate == 0 || ending-gate < squeezeAbove*(gate+last-ending) {
+		return scale{[]piece{{0, last, 0, 100, false}}}
+	}
+	gate += gate / 20 // what happens at the gate is to be seen
+	pieces := []piece{{0, gate, 0, 72, false}, {gate, ending, 72, 86, true}}
+	return scale{append(pieces, piece{ending, max(last, ending+1), 86, 100, false})}
+}
+
+// ending is when the end began: the driver's, or the first cause's.
+func (v *View) ending(last time.Duration) time.Duration {
+	ending := last
+	for _, n := range v.Nodes {
+		for _, lane := range n.Lanes {
+			if lane.Phase == "drain" && lane.From > v.Gate {
+				ending = min(ending, lane.From)
+			}
+		}
+	}
+	for _, link := range v.Banner.Chain {
+		if link.At > v.Gate {
+			ending = min(ending, link.At)
+		}
+	}
+	if v.End > v.Gate {
+		ending = min(ending, v.End)
+	}
+	return max(ending-(last-ending)/10, v.Gate)
+}
+
+// at is where a time is.
+func (s scale) at(t time.Duration) float64 {
+	for i, p := range s.pieces {
+		if t <= p.to || i == len(s.pieces)-1 {
+			part := float64(t-p.from) / float64(max(1, p.to-p.from))
+			return p.x0 + (p.x1-p.x0)*min(1, max(0, part))
+		}
+	}
+	return 0
+}
+
+// tick is a line of the chart, with what stands over it.
+type tick struct {
+	X    float64
+	Text string
+	Wide float64 // of the squeezed piece, which is a band
+	End  bool    // stands at the right edge
+}
+
+// Ticks are at round times.
+func (s scale) Ticks() (ticks []tick) {
+	for i, p := range s.pieces {
+		switch {
+		case p.squeezed:
+			ticks = append(ticks, tick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + textutil.BriefDuration(p.to-p.from)})
+		case i == 0:
+			step := round(p.to - p.from)
+			for t := time.Duration(0); s.at(t) < p.x1-12; t += step {
+				ticks = append(ticks, tick{X: s.at(t), Text: axis(t, step)})
+			}
+			if len(s.pieces) == 1 {
+				ticks = append(ticks, tick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
+			}
+		default:
+			ticks = append(ticks, tick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
+		}
+	}
+	return ticks
+}
+
+// round is a time of 1, 2 or 5 of something, of which about five make all.
+func round(all time.Duration) time.Duration {
+	for power := time.Duration(1); all <= 2*time.Minute; power *= 10 {
+		for _, times := range []time.Duration{1, 2, 5} {
+			if all <= 6*times*power {
+				return times * power
+			}
+		}
+	}
+	for _, seconds := range []time.Duration{30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 6 * 3600} {
+		if all <= 6*seconds*time.Second {
+			return seconds * time.Second
+		}
+	}
+	return (all / 5).Round(time.Hour) + time.Hour
+}
+
+// axis is a round time in the unit of its step.
+func axis(t, step time.Duration) string {
+	switch {
+	case t == 0:
+		return "0"
+	case t >= 2*time.Minute && t%time.Minute == 0:
+		return fmt.Sprintf("%d min", t/time.Minute)
+	case step >= time.Second:
+		return fmt.Sprintf("%g s", t.Seconds())
+	case t >= time.Second || step >= 100*time.Millisecond:
+		return fmt.Sprintf("%g s", math.Round(t.Seconds()*1000)/1000)
+	default:
+		return fmt.Sprintf("%g ms", math.Round(float64(t)/1e3)/1e3)
+	}
+}

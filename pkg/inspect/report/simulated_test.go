@@ -1,0 +1,91 @@
+//go:build browser
+
+package report
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/simulate"
+)
+
+// simulated is the view of a run of so many real daemons in this process.
+func simulated(t *testing.T, nodes int) *View {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	room, err := simulate.OpenRoom(ctx, t.TempDir(), "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := simulate.Config{Nodes: nodes, Join: 90 * time.Second, Peer: 30 * time.Second, Program: "test"}
+	if _, _, err := simulate.Simulate(ctx, room, cfg); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := timeline.Resolve(ctx, "", room.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := timeline.Read(ctx, dir, timeline.Options{Depth: timeline.Full})
+	if err != nil {
+		t.Fatal(err)
+	}
+	touched, err := signal.LastChangeTime(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Look(run, ReadLogs(ctx, run), touched)
+}
+
+// Real run directories of all sizes make pages that are small and soon there.
+func TestSimulatedPagesInABrowser(t *testing.T) {
+	b := startBrowser(t)
+	for _, size := range []int{4, 128, 1024} {
+		t.Run(fmt.Sprint(size, " nodes"), func(t *testing.T) {
+			b.t = t
+			v := simulated(t, size)
+			path := filepath.Join(t.TempDir(), "report.html")
+			page := pageOf(t, v)
+			if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if len(page) >= 2_000_000 {
+				t.Errorf("the page has %d bytes", len(page))
+			}
+			b.load(path, 1280, 900, false)
+			b.shoot(fmt.Sprintf("simulated-%d", size), true)
+			b.click(`.row[data-rank]`)
+			b.until("a node is shown", `!document.getElementById('drawer').hidden`)
+			shown := eval[string](b, `document.getElementById('drawer').innerText`)
+			for _, want := range []string{"join", "workers", "driver", "phase join is over"} {
+				// Of many nodes not all logs are in the page.
+				if !strings.Contains(shown, want) && (size <= AllRows || want != "phase join is over") {
+					t.Errorf("the node does not show %q:\n%s", want, shown)
+				}
+			}
+			if all := b.complaints(); len(all) > 0 {
+				t.Errorf("the page complains: %s", strings.Join(all, "\n"))
+			}
+			paint := slices.Min(b.paints(path, 3))
+			t.Logf("%d nodes: %d bytes, first paint after %.0f ms", size, len(page), paint)
+		})
+	}
+}
+
+// paints is how long the first paint took, each of some times, in milliseconds.
+func (b *browser) paints(path string, times int) (took []float64) {
+	b.t.Helper()
+	for range times {
+		b.load(path, 1280, 900, false)
+		took = append(took, eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`))
+	}
+	return took
+}

@@ -1,0 +1,165 @@
+package timeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestDecodeLine(t *testing.T) {
+	for _, test := range []struct {
+		name, line string
+		want       eventlog.EventType
+		ok         bool
+	}{
+		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, eventlog.PhaseEntered, true},
+		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, eventlog.PhaseEntered, true},
+		{"a word that we don't know", `{"at":"2026-11-21T12:00:00Z","event":"sings","v":7}`, "sings", true},
+		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, eventlog.ChildExited, true},
+		{"lines that are missing", `{"dropped":3}`, eventlog.LinesLost, true},
+		{"no time", `{"event":"enter"}`, "", false},
+		{"a time that can't be", `{"at":"9026-11-21T12:00:00Z","event":"enter"}`, "", false},
+		{"no name", `{"at":"2026-11-21T12:00:00Z"}`, "", false},
+		{"half a line", `{"at":"2026-11-21T12:00:00Z","ev`, "", false},
+		{"no object", `[1,2]`, "", false},
+		{"null", `null`, "", false},
+		{"text", `hello`, "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e, _, ok := decodeLine([]byte(test.line))
+			if ok != test.ok || ok && e.Name != test.want {
+				t.Errorf("it is %+v, %v", e, ok)
+			}
+		})
+	}
+}
+
+func TestDecodeTrail(t *testing.T) {
+	line := func(ms int, at time.Time) string {
+		return fmt.Sprintf(`{"at":%q,"event":"enter","v":1,"phase":"p%d","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), ms, ms*1_000_000)
+	}
+	good := line(1, noon.Add(time.Millisecond)) + line(2, noon.Add(2*time.Millisecond)) + line(3, noon.Add(3*time.Millisecond))
+	for _, test := range []struct {
+		name     string
+		content  signal.FileContent
+		events   int
+		problems []string
+	}{
+		{"whole", signal.FileContent{Data: []byte(good)}, 3, nil},
+		{"cut off", signal.FileContent{Data: []byte(good + `{"at":"20`)}, 3, nil},
+		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are no events"}},
+		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"a part of it is left out"}},
+		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", longestLine+1) + "\n" + good)}, 3, []string{"1 lines"}},
+		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"is of version 2"}},
+		{"nothing", signal.FileContent{}, 0, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := decodeTrail("0007.jsonl", test.content, 100)
+			if len(got.events) != test.events || len(got.problems) != len(test.problems) {
+				t.Fatalf("it has %d events, want %d, and the problems %q", len(got.events), test.events, got.problems)
+			}
+			for i, want := range test.problems {
+				if !strings.Contains(got.problems[i], want) {
+					t.Errorf("the problem is %q, want %q", got.problems[i], want)
+				}
+			}
+		})
+	}
+	if got := decodeTrail("0007.jsonl", signal.FileContent{Data: []byte(good)}, 2); len(got.events) != 2 || len(got.problems) != 1 {
+		t.Errorf("of three events two are asked for: %d, %q", len(got.events), got.problems)
+	}
+}
+
+// A wall clock that is set while the daemon runs moves none of its events.
+func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
+	var text bytes.Buffer
+	for i := range 9 {
+		at := noon.Add(time.Duration(i) * time.Second)
+		if i >= 6 {
+			at = at.Add(time.Hour)
+		}
+		fmt.Fprintf(&text, `{"at":%q,"event":"probe","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), int64(i+1)*int64(time.Second))
+	}
+	for i, e := range decodeTrail("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100).events {
+		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) || !e.Wrote.Equal(want) {
+			t.Errorf("event %d was at %s, want %s", i, e.At, want)
+		}
+	}
+}
+
+// What the daemons have written in the recorded runs is what the documentation
+// says that they write, field by field.
+func TestFieldsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/run-directory.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := make(map[string][]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| [^|]* \\| ([^|]*)\\|$").FindAllSubmatch(text, -1) {
+		fields[string(row[1])] = []string{"at", "event", "v", "rank", "host", "phase", "since_start_ns"}
+		for _, field := range regexp.MustCompile("`([a-z_]+)`").FindAllSubmatch(row[2], -1) {
+			fields[string(row[1])] = append(fields[string(row[1])], string(field[1]))
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join("testdata", "runs", "*", "events", "*.jsonl"))
+	seen := make(map[string]bool)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(data) {
+			var event map[string]json.RawMessage
+			var word string
+			if json.Unmarshal(line, &event) != nil || json.Unmarshal(event["event"], &word) != nil {
+				continue // it is cut off
+			}
+			seen[word] = true
+			for field := range event {
+				if !slices.Contains(fields[word], field) {
+					t.Errorf("%s: an event %q has the field %q, which docs/run-directory.md does not give it", file, word, field)
+				}
+			}
+		}
+	}
+	for _, word := range []eventlog.EventType{
+		eventlog.PhaseEntered, eventlog.PhaseLeft, eventlog.RecordPublished, eventlog.RecordSeen, eventlog.StateReached, eventlog.ChildStarted, eventlog.ProbeChanged, eventlog.ChildExited,
+		eventlog.CheckNotPassed, eventlog.ChecksDone, eventlog.GPUEvent, eventlog.GPUEventReceived, eventlog.LinkChanged, eventlog.NodeFailed, eventlog.FailureReceived, eventlog.NodeDropped, eventlog.DaemonEnded,
+	} {
+		if !seen[string(word)] {
+			t.Errorf("no recorded run has an event %q", word)
+		}
+	}
+}
+
+func FuzzDecodeTrail(f *testing.F) {
+	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":1,"left":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
+	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
+	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
+	f.Fuzz(func(t *testing.T, begin, end []byte) {
+		got := decodeTrail("0001.jsonl", signal.FileContent{Data: begin, Tail: end}, 50)
+		for _, e := range got.events {
+			if _, err := json.Marshal(e); err != nil {
+				t.Errorf("an event can't be written again: %v", err)
+			}
+			if e.Name != eventlog.LinesLost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
+				t.Errorf("an event was at %s", e.Wrote)
+			}
+		}
+		for _, span := range spansOf(got.events, true) {
+			if span.Took() < 0 {
+				t.Errorf("%+v ends before it begins", span)
+			}
+		}
+	})
+}

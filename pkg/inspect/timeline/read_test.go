@@ -1,0 +1,383 @@
+package timeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Each recording, its exit code, and what it is about.
+func TestRecordings(t *testing.T) {
+	want := map[string]struct {
+		code   int // -1: it has not ended
+		kind   string
+		rank   int // of the first cause; -1 where there is none
+		gate   bool
+		events []string // some that it must have
+	}{
+		"good":            {code: 0, rank: -1, gate: true, events: []string{"published", "saw", "reached", "probe", "start", "exit", "end"}},
+		"driver-3":        {code: 3, rank: -1, gate: true, events: []string{"exit"}},
+		"driver-killed":   {code: 137, rank: -1, gate: true, events: []string{"exit"}},
+		"usage-64":        {code: 64, kind: "usage", rank: 2},
+		"launch-65":       {code: 65, kind: "launch", rank: 0},
+		"share-66":        {code: 66, kind: "share", rank: 0},
+		"check-75":        {code: 75, kind: "check", rank: 2, events: []string{"check", "failed", "failure"}},
+		"peer-76":         {code: 76, kind: "daemon-died", rank: 0, gate: true},
+		"head-76":         {code: 76, kind: "daemon-died", rank: -2, gate: true},
+		"service-77":      {code: 77, kind: "service", rank: 2},
+		"sandbox-77":      {code: 77, kind: "sandbox", rank: 1},
+		"setup-77":        {code: 77, kind: "setup", rank: 3},
+		"service-late-77": {code: 77, kind: "service", rank: 1, gate: true},
+		"deadline-124":    {code: 124, kind: "deadline", rank: 0},
+		"driver-126":      {code: 126, kind: "driver-not-executable", rank: 0},
+		"driver-127":      {code: 127, kind: "driver-not-found", rank: 0},
+		"interrupted-130": {code: 130, kind: "interrupted", rank: 0, gate: true},
+		"terminated-143":  {code: 143, kind: "terminated", rank: 0, gate: true},
+		"gpu-75":          {code: 75, kind: "check", rank: 2},
+		"gpu-lost-75":     {code: 75, kind: "gpu", rank: 2, gate: true, events: []string{"gpu"}},
+		"gpu-events":      {code: 1, rank: -1, gate: true, events: []string{"gpu", "befallen"}},
+		"spares":          {code: 0, rank: -1, gate: true, events: []string{"dropped"}},
+		"stopped":         {code: 0, rank: -1, gate: true},
+		"running":         {code: -1, gate: true},
+		"waiting":         {code: -1},
+		"cut-off":         {code: -1},
+	}
+	for name := range want {
+		if !slices.Contains(recordings(t), name) {
+			t.Errorf("there is no recording of %s", name)
+		}
+	}
+	for _, name := range recordings(t) {
+		t.Run(name, func(t *testing.T) {
+			want, known := want[name]
+			if !known {
+				t.Fatal("nothing is said of this recording")
+			}
+			for _, depth := range []Depth{Quick, Full} {
+				run := read(t, name, depth)
+				if run.Size() != 4 || run.Job == nil {
+					t.Fatalf("it has %d nodes, and the job %+v", run.Size(), run.Job)
+				}
+				if name != "cut-off" && len(run.Problems) > 0 {
+					t.Errorf("there are problems: %q", run.Problems)
+				}
+				if run.Control.Go.There != want.gate {
+					t.Errorf("the gate is open: %v", run.Control.Go)
+				}
+				if ended := want.code >= 0; run.Ended() != ended || (run.Result != nil) != ended {
+					t.Fatalf("it has ended: %v, %+v", run.Ended(), run.Result)
+				}
+				if run.Result == nil {
+					continue
+				}
+				if run.Result.Code != want.code {
+					t.Errorf("its code is %d, want %d", run.Result.Code, want.code)
+				}
+				if cause := run.Result.Cause; (cause != nil) != (want.rank != -1) || cause != nil && (cause.Kind != want.kind || want.rank >= 0 && cause.Rank != want.rank) {
+					t.Errorf("the cause is %+v, want %s of rank %d", cause, want.kind, want.rank)
+				}
+			}
+			run := read(t, name, Full)
+			for _, word := range want.events {
+				if !slices.ContainsFunc(run.Events, func(e Event) bool { return string(e.Name) == word }) {
+					t.Errorf("there is no event %q", word)
+				}
+			}
+			causal(t, run)
+		})
+	}
+}
+
+// causal fails the test where a node sees something before the head has begun
+// to write it.
+func causal(t *testing.T, run *Run) {
+	t.Helper()
+	began := make(map[string]time.Time)
+	for _, e := range run.Events {
+		if e.Rank == 0 && e.Name == eventlog.RecordPublished {
+			began[e.Record] = e.At.Add(-e.Took())
+		}
+	}
+	for _, e := range run.Events {
+		if wrote, known := began[e.Record]; known && e.Name == eventlog.RecordSeen && e.At.Before(wrote) {
+			t.Errorf("rank %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
+		}
+	}
+	if !slices.IsSortedFunc(run.Events, func(a, b Event) int { return a.At.Compare(b.At) }) {
+		t.Error("the events are in no order")
+	}
+}
+
+func TestGoodRun(t *testing.T) {
+	run := read(t, "good", Full)
+	for _, node := range run.Nodes {
+		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
+			t.Errorf("rank %d is on %q", node.Rank, node.Host)
+		}
+		for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
+			if !node.In(state) {
+				t.Errorf("rank %d was never %s", node.Rank, state)
+			}
+		}
+		for i, s := range node.States {
+			if s.At.IsZero() || i > 0 && s.Word != signal.StateServiceUp && s.At.Before(node.States[i-1].At) {
+				t.Errorf("rank %d was %s at %s", node.Rank, s.Word, s.At)
+			}
+		}
+		if node.Joined == nil || node.Done == nil || node.Check == nil || node.Check.Verdict != check.Pass {
+			t.Errorf("rank %d is %+v", node.Rank, node)
+		}
+		if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
+			t.Errorf("the clock of rank %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+		}
+		for _, span := range node.Phases {
+			if span.Open || !span.OK || span.Took() < 0 {
+				t.Errorf("rank %d has the phase %+v", node.Rank, span)
+			}
+		}
+	}
+	if slow := run.In(signal.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
+		t.Errorf("up are %v", slow)
+	}
+}
+
+// A quick look knows when each node came into its states, by the head's word.
+func TestQuickLookTellsTimes(t *testing.T) {
+	run := read(t, "good", Quick)
+	if len(run.Events) > 0 || run.Nodes[1].Joined != nil {
+		t.Error("a quick look has read all of it")
+	}
+	for _, node := range run.Nodes {
+		for _, s := range node.States {
+			if s.At.IsZero() {
+				t.Errorf("rank %d: it is not known since when it is %s", node.Rank, s.Word)
+			}
+		}
+	}
+}
+
+// A clock that is an hour off is put right.
+func TestClockOff(t *testing.T) {
+	dir, _ := recorded(t, "good")
+	before, err := Read(t.Context(), dir, Options{Depth: Full})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shift(t, filepath.Join(dir, signal.EventsDir, "0002.jsonl"), time.Hour)
+	shift(t, filepath.Join(dir, signal.NodesDir, "0002.joined"), time.Hour)
+	after, err := Read(t.Context(), dir, Options{Depth: Full})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, is := before.Nodes[2].Clock, after.Nodes[2].Clock
+	if far := (is.Offset - was.Offset - time.Hour).Abs(); !is.Known || far > time.Millisecond || is.Residual > time.Second {
+		t.Errorf("the clock is %+v, and was %+v", is, was)
+	}
+	if far := after.Nodes[2].Phases[0].From.Sub(before.Nodes[2].Phases[0].From).Abs(); far > time.Millisecond {
+		t.Errorf("a phase has moved by %s", far)
+	}
+}
+
+// shift sets all times in a file of JSON lines ahead.
+func shift(t *testing.T, path string, by time.Duration) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moved []byte
+	for line := range strings.Lines(string(data)) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse(time.RFC3339Nano, fields["at"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields["at"] = at.Add(by)
+		text, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved = append(append(moved, text...), '\n')
+	}
+	if err := os.WriteFile(path, moved, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nothing that somebody plants in a run directory is followed, or breaks it.
+func TestPlantedFiles(t *testing.T) {
+	dir, _ := recorded(t, "good")
+	secret := filepath.Join(t.TempDir(), "secret")
+	write(t, secret, "not yours\n")
+	for _, name := range []string{"nodes/0001.failed", "nodes/0001.event.000001", "control/abort.0002"} {
+		if err := os.Symlink(secret, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "nodes/2147483647.up"), "")
+	write(t, filepath.Join(dir, "nodes/0003.failed"), `{"v":1,"nonce":"another","kind":"check"}`+"\n")
+	write(t, filepath.Join(dir, "control/team.2147483647"), "x")
+	write(t, filepath.Join(dir, "events/0009.jsonl"), "{}\n")
+	if err := os.Remove(filepath.Join(dir, "events/0001.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "events/0001.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, depth := range []Depth{Quick, Full} {
+		run, err := Read(t.Context(), dir, Options{Depth: depth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%+v", run.Problems)
+		for _, want := range []string{"nodes/0001.failed: it is a symbolic link", "abort.0002: it is a symbolic link", "0003.failed: it is of another attempt"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the problems lack %q: %s", want, text)
+			}
+		}
+		if all := fmt.Sprintf("%+v", run.Nodes) + text; strings.Contains(all, "not yours") {
+			t.Errorf("what a link points at was read: %s", all)
+		}
+		if len(run.Nodes) != 4 || run.Result == nil {
+			t.Errorf("the run has %d nodes, and the result %+v", len(run.Nodes), run.Result)
+		}
+	}
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever is missing of a run directory, the rest is shown.
+func TestWithoutSomething(t *testing.T) {
+	for _, name := range []string{"control/job", "control/go", "nodes", "events", "logs", "result.json", "nodes/0002.joined", "events/0000.jsonl"} {
+		t.Run(name, func(t *testing.T) {
+			dir, _ := recorded(t, "check-75")
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			for _, depth := range []Depth{Quick, Full} {
+				run, err := Read(t.Context(), dir, Options{Depth: depth})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(run.Nodes) != 4 || !run.Ended() {
+					t.Errorf("it has %d nodes, and has ended: %v", len(run.Nodes), run.Ended())
+				}
+			}
+		})
+	}
+}
+
+// many makes a run directory of so many nodes, all of them up.
+func many(t testing.TB, size int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "1.0")
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir, signal.LogsDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	header := `{"v":1,"nonce":"a","rank":%d,"host":"n%d","at":"2026-11-21T12:00:00Z"`
+	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
+	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":1,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
+	for rank := range size {
+		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined)), fmt.Sprintf(header+"}\n", rank, rank))
+		for _, state := range []string{signal.StateServiceUp, signal.StateSandboxReady, "checked.000123", "beat.000007"} {
+			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, state)), "")
+		}
+		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(daemonKind, rank, size)), events)
+	}
+	return dir
+}
+
+func TestManyNodes(t *testing.T) {
+	const size = 1024
+	dir := many(t, size)
+	for _, depth := range []Depth{Quick, Full} {
+		run, err := Read(t.Context(), dir, Options{Depth: depth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(run.In(signal.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
+			t.Errorf("%d are up, there are the problems %q", len(run.In(signal.StateServiceUp)), run.Problems)
+		}
+		if depth == Full && len(run.Events) != 30*size {
+			t.Errorf("there are %d events", len(run.Events))
+		}
+	}
+	run, err := Read(t.Context(), dir, Options{Depth: Full, TotalLimit: 1, FileLimit: 1000})
+	if err != nil || len(run.Events) == 0 || len(run.Problems) != mostProblems+1 {
+		t.Errorf("by tight bounds it has %d events and %d problems: %v", len(run.Events), len(run.Problems), err)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	dir := many(b, 4096)
+	for _, depth := range []Depth{Quick, Full} {
+		b.Run(strconv.Itoa(int(depth)), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Read(b.Context(), dir, Options{Depth: depth}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestReadRefusesWhatIsNoRun(t *testing.T) {
+	if _, err := Read(t.Context(), t.TempDir(), Options{}); err == nil || !strings.Contains(err.Error(), "it has no control") {
+		t.Errorf("an empty directory is a run: %v", err)
+	}
+	if _, err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), Options{}); err == nil {
+		t.Error("what is not there is a run")
+	}
+}
+
+// Whatever is in a run directory, reading it ends, and shows something.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"v":1,"nonce":"a","size":4}`+"\n"), []byte("{}\n"), []byte(""), []byte(`{"dropped":1}`+"\n"), "0001.failed")
+	f.Add([]byte(`{"v":1,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n"), []byte("\n"), []byte("x"), []byte(""), "9999.beat.1")
+	f.Add([]byte(`{"v":1,"nonce":"a","size":999999999}`+"\n"), []byte(`{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n"), []byte("x"), []byte(""), "0000.checked.9")
+	f.Fuzz(func(t *testing.T, job, result, record, events []byte, name string) {
+		dir := t.TempDir()
+		for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir} {
+			if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, filepath.Join(dir, "control/job"), string(job))
+		write(t, filepath.Join(dir, "control/abort.0000"), string(record))
+		write(t, filepath.Join(dir, "control/team.0000"), string(record))
+		write(t, filepath.Join(dir, "result.json"), string(result))
+		write(t, filepath.Join(dir, "events/0000.jsonl"), string(events))
+		write(t, filepath.Join(dir, "events/0001.jsonl"), string(events))
+		// not all are names
+		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
+		for _, depth := range []Depth{Quick, Full} {
+			run, err := Read(t.Context(), dir, Options{Depth: depth})
+			if err != nil || len(run.Nodes) > mostNodes {
+				t.Fatalf("it is %+v: %v", run, err)
+			}
+			if run.Job == nil && len(run.Problems) == 0 {
+				t.Error("there is no job, and no word of it")
+			}
+		}
+	})
+}

@@ -1,0 +1,417 @@
+package timeline
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+var updateStatus = flag.Bool("update-status", false, "write the golden files of status anew")
+
+// TestStatusGolden compares the status of each recorded run, as text and as
+// JSON, with what it was.
+func TestStatusGolden(t *testing.T) {
+	for _, name := range recordings(t) {
+		t.Run(name, func(t *testing.T) {
+			dir, now := recorded(t, name)
+			run, err := Read(t.Context(), dir, Options{Depth: Full, Now: func() time.Time { return now }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := Summarize(run, Look{Now: now, Verbose: true, LastSign: now.Add(-2 * time.Second)})
+			short := status
+			short.All = nil
+			data, err := json.MarshalIndent(status, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := short.Text(Style{}) + "\nwith --verbose:\n" + status.Text(Style{}) + "\nwith --json:\n" + string(data) + "\n"
+			got = strings.ReplaceAll(got, dir, "/logs/"+name)
+			golden(t, filepath.Join("testdata", "status", name+".golden"), got)
+		})
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *updateStatus {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the status is not that of %s (go test ./pkg/inspect/timeline -run StatusGolden -update-status writes it):\n%s", path, got)
+	}
+}
+
+// The head of all runs here began at begin, and they are looked at 42 s later.
+var begin = time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
+
+const age = 42 * time.Second
+
+// made is a run of size nodes of which all have reached states, each a second
+// after the one before.
+func made(size int, states ...string) *Run {
+	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &signal.JobRecord{Size: size, Plan: &signal.JobPlan{
+		Framework: "ray", Phases: []string{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
+		PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
+	}}}
+	run.Job.WrittenAt = begin
+	run.Control.Job = Mark{There: true, At: begin}
+	for rank := range size {
+		run.Nodes = append(run.Nodes, Node{Rank: rank, Host: fmt.Sprintf("n%d", rank)})
+		only(run, rank, states...)
+	}
+	return run
+}
+
+// only has a node in these states alone.
+func only(run *Run, rank int, states ...string) {
+	run.Nodes[rank].States = nil
+	for i, word := range states {
+		run.Nodes[rank].States = append(run.Nodes[rank].States, NodeState{Word: word, At: begin.Add(time.Duration(i+1) * time.Second)})
+	}
+}
+
+var upStates = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
+
+func up(size int) *Run {
+	run := made(size, upStates...)
+	run.Control.Head = Mark{There: true, At: begin.Add(2 * time.Second)}
+	return run
+}
+
+func open(run *Run) *Run {
+	run.Control.Go = Mark{There: true, At: begin.Add(5 * time.Second)}
+	return run
+}
+
+// inStep has the sandboxes of a run, whose services are not asked for, be those of another step.
+func inStep(run *Run) *Run {
+	run.Job.SandboxStep = true
+	run.Job.Plan.Phases = []string{"join", "check", "sandbox", "driver"}
+	return run
+}
+
+func resting(rest time.Duration) *Run {
+	run := up(2)
+	run.Job.Plan.MaxHeartbeatInterval = rest
+	return run
+}
+
+func TestStatus(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		run    func() *Run
+		code   int
+		silent time.Duration // nothing has changed for it
+		want   []string      // parts of the text
+		not    []string
+	}{
+		{"nothing is there", func() *Run { return &Run{Name: "x"} }, 2, 0, []string{"BRINGING UP  x  gate: 0/0 ready after 00:00: the gate opens\n"}, nil},
+		{"nobody has joined", func() *Run { return made(4) }, 2, 0, []string{
+			"BRINGING UP  4711.0  join: 0/4 ready after 00:42: waiting for n[0-3] (join)\n",
+			"  … rank 0  n0  join  waits 00:42      has not joined\n",
+			"next: the job fails unless n[0-3] has joined (--join-timeout): in 01:18\n",
+		}, nil},
+		{"two are late", func() *Run {
+			run := up(4)
+			only(run, 1, signal.StateJoined)
+			only(run, 2, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady)
+			run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 1, Fields: eventlog.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
+			return run
+		}, 2, 0, []string{
+			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
+			"  phase  join  check  sandbox  workers  ready\n  nodes     0      1        0        1      2\n",
+			"  … rank 1  n1  check    waits 00:41      has not passed its checks: gpu.fabric: GPU 3: in progress\n",
+			"  … rank 2  n2  workers  waits 00:39      its service is not up\n",
+			"next: the job fails unless the service is up on n2 (--service-timeout): in 04:21\n",
+		}, []string{"rank 0", "rank 3"}},
+		{"the head's service is not up", func() *Run { return made(4, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady) }, 2, 0, []string{
+			"head: 0/4 ready after 00:42: the head's service is not up\n",
+			"unless the head's service is up (--service-timeout): in 04:21\n",
+		}, []string{"… rank"}},
+		{"the sandboxes are of another step", func() *Run {
+			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
+			only(run, 1, signal.StateJoined)
+			return run
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
+		{"a daemon of the sandboxes' step has appeared", func() *Run {
+			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
+			run.Nodes[0].SandboxBeat = 3
+			return run
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
+		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray has not counted all nodes yet\n"}, nil},
+		{"one sandbox is enough", func() *Run {
+			run := up(2)
+			run.Job.Plan.SandboxQuorum = "any"
+			only(run, 1, signal.StateJoined, signal.StateChecked, signal.StateServiceUp)
+			return run
+		}, 2, 0, []string{"workers: 2/2 ready"}, nil},
+		{"an up of an older team is none", func() *Run {
+			run := up(3)
+			run.Job.Plan.NodesNeeded = 2
+			run.Control.Team = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}},
+				Dropped: []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU is lost"}}}
+			return run
+		}, 2, 0, []string{
+			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
+			"- rank 1  n1  dropped  dropped          its GPU is lost\n", "who is late is dropped: the job waits until the service is up on n2",
+		}, nil},
+		{"up", func() *Run { return open(up(4)) }, 0, 0, []string{
+			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the driver's end ends the job\n",
+		}, []string{"…"}},
+		{"up with a world", func() *Run {
+			run := open(up(4))
+			run.Job.Plan.HasRanks = true
+			return run
+		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
+		{"up for a look", func() *Run {
+			run := open(up(4))
+			run.Control.Look = &signal.OrderlyEndRecord{Header: signal.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
+			return run
+		}, 0, 0, []string{
+			"the gate opened after 5s: the driver train.py has ended with code 3\n",
+			"next: all else ends (--clean-after), or sooner by bringupd stop /logs/4711.0: in 09:58\n",
+		}, []string{"runs"}},
+		{"up without a driver", func() *Run {
+			run := open(up(2))
+			run.Job.Plan.Phases, run.Job.Plan.Driver = []string{"join"}, ""
+			return run
+		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
+		{"up with pages", func() *Run {
+			run := open(up(2))
+			run.Control.Service = &signal.HeadRecord{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
+			return run
+		}, 0, 0, []string{"  dashboard: http://127.0.0.1:8265 on n0\n  next: "}, nil},
+		{"one was slow", func() *Run {
+			run := open(up(8))
+			run.Nodes[5].States[3].At = begin.Add(12 * time.Second)
+			return run
+		}, 0, 0, []string{"  ~ rank 5  n5  ready  slow 00:12       half of the nodes were ready after 4s\n"}, []string{"rank 4"}},
+		{"nobody is slow by chance", func() *Run {
+			run := open(up(8))
+			run.Nodes[5].States[3].At = begin.Add(8 * time.Second)
+			return run
+		}, 0, 0, nil, []string{"slow"}},
+		{"no sign of life", func() *Run { return open(up(2)) }, 2, 3 * time.Minute, []string{"UP  ", "nothing has changed for 3m0s: the daemons may be gone\n"}, nil},
+		{"the head rests for longer", func() *Run { return open(resting(4 * time.Minute)) }, 0, 8*time.Minute - 1, nil, []string{"gone"}},
+		{"it has rested for too long", func() *Run { return open(resting(4 * time.Minute)) }, 2, 8 * time.Minute, []string{"nothing has changed for 8m0s: the daemons may be gone\n"}, nil},
+		{"the head rests for less", func() *Run { return open(resting(time.Second)) }, 0, 2 * time.Minute, nil, []string{"gone"}},
+		{"the record is damaged", func() *Run { return open(resting(1<<63 - 1)) }, 2, 3 * time.Minute, []string{"gone"}, nil},
+		{"a short silence is none", func() *Run { return open(up(2)) }, 0, time.Minute, nil, []string{"gone"}},
+		{"it ends", func() *Run {
+			run := open(up(2))
+			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", Cause: signal.FailureRecord{
+				Header: signal.Header{Rank: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
+			run.Nodes[0].Failures = []signal.FailureRecord{run.Control.Aborts[0].Cause}
+			return run
+		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, rank 0 of 2, in phase driver\n", "✗ rank 1  n1  lost"}, []string{"rank 0  n0"}},
+		{"it has failed", func() *Run {
+			run := open(up(2))
+			run.Nodes[1].Failures = []signal.FailureRecord{{Message: "the sandbox died", Phase: "driver"}}
+			run.Result = &signal.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
+				RunTimings: signal.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: signal.FailureContext{Advice: []string{"read it"}},
+				Cause: &signal.FailureRecord{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
+			return run
+		}, 1, time.Hour, []string{
+			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
+			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ rank 1  n1  driver  failed           the sandbox died\n",
+		}, []string{"gone", "next:"}},
+		{"it is over, and nobody could write the result", func() *Run {
+			run := open(up(2))
+			run.Control.Drain, run.Control.Over = Mark{There: true}, Mark{There: true}
+			return run
+		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
+		{"it has ended well", func() *Run {
+			run := open(up(2))
+			run.Control.Service = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
+			run.Result = &signal.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: signal.RunTimings{Duration: time.Minute}}
+			only(run, 0, append(slices.Clone(upStates), signal.StateDone)...)
+			only(run, 1, append(slices.Clone(upStates), signal.StateDone)...)
+			return run
+		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
+		{"no clock tells", func() *Run {
+			run := up(4)
+			run.Job, run.Control = nil, Control{}
+			only(run, 1)
+			for i := range run.Nodes {
+				for j := range run.Nodes[i].States {
+					run.Nodes[i].States[j].At = time.Time{}
+				}
+			}
+			return run
+		}, 2, 0, []string{"join: 3/4 ready after 00:00: waiting for n1 (join)\n", "… rank 1  n1  join  waits            has not joined"}, nil},
+		{"one machine", func() *Run {
+			run := made(4)
+			for i := range run.Nodes {
+				run.Nodes[i].Host = "vm"
+			}
+			return run
+		}, 2, 0, []string{"waiting for ranks 0-3 (join)"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := Summarize(tc.run(), Look{Now: begin.Add(age), Unchanged: tc.silent})
+			text := s.Text(Style{})
+			if s.Code != tc.code {
+				t.Errorf("the exit code is %d, not %d", s.Code, tc.code)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%q is missing in:\n%s", part, text)
+				}
+			}
+			for _, part := range tc.not {
+				if strings.Contains(text, part) {
+					t.Errorf("%q is in:\n%s", part, text)
+				}
+			}
+		})
+	}
+}
+
+// TestStatusIsInert has everything in a run say what would harm a terminal.
+func TestStatusIsInert(t *testing.T) {
+	evil := "\x1b[2J\x1b]0;pwned\a<script>alert(1)</script>\r\n\u202eforged\x00\xff\u2028line "
+	evil += strings.Repeat("A", 10<<20)
+	failure := signal.FailureRecord{Header: signal.Header{Host: evil}, Message: evil, Phase: evil, Kind: evil, Child: evil, Log: evil, Lines: []string{evil, evil}}
+	for _, ended := range []bool{false, true} {
+		run := up(4)
+		run.Path, run.Name, run.Problems = evil, evil, []string{evil}
+		run.Job.Plan.Driver, run.Job.Plan.Framework, run.Job.Plan.SandboxQuorum = evil, evil, evil
+		for i := range run.Nodes {
+			run.Nodes[i].Host = evil + fmt.Sprint(i)
+		}
+		only(run, 1)
+		run.Nodes[2].Failures = []signal.FailureRecord{failure}
+		only(run, 3, signal.StateJoined)
+		run.Control.Service = &signal.HeadRecord{Dashboard: evil}
+		run.Nodes[0].Befell = []signal.EventRecord{{Message: evil}}
+		run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 3, Fields: eventlog.Fields{Checks: evil}}}
+		if ended {
+			run.Nodes[0].Done = &signal.DoneRecord{LeftProcesses: []string{evil}}
+			run.Result = &signal.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
+				FailureContext: signal.FailureContext{AtPhase: evil, Advice: []string{evil}},
+				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 1, Reason: evil}}}}
+		}
+		s := Summarize(run, Look{Now: begin.Add(age), Verbose: true})
+		text := s.Text(Style{})
+		for _, r := range text {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Fatalf("the text has %q (ended: %v)", r, ended)
+			}
+		}
+		data, err := json.Marshal(s)
+		if err != nil || !utf8.Valid(data) {
+			t.Errorf("it is no JSON: %v", err)
+		}
+		if len(text) > 100<<10 || len(data) > 100<<10 {
+			t.Errorf("the text has %d bytes, the JSON %d", len(text), len(data))
+		}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "forged") || strings.HasPrefix(line, "line") {
+				t.Errorf("a line is forged: %q", line)
+			}
+		}
+	}
+}
+
+func TestManyAbnormal(t *testing.T) {
+	run := made(300, signal.StateJoined)
+	run.Nodes[299].Failures = []signal.FailureRecord{{Message: "it failed"}}
+	run.Nodes[250].States[0].At = begin.Add(-time.Second / 2)
+	s := Summarize(run, Look{Now: begin.Add(age)})
+	if len(s.Abnormal) != 20 || s.More != 280 {
+		t.Fatalf("%d are shown, and %d more", len(s.Abnormal), s.More)
+	}
+	if s.Abnormal[0].Rank != 299 || s.Abnormal[1].Rank != 250 || s.Abnormal[2].Rank != 0 {
+		t.Errorf("who failed comes first, then who has waited longest: %+v", s.Abnormal[:3])
+	}
+	if text := s.Text(Style{}); !strings.Contains(text, "  +280 more (-v shows all)\n") {
+		t.Errorf("the others are not told of:\n%s", text)
+	}
+	if all := Summarize(run, Look{Now: begin.Add(age), Verbose: true}); len(all.All) != 300 || strings.Contains(all.Text(Style{}), "more (") {
+		t.Errorf("of 300 nodes %d are shown", len(all.All))
+	}
+}
+
+func TestStyle(t *testing.T) {
+	s := Summarize(made(4, signal.StateJoined), Look{Now: begin.Add(age)})
+	plain, coloured := s.Text(Style{}), s.Text(Style{Colour: true})
+	if !strings.Contains(coloured, "\x1b[36mBRINGING UP\x1b[0m") {
+		t.Errorf("there is no colour: %q", coloured)
+	}
+	for _, code := range []string{"\x1b[36m", "\x1b[0m"} {
+		coloured = strings.ReplaceAll(coloured, code, "")
+	}
+	if coloured != plain {
+		t.Errorf("colours say more than words: %q", coloured)
+	}
+	for line := range strings.Lines(s.Text(Style{Width: 30})) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 30 {
+			t.Errorf("%q has %d columns", line, n)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	shown := make(map[string]bool)
+	run := made(3, signal.StateJoined)
+	at := func(d time.Duration) []string {
+		return Summarize(run, Look{Now: begin.Add(d), LastSign: begin.Add(d)}).Changes(Style{}, shown)
+	}
+	if first := at(age); len(first) != 7 {
+		t.Errorf("at first all is shown: %q", first)
+	}
+	if still := at(age + time.Minute); len(still) != 0 {
+		t.Errorf("time going by is shown: %q", still)
+	}
+	only(run, 1, signal.StateJoined, signal.StateChecked)
+	got := strings.Join(at(age+2*time.Minute), "\n")
+	if !strings.Contains(got, "… rank 1  n1  sandbox") || !strings.Contains(got, "  phase  join") || strings.Contains(got, "rank 2") || !strings.Contains(got, "after 02:42") {
+		t.Errorf("the changes are:\n%s", got)
+	}
+}
+
+// The JSON is documented: a field that comes or goes is to be documented, too.
+func TestStatusJSONIsDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/status.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[Wait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[End]()} {
+		for _, field := range reflect.VisibleFields(typ) {
+			if field.Anonymous {
+				continue
+			}
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !strings.Contains(string(data), "| `"+name+"` |") {
+				t.Errorf("docs/status.md does not tell of %s, of %s", name, typ.Name())
+			}
+		}
+	}
+	for _, word := range slices.Concat(worst, []string{Created, Running, Restarting, Succeeded, Failed}, []string{string(BringingUp), string(IsUp), string(Ending), string(Finished), string(HasFailed)}) {
+		if !strings.Contains(string(data), "`"+word+"`") {
+			t.Errorf("docs/status.md does not tell of %s", word)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// view is a run with what all parts of its status need.
+type view struct {
+	run   *Run
+	now   time.Time
+	start time.Time // when the head began; zero where nobody tells
+	plan  signal.JobPlan
+	need  int         // nodes that the driver needs
+	nodes []*nodeView // by rank
+	asked gate.Requirements
+	lacks []gate.UnmetStep // what the gate waits for
+	// median is the time that half of the nodes took until they were ready; 0
+	// where that is not known of enough of them.
+	median time.Duration
+}
+
+// nodeView is a node with where it is.
+type nodeView struct {
+	*Node
+	step    string
+	since   time.Time     // when it came there; zero where that is not known
+	took    time.Duration // from the head's start until it was ready; 0 where not known
+	dropped string        // why the job did without it
+	said    gate.LastReported
+}
+
+// The steps of a node that lacks nothing, or of which nothing is asked any more;
+// the others are gate's.
+const (
+	stepReady   = "ready"
+	stepFailed  = markFailed
+	stepLost    = markLost
+	stepDropped = markDropped
+	stepSpare   = "spare"
+	stepDone    = "done"
+)
+
+func newView(run *Run, now time.Time) *view {
+	v := &view{run: run, now: now, start: run.Control.Job.At, plan: planOf(run), need: run.Size()}
+	if v.plan.NodesNeeded > 0 {
+		v.need = min(v.need, v.plan.NodesNeeded)
+	}
+	v.asked = gate.Requirements{
+		NeedChecks: v.has(gate.StepCheck), NeedSandboxes: v.has(gate.StepSandbox) && !v.sandboxesMet(), NeedServices: v.has(gate.StepWorkers),
+		// No other service can be up before the head's, whatever is missing.
+		HeadServiceUp: !v.has(gate.StepHead) || run.Control.Head.There || len(run.In(signal.StateServiceUp)) > 0, FrameworkPending: v.has(gate.StepWorkers) && v.plan.Framework != "none",
+	}
+	for i := range run.Nodes {
+		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
+	}
+	for _, d := range run.Dropped() {
+		if d.Rank >= 0 && d.Rank < len(v.nodes) {
+			v.nodes[d.Rank].dropped = cmp.Or(tame(d.Reason), "dropped")
+		}
+	}
+	for _, event := range run.Events {
+		if event.Rank < len(v.nodes) {
+			v.nodes[event.Rank].said.RecordEvent(event.Name, event.Fields)
+		}
+	}
+	for _, n := range v.nodes {
+		n.step = v.without(n)
+	}
+	v.lacks = v.asked.UnmetSteps(v.missing)
+	v.place()
+	v.median = v.medianTook()
+	return v
+}
+
+// without is the step of a node that the gate asks nothing of any more; empty
+// where it does.
+func (v *view) without(n *nodeView) string {
+	switch {
+	case n.dropped != "":
+		return stepDropped
+	case v.run.Lost(n.Rank) && !n.In(signal.StateDone):
+		return stepLost
+	case n.Blamed() != nil || len(n.Failures) == 0 && n.In(signal.StateFailed):
+		return stepFailed
+	case n.In(signal.StateDone), len(n.Failures) > 0:
+		return stepDone
+	default:
+		return ""
+	}
+}
+
+// missing are the ranks, in order, that are to be in a state and are not. A
+// sandbox and a service are asked of the team alone.
+func (v *view) missing(state string) (ranks []int) {
+	ofTeam := state == signal.StateSandboxReady || state == signal.StateServiceUp
+	for _, n := range v.nodes {
+		if n.step != "" || ofTeam && !v.member(n.Rank) {
+			continue
+		}
+		if _, there := v.reached(n.Node, state); !there {
+			ranks = append(ranks, n.Rank)
+		}
+	}
+	return ranks
+}
+
+// place finds out at which step each node is, and since when.
+func (v *view) place() {
+	for _, lack := range v.lacks {
+		for _, rank := range lack.Nodes {
+			if n := v.nodes[rank]; n.step == "" {
+				n.step = lack.Step
+			}
+		}
+	}
+	for _, n := range v.nodes {
+		if n.step != "" && !onTheWay(n.step) {
+			continue
+		}
+		_, up := v.reached(n.Node, signal.StateServiceUp)
+		switch {
+		case n.step != "":
+		case !v.member(n.Rank):
+			n.step = stepSpare
+		case v.asked.NeedServices && !up: // it waits for the head's
+			n.step = gate.StepWorkers
+		default:
+			n.step = stepReady
+		}
+		v.time(n)
+	}
+}
+
+// onTheWay tells whether a node lacks a step.
+func onTheWay(step string) bool {
+	return slices.Contains([]string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers}, step)
+}
+
+// time finds out since when a node is at its step.
+func (v *view) time(n *nodeView) {
+	n.since = v.start
+	unknown := false // what is new is not written yet
+	for _, way := range []struct {
+		step, state string
+		asked       bool
+	}{
+		{gate.StepJoin, signal.StateJoined, true}, {gate.StepCheck, signal.StateChecked, v.asked.NeedChecks},
+		{gate.StepSandbox, signal.StateSandboxReady, v.asked.NeedSandboxes}, {gate.StepWorkers, signal.StateServiceUp, v.asked.NeedServices},
+	} {
+		if way.step == n.step || way.step == gate.StepSandbox && n.step == stepSpare {
+			break
+		}
+		s, there := v.reached(n.Node, way.state)
+		if way.asked && there {
+			unknown = unknown || s.At.IsZero()
+			n.since = later(n.since, s.At)
+		}
+	}
+	switch n.step {
+	case gate.StepWorkers:
+		n.since = later(n.since, v.run.Control.Head.At) // it can't begin before the head's service is up
+	case stepReady:
+		if !unknown && !v.start.IsZero() && n.since.After(v.start) {
+			n.took = n.since.Sub(v.start)
+		}
+	}
+	if unknown {
+		n.since = time.Time{}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// planOf is what a run is to come to. An older head tells no plan: then what is
+// there says so.
+func planOf(run *Run) signal.JobPlan {
+	if run.Job != nil && run.Job.Plan != nil {
+		return *run.Job.Plan
+	}
+	plan := signal.JobPlan{Framework: "none", Phases: []string{gate.StepJoin, gate.StepDriver}}
+	for state, steps := range map[string][]string{
+		signal.StateChecked: {gate.StepCheck}, signal.StateSandboxReady: {gate.StepSandbox}, signal.StateServiceUp: {gate.StepHead, gate.StepWorkers},
+	} {
+		if len(run.In(state)) > 0 || state == signal.StateServiceUp && run.Control.Head.There {
+			plan.Phases = append(plan.Phases, steps...)
+		}
+	}
+	return plan
+}
+
+func (v *view) has(step string) bool { return slices.Contains(v.plan.Phases, step) }
+
+// reached returns the state of a node, where it counts: a service that is up in
+// a place that the node has not any more does not.
+func (v *view) reached(n *Node, state string) (NodeState, bool) {
+	since := 0
+	if team := v.run.Control.Team; team != nil && state == signal.StateServiceUp {
+		if place := team.PlaceOf(n.Rank); place >= 0 {
+			since = team.Members[place].SinceGeneration
+		}
+	}
+	for _, s := range n.States {
+		if s.Word == state && (state != signal.StateServiceUp || s.Generation >= since) {
+			return s, true
+		}
+	}
+	return NodeState{}, false
+}
+
+func (v *view) member(rank int) bool {
+	return v.run.Control.Team == nil || v.run.Control.Team.PlaceOf(rank) >= 0
+}
+
+// pages are those that the head's service has, and nil where it has none or is not up.
+func (v *view) pages() *Pages {
+	service := v.run.Control.Service
+	if service == nil || service.Dashboard == "" || len(v.nodes) == 0 {
+		return nil
+	}
+	return &Pages{URL: tame(service.Dashboard), Host: tame(v.nodes[0].Host)}
+}
+
+// sandboxesMet tells whether the gate needs no more sandboxes, where it does not
+// need all of them.
+func (v *view) sandboxesMet() bool {
+	if v.run.Control.Go.There {
+		return true
+	}
+	require, err := gate.ParseSandboxQuorum(v.plan.SandboxQuorum)
+	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.In(signal.StateSandboxReady), v.need)
+}
+
+// slowFrom is how many nodes there must be for one of them to be slow, and
+// slowBy what it must be later than the median at least: below, it is chance.
+const (
+	slowFrom = 4
+	slowBy   = time.Second
+)
+
+func (v *view) medianTook() time.Duration {
+	var all []time.Duration
+	for _, n := range v.nodes {
+		if n.took > 0 {
+			all = append(all, n.took)
+		}
+	}
+	if len(all) < slowFrom {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// count is where the nodes are, and how many are ready. Of a run that is over,
+// only those matter where some are.
+func (v *view) count(over bool) (steps []StepCount, ready int) {
+	at := make(map[string]int)
+	for _, n := range v.nodes {
+		at[n.step]++
+	}
+	for _, step := range []string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers, stepReady} {
+		if at[step] > 0 || !over && (v.has(step) || step == stepReady) {
+			steps = append(steps, StepCount{step, at[step]})
+		}
+	}
+	for _, step := range []string{stepSpare, stepDropped, stepFailed, stepLost, stepDone} {
+		if at[step] > 0 {
+			steps = append(steps, StepCount{step, at[step]})
+		}
+	}
+	return steps, at[stepReady]
+}
+
+// status is one node's. What a run that has ended waited for is no matter.
+func (v *view) status(n *nodeView, state State) NodeStatus {
+	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
+	// Who waits for the head's service can do nothing.
+	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.StepWorkers || v.asked.HeadServiceUp)
+	slow := v.median > 0 && n.took > 2*v.median && n.took-v.median > slowBy
+	switch {
+	case n.step == stepFailed:
+		s.Mark = markFailed
+		s.Step, s.What = n.failure()
+	case n.step == stepLost:
+		s.Mark, s.What = markLost, "no sign of it any more"
+	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
+		s.Mark, s.What = markLeft, tame("left running: "+n.Done.LeftProcesses[0])
+	case n.step == stepDropped:
+		s.Mark, s.What = markDropped, n.dropped
+	case waiting:
+		if s.Mark, s.What = markWaits, n.waiting(); !n.since.IsZero() {
+			s.For = max(0, v.now.Sub(n.since))
+		}
+	case len(n.Befell) > 0:
+		s.Mark, s.What = markBefallen, tame(n.Befell[len(n.Befell)-1].Message)
+	case slow && (state == BringingUp || state == IsUp):
+		s.Mark, s.For, s.What = markSlow, n.took, "half of the nodes were ready after "+span(v.median)
+	}
+	return s
+}
+
+// waiting is what a node waits for.
+func (n *nodeView) waiting() string {
+	lacks := gate.LabelsOf(n.step).OneMissing
+	if said := n.said[n.step]; said != "" {
+		return tame(lacks + ": " + said)
+	}
+	return lacks
+}
+
+// failure is where the node failed, and the sentence of it.
+func (n *nodeView) failure() (step, what string) {
+	failed := n.Blamed()
+	if failed == nil {
+		return n.step, "it has failed; its record can't be read"
+	}
+	return cmp.Or(tame(failed.Phase), n.step), tame(failed.Message)
+}

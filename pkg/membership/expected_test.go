@@ -1,0 +1,48 @@
+package membership
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// listing is what a look at Nodes shows where these names are there.
+func listing(names ...string) signal.Listing {
+	shown := signal.DirSnapshot{Names: names}
+	return shown.ParseListing(8)
+}
+
+func TestExpected(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		names []string
+		want  map[int]int64
+	}{
+		{"nobody", nil, map[int]int64{}},
+		{"the head alone", []string{"0000.joined"}, map[int]int64{}},
+		{"who has joined, before a beat", []string{"0000.joined", "0001.joined"}, map[int]int64{1: 0}},
+		{"the newest beat", []string{"0001.joined", "0001.beat.000002", "0001.beat.000003"}, map[int]int64{1: 3}},
+		{"who beats and has not joined", []string{"0001.beat.000002"}, map[int]int64{}},
+		{"who is done", []string{"0001.joined", "0002.joined", "0001.done"}, map[int]int64{2: 0}},
+		{"who has failed", []string{"0001.joined", "0002.joined", "0002.failed"}, map[int]int64{1: 0}},
+		{"whose sandbox has failed", []string{"0001.joined", "0001.sandbox-failed"}, map[int]int64{1: 0}},
+		{"a sandbox's beat is no daemon's", []string{"0001.joined", "0001.sandbox-beat.000009"}, map[int]int64{1: 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, NewMembership(8, NodeRange{}, true).ExpectedPeers(listing(tc.names...))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A dead peer that an old listing does not show is not born anew by the next.
+func TestExpectedInAnOldListing(t *testing.T) {
+	r := NewMembership(8, NodeRange{}, true)
+	_ = r.ExpectedPeers(listing("0001.joined", "0001.beat.000007"))
+	if diff := cmp.Diff(map[int]int64{1: 0}, r.ExpectedPeers(listing())); diff != "" {
+		t.Error(diff)
+	}
+}

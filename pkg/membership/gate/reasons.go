@@ -1,0 +1,83 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	// maxReasonNodes is the maximum number of nodes whose reasons are read.
+	maxReasonNodes = 2
+	// maxReasonLength is the maximum number of characters of a node's reason.
+	maxReasonLength = 101
+	// maxEventBytes is the maximum number of bytes of a node's events that are read.
+	maxEventBytes = 1 << 20
+)
+
+// ReasonReader reads from the nodes' event logs for what they wait.
+type ReasonReader struct {
+	Dir          *signal.Dir
+	Size         int                      // number of nodes of the job
+	SeparateStep bool                     // the sandboxes are a step of their own
+	HostNames    func(ranks []int) string // names nodes
+	Timeout      time.Duration            // timeout for one node
+}
+
+// ReadReasons returns the reasons of the first few nodes that have not completed a step, by step.
+func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[string]string {
+	why := make(map[string]string)
+	for _, l := range lacks {
+		if l.Step == StepJoin {
+			continue
+		}
+		var parts []string
+		for _, rank := range l.Nodes[:min(len(l.Nodes), maxReasonNodes)] {
+			if reason := r.readReason(ctx, rank, l.Step); reason != "" {
+				parts = append(parts, r.HostNames([]int{rank})+": "+textutil.TruncateText(textutil.StripControls(reason), maxReasonLength))
+			}
+		}
+		why[l.Step] = strings.Join(parts, "; ")
+	}
+	return why
+}
+
+// readReason returns for what a node waits, or an empty string if that is unknown.
+func (r ReasonReader) readReason(ctx context.Context, rank int, step string) string {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, health.ErrDeadline)
+	defer cancel()
+	kind := "daemon"
+	if step == StepSandbox && r.SeparateStep {
+		kind = "sandbox-daemon"
+	}
+	folder, err := r.Dir.NewReader().ListDir(ctx, signal.EventsDir)
+	if err != nil {
+		return "" // the line is still useful
+	}
+	name := signal.EventsName(kind, rank, r.Size)
+	if !slices.Contains(folder.Names, name) {
+		return ""
+	}
+	events, err := folder.ReadFile(ctx, name, maxEventBytes)
+	if err != nil {
+		return ""
+	}
+	var said LastReported
+	for line := range bytes.Lines(append(events.Data, events.Tail...)) {
+		if e, ok := eventlog.DecodeEvent(line); ok { // the last line may be incomplete
+			said.RecordEvent(e.Word, e.Fields)
+		}
+	}
+	reason := said[step]
+	if reason != "" && step == StepCheck {
+		reason = "waits for " + reason
+	}
+	return reason
+}

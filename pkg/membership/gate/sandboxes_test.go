@@ -1,0 +1,91 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestSandboxesAwait checks until when the gate waits for the sandboxes of another step, and what
+// its failure says (J11).
+func TestSandboxesAwait(t *testing.T) {
+	type appearance struct {
+		name string
+		at   time.Duration
+	}
+	const beat0, beat1 = "0000.sandbox-beat.000001", "0001.sandbox-beat.000001"
+	for name, tc := range map[string]struct {
+		seen   []appearance
+		within time.Duration // until the wait ends
+		says   []string      // of its failure; none: there is none
+	}{
+		"no daemon appears": {nil, 70 * time.Second, []string{
+			"the sandbox of all, and after 1m10s that of ranks 0-1 is not ready (--sandbox-timeout=1m)",
+			"no daemon of the sandbox's step (--role=sandbox) has appeared on ranks 0-1",
+		}},
+		"one daemon appears": {[]appearance{{beat0, 50 * time.Second}}, 2 * time.Minute, []string{
+			"has appeared on rank 1:",
+		}},
+		"all appear, and one is not ready": {[]appearance{{beat0, 0}, {beat1, 30 * time.Second}, {"0000.sandbox", 40 * time.Second}},
+			100 * time.Second, []string{"after 1m40s that of rank 1 is not ready"}},
+		"all are ready": {[]appearance{{"0000.sandbox", 20 * time.Second}, {"0001.sandbox", 65 * time.Second}}, 65 * time.Second, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0", Access: signal.Access{NoHints: true}}
+				dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				watch := dir.NewWatch(signal.NodesDir, signal.HeadPace)
+				go watch.Run(ctx)
+				began := time.Now()
+				go func() {
+					for _, a := range tc.seen {
+						time.Sleep(time.Until(began.Add(a.at)))
+						if err := dir.WriteMark(ctx, signal.NodesDir, a.name); err != nil {
+							t.Error(err)
+						}
+					}
+				}()
+				require, err := ParseSandboxQuorum("all")
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = SandboxGate{
+					Quorum: require, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
+					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(signal.StateSandboxReady), 2) },
+					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(signal.StateSandboxReady, 2) },
+					HostNames:     textutil.FormatRanks,
+				}.AwaitReady(ctx, watch)
+				if took := time.Since(began); took < tc.within || took > tc.within+3*time.Second {
+					t.Errorf("the wait ended after %s, want %s; its error is %v", took, tc.within, err)
+				}
+				if len(tc.says) == 0 {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				f, is := errors.AsType[*health.Failure](err)
+				if !is || f.Kind != string(health.DeadlinePassed) || f.Phase != StepSandbox {
+					t.Fatalf("the error is %v, of %+v", err, f)
+				}
+				for _, part := range tc.says {
+					if !strings.Contains(f.Message, part) {
+						t.Errorf("%q is missing in: %s", part, f.Message)
+					}
+				}
+			})
+		})
+	}
+}

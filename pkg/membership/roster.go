@@ -1,0 +1,385 @@
+package membership
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Membership is the head's view of the membership. Without spares all nodes are members from the
+// start, and the membership never changes.
+type Membership struct {
+	size       int
+	bounds     NodeRange
+	spares     bool // the job can run without some of its nodes
+	placeInEnv bool // services have their place in their environment
+
+	mu      sync.Mutex
+	current signal.TeamRecord // the newest; guarded by mu
+	// closed and replaced at each change of the members; guarded by mu
+	changed chan struct{}
+	gone    map[int]signal.DroppedNode // guarded by mu
+	// nodes seen in any poll so far, as a listing may be old; guarded by mu
+	joined        map[int]bool
+	selfReported  map[int]bool             // nodes that have reported why they end; guarded by mu
+	tolerated     []health.ObservedFailure // failures so far that did not end the run; guarded by mu
+	frozen        bool                     // the members do not change any more; guarded by mu
+	readyProgress                          // guarded by mu
+	heldFailures                           // guarded by mu
+}
+
+// readyProgress is the progress of the nodes towards readiness.
+type readyProgress struct {
+	readyCount   int       // number of ready nodes at the last poll
+	lastIncrease time.Time // when that number last increased
+	reachedMax   time.Time // when the maximum for the driver was first reached
+}
+
+// heldFailures has failures that Excuse has held back.
+type heldFailures struct {
+	held     []health.ObservedFailure // failed checks that the records of other nodes will decide
+	released bool                     // nothing is held back any more
+}
+
+// NewMembership returns the membership of a launch of size nodes, of which bounds.Of(size) are
+// needed. ranked states that services have their place in their environment.
+func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
+	r := &Membership{
+		size: size, bounds: bounds.ForSize(size), placeInEnv: ranked,
+		changed: make(chan struct{}), gone: make(map[int]signal.DroppedNode), joined: make(map[int]bool), selfReported: make(map[int]bool),
+	}
+	r.spares = r.bounds.Min < size
+	r.current.Generation = -1
+	if !r.spares {
+		for rank := range size {
+			r.current.Members = append(r.current.Members, signal.Member{Rank: rank})
+		}
+	}
+	return r
+}
+
+// ExcludeNodes excludes nodes from the membership from the start. Their daemons end with the job.
+func (r *Membership) ExcludeNodes(unfit []signal.DroppedNode) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, dropped := range unfit {
+		r.gone[dropped.Rank], r.selfReported[dropped.Rank] = dropped, true
+	}
+}
+
+// HasSpares reports whether the job can run without some of its nodes.
+func (r *Membership) HasSpares() bool { return r.spares }
+
+// Members returns the present members, or nil if they have not been chosen yet, and a channel that
+// is closed when they change.
+func (r *Membership) Members() ([]signal.Member, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.Members, r.changed
+}
+
+// MemberNodes returns the members' node indices in the launch, by place.
+func (r *Membership) MemberNodes() []int {
+	members, _ := r.Members()
+	ranks := make([]int, 0, len(members))
+	for _, member := range members {
+		ranks = append(ranks, member.Rank)
+	}
+	return ranks
+}
+
+// Count returns the number of the driver's nodes: all if the members have not been chosen yet.
+func (r *Membership) Count() int {
+	if members, _ := r.Members(); members != nil {
+		return len(members)
+	}
+	return r.size
+}
+
+// FilterMembers returns the given nodes that are members: all of them if the members have not been
+// chosen yet.
+func (r *Membership) FilterMembers(ranks []int) []int {
+	if !r.spares {
+		return ranks
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(ranks, func(rank int) bool {
+		return r.current.Members != nil && r.current.PlaceOf(rank) < 0
+	})
+}
+
+// MissingNodes returns the sorted indices of the members that are not in state in the listing. If
+// the members have not been chosen yet, it considers all nodes.
+func (r *Membership) MissingNodes(l signal.Listing, state string) []int {
+	members, _ := r.Members()
+	if !r.spares || members == nil {
+		return l.NodesNotIn(state, r.size)
+	}
+	shown := make(map[string][]int)
+	var missing []int
+	for _, member := range members {
+		own := state
+		if state == signal.StateServiceUp {
+			own = signal.ServiceUpState(member.SinceGeneration)
+		}
+		if _, known := shown[own]; !known {
+			shown[own] = l.NodesIn(own)
+		}
+		if _, there := slices.BinarySearch(shown[own], member.Rank); !there {
+			missing = append(missing, member.Rank)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// MonitoredPeers returns the nodes of expected whose heartbeats the head must check at present: the
+// spares if standby is set, otherwise the members. Before the gate opens, members and spares are
+// treated in the same way, as members.
+func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[int]int64 {
+	if !r.spares {
+		if standby {
+			return nil
+		}
+		return expected
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	living := maps.Clone(expected)
+	maps.DeleteFunc(living, func(rank int, _ int64) bool {
+		_, gone := r.gone[rank]
+		return gone || standby != (r.frozen && r.current.PlaceOf(rank) < 0)
+	})
+	return living
+}
+
+// NextRecord returns the next membership record after this poll, or nil if the members do not
+// change.
+func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.spares || r.frozen {
+		return nil
+	}
+	if len(ready) > r.readyCount {
+		r.readyCount, r.lastIncrease = len(ready), now
+	}
+	if len(ready) >= r.bounds.Max && r.reachedMax.IsZero() {
+		r.reachedMax = now
+	}
+	m := teamSelection{
+		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone,
+		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
+		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
+	}
+	for _, member := range r.current.Members {
+		m.members = append(m.members, member.Rank)
+	}
+	team, possible := m.chooseMembers()
+	if !possible || team == nil || slices.Equal(team, m.members) {
+		return nil
+	}
+	generation := r.current.Generation + 1
+	return &signal.TeamRecord{
+		Generation: generation, Members: memberRecords(r.current.Members, team, generation, r.placeInEnv), Dropped: r.droppedLocked(),
+	}
+}
+
+// firstChoiceDelay is how long the head waits for nodes with lower indices before the first choice.
+const firstChoiceDelay = 250 * time.Millisecond
+
+// ApplyRecord makes a published record the present one.
+func (r *Membership) ApplyRecord(record *signal.TeamRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = *record
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// FreezeMembers fixes the membership, unless it has changed since Team returned the channel
+// changed, or a member is gone. It reports whether the membership is fixed.
+func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, member := range r.current.Members {
+		if _, gone := r.gone[member.Rank]; gone {
+			return false
+		}
+	}
+	r.frozen = r.frozen || changed == r.changed
+	return r.frozen
+}
+
+// TolerateFailure records a failure. goesOn reports that the job continues, because the driver
+// needs none of the nodes concerned; the head is always needed. news reports that one of the nodes
+// was not known to be gone.
+func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(int) string) (goesOn, news bool) {
+	blamed := seen.LostNodes
+	if len(blamed) == 0 {
+		blamed = []int{seen.Rank}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(seen.LostNodes) == 0 {
+		r.selfReported[seen.Rank] = true
+	}
+	if health.Kind(seen.Kind) == health.CheckEnvironment && !r.released {
+		r.held = append(r.held, seen)
+		return true, false
+	}
+	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(health.Kind(seen.Kind)) {
+		return false, false
+	}
+	if r.frozen && slices.ContainsFunc(blamed, func(rank int) bool { return r.current.PlaceOf(rank) >= 0 }) {
+		return false, false
+	}
+	for _, rank := range blamed {
+		if _, gone := r.gone[rank]; !gone {
+			news = true
+			r.gone[rank] = signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: seen.Message}
+		}
+	}
+	if !r.frozen && r.size-len(r.gone) < r.bounds.Min {
+		return false, false
+	}
+	if news {
+		r.tolerated = append(r.tolerated, seen)
+	}
+	return true, news
+}
+
+// ReleaseHeld decides the failed checks that Excuse has held back, if that is possible now, and
+// calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the nodes
+// that have passed their checks.
+func (r *Membership) ReleaseHeld(passed []int, earlier func() []signal.FailureRecord, observe func(signal.FailureRecord, time.Time)) {
+	r.mu.Lock()
+	held := r.held
+	if len(held) == 0 || time.Now().Before(health.UndecidedUntil(held, passed, r.size)) {
+		r.mu.Unlock()
+		return
+	}
+	r.held = nil
+	r.mu.Unlock()
+	for _, seen := range health.ClassifyEnvironmentFailures(held, passed, earlier) {
+		observe(seen.FailureRecord, seen.ObservedAt)
+	}
+}
+
+// TakeHeld returns the failures that are held back, for the verdict. No failures are held back
+// afterwards.
+func (r *Membership) TakeHeld() []health.ObservedFailure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := r.held
+	r.held, r.released = nil, true
+	return held
+}
+
+// IsNotNodeFault reports whether a failure is not caused by the node: it would also happen on
+// another node, or the whole job was asked to end.
+func IsNotNodeFault(kind health.Kind) bool {
+	switch kind {
+	case health.Usage, health.Launch, health.Terminated, health.Interrupted, health.Aborted:
+		return true
+	default:
+		return false
+	}
+}
+
+// TakeExcused returns the failures that did not end the run, for a verdict before the gate opens:
+// each of them is a reason why there are too few nodes. It returns each failure only once.
+func (r *Membership) TakeExcused() []health.ObservedFailure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen {
+		return nil
+	}
+	excused := r.tolerated
+	r.tolerated = nil
+	return excused
+}
+
+// DroppedNodes returns the nodes with faults, sorted.
+func (r *Membership) DroppedNodes() []signal.DroppedNode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.droppedLocked()
+}
+
+func (r *Membership) droppedLocked() []signal.DroppedNode {
+	dropped := make([]signal.DroppedNode, 0, len(r.gone))
+	for _, rank := range slices.Sorted(maps.Keys(r.gone)) {
+		dropped = append(dropped, r.gone[rank])
+	}
+	return dropped
+}
+
+// NotKnownGone returns the given nodes that are not known to be gone, or none once the membership
+// is fixed.
+func (r *Membership) NotKnownGone(ranks []int) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(ranks, func(rank int) bool {
+		_, gone := r.gone[rank]
+		return gone || r.frozen
+	})
+}
+
+// recordJoined records which nodes have joined. mu must be held.
+func (r *Membership) recordJoined(l signal.Listing) {
+	for _, rank := range l.NodesIn(signal.StateJoined) {
+		r.joined[rank] = true
+	}
+}
+
+// ExpectedPeers returns the peers that should be alive, with their newest heartbeats: the nodes
+// that have joined and are neither done nor failed. The head is not its own peer.
+func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
+	beats := l.Heartbeats(signal.StateHeartbeat)
+	alive := make(map[int]int64)
+	r.mu.Lock()
+	r.recordJoined(l)
+	for rank := range r.joined {
+		alive[rank] = beats[rank]
+	}
+	r.mu.Unlock()
+	delete(alive, 0)
+	for _, state := range []string{signal.StateDone, signal.StateFailed} {
+		for _, rank := range l.NodesIn(state) {
+			delete(alive, rank)
+		}
+	}
+	return alive
+}
+
+// AbsentNodes returns the sorted indices of the nodes that the head need not await at the end of
+// the run: they had not joined when the gate opened, or their daemons are lost. The daemon of a
+// node that was dropped because of a failure runs until the job ends.
+func (r *Membership) AbsentNodes(l signal.Listing) []int {
+	if !r.spares {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recordJoined(l)
+	var absent []int
+	for rank := range r.size {
+		if r.frozen && !r.joined[rank] { // before, they may be about to join
+			absent = append(absent, rank)
+		}
+	}
+	told := append(l.NodesIn(signal.StateFailed), l.NodesIn(signal.StateSandboxFailed)...)
+	for rank := range r.gone {
+		if !r.selfReported[rank] && !slices.Contains(told, rank) {
+			absent = append(absent, rank)
+		}
+	}
+	slices.Sort(absent)
+	return absent
+}

@@ -1,0 +1,58 @@
+package membership
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// What was excused stands in the verdict once, however many fail after it.
+func TestExcusedFailuresAreToldOnce(t *testing.T) {
+	const size, needed = 8, 3
+	r := NewMembership(size, NodeRange{Min: needed, Max: 3}, true)
+	var told []int
+	for rank := 1; rank < size; rank++ {
+		seen := health.ObservedFailure{FailureRecord: signal.FailureRecord{
+			Header: signal.Header{Rank: rank}, Kind: string(health.SetupFailed), Message: "it is ill",
+		}}
+		goesOn, _ := r.TolerateFailure(seen, strconv.Itoa)
+		if want := size-rank >= needed; goesOn != want {
+			t.Fatalf("without rank %d it goes on: %v", rank, goesOn)
+		}
+		if goesOn {
+			continue
+		}
+		for _, excused := range r.TakeExcused() {
+			told = append(told, excused.Rank)
+		}
+	}
+	if len(told) != size-needed {
+		t.Errorf("told of %v", told)
+	}
+}
+
+// A listing may be older than the one before: who was seen to have joined is
+// waited for at the end though it is not in the newest one, nor is its failure.
+func TestAbsent(t *testing.T) {
+	const size = 4
+	joined := func(ranks ...int) signal.Listing {
+		var shown signal.DirSnapshot
+		for _, rank := range ranks {
+			shown.Names = append(shown.Names, signal.NodeName(rank, size, signal.StateJoined))
+		}
+		return shown.ParseListing(size)
+	}
+	r := NewMembership(size, NodeRange{Min: 2, Max: 2}, true)
+	_ = r.ExpectedPeers(joined(0, 1, 2))
+	r.frozen = true
+	ill := signal.FailureRecord{Header: signal.Header{Rank: 2}, Kind: string(health.SetupFailed), Message: "it is ill"}
+	if goesOn, _ := r.TolerateFailure(health.ObservedFailure{FailureRecord: ill}, strconv.Itoa); !goesOn {
+		t.Error("the job can't do without a spare")
+	}
+	if absent := r.AbsentNodes(joined(0, 1)); !slices.Equal(absent, []int{3}) {
+		t.Errorf("absent are %v, where ranks 0 to 2 have joined, and rank 2 has told that it is ill", absent)
+	}
+}

@@ -1,0 +1,142 @@
+// Package membership decides which nodes of a launch the driver gets if there are more than it needs, and
+// holds the head's view of the membership. The chosen nodes are the members, or the team. Each
+// member has a place, a number from 0 to the number of members minus one.
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// NodeRange are the minimum and the maximum number of nodes for the driver. The zero value means
+// all nodes of the launch.
+type NodeRange struct{ Min, Max int }
+
+// ParseNodeRange parses a number of at least 1, which is both the minimum and the maximum, or two
+// numbers separated by a colon, as in torchrun.
+func ParseNodeRange(s string) (NodeRange, error) {
+	first, second, two := strings.Cut(s, ":")
+	if !two {
+		second = first
+	}
+	least, err := strconv.ParseInt(first, 10, 32)
+	most, err2 := strconv.ParseInt(second, 10, 32)
+	if err != nil || err2 != nil || least < 1 || most < least {
+		return NodeRange{}, errors.New("give a number of nodes, or the least and the most, as in 4:6")
+	}
+	return NodeRange{Min: int(least), Max: int(most)}, nil
+}
+
+// String returns the form that ParseNodeRange parses.
+func (b NodeRange) String() string {
+	if b.Min == b.Max {
+		return strconv.Itoa(b.Min)
+	}
+	return fmt.Sprintf("%d:%d", b.Min, b.Max)
+}
+
+// ForSize returns the bounds in a launch of size nodes.
+func (b NodeRange) ForSize(size int) NodeRange {
+	if b.Min == 0 {
+		return NodeRange{Min: size, Max: size}
+	}
+	return NodeRange{Min: b.Min, Max: min(b.Max, size)}
+}
+
+// teamSelection is the input for the choice of the members: the head's view of the nodes at one
+// poll. Nodes are given by their indices in the launch.
+type teamSelection struct {
+	size   int
+	bounds NodeRange
+	ready  []int                      // joined and checked, sorted
+	gone   map[int]signal.DroppedNode // nodes that have failed or are lost
+	// acceptMinimum reports that no further node has become ready for so long that the head now starts
+	// with the minimum for the driver.
+	acceptMinimum bool
+	// settled reports that enough nodes have been ready for so long that small delays do not influence
+	// the choice.
+	settled bool
+	members []int // the present members, by place; nil before the first choice
+}
+
+// chooseMembers returns the new members. These are the present ones if nothing changes, or cannot
+// change yet, and nil if no choice is possible yet. It also reports whether a choice will be
+// possible at all.
+func (m teamSelection) chooseMembers() (team []int, possible bool) {
+	_, headless := m.gone[0]
+	if headless || m.size-len(m.gone) < m.bounds.Min {
+		return m.members, false
+	}
+	fit := slices.DeleteFunc(slices.Clone(m.ready), m.isGone)
+	if m.members == nil {
+		return m.chooseFirst(fit), true
+	}
+	return m.replaceGone(fit), true
+}
+
+func (m teamSelection) isGone(rank int) bool {
+	_, gone := m.gone[rank]
+	return gone
+}
+
+// chooseFirst returns the first members, chosen from the nodes that are fit. It waits for the
+// maximum for the driver, and finally accepts the minimum. Nodes with the lowest indices come
+// first, because launchers put neighbours next to each other. It returns nil while it waits.
+func (m teamSelection) chooseFirst(fit []int) []int {
+	all := len(fit) == m.size-len(m.gone)
+	switch {
+	case len(fit) < m.bounds.Min || fit[0] != 0:
+		return nil
+	case all || m.acceptMinimum || m.settled && len(fit) >= m.bounds.Max:
+		return fit[:min(len(fit), m.bounds.Max)]
+	default:
+		return nil
+	}
+}
+
+// replaceGone replaces members that are gone by spares. If there are too few spares, the number of
+// members shrinks, as far as allowed, and the last members take the free places. All others keep
+// their places, which are in the environment of their services.
+func (m teamSelection) replaceGone(fit []int) []int {
+	if !slices.ContainsFunc(m.members, m.isGone) {
+		return m.members
+	}
+	spares := slices.DeleteFunc(fit, func(rank int) bool { return slices.Contains(m.members, rank) })
+	team := slices.Clone(m.members)
+	for place := 0; place < len(team); place++ {
+		switch {
+		case !m.isGone(team[place]):
+		case len(spares) > 0:
+			team[place], spares = spares[0], spares[1:]
+		default:
+			last := len(team) - 1
+			team[place], team = team[last], team[:last]
+			place--
+		}
+	}
+	if len(team) < m.bounds.Min {
+		return m.members
+	}
+	return team
+}
+
+// memberRecords returns the records of the members of a generation; old are those of the previous
+// one. If ranked is set, the service of a member must restart if its place or the number of members
+// has changed.
+func memberRecords(old []signal.Member, team []int, generation int, ranked bool) []signal.Member {
+	members := make([]signal.Member, 0, len(team))
+	for place, rank := range team {
+		member := signal.Member{Rank: rank, SinceGeneration: generation}
+		at := slices.IndexFunc(old, func(m signal.Member) bool { return m.Rank == rank })
+		if at >= 0 && (!ranked || at == place && len(old) == len(team)) {
+			member.SinceGeneration = old[at].SinceGeneration
+		}
+		members = append(members, member)
+	}
+	return members
+}

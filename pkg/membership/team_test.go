@@ -1,0 +1,145 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestParseBounds(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want NodeRange
+		back string
+	}{
+		{"4", NodeRange{4, 4}, "4"},
+		{"4:6", NodeRange{4, 6}, "4:6"},
+		{"4:4", NodeRange{4, 4}, "4"},
+		{"1:2147483647", NodeRange{1, 1<<31 - 1}, "1:2147483647"},
+	} {
+		t.Run(tc.text, func(t *testing.T) {
+			if got, err := ParseNodeRange(tc.text); err != nil || got != tc.want || got.String() != tc.back {
+				t.Errorf("got %v (%v)", got, err)
+			}
+		})
+	}
+	for _, text := range []string{"", "0", "-1", "4:", ":4", "6:4", "0:4", "4:6:8", "a", "4-6", "4294967297"} {
+		t.Run("not "+text, func(t *testing.T) {
+			if got, err := ParseNodeRange(text); err == nil {
+				t.Errorf("it is read as %v", got)
+			}
+		})
+	}
+}
+
+func TestBoundsOfLaunch(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		bounds NodeRange
+		size   int
+		want   NodeRange
+		spares bool
+	}{
+		{"not told", NodeRange{}, 4, NodeRange{4, 4}, false},
+		{"all there are", NodeRange{4, 4}, 4, NodeRange{4, 4}, false},
+		{"fewer than there are", NodeRange{4, 4}, 6, NodeRange{4, 4}, true},
+		{"as many as come", NodeRange{4, 6}, 6, NodeRange{4, 6}, true},
+		{"no more than there are", NodeRange{4, 64}, 6, NodeRange{4, 6}, true},
+		{"the least is all there are", NodeRange{4, 64}, 4, NodeRange{4, 4}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spares := NewMembership(tc.size, tc.bounds, true).HasSpares()
+			if got := tc.bounds.ForSize(tc.size); got != tc.want || spares != tc.spares {
+				t.Errorf("got %v, spares %v", got, spares)
+			}
+		})
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		size       int
+		bounds     NodeRange
+		ready      []int
+		gone       []int
+		patient    bool
+		settled    bool
+		team       []int // the present one
+		want       []int
+		impossible bool
+	}{
+		{name: "nobody yet", size: 6, bounds: NodeRange{4, 4}},
+		{name: "too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2}, patient: true},
+		{name: "as many as needed, in this moment", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 5}},
+		{name: "as many as needed, and no others can come", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 5}, gone: []int{3, 4}, want: []int{0, 1, 2, 5}},
+		{name: "as many as needed", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, settled: true, want: []int{0, 1, 2, 3}},
+		{name: "those that came", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 2, 4, 5}, settled: true, want: []int{0, 2, 4, 5}},
+		{name: "the lowest of more", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 4, 5}, settled: true, want: []int{0, 1, 2, 4}},
+		{name: "not without the head", size: 6, bounds: NodeRange{4, 4}, ready: []int{1, 2, 3, 4, 5}, patient: true, settled: true},
+		{name: "settled, and one is gone since", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, settled: true},
+		{name: "more may come", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}},
+		{name: "more have not come for long", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}, patient: true, want: []int{0, 1, 2, 3}},
+		{name: "more can't come", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}, gone: []int{4, 5}, want: []int{0, 1, 2, 3}},
+		{name: "settled, and one is gone since, of as many as may", size: 6, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, settled: true},
+		{name: "as many as it may get", size: 6, bounds: NodeRange{4, 5}, ready: []int{0, 1, 2, 3, 4, 5}, want: []int{0, 1, 2, 3, 4}},
+		{name: "gone after it was ready", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4}, gone: []int{2}, settled: true, want: []int{0, 1, 3, 4}},
+		{name: "gone, and too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, patient: true},
+		{name: "too few are left", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2}, gone: []int{3, 4, 5}, impossible: true},
+		{name: "the head is gone", size: 6, bounds: NodeRange{1, 6}, ready: []int{1, 2}, gone: []int{0}, impossible: true},
+
+		{name: "all is well", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2, 3}},
+		{name: "who comes late does not enlarge it", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3, 4}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2, 3}},
+		{name: "a spare takes the place", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4, 5}, gone: []int{1}, team: []int{0, 1, 2, 3}, want: []int{0, 4, 2, 3}},
+		{name: "two places", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4, 5}, gone: []int{1, 3}, team: []int{0, 1, 2, 3}, want: []int{0, 4, 2, 5}},
+		{name: "the place of one who came in for another", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4, 5}, gone: []int{1, 4}, team: []int{0, 4, 2, 3}, want: []int{0, 5, 2, 3}},
+		{name: "a spare that is gone too", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4, 5}, gone: []int{1, 4}, team: []int{0, 1, 2, 3}, want: []int{0, 5, 2, 3}},
+		{name: "a spare that may yet come", size: 5, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{1}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2, 3}},
+		{name: "it shrinks, and the last moves up", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3}, gone: []int{1}, team: []int{0, 1, 2, 3}, want: []int{0, 3, 2}},
+		{name: "it shrinks by the last", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3}, gone: []int{3}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2}},
+		{name: "it shrinks by two at the end", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2, 3}, team: []int{0, 1, 2, 3}, want: []int{0, 1}},
+		{name: "a spare first, then it shrinks", size: 5, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3, 4}, gone: []int{1, 2}, team: []int{0, 1, 2, 3}, want: []int{0, 4, 3}},
+		{name: "no smaller than needed", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1, 2, 3}, gone: []int{1, 2}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2, 3}, impossible: true},
+		{name: "the head of a team is gone", size: 4, bounds: NodeRange{1, 4}, ready: []int{0, 1}, gone: []int{0}, team: []int{0, 1}, want: []int{0, 1}, impossible: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := teamSelection{size: tc.size, bounds: tc.bounds, ready: tc.ready, acceptMinimum: tc.patient, settled: tc.settled, members: tc.team, gone: map[int]signal.DroppedNode{}}
+			for _, rank := range tc.gone {
+				m.gone[rank] = signal.DroppedNode{Rank: rank}
+			}
+			before := slices.Clone(tc.ready)
+			team, possible := m.chooseMembers()
+			if !slices.Equal(team, tc.want) || possible == tc.impossible {
+				t.Errorf("the team is %v, possible %v", team, possible)
+			}
+			if !slices.Equal(before, tc.ready) {
+				t.Errorf("the caller's ranks were changed to %v", tc.ready)
+			}
+		})
+	}
+}
+
+func TestSeated(t *testing.T) {
+	old := []signal.Member{{Rank: 0}, {Rank: 1}, {Rank: 2, SinceGeneration: 1}}
+	for _, tc := range []struct {
+		name   string
+		old    []signal.Member
+		team   []int
+		ranked bool
+		want   []signal.Member
+	}{
+		{"the first", nil, []int{0, 3}, true, []signal.Member{{Rank: 0, SinceGeneration: 2}, {Rank: 3, SinceGeneration: 2}}},
+		{"another in one's place", old, []int{0, 4, 2}, true, []signal.Member{{Rank: 0}, {Rank: 4, SinceGeneration: 2}, {Rank: 2, SinceGeneration: 1}}},
+		{"a smaller team is new to all", old, []int{0, 2}, true, []signal.Member{{Rank: 0, SinceGeneration: 2}, {Rank: 2, SinceGeneration: 2}}},
+		{"and not to those who are told nothing", old, []int{0, 2}, false, []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, memberRecords(tc.old, tc.team, 2, tc.ranked)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

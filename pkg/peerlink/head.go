@@ -1,0 +1,286 @@
+package peerlink
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+)
+
+// HeadHandler handles the events of workers on the head's side. Its methods are called from several
+// goroutines and must not block for long. The calls for one node are in order, with one exception:
+// a last heartbeat or notification of a connection may be reported after its replacement.
+type HeadHandler interface {
+	// the worker has proven itself: for the first time, or again
+	WorkerConnected(rank int)
+	// a heartbeat; shareUnresponsive: the shared file system is unresponsive on the worker
+	WorkerHeartbeat(rank int, shareSick bool)
+	// WorkerNotified is called when the worker asks the head to poll the run directory.
+	WorkerNotified(rank int)
+	// WorkerGone is called when the worker's connection has ended for good.
+	WorkerGone(rank int, how CloseReason)
+}
+
+// Head is the head's side of all peer links.
+type Head struct {
+	cfg            Config
+	listener       net.Listener
+	handler        HeadHandler
+	slots          []slot // indexed by node
+	pollRequested  chan struct{}
+	tasks          sync.WaitGroup
+	clients        ClientHandler                // may be nil
+	streamHandlers map[StreamKind]StreamHandler // handlers of additional connections, by purpose
+
+	mu          sync.Mutex
+	unproven    list.List // connections (net.Conn) before the end of their handshakes, oldest first
+	exitFrame   []byte    // the frame with the run's exit code; nil before
+	goodbyeSent bool      // the goodbye message was sent
+	stats       Stats
+}
+
+// NewHead returns the head's side. It accepts no connections before Run.
+func NewHead(cfg Config, listener net.Listener, peers HeadHandler) *Head {
+	return &Head{
+		cfg: cfg, listener: listener, handler: peers, slots: make([]slot, cfg.Nodes), pollRequested: make(chan struct{}, 1), streamHandlers: make(map[StreamKind]StreamHandler),
+	}
+}
+
+// Run serves until ctx ends, then closes all connections and waits for all its goroutines. It also
+// closes the listener.
+func (h *Head) Run(ctx context.Context) {
+	h.tasks.Go(func() { h.acceptLoop(ctx) })
+	h.tasks.Go(func() { h.sendLoop(ctx) })
+	<-ctx.Done()
+	_ = h.listener.Close()
+	h.tasks.Wait()
+}
+
+// NotifyWorkers makes every worker poll the run directory now. It never blocks. Several calls may
+// result in one notification.
+func (h *Head) NotifyWorkers() { ctxutil.NotifyChannel(h.pollRequested) }
+
+// RequestHeartbeats requests an immediate heartbeat from every worker. The kernel of a worker that
+// is being killed still acknowledges data, but its daemon sends no heartbeat.
+func (h *Head) RequestHeartbeats() { h.sendToAll(frameRequestHeartbeat) }
+
+// NotifyWorker makes one worker poll the run directory now. It never blocks.
+func (h *Head) NotifyWorker(rank int) {
+	if rank < 1 || rank >= len(h.slots) {
+		return
+	}
+	h.slots[rank].sendFrame(framePoll)
+}
+
+// RequestStream asks one worker for an additional connection, to run a command. It never blocks. It
+// has no effect if the worker is not connected.
+func (h *Head) RequestStream(rank int) {
+	if rank >= 1 && rank < len(h.slots) {
+		h.slots[rank].sendFrame(frameRequestStream)
+	}
+}
+
+// SendExitCode sends the exit code of the run, from 0 to 255, to all workers, including those that
+// connect later, because some may not be able to read the run directory.
+func (h *Head) SendExitCode(code int) {
+	over := []byte{frameExitCode, byte(code)}
+	h.mu.Lock()
+	h.exitFrame = over
+	h.mu.Unlock()
+	h.sendToAll(over...)
+}
+
+// SayGoodbye sends a goodbye message to all workers, including those that connect later: the head
+// is about to end in order.
+func (h *Head) SayGoodbye() {
+	h.mu.Lock()
+	h.goodbyeSent = true
+	h.mu.Unlock()
+	h.sendToAll(frameGoodbye)
+}
+
+// WorkerTCPState returns what this node's kernel knows about the connection to the worker.
+func (h *Head) WorkerTCPState(rank int) TCPState {
+	if rank < 1 || rank >= len(h.slots) {
+		return TCPState{}
+	}
+	return h.slots[rank].liveLink().tcpState(h.cfg.HeartbeatInterval)
+}
+
+// sendLoop sends notifications. It also sends heartbeats to workers with overdue heartbeats, so
+// that their kernels have data to acknowledge. Other workers receive a heartbeat in answer to each
+// of their own: see [Head.serveWorker].
+func (h *Head) sendLoop(ctx context.Context) {
+	ticker := time.NewTicker(h.cfg.HeartbeatInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.pollRequested:
+			h.sendToAll(framePoll)
+		case <-ticker.C:
+			for rank := range h.slots {
+				if l := h.slots[rank].liveLink(); l != nil && l.silentFor() > h.cfg.HeartbeatInterval*3/2 {
+					l.sendFrame(frameHeartbeat)
+				}
+			}
+		}
+	}
+}
+
+// sendToAll sends a frame to every worker.
+func (h *Head) sendToAll(frame ...byte) {
+	for rank := range h.slots {
+		h.slots[rank].sendFrame(frame...)
+	}
+}
+
+// acceptLoop accepts connections until ctx ends.
+func (h *Head) acceptLoop(ctx context.Context) {
+	for {
+		conn, err := h.listener.Accept()
+		switch {
+		case err == nil:
+			h.tasks.Go(func() { h.handleConn(ctx, conn) })
+		case ctx.Err() != nil:
+			return
+		default: // most likely no file descriptors are left: existing connections continue
+			if !ctxutil.SleepContext(ctx, 50*time.Millisecond) {
+				return
+			}
+		}
+	}
+}
+
+// handleConn performs the handshake, and then serves the connection.
+func (h *Head) handleConn(ctx context.Context, conn net.Conn) {
+	rank, l := h.identifyPeer(ctx, conn)
+	if l == nil {
+		_ = conn.Close()
+		return
+	}
+	if purpose := StreamKind(uint32(rank) & streamKindMask); purpose != 0 {
+		h.tasks.Go(func() { h.streamHandlers[purpose](ctx, rank&^int(purpose), l.conn) })
+		return
+	}
+	// The link is served by a new goroutine, because the stack of this one has grown during the
+	// handshake.
+	if rank == clientIndex {
+		h.tasks.Go(func() { h.serveClient(ctx, l) })
+		return
+	}
+	h.tasks.Go(func() { h.serveWorker(ctx, rank, l) })
+}
+
+// serveWorker serves a worker's link. It sends heartbeats only in answer to the worker's, because a
+// daemon that is being killed sends none. Data that arrives at such a daemon stays unread, and
+// makes its kernel reset the connection. A reset has other possible causes, but an orderly close
+// proves the death of the daemon.
+func (h *Head) serveWorker(ctx context.Context, rank int, l *link) {
+	h.slots[rank].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
+		if frame == framePoll {
+			h.handler.WorkerNotified(rank)
+			return
+		}
+		l.sendFrame(frameHeartbeat)
+		h.handler.WorkerHeartbeat(rank, frame == frameStalledHeartbeat)
+	}, func(how CloseReason) { h.handler.WorkerGone(rank, how) })
+}
+
+// identifyPeer performs the handshake. It returns the claimed node index and the link, or a nil
+// link if the other side is rejected. A link of a worker already has its slot.
+func (h *Head) identifyPeer(ctx context.Context, conn net.Conn) (int, *link) {
+	stranger := h.addUnproven(conn)
+	defer h.removeUnproven(stranger)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	who, sealed, err := handshakeAsHead(conn, h.cfg.Key)
+	if err != nil {
+		h.countRejected(err)
+		return 0, nil
+	}
+	l := newLink(sealed, who.identity())
+	// Guests and additional connections need no slot.
+	purpose := StreamKind(who.nodeIndex() & streamKindMask)
+	switch rank := int64(who.nodeIndex()); {
+	case rank == clientIndex && h.clients != nil:
+		err = sendVerdict(sealed, verdictAccepted)
+	case h.streamHandlers[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Nodes):
+		err = sendVerdict(sealed, verdictAccepted)
+	case rank < 1 || rank >= int64(h.cfg.Nodes):
+		err = errWrongIndex
+	default:
+		err = h.assignSlot(l, int(rank))
+	}
+	if err != nil {
+		h.countRejected(err)
+		return 0, nil
+	}
+	return int(who.nodeIndex()), l
+}
+
+// addUnproven adds a connection to the list of connections before their handshakes. If there are
+// too many, it closes the oldest. This hardly delays a worker: its handshake needs only a moment,
+// and it tries again.
+func (h *Head) addUnproven(conn net.Conn) *list.Element {
+	const more = 64
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unproven.Len() >= h.cfg.Nodes+more {
+		oldest := h.unproven.Front()
+		_ = h.unproven.Remove(oldest).(net.Conn).Close()
+		h.countRejectedLocked(errTooManyConns)
+	}
+	return h.unproven.PushBack(conn)
+}
+
+// removeUnproven removes a connection that was added by [Head.addUnproven], after its handshake. It
+// does nothing if count has closed the connection.
+func (h *Head) removeUnproven(stranger *list.Element) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unproven.Remove(stranger)
+}
+
+// assignSlot puts the worker's link into its slot, and reports that the worker is connected. It
+// returns errDuplicateDaemon if another daemon has the slot and was heard recently. If that daemon
+// is silent, it is reported as gone first.
+func (h *Head) assignSlot(l *link, rank int) error {
+	s := &h.slots[rank]
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
+	old := s.link.Load()
+	other := old != nil && old.identity != l.identity
+	if other && old.silentFor() <= h.cfg.silenceTimeout() {
+		return errors.Join(errDuplicateDaemon, sendVerdict(l.conn, verdictDuplicate))
+	}
+	// Accept the worker, and replace the previous link.
+	if err := sendVerdict(l.conn, verdictAccepted); err != nil {
+		return err
+	}
+	s.setLinkLocked(l)
+	if other {
+		h.handler.WorkerGone(rank, Broken)
+	}
+	// Report the new link. The goodbye message and the exit code may have been sent before it existed.
+	h.mu.Lock()
+	over, leaving := h.exitFrame, h.goodbyeSent
+	if s.hadConnection {
+		h.stats.Reconnects++ // counted before the event, because its handler may read the statistics
+	}
+	h.mu.Unlock()
+	s.hadConnection = true
+	h.handler.WorkerConnected(rank)
+	l.sendFrame(frameHeartbeat)
+	if over != nil {
+		l.sendFrame(over...)
+	}
+	if leaving {
+		l.sendFrame(frameGoodbye)
+	}
+	return nil
+}

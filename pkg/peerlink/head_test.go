@@ -1,0 +1,60 @@
+package peerlink
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A worker that is asked answers at once, and not by its next beat.
+func TestAsk(t *testing.T) {
+	inMemory(t, func(t *testing.T, _ *memory, h *aHead, _ *aWorker) {
+		before := h.news.count("1 heard")
+		h.RequestHeartbeats()
+		synctest.Wait()
+		if answers := h.news.count("1 heard") - before; answers != 1 {
+			t.Errorf("the head has had %d answers", answers)
+		}
+	})
+}
+
+// Who comes while the head ends is let go at once, or the end would wait for as long as a stranger
+// may take.
+func TestStrangerAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, _ := (&memory{}).Listen()
+		h := NewHead(testConfig(), listener, headNews{newNews()})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		near, far := net.Pipe()
+		defer near.Close()
+		begin := time.Now()
+		h.handleConn(ctx, far)
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// Who had a place that another connection has taken is not waited for.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s slot
+		links := make([]*link, 2)
+		for i := range links {
+			near, far := net.Pipe()
+			defer near.Close()
+			defer far.Close()
+			end, _ := sealedPair(near, far)
+			links[i] = newLink(end, identity{})
+			s.setLinkLocked(links[i])
+		}
+		begin := time.Now()
+		s.serveLink(t.Context(), testConfig(), links[0], nil, func(how CloseReason) { t.Errorf("told of as %s", how) })
+		if took := time.Since(begin); took != 0 || s.liveLink() != links[1] {
+			t.Errorf("it took %v, and the place is the new one's: %t", took, s.liveLink() == links[1])
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package peerlink
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// helperVariable makes the test binary one of the helpers: a head, a worker of the head at the
+// address, or many.
+const helperVariable = "LIFELINE_TEST_HELPER"
+
+// help runs a helper until it is killed or its standard input ends. It says at which port it
+// listens.
+func help(what string) int {
+	ctx := untilInputEnds()
+	if strings.HasPrefix(what, "workers ") {
+		return helpMany(ctx, what)
+	}
+	if what != "head" {
+		NewWorker(slowConfig(), 1, TCP{}, []string{what}, workerNews{newNews()}, well).Run(ctx)
+		return 0
+	}
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	NewHead(slowConfig(), listener, headNews{newNews()}).Run(ctx)
+	return 0
+}
+
+// helper is a process of its own that is one side.
+type helper struct {
+	cmd     *exec.Cmd
+	address string // of a head
+}
+
+func startHelper(t testing.TB, what string) *helper {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperVariable+"="+what)
+	cmd.Stderr = os.Stderr
+	// A pipe that nobody writes to: it ends with us.
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h := &helper{cmd: cmd}
+	t.Cleanup(h.kill)
+	if what == "head" {
+		line, err := bufio.NewReader(out).ReadString('\n')
+		port, convErr := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || convErr != nil {
+			t.Fatalf("the helper said %q", line)
+		}
+		h.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	return h
+}
+
+// kill kills the process, if it is still there, and waits for its end.
+func (h *helper) kill() {
+	_ = h.cmd.Process.Kill()
+	_ = h.cmd.Wait()
+}

@@ -1,0 +1,230 @@
+package peerlink
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+)
+
+// A frame is one byte, except that frameExitCode is followed by a second byte, the exit code.
+const (
+	frameHeartbeat byte = 'b'
+	// a heartbeat; the shared file system is unresponsive on the worker
+	frameStalledHeartbeat byte = 's'
+	framePoll             byte = 'n' // poll the run directory now
+	frameRequestHeartbeat byte = 'a' // from the head: send a heartbeat now
+	frameRequestStream    byte = 'r' // from the head: make an additional connection, to run a command
+	frameExitCode         byte = 'o' // from the head: the run is over
+	frameGoodbye          byte = 'g'
+)
+
+const (
+	// unbufferedWriteTimeout is the timeout of a write to a connection that has no kernel buffer, as
+	// in tests.
+	unbufferedWriteTimeout = 10 * time.Millisecond
+	// lingerTimeout is how long this side waits for the other side to close its end of the connection.
+	lingerTimeout = 100 * time.Millisecond
+)
+
+// link is one connection after a successful handshake.
+type link struct {
+	conn         *secureConn
+	rawConn      syscall.RawConn // nil if the connection is not a socket
+	identity     identity
+	created      time.Time
+	lastReceived atomic.Int64  // time when data was last received, in nanoseconds since begin
+	closeReason  CloseReason   // set by its reader before ended
+	ended        chan struct{} // closed by its reader: no more data will come
+	replaced     chan struct{} // closed by the slot: another connection has replaced it
+	buffer       [8]byte       // used by its reader
+	wasReset     atomic.Bool   // a write has failed because the connection was reset
+}
+
+func newLink(conn *secureConn, who identity) *link {
+	l := &link{conn: conn, identity: who, created: time.Now(), ended: make(chan struct{}), replaced: make(chan struct{})}
+	if socket, ok := conn.Conn.(syscall.Conn); ok {
+		l.rawConn, _ = socket.SyscallConn()
+	}
+	return l
+}
+
+// silentFor returns the time since data was last received.
+func (l *link) silentFor() time.Duration {
+	return time.Since(l.created) - time.Duration(l.lastReceived.Load())
+}
+
+// isOpen reports whether the connection is open.
+func (l *link) isOpen() bool {
+	select {
+	case <-l.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// sendFrame sends a frame if the kernel has room for it at once, and drops it otherwise. It returns
+// no error, because the reader detects the end of the connection. But the kernel reports a reset
+// only once: if a write has received this error, the reader sees an orderly close. Therefore
+// [link.trySend] records it.
+func (l *link) sendFrame(frame ...byte) { l.conn.tryWriteFrame(l.trySend, frame...) }
+
+// trySend sends as much of a record as the kernel has room for at once, and returns the number of
+// bytes.
+func (l *link) trySend(record []byte) (sent int) {
+	if l.rawConn == nil {
+		_ = l.conn.SetWriteDeadline(time.Now().Add(unbufferedWriteTimeout))
+		sent, _ = l.conn.Conn.Write(record)
+		return sent
+	}
+	_ = l.rawConn.Write(func(fd uintptr) bool {
+		n, err := unix.SendmsgN(int(fd), record, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if sent = max(n, 0); errors.Is(err, unix.ECONNRESET) {
+			l.wasReset.Store(true)
+		}
+		return true // done, whatever the error is: never wait until the socket is writable
+	})
+	return sent
+}
+
+// sayGoodbye sends a goodbye message, and waits at most 100 ms for the other side to receive it.
+func (l *link) sayGoodbye() {
+	l.sendFrame(frameGoodbye)
+	ctxutil.AwaitDoneFor(l.ended, lingerTimeout)
+}
+
+// readLoop passes received frames to on until the connection ends. Then it records how the
+// connection ended, and closes it. The second argument of on is the exit code after a
+// frameExitCode, and otherwise 0.
+func (l *link) readLoop(on func(frame, code byte)) {
+	l.closeReason = l.readFrames(on)
+	if l.closeReason == Goodbye {
+		l.sendFrame(frameGoodbye) // so that the other side knows that it was received
+	}
+	if l.closeReason == Broken {
+		resetConn(l.conn.Conn)
+	}
+	_ = l.conn.Close()
+	close(l.ended)
+}
+
+// readFrames passes received frames to on until the connection ends, and returns how it ended. An
+// unknown frame counts as a broken connection.
+func (l *link) readFrames(on func(frame, code byte)) CloseReason {
+	over := false
+	for {
+		n, err := l.conn.Read(l.buffer[:])
+		for _, frame := range l.buffer[:n] {
+			switch {
+			case over:
+				on(frameExitCode, frame)
+				over = false
+			case frame == frameExitCode:
+				over = true
+			case frame == frameHeartbeat, frame == frameStalledHeartbeat, frame == framePoll, frame == frameRequestHeartbeat, frame == frameRequestStream:
+				l.lastReceived.Store(int64(time.Since(l.created)))
+				on(frame, 0)
+			case frame == frameGoodbye:
+				return Goodbye
+			default:
+				return Broken
+			}
+		}
+		if errors.Is(err, io.EOF) && !l.wasReset.Load() {
+			return Closed
+		}
+		if err != nil {
+			return Broken
+		}
+	}
+}
+
+// resetConn resets the connection. The other side then treats it as broken, and waits for a new
+// one, whereas an orderly close would look like the death of this daemon.
+func resetConn(conn net.Conn) {
+	if socket, ok := conn.(interface{ SetLinger(int) error }); ok {
+		_ = socket.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// closeInOrder closes the connection in order: it closes the sending direction, and the reader
+// waits at most 100 ms until the other side has read all data and closes its end. If this side
+// closed the connection with unread data, its kernel would reset it.
+func (l *link) closeInOrder() {
+	if l.conn.CloseWrite() == nil {
+		_ = l.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+		return
+	}
+	_ = l.conn.Close()
+}
+
+// slot is the slot of a peer: it has the peer's present connection. Events of one slot are reported
+// in order.
+type slot struct {
+	eventMu sync.Mutex // held while link changes and the change is reported
+	// nil before the first connection, and after one was lost for good
+	link          atomic.Pointer[link]
+	hadConnection bool // it has had a connection before; guarded by the mutex
+}
+
+// liveLink returns the connection if it is open, and otherwise nil.
+func (s *slot) liveLink() *link {
+	if l := s.link.Load(); l != nil && l.isOpen() {
+		return l
+	}
+	return nil
+}
+
+// sendFrame sends a frame if there is an open connection.
+func (s *slot) sendFrame(frame ...byte) {
+	if l := s.liveLink(); l != nil {
+		l.sendFrame(frame...)
+	}
+}
+
+// setLinkLocked puts l into the slot. It closes the previous connection without reporting that the
+// peer is gone. The slot's mutex must be held.
+func (s *slot) setLinkLocked(l *link) {
+	if old := s.link.Swap(l); old != nil {
+		close(old.replaced)
+		resetConn(old.conn.Conn)
+	}
+}
+
+// dropLink empties the slot and calls the given function. It does nothing if l is not in the slot
+// any more.
+func (s *slot) dropLink(l *link, tell func()) {
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
+	if s.link.CompareAndSwap(l, nil) {
+		tell()
+	}
+}
+
+// serveLink serves l, which must be in the slot. It passes received frames to on until the
+// connection or ctx ends. If the peer does not reconnect in time, it passes the reason for the end
+// of the connection to gone.
+func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame, code byte), gone func(CloseReason)) {
+	defer context.AfterFunc(ctx, l.closeInOrder)()
+	l.readLoop(on)
+	patience := time.NewTimer(cfg.reconnectTimeout(l.closeReason))
+	defer patience.Stop()
+	select {
+	case <-patience.C:
+		if ctx.Err() == nil { // not if this side has ended it
+			s.dropLink(l, func() { gone(l.closeReason) })
+		}
+	case <-l.replaced:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,238 @@
+package peerlink
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flynn/noise"
+	"go.uber.org/goleak"
+)
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+const testBeat = 50 * time.Millisecond
+
+var testKey, otherKey = []byte("0123456789abcdef0123456789abcdef"), make([]byte, KeySize)
+
+func testConfig() Config { return Config{Key: testKey, Nodes: 4, HeartbeatInterval: testBeat} }
+
+// slowConfig is for real sockets: it leaves those who are late on a busy machine two seconds.
+func slowConfig() Config {
+	cfg := testConfig()
+	cfg.HeartbeatInterval = 500 * time.Millisecond
+	return cfg
+}
+
+func TestMain(m *testing.M) {
+	if helper := os.Getenv(helperVariable); helper != "" {
+		os.Exit(help(helper))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// news is what one side was told of, in order.
+type news struct {
+	mu   sync.Mutex
+	told []string
+	more chan struct{} // closed at the next
+}
+
+func newNews() *news { return &news{more: make(chan struct{})} }
+
+func (n *news) add(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told = append(n.told, fmt.Sprintf(format, args...))
+	close(n.more)
+	n.more = make(chan struct{})
+}
+
+// all returns what was told but for the beats.
+func (n *news) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(n.told), func(s string) bool { return strings.HasSuffix(s, "heard") })
+}
+
+func (n *news) count(what string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count := 0
+	for _, one := range n.told {
+		if one == what {
+			count++
+		}
+	}
+	return count
+}
+
+// wait returns when what was told times times.
+func (n *news) wait(t testing.TB, what string, times int) {
+	t.Helper()
+	late := time.After(ceiling)
+	for {
+		n.mu.Lock()
+		more := n.more
+		n.mu.Unlock()
+		if n.count(what) >= times {
+			return
+		}
+		select {
+		case <-more:
+		case <-late:
+			t.Fatalf("%q was not told %d times: %q", what, times, n.all())
+		}
+	}
+}
+
+// headNews is what a head's side is told of.
+type headNews struct{ *news }
+
+func (n headNews) WorkerConnected(rank int) { n.add("%d connected", rank) }
+func (n headNews) WorkerHeartbeat(rank int, shareSick bool) {
+	if shareSick {
+		n.add("%d sick", rank)
+	} else {
+		n.add("%d heard", rank)
+	}
+}
+func (n headNews) WorkerNotified(rank int)              { n.add("%d nudged", rank) }
+func (n headNews) WorkerGone(rank int, how CloseReason) { n.add("%d %s", rank, how) }
+
+// workerNews is what a worker's side is told of.
+type workerNews struct{ *news }
+
+func (n workerNews) HeadConnected() { n.add("connected") }
+func (n workerNews) HeadHeartbeat(nudge bool) {
+	if nudge {
+		n.add("nudged")
+	} else {
+		n.add("heard")
+	}
+}
+func (n workerNews) RunEnded(code int)             { n.add("over by %d", code) }
+func (n workerNews) HeadGone(how CloseReason)      { n.add("%s", how) }
+func (n workerNews) DuplicateDaemon(reason string) { n.add("rejected") }
+
+// waitAny returns the first of what that was told.
+func (n *news) waitAny(t testing.TB, what ...string) string {
+	t.Helper()
+	var found string
+	until(t, strings.Join(what, " or ")+" is told", func() bool {
+		at := slices.IndexFunc(what, func(one string) bool { return n.count(one) > 0 })
+		if at >= 0 {
+			found = what[at]
+		}
+		return at >= 0
+	})
+	return found
+}
+
+// until returns when holds is true.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for late := time.Now().Add(ceiling); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("it was never so that %s", what)
+		}
+	}
+}
+
+// aHead is a head that runs until it is stopped.
+type aHead struct {
+	*Head
+	news    headNews
+	address string
+	stop    func() // and waits
+}
+
+func startHead(t testing.TB, cfg Config) *aHead {
+	t.Helper()
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runHead(t, cfg, listener)
+}
+
+func runHead(t testing.TB, cfg Config, listener net.Listener) *aHead {
+	h := &aHead{news: headNews{newNews()}}
+	if addr, ok := listener.Addr().(*net.TCPAddr); ok {
+		h.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
+	}
+	h.Head = NewHead(cfg, listener, h.news)
+	h.stop = run(t, h.Run)
+	return h
+}
+
+// run runs f until the function that it returns is called, or the test ends.
+func run(t testing.TB, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// aWorker is a worker that runs until it is stopped.
+type aWorker struct {
+	*Worker
+	news workerNews
+	stop func() // and waits
+	done chan struct{}
+}
+
+func well() bool { return false }
+
+func startWorker(t testing.TB, cfg Config, rank int, network Network, addresses ...string) *aWorker {
+	w := &aWorker{news: workerNews{newNews()}, done: make(chan struct{})}
+	w.Worker = NewWorker(cfg, rank, network, addresses, w.news, well)
+	w.stop = run(t, func(ctx context.Context) {
+		defer close(w.done)
+		w.Run(ctx)
+	})
+	return w
+}
+
+var testSuite = noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
+
+// sealedPair returns the two ends of a connection as they are after a handshake.
+func sealedPair(near, far net.Conn) (*secureConn, *secureConn) {
+	key := func(first byte) *noise.CipherState {
+		return noise.UnsafeNewCipherState(testSuite, [KeySize]byte{first}, 0)
+	}
+	return &secureConn{Conn: near, encrypter: key(1), decrypter: key(2)}, &secureConn{Conn: far, encrypter: key(2), decrypter: key(1)}
+}
+
+// meet returns a head and a worker that are connected.
+func meet(t testing.TB) (*aHead, *aWorker) {
+	t.Helper()
+	h := startHead(t, slowConfig())
+	w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
+	h.news.wait(t, "1 connected", 1)
+	w.news.wait(t, "connected", 1)
+	return h, w
+}
+
+func expect(t *testing.T, whose string, n *news, want ...string) {
+	t.Helper()
+	if got := n.all(); !slices.Equal(got, want) {
+		t.Errorf("the %s was told %q, not %q", whose, got, want)
+	}
+}

@@ -1,0 +1,317 @@
+package peerlink
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/proxy"
+)
+
+// tampering is one way of changing the records of one direction, from the first that it is given
+// on.
+type tampering struct {
+	name string
+	do   func(record []byte, kept *[]byte) (instead []byte, stop bool)
+}
+
+var tamperings = []tampering{
+	{"a byte is changed", func(record []byte, _ *[]byte) ([]byte, bool) {
+		record[recordHeaderSize] ^= 1
+		return record, false
+	}},
+	{"the tag is changed", func(record []byte, _ *[]byte) ([]byte, bool) {
+		record[len(record)-1] ^= 0x80
+		return record, false
+	}},
+	{"the length is changed", func(record []byte, _ *[]byte) ([]byte, bool) {
+		record[0], record[1] = 0xff, 0xff
+		return record, false
+	}},
+	{"the length is shorter", func(record []byte, _ *[]byte) ([]byte, bool) {
+		binary.BigEndian.PutUint16(record, uint16(len(record)-recordHeaderSize-1))
+		return record, false
+	}},
+	{"a record is put in", func(record []byte, _ *[]byte) ([]byte, bool) {
+		return append([]byte("\x00\x11nothing of value!"), record...), false
+	}},
+	{"plain text is put in", func(record []byte, _ *[]byte) ([]byte, bool) {
+		return append([]byte("nnnngggg"), record...), false
+	}},
+	{"a record is repeated", func(record []byte, _ *[]byte) ([]byte, bool) {
+		return append(record, record...), false
+	}},
+	{"a record is left out", func(record []byte, kept *[]byte) ([]byte, bool) {
+		if *kept == nil {
+			*kept = record
+			return nil, false
+		}
+		return record, false
+	}},
+	{"two records change places", func(record []byte, kept *[]byte) ([]byte, bool) {
+		if *kept == nil {
+			*kept = record
+			return nil, false
+		}
+		return append(record, *kept...), false
+	}},
+	{"a record ends early", func(record []byte, _ *[]byte) ([]byte, bool) { return record[:len(record)-1], true }},
+}
+
+// of returns the tampering for one direction of the connections that there are now.
+func (a tampering) of(toHead bool, used *atomic.Int64) proxy.Tamper {
+	var mu sync.Mutex
+	var kept []byte
+	return func(direction bool, record []byte) ([]byte, bool) {
+		if direction != toHead {
+			return record, false
+		}
+		used.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		return a.do(record, &kept)
+	}
+}
+
+// Whoever changes what is sent over a lifeline ends the connection and nothing else: no frame that
+// was not sent is heard by either side, and once they are left alone they are connected again.
+func TestManInTheMiddle(t *testing.T) {
+	for _, toHead := range []bool{true, false} {
+		for _, tc := range tamperings {
+			t.Run(fmt.Sprintf("%s, to the head: %v", tc.name, toHead), func(t *testing.T) {
+				t.Parallel()
+				h := startHead(t, slowConfig())
+				middle := proxy.New(t, h.address)
+				w := startWorker(t, slowConfig(), 1, TCP{}, middle.Address)
+				w.news.wait(t, "connected", 1)
+				h.news.wait(t, "1 heard", 2)
+				var used atomic.Int64
+				middle.Set(tc.of(toHead, &used))
+				old := w.headSlot.link.Load()
+				until(t, "the connection has ended", func() bool {
+					if toHead {
+						w.NotifyHead()
+					} else {
+						h.NotifyWorkers()
+					}
+					time.Sleep(10 * time.Millisecond)
+					return !old.isOpen()
+				})
+				middle.Set(nil)
+				if used.Load() == 0 {
+					t.Error("no record was changed")
+				}
+				h.news.wait(t, "1 connected", 2)
+				w.news.wait(t, "connected", 2)
+				before, beforeHead := w.news.count("nudged"), h.news.count("1 nudged")
+				until(t, "both hear each other again", func() bool {
+					h.NotifyWorkers()
+					w.NotifyHead()
+					time.Sleep(10 * time.Millisecond)
+					return w.news.count("nudged") > before && h.news.count("1 nudged") > beforeHead
+				})
+				for _, never := range []string{"1 left", "1 closed", "1 sick", "closed", "left", "over by 103", "rejected", "refused"} {
+					if h.news.count(never)+w.news.count(never) > 0 {
+						t.Errorf("%q was told: %q and %q", never, h.news.all(), w.news.all())
+					}
+				}
+			})
+		}
+	}
+}
+
+// Of a stream beside the lifeline each side reads what the other one sent, up to where somebody
+// changed it.
+func TestManInTheMiddleOfAStream(t *testing.T) {
+	for _, toHead := range []bool{true, false} {
+		for _, tc := range tamperings {
+			t.Run(fmt.Sprintf("%s, to the head: %v", tc.name, toHead), func(t *testing.T) {
+				t.Parallel()
+				const size = 100_000
+				h := NewHead(slowConfig(), mustListen(t), nil)
+				served, read := make(chan struct{}, 1), make(chan error, 2)
+				var sent, got bytes.Buffer
+				for i := 0; sent.Len() < size; i++ {
+					fmt.Fprintf(&sent, "request %d\n", i)
+				}
+				send := func(conn io.Writer) { _, _ = conn.Write(sent.Bytes()) }
+				receive := func(conn io.Reader) {
+					_, err := io.Copy(&got, conn)
+					read <- err
+				}
+				h.HandleStreams(CommandStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
+					defer conn.Close()
+					served <- struct{}{}
+					if toHead {
+						receive(conn)
+					} else {
+						send(conn)
+					}
+				})
+				run(t, h.Run)
+				middle := proxy.New(t, h.listener.Addr().String())
+				var used atomic.Int64
+				var passed atomic.Int64
+				tamper := tc.of(toHead, &used)
+				middle.Set(func(direction bool, record []byte) ([]byte, bool) {
+					if direction == toHead && passed.Add(1) <= 2 { // the first ones are left alone
+						return record, false
+					}
+					return tamper(direction, record)
+				})
+				conn, err := DialStream(t.Context(), CommandStream, testKey, 1, TCP{}, []string{middle.Address})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				<-served
+				if toHead {
+					send(conn)
+					_ = conn.(*secureConn).CloseWrite()
+				} else {
+					receive(conn)
+				}
+				select {
+				case err = <-read:
+				case <-time.After(ceiling):
+					t.Fatal("it was never read to the end")
+				}
+				if !bytes.HasPrefix(sent.Bytes(), got.Bytes()) || got.Len() < 2*maxPayload || got.Len() >= sent.Len() {
+					t.Errorf("%d bytes were read of %d, and they are a part of what was sent: %v",
+						got.Len(), sent.Len(), bytes.HasPrefix(sent.Bytes(), got.Bytes()))
+				}
+				if !errors.Is(err, errForged) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("it ended by %v", err)
+				}
+				if seen := middle.Seen(); bytes.Contains(seen, []byte("request")) {
+					t.Error("what is sent can be read on its way")
+				}
+			})
+		}
+	}
+}
+
+func mustListen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// counted is a connection that counts the calls, and lets a write pass as many bytes as there is
+// room for.
+type counted struct {
+	*script
+	writes int
+	room   int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes++
+	n, _ := c.script.Write(p[:min(len(p), c.room)])
+	if c.room -= n; n < len(p) {
+		return n, os.ErrDeadlineExceeded
+	}
+	return n, nil
+}
+
+// A message is one record and one write, and larger ones are as few as possible.
+func TestRecordSizes(t *testing.T) {
+	for _, tc := range []struct{ size, writes int }{{1, 1}, {100, 1}, {maxPayload, 1}, {maxPayload + 1, 2}, {5 * maxPayload, 5}} {
+		wire := &counted{script: new(script), room: 1 << 20}
+		theirs, ours := sealedPair(wire, wire)
+		sent := bytes.Repeat([]byte{'m'}, tc.size)
+		if n, err := theirs.Write(sent); n != tc.size || err != nil {
+			t.Fatalf("%d bytes: %d were written: %v", tc.size, n, err)
+		}
+		if overhead := len(wire.written) - tc.size; wire.writes != tc.writes || overhead != tc.writes*(recordHeaderSize+tagSize) {
+			t.Errorf("%d bytes are %d writes and %d bytes more", tc.size, wire.writes, overhead)
+		}
+		wire.said = wire.written
+		if got, err := io.ReadAll(ours); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes: %d were read: %v", tc.size, len(got), err)
+		}
+		if ours.largeRecord != nil {
+			t.Errorf("%d bytes: an idle connection keeps a buffer", tc.size)
+		}
+	}
+}
+
+// A frame that does not fit into the kernel's buffer is dropped, but for one that has begun: the
+// next one that fits is heard.
+func TestFramesThatDoNotFit(t *testing.T) {
+	const record = recordHeaderSize + 1 + tagSize
+	for room := range 2*record + 1 {
+		wire := &counted{script: new(script), room: room}
+		theirs, ours := sealedPair(wire, wire)
+		l := newLink(theirs, identity{})
+		wire.then = nil
+		for range 5 {
+			l.sendFrame(framePoll)
+		}
+		wire.room = 1 << 20
+		l.sendFrame(frameRequestHeartbeat)
+		l.sendFrame(frameHeartbeat)
+		wire.said = wire.written
+		got, err := io.ReadAll(ours)
+		want := append(bytes.Repeat([]byte{framePoll}, room/record+1), frameRequestHeartbeat, frameHeartbeat)
+		if !bytes.Equal(got, want) || err != nil {
+			t.Errorf("with room for %d bytes %q was read, not %q: %v", room, got, want, err)
+		}
+	}
+}
+
+// After a write that has ended within a record nothing more can be written.
+func TestWriteThatFails(t *testing.T) {
+	wire := &counted{script: new(script), room: maxRecord + 10}
+	theirs, _ := sealedPair(wire, wire)
+	n, err := theirs.Write(make([]byte, 3*maxPayload))
+	if n != maxPayload || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes were written: %v", n, err)
+	}
+	wire.room = 1 << 20
+	if n, err := theirs.Write([]byte("more")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes were written then: %v", n, err)
+	}
+}
+
+// Many write to one connection at a time.
+func TestConcurrentWrites(t *testing.T) {
+	near, far := net.Pipe()
+	ours, theirs := sealedPair(near, far)
+	var writing sync.WaitGroup
+	const writers, each = 8, 50
+	for i := range writers {
+		writing.Go(func() {
+			for range each {
+				if _, err := ours.Write(bytes.Repeat([]byte{byte('a' + i)}, 99)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	go func() {
+		writing.Wait()
+		_ = ours.Close()
+	}()
+	got, err := io.ReadAll(theirs)
+	if err != nil || len(got) != writers*each*99 {
+		t.Errorf("%d bytes were read: %v", len(got), err)
+	}
+	for ; len(got) >= 99; got = got[99:] {
+		if !bytes.Equal(got[:99], bytes.Repeat(got[:1], 99)) {
+			t.Fatalf("two writes are mixed: %q", got[:99])
+		}
+	}
+}

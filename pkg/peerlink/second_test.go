@@ -1,0 +1,84 @@
+package peerlink
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHead(slowConfig(), listener, nil)
+	h.HandleStreams(RendezvousStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+		_, _ = conn.Write([]byte{byte(rank)})
+		_ = conn.Close()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { h.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for _, rank := range []int{0, 3} {
+		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, rank, TCP{}, []string{listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		if err != nil || len(got) != 1 || int(got[0]) != rank {
+			t.Errorf("rank %d was served as %v: %v", rank, got, err)
+		}
+		_ = conn.Close()
+	}
+	for _, wrong := range []int{4, 1<<31 - 1} {
+		if conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
+			_ = conn.Close()
+			t.Errorf("rank %d was let in", wrong)
+		}
+	}
+}
+
+func TestSummonedForACommand(t *testing.T) {
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := headNews{newNews()}
+	h := NewHead(slowConfig(), listener, peers)
+	came := make(chan int, 1)
+	h.HandleStreams(CommandStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+		came <- rank
+		_ = conn.Close()
+	})
+	run(t, h.Run)
+	where := []string{listener.Addr().String()}
+	w := NewWorker(slowConfig(), 2, TCP{}, where, workerNews{newNews()}, well)
+	w.HandleStreamRequests(func() {
+		if conn, err := DialStream(t.Context(), CommandStream, slowConfig().Key, 2, TCP{}, where); err == nil {
+			_ = conn.Close()
+		}
+	})
+	run(t, w.Run)
+	// The worker is told first, and what the head sends before it is told is lost.
+	peers.wait(t, "2 connected", 1)
+	for _, nobody := range []int{-1, 0, 1, 4} {
+		h.RequestStream(nobody)
+	}
+	h.RequestStream(2)
+	select {
+	case rank := <-came:
+		if rank != 2 {
+			t.Errorf("rank %d came", rank)
+		}
+	case <-time.After(ceiling):
+		t.Error("rank 2 was summoned and did not come")
+	}
+	if conn, err := DialStream(t.Context(), RendezvousStream, slowConfig().Key, 2, TCP{}, where); err == nil {
+		_ = conn.Close()
+		t.Error("a worker was let in for what nobody serves")
+	}
+}

@@ -1,0 +1,66 @@
+package peerlink
+
+import (
+	"errors"
+	"maps"
+	"net"
+)
+
+// Stats are the head's statistics of peer links.
+type Stats struct {
+	Connected  int // number of workers that are connected now
+	Reconnects int // number of connections of workers that had been connected before
+	// Rejected has the number of rejected connections by reason. It is nil if there were none.
+	Rejected map[string]int
+}
+
+// rejection is the error of a rejected connection.
+type rejection struct{ reason, message string } // the key in Stats, and the message
+
+func (s *rejection) Error() string { return s.message }
+
+var (
+	errWrongProtocol   = &rejection{"garbage", "it does not speak the lifeline's protocol"}
+	errWrongKey        = &rejection{"wrong_key", "it does not know this attempt's key"}
+	errWrongIndex      = &rejection{"wrong_rank", "no worker of this attempt has its rank"}
+	errDuplicateDaemon = &rejection{"second_daemon", "another daemon of this rank is connected already"}
+	errNoProof         = &rejection{"late", "it gave no whole proof in time, or none at all"}
+	errTooManyConns    = &rejection{"crowded_out", "there were too many at once"}
+)
+
+// countRejected counts a rejected connection. An err that is not a stranger counts as errNoProof.
+func (h *Head) countRejected(err error) {
+	why, known := errors.AsType[*rejection](err)
+	if !known {
+		why = errNoProof
+	}
+	// this side has closed it: it is counted already, or the head has ended
+	if !known && errors.Is(err, net.ErrClosed) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.countRejectedLocked(why)
+}
+
+// countRejectedLocked counts a rejected connection. mu must be held.
+func (h *Head) countRejectedLocked(why *rejection) {
+	if h.stats.Rejected == nil {
+		h.stats.Rejected = make(map[string]int)
+	}
+	h.stats.Rejected[why.reason]++
+}
+
+// Stats returns the statistics so far.
+func (h *Head) Stats() Stats {
+	h.mu.Lock()
+	stats := h.stats
+	stats.Rejected = maps.Clone(stats.Rejected)
+	h.mu.Unlock()
+	for rank := range h.slots {
+		if h.slots[rank].liveLink() != nil {
+			stats.Connected++
+		}
+	}
+	return stats
+}

@@ -1,0 +1,320 @@
+package peerlink
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+)
+
+// WorkerHandler handles the events of the head on a worker's side. Its methods are called from
+// several goroutines and must not block for long.
+type WorkerHandler interface {
+	HeadConnected()           // the head has proven itself: for the first time, or again
+	HeadHeartbeat(nudge bool) // a heartbeat, or a notification to poll
+	RunEnded(code int)        // the run's exit code, for workers that cannot read the run directory
+	// HeadGone is called when the connection has ended for good. If the connection was broken, it is
+	// called with [Broken] as soon as the head refuses a new connection, and
+	// [WorkerHandler.HeadConnected] may follow. It is called with [Refused] even if there never was a
+	// complete connection: if the head's kernel has accepted a connection and later refuses one,
+	// although the side that accepted it has not proven to be the head.
+	HeadGone(how CloseReason)
+	// another daemon of this node is connected already: this one must end
+	DuplicateDaemon(reason string)
+}
+
+const (
+	// dialTimeout is the timeout for one address.
+	dialTimeout = time.Second
+	// The pauses between two tries double: after a connection was lost, from minReconnectPause to half
+	// a heartbeat interval; before the first connection, from minFirstConnectPause to
+	// maxFirstConnectPause.
+	minReconnectPause    = 10 * time.Millisecond
+	minFirstConnectPause = 100 * time.Millisecond
+	maxFirstConnectPause = 15 * time.Second
+)
+
+// Worker is a worker's side of its peer link.
+type Worker struct {
+	headDialer
+	cfg           Config
+	headAddresses []string // the head's addresses
+	// the same, the one that worked last first; used by the connecting goroutine
+	dialOrder         []string
+	firstContact      firstContact // used by the connecting goroutine
+	handler           WorkerHandler
+	shareUnresponsive func() bool
+	onStreamRequest   func() // may be nil
+
+	headSlot           slot // the head's slot
+	pollRequested      chan struct{}
+	heartbeatRequested chan struct{}              // the head requests a heartbeat now
+	localAddr          atomic.Pointer[netip.Addr] // this node's address of the last connection
+	tasks              sync.WaitGroup
+
+	// the goodbye message was sent: the end of the connection is not reported
+	goodbyeSent atomic.Bool
+	done        context.Context // ends when the worker needs no connection any more
+	finish      context.CancelFunc
+}
+
+// NewWorker returns the worker's side of the peer link of the node with index rank. Run connects it
+// to one of the head's addresses (host and port). Before each heartbeat, shareUnresponsive reports
+// whether the shared file system is unresponsive on this node.
+func NewWorker(
+	cfg Config, rank int, network Network, addresses []string, head WorkerHandler, shareSick func() bool,
+) *Worker {
+	w := &Worker{
+		headDialer: headDialer{network: network, key: cfg.Key, rank: rank}, cfg: cfg, handler: head,
+		headAddresses: slices.Clone(addresses), dialOrder: slices.Clone(addresses), shareUnresponsive: shareSick,
+		pollRequested: make(chan struct{}, 1), heartbeatRequested: make(chan struct{}, 1),
+	}
+	w.done, w.finish = context.WithCancel(context.Background())
+	fillRandom(w.identity[:])
+	if cfg.Jitter == nil {
+		w.cfg.Jitter = rand.Float64
+	}
+	return w
+}
+
+// HandleStreamRequests sets a function that opens an additional connection, to run a command, when
+// the head requests one. It must be called before Run. The function must not block.
+func (w *Worker) HandleStreamRequests(summoned func()) { w.onStreamRequest = summoned }
+
+// Run keeps the worker connected until ctx ends, either side sends a goodbye message or the head
+// rejects this daemon. It waits for all its goroutines.
+func (w *Worker) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.tasks.Go(func() { w.sendLoop(ctx) })
+	w.tasks.Go(func() { w.connectLoop(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-w.done.Done():
+	}
+	cancel()
+	w.tasks.Wait()
+}
+
+// NotifyHead makes the head poll the run directory now. It never blocks. Several calls may result
+// in one notification. Without a connection it has no effect, because the head polls when there is
+// one again.
+func (w *Worker) NotifyHead() { ctxutil.NotifyChannel(w.pollRequested) }
+
+// SayGoodbye sends a goodbye message, so that the end of this daemon does not look like a failure,
+// and waits at most 100 ms for the head to receive it.
+func (w *Worker) SayGoodbye() {
+	w.goodbyeSent.Store(true)
+	if l := w.headSlot.liveLink(); l != nil {
+		l.sayGoodbye()
+	}
+	w.finish()
+}
+
+// TCPState returns what this node's kernel knows about the connection to the head.
+func (w *Worker) TCPState() TCPState { return w.headSlot.liveLink().tcpState(w.cfg.HeartbeatInterval) }
+
+// LocalAddress returns this node's address on the present connection, or on the last one. It is
+// invalid if there was none.
+func (w *Worker) LocalAddress() netip.Addr {
+	if addr := w.localAddr.Load(); addr != nil {
+		return *addr
+	}
+	return netip.Addr{}
+}
+
+// sendLoop sends heartbeats and notifications.
+func (w *Worker) sendLoop(ctx context.Context) {
+	ticker := time.NewTicker(w.cfg.HeartbeatInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.pollRequested:
+			w.headSlot.sendFrame(framePoll)
+		case <-ticker.C:
+			w.headSlot.sendFrame(w.heartbeatFrame())
+		case <-w.heartbeatRequested:
+			w.headSlot.sendFrame(w.heartbeatFrame())
+		}
+	}
+}
+
+// heartbeatFrame returns the frame of a heartbeat.
+func (w *Worker) heartbeatFrame() byte {
+	if w.shareUnresponsive() {
+		return frameStalledHeartbeat
+	}
+	return frameHeartbeat
+}
+
+// connectLoop connects to the head if there is no connection, or if the connection is silent:
+// packets that were lost while the network was down are sent again only after seconds, and a new
+// connection is faster. The silent connection stays open until then, because it may recover, and
+// because it provides information about the head's kernel.
+func (w *Worker) connectLoop(ctx context.Context) {
+	var l *link
+	wait, most := minFirstConnectPause, maxFirstConnectPause
+	for {
+		if l != nil && l.isOpen() {
+			w.awaitEndOrSilence(l)
+		}
+		// The head has sent a goodbye message, or this side needs no connection any more.
+		if parted := l != nil && !l.isOpen() && l.closeReason == Goodbye; parted || w.goodbyeSent.Load() || ctx.Err() != nil {
+			return
+		}
+		// Connect again. Retry soon after a connection was lost, but slowly before the first one.
+		before := w.firstContact.acceptedAddress
+		fresh := w.dialHead(ctx)
+		switch {
+		case fresh != nil:
+			l = fresh
+			wait, most = minReconnectPause, max(w.cfg.HeartbeatInterval/2, minReconnectPause)
+			continue
+		case before != w.firstContact.acceptedAddress: // a connection was accepted: retry soon
+			wait = minReconnectPause
+		}
+		// jitter, so that not all workers retry at once
+		if !ctxutil.SleepContext(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) {
+			return
+		}
+		wait = min(2*wait, most)
+	}
+}
+
+// awaitEndOrSilence waits until the connection has ended or is silent. The connection also ends
+// when the context of Run ends.
+func (w *Worker) awaitEndOrSilence(l *link) {
+	for left := w.cfg.silenceTimeout() - l.silentFor(); left > 0 && !ctxutil.AwaitDoneFor(l.ended, left); {
+		left = w.cfg.silenceTimeout() - l.silentFor()
+	}
+}
+
+// dialHead tries the head's addresses in turn, beginning with the one that worked last. It returns
+// the new link, which has its slot, or nil.
+func (w *Worker) dialHead(ctx context.Context) *link {
+	for i, address := range w.dialOrder {
+		conn, took, err := w.dialAddress(ctx, address)
+		if err != nil && took {
+			w.firstContact.recordFailedHandshake(address, err)
+		}
+		switch {
+		case err == nil:
+			w.dialOrder[0], w.dialOrder[i] = w.dialOrder[i], w.dialOrder[0]
+			w.firstContact.finished = true
+			return w.useConn(ctx, conn)
+		case errors.Is(err, errDuplicateDaemon):
+			w.handler.DuplicateDaemon(err.Error())
+			w.finish()
+			return nil
+		case !errors.Is(err, syscall.ECONNREFUSED):
+		case w.firstContact.detectHeadDeath(address):
+			w.reportGone(Refused)
+		case i == 0:
+			w.handleRefusal()
+		}
+	}
+	return nil
+}
+
+// handleRefusal is called when the head refuses a connection. If a connection has ended that was
+// not reported yet, it reports how. If that one was closed in order, the refusal proves that the
+// head's daemon has died. If it was reset, nothing is proven, because the kernel of a daemon that
+// dies with unread data resets the connection, but so does a firewall that begins to reject.
+func (w *Worker) handleRefusal() {
+	l := w.headSlot.link.Load()
+	if l == nil || l.isOpen() {
+		return
+	}
+	how := l.closeReason
+	if how == Closed {
+		how = Refused
+	}
+	w.headSlot.dropLink(l, func() { w.reportGone(how) })
+}
+
+// headDialer connects to the head, for workers and guests.
+type headDialer struct {
+	network  Network
+	key      []byte
+	rank     int
+	identity identity
+}
+
+// dialAddress connects to the head and performs the handshake. If that fails, took reports whether
+// the connection was accepted. A failed connection is reset: the head may have accepted this worker
+// already, and must not mistake the end of the connection for the death of its daemon.
+func (c headDialer) dialAddress(ctx context.Context, address string) (proven *secureConn, took bool, err error) {
+	short, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := c.network.Dial(short, address)
+	if err != nil {
+		return nil, false, err
+	}
+	stop := context.AfterFunc(ctx, func() { resetConn(conn) })
+	defer stop()
+	proven, err = handshakeAsWorker(conn, c.key, c.rank, c.identity)
+	if err != nil {
+		resetConn(conn)
+		return nil, true, err
+	}
+	return proven, true, nil
+}
+
+// useConn puts the connection into the head's slot, reports it, and starts its reader.
+func (w *Worker) useConn(ctx context.Context, conn *secureConn) *link {
+	l := newLink(conn, w.identity)
+	if local, ok := conn.LocalAddr().(*net.TCPAddr); ok {
+		addr := local.AddrPort().Addr().Unmap()
+		w.localAddr.Store(&addr)
+	}
+	w.headSlot.eventMu.Lock()
+	w.headSlot.setLinkLocked(l)
+	w.handler.HeadConnected()
+	w.headSlot.eventMu.Unlock()
+	l.sendFrame(w.heartbeatFrame())
+	if w.goodbyeSent.Load() { // the goodbye message may have been sent on the previous connection
+		l.sendFrame(frameGoodbye)
+	}
+	w.tasks.Go(func() { w.serveLink(ctx, l) })
+	return l
+}
+
+// serveLink reads the link until it ends, and reports its frames.
+func (w *Worker) serveLink(ctx context.Context, l *link) {
+	w.headSlot.serveLink(ctx, w.cfg, l, func(frame, code byte) {
+		switch frame {
+		case frameExitCode:
+			w.handler.RunEnded(int(code))
+		case frameRequestHeartbeat:
+			ctxutil.NotifyChannel(w.heartbeatRequested)
+			w.handler.HeadHeartbeat(false)
+		case frameRequestStream:
+			w.handler.HeadHeartbeat(false)
+			if w.onStreamRequest != nil {
+				w.onStreamRequest()
+			}
+		default:
+			w.handler.HeadHeartbeat(frame == framePoll)
+		}
+	}, w.reportGone)
+}
+
+// reportGone reports that the connection has ended for good, unless this side has said goodbye.
+func (w *Worker) reportGone(how CloseReason) {
+	if !w.goodbyeSent.Load() {
+		w.handler.HeadGone(how)
+	}
+	if how == Goodbye {
+		w.finish()
+	}
+}

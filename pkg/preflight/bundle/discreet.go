@@ -1,0 +1,120 @@
+package bundle
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// Placeholders for information that is left out.
+const (
+	hostPlaceholder    = "node"
+	omittedText        = "(left out)"
+	processPlaceholder = "a process"
+)
+
+// anonymizeFacts returns a copy of the facts without information that identifies the owner or the
+// users of a GPU: serial numbers, by which a vendor knows the buyer, and the names and ids of
+// processes. It keeps UUIDs, which findings refer to and which identify no person.
+func anonymizeFacts(facts gpu.Facts) gpu.Facts {
+	facts.GPUs = slices.Clone(facts.GPUs)
+	for i := range facts.GPUs {
+		g := &facts.GPUs[i]
+		if serial := omittedText; g.Serial.Value != nil {
+			g.Serial.Value = &serial
+		}
+		g.Processes, g.GraphicsProcesses = anonymizeProcesses(g.Processes), anonymizeProcesses(g.GraphicsProcesses)
+		g.MIGInstances = slices.Clone(g.MIGInstances)
+		for m := range g.MIGInstances {
+			g.MIGInstances[m].Processes = anonymizeProcesses(g.MIGInstances[m].Processes)
+		}
+	}
+	return facts
+}
+
+// mpsPrefix is the prefix of the names of the MPS programs, which share a GPU between processes.
+// Their names are kept, because they belong to the system and change the verdict on a GPU.
+const mpsPrefix = "nvidia-cuda-mps"
+
+// anonymizeProcesses removes the names and ids of processes. It keeps their number, their memory,
+// and whether /proc lists them.
+func anonymizeProcesses(told gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.Process] {
+	all, ok := told.Get()
+	if !ok {
+		return told
+	}
+	without := make([]gpu.Process, 0, len(all))
+	for _, p := range all {
+		name := p.Name
+		switch {
+		case strings.HasPrefix(path.Base(name), mpsPrefix):
+			name = mpsPrefix
+		case name != "":
+			name = processPlaceholder
+		}
+		without = append(without, gpu.Process{Used: p.Used, Unknown: p.Unknown, Name: name})
+	}
+	return gpu.Reading[[]gpu.Process]{Value: &without}
+}
+
+// redactReport returns a copy of the report without the node's name, process names, values of
+// variables, and the output of the site's own commands. facts are the facts of the recording; they
+// may be nil.
+func redactReport(report check.Report, facts *gpu.Facts) check.Report {
+	report.Host = hostPlaceholder
+	report.Findings = slices.Clone(report.Findings)
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		switch {
+		case strings.HasPrefix(f.ID, "active."):
+			f.Observed, f.Lines = omittedText, nil
+		case f.ID == "gpu.env":
+			f.Observed = variableNames(f.Observed)
+		case f.ID == "gpu.busy" && f.Device != nil:
+			f.Observed = gpuUseText(facts, f.Device.Index, f.Observed)
+		}
+	}
+	return report
+}
+
+// assignmentStart matches the start of each NAME=VALUE in a list. A value may contain commas.
+var assignmentStart = regexp.MustCompile(`(?:^|, )([A-Z][A-Z0-9_]*)=`)
+
+// variableNames returns the names of the variables in a list of NAME=VALUE entries. It returns the
+// text unchanged if there are no entries, as in a message that all is well.
+func variableNames(list string) string {
+	var names []string
+	for _, match := range assignmentStart.FindAllStringSubmatch(list, -1) {
+		names = append(names, match[1])
+	}
+	return cmp.Or(strings.Join(names, ", "), list)
+}
+
+// gpuUseText describes how many processes use a GPU and how much memory they use. It returns
+// observed if there are no processes, and a placeholder if the GPU is unknown.
+func gpuUseText(facts *gpu.Facts, index int, observed string) string {
+	if facts == nil {
+		return omittedText
+	}
+	at := slices.IndexFunc(facts.GPUs, func(g gpu.GPU) bool { return g.Index == index })
+	if at < 0 {
+		return omittedText
+	}
+	g := facts.GPUs[at]
+	procs := g.Processes.OrZero()
+	if len(procs) == 0 {
+		return observed
+	}
+	var bytes uint64
+	for _, p := range procs {
+		bytes += p.Used
+	}
+	return fmt.Sprintf("processes: %d, with %s; %s in use", len(procs), textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
+}

@@ -1,0 +1,62 @@
+package bundle
+
+import (
+	"runtime"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+)
+
+// Version is the version of a [Bundle]'s JSON format.
+const Version = 1
+
+// Bundle holds the data and the results of one run of the checks. New returns one without
+// private information.
+type Bundle struct {
+	Version  int    `json:"version"`
+	Bringupd string `json:"bringupd"` // version of this program
+	Platform string `json:"platform"` // operating system and architecture: linux/amd64
+	// Facts is the state of the GPUs at the last query, and Expected the state that was required. Both
+	// are absent if GPUs were not checked.
+	Facts    *gpu.Facts    `json:"facts,omitempty"`
+	Expected *ExpectedGPUs `json:"expected,omitempty"`
+	// CUDA is the result of the CUDA driver; absent if it was not queried.
+	CUDA *cuda.Facts `json:"cuda,omitempty"`
+	// Report contains the findings. Its attributes describe the host.
+	Report check.Report `json:"report"`
+}
+
+// ExpectedGPUs is the required state of the GPUs: a fitness.Expectation without the environment.
+type ExpectedGPUs struct {
+	Count     int    `json:"count"` // -1 if unknown
+	CountFrom string `json:"count_from,omitempty"`
+	// entries of CUDA_VISIBLE_DEVICES; null: all GPUs, empty: none
+	Visible  []string      `json:"visible"`
+	PCIOrder bool          `json:"pci_order,omitempty"`
+	Mode     check.GPUMode `json:"mode"`
+	// signs of GPUs that gpu.FindNVIDIASigns has found
+	Signs []string `json:"signs,omitempty"`
+	Named bool     `json:"named,omitempty"` // the user has set the path of the NVML library
+}
+
+// GPUState holds the state of the GPUs that was read, and the state that was required.
+type GPUState struct {
+	Facts    *gpu.Facts
+	Expected *ExpectedGPUs
+	CUDA     *cuda.Facts
+}
+
+// New returns a recording of the results of this version of the program. It does not modify its
+// arguments.
+func New(bringupd string, seen GPUState, report check.Report) Bundle {
+	r := Bundle{
+		Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: seen.Expected, CUDA: seen.CUDA,
+	}
+	if seen.Facts != nil {
+		without := anonymizeFacts(*seen.Facts)
+		r.Facts = &without
+	}
+	r.Report = redactReport(report, r.Facts)
+	return r
+}

@@ -1,0 +1,77 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+)
+
+var update = flag.Bool("update", false, "write testdata/recording.json anew")
+
+// secrets are what must be in no recording of the node below.
+var secrets = []string{"SERIAL", "4711", "4712", "4713", "alice", "n7", "hunter2", "0xbeef"}
+
+func reading[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
+
+// node is one with a GPU that others use, and what was found there.
+func node() (gpu.Facts, check.Report) {
+	of := func(procs ...gpu.Process) gpu.Reading[[]gpu.Process] { return reading(procs) }
+	g := gpu.GPU{Handle: gpu.Success, UUID: reading("GPU-a"), Bus: reading("0000:3b:00.0")}
+	g.Serial, g.Memory = reading("SERIAL"), reading(gpu.Memory{Total: 80 << 30, Used: 40 << 30})
+	g.Processes = of(gpu.Process{PID: 4711, Used: 30 << 30, Name: "/home/alice/train"}, gpu.Process{PID: 4712, Used: 8 << 30},
+		gpu.Process{PID: 4713, Unknown: true, Name: "nvidia-cuda-mps-server"})
+	g.GraphicsProcesses = of(gpu.Process{PID: 4711, Name: "alice"})
+	g.MIGInstances = []gpu.MIGInstance{{UUID: "MIG-a", Processes: of(gpu.Process{PID: 4711, Name: "alice"})}}
+	other := gpu.GPU{Index: 1, Handle: gpu.GPUIsLost}
+	other.Serial.Reason = gpu.GPUIsLost
+	device := &check.Device{Index: 0, UUID: "GPU-a", Bus: "0000:3b:00.0"}
+	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: reading(2), GPUs: []gpu.GPU{g, other}}, check.Report{
+		Version: check.ReportVersion, Host: "n7", Rank: -1, At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
+		Verdict: check.Fail, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.8.0"}},
+		Findings: []check.Finding{
+			{ID: "gpu.busy", Device: device, Verdict: check.Fail, Observed: "process 4711 (/home/alice/train) with 30 GiB", Class: check.ClassNode},
+			{ID: "gpu.env", Verdict: check.Warn, Observed: "CUDA_PROFILE=hunter2, 0xbeef, CUDA_LAUNCH_BLOCKING=1", Class: check.ClassUser},
+			{ID: "active.test", Verdict: check.Warn, Observed: "hunter2", Lines: []string{"alice"}},
+			{ID: "gpu.remap", Verdict: check.Pass, Observed: "2 of 2"},
+		},
+	}
+}
+
+// TestForm holds the form to what is in testdata: recordings of older versions are to be read, too.
+func TestForm(t *testing.T) {
+	facts, report := node()
+	before, _ := json.Marshal(facts)
+	recorded, err := json.MarshalIndent(New("v1.2.3", GPUState{&facts, &ExpectedGPUs{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto}, &cuda.Facts{Init: cuda.Result{Code: 999}}}, report), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if bytes.Contains(recorded, []byte(secret)) {
+			t.Errorf("%q is told", secret)
+		}
+	}
+	recorded = append(bytes.Replace(recorded, []byte("linux/arm64"), []byte("linux/amd64"), 1), '\n')
+	if *update {
+		if err := os.WriteFile("testdata/recording.json", recorded, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile("testdata/recording.json"); err != nil || !bytes.Equal(recorded, want) {
+		t.Errorf("%v: %s", err, cmp.Diff(string(want), string(recorded)))
+	}
+	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) || report.Findings[2].Lines == nil || report.Host != "n7" {
+		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
+	}
+	if bare := New("v1.2.3", GPUState{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != omittedText {
+		t.Errorf("without facts it is %+v", bare)
+	}
+}

@@ -1,0 +1,315 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// launchChecks lists the checks of the launch as a whole, in the order of the report.
+var launchChecks = []reportRow{
+	{"launch", checkLaunch},
+	{"share.seen", checkJoined},
+	{"node.answer", func(p *checkContext) { // nodes that have joined but sent no facts
+		if len(p.WithoutFacts) > 0 {
+			p.AddFailure(check.ClassNode, "no facts came from "+p.formatHosts(p.WithoutFacts), "an answer of each node that was seen",
+				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.WithoutFacts
+		}
+	}},
+	{"share.delay", checkRoundTrips},
+	{"node.twins", uniqueValueCheck("the host name", func(f Facts) string { return f.Hostname })},
+	{"node.twins", uniqueValueCheck("the address", func(f Facts) string { return f.Address })},
+	{"clock", checkClocks},
+	{"framework.version", checkFrameworkVersions},
+	{"mpi.alike", compareMPIs},
+	{"x.alike", checkAttributes},
+	{"share.kind", checkFileSystems},
+	{"gpus", reportGPUs},
+	{"host.share", checkShareSpace},
+	{"left.runs", checkStaleRuns},
+}
+
+// checkLaunch checks the number and placement of the daemons that the launcher has started.
+func checkLaunch(p *checkContext) {
+	// The hints of launch errors contain the command of a job. Replace it with that of the doctor.
+	ours := strings.NewReplacer("bringupd …", "bringupd doctor …")
+	switch {
+	case p.Mistake != nil:
+		p.AddFailure(check.ClassUser, p.Mistake.Problem, "", ours.Replace(p.Mistake.Fix))
+	case p.AloneReason != nil:
+		mend, _, _ := strings.Cut(p.AloneReason.Fix, ", or on this")
+		p.AddSkip("this node alone: what needs several (the ways between them, whether they share " + p.LogDir + ") is not looked at; " + ours.Replace(mend))
+	case p.Identity.Size == 1:
+		p.AddPass(fmt.Sprintf("%s, one daemon on one node", p.Identity.Launcher))
+	default:
+		p.AddPass(fmt.Sprintf("%s, one daemon on each of %d nodes", p.Identity.Launcher, p.Identity.Size))
+	}
+}
+
+// checkJoined checks whether all nodes have joined through the shared file system.
+func checkJoined(p *checkContext) {
+	p.Template.Source = p.LogDir
+	where := p.LogDir
+	if len(p.Facts) > 0 && p.Facts[0].Share.FileSystem != "" {
+		where += " (" + p.Facts[0].Share.FileSystem + ")"
+	}
+	wrong, isDir := p.ShareErr.(*signal.DirError)
+	switch {
+	case isDir:
+		p.AddFailure(check.ClassUser, fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Problem), "", wrong.Remedy)
+	case p.ShareErr != nil:
+		p.AddFailure(check.ClassUser, p.ShareErr.Error(), "", "give a --log-dir that all nodes share and you can write to")
+	case !p.hasPeers():
+		p.AddPass(where + " can be written; whether other nodes see it is not known")
+	case len(p.NotJoined) > 0:
+		p.AddFailure(check.ClassUser, fmt.Sprintf("%d of %d nodes were not seen in %s for %s: %s",
+			len(p.NotJoined), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.formatHosts(p.NotJoined)), "a record of each node",
+			"see whether the same file system is mounted there (findmnt -T "+p.LogDir+
+				"), whether their tasks have started, or give a --log-dir that all nodes share").Ranks = p.NotJoined
+	default:
+		p.AddPass(fmt.Sprintf("all %d nodes see and write %s", p.Identity.Size, where))
+	}
+}
+
+// slowRoundTrip is a slow round trip of two records. A bring-up, which needs a dozen of them in
+// sequence, takes a minute longer with it.
+const slowRoundTrip = 5 * time.Second
+
+// checkRoundTrips checks the time between a record of the head and the answers of the nodes.
+func checkRoundTrips(p *checkContext) {
+	ranks := slices.Sorted(maps.Keys(p.RoundTrips))
+	// The head's answer to itself is not a measurement.
+	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 })
+	if len(ranks) == 0 || p.ShareErr != nil || len(p.NotJoined) > 0 {
+		return
+	}
+	slowest := slices.MaxFunc(ranks, func(a, b int) int { return cmp.Compare(p.RoundTrips[a], p.RoundTrips[b]) })
+	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.hostName(slowest))
+	late := slices.DeleteFunc(ranks, func(rank int) bool { return p.RoundTrips[rank] <= slowRoundTrip })
+	if len(late) == 0 {
+		p.AddPass(observed)
+		return
+	}
+	p.AddWarning(check.ClassNode, observed+"; too late by "+p.formatHosts(late), "an answer within "+slowRoundTrip.String(),
+		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").Ranks = late
+}
+
+// uniqueValueCheck returns a check that fails if several nodes have a value in common that should
+// be unique. what is the name of the value in messages, and of returns the value of a node.
+func uniqueValueCheck(what string, of func(Facts) string) func(*checkContext) {
+	return func(p *checkContext) {
+		if !p.hasPeers() || !p.Identity.Launcher.Traits().NamesNodes {
+			return // other launchers may start several daemons on one machine
+		}
+		values, by := p.groupNodesBy(of)
+		for _, value := range values {
+			if ranks := by[value]; len(ranks) > 1 {
+				p.AddFailure(check.ClassNode, fmt.Sprintf("%s have %s %s", p.formatHosts(ranks), what, value), "one for each node",
+					"frameworks take them for one node: set the host name, or name the interface with --interface").Ranks = ranks
+			}
+		}
+	}
+}
+
+const (
+	// Offsets above clockWarnOffset mislead readers who compare the logs of two nodes.
+	clockWarnOffset = 2 * time.Second
+	// Offsets above clockFailOffset are failures: munge rejects credentials that are older than 5
+	// minutes.
+	clockFailOffset = time.Minute
+)
+
+// checkClocks compares the clocks of the nodes with their median. The head is not the reference,
+// because its own clock may be wrong.
+func checkClocks(p *checkContext) {
+	ahead := make(map[int]time.Duration)
+	for _, f := range p.Facts {
+		if offset, known := p.clockAheadOfHead(f); known {
+			ahead[f.Rank] = offset
+		}
+	}
+	if !p.hasPeers() || len(ahead) < 2 {
+		return
+	}
+	// With two nodes there is no median, and the head is the reference.
+	sorted := slices.Sorted(maps.Values(ahead))
+	middle := sorted[(len(sorted)-1)/2]
+	if len(sorted) == 2 {
+		middle = 0
+	}
+	// Group the nodes with a wrong clock by verdict.
+	ranks, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
+	for _, rank := range slices.Sorted(maps.Keys(ahead)) {
+		off, verdict, way := ahead[rank]-middle, check.Warn, "ahead"
+		if off.Abs() <= clockWarnOffset {
+			continue
+		}
+		if off.Abs() > clockFailOffset {
+			verdict = check.Fail
+		}
+		if off < 0 {
+			way = "behind"
+		}
+		ranks[verdict] = append(ranks[verdict], rank)
+		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.hostName(rank), off.Abs().Round(time.Second/10), way))
+	}
+	// Report the failures before the warnings.
+	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
+		if parts := parts[verdict]; len(parts) > 0 {
+			p.AddFinding(verdict, check.ClassNode, "of the other nodes' clocks "+textutil.JoinLimited(parts, maxListedTexts, "; "),
+				fmt.Sprintf("within %s of them", clockWarnOffset), "see whether chronyd or ntpd runs there: chronyc tracking").Ranks = ranks[verdict]
+		}
+	}
+	if len(parts) == 0 {
+		p.AddPass(fmt.Sprintf("%d nodes within %s of each other", len(ahead), clockWarnOffset))
+	}
+}
+
+// clockAheadOfHead returns how far a node's clock is ahead of the head's: as measured over the
+// network, or otherwise with the server's clock as the reference. It returns false if that is
+// unknown.
+func (c *launchState) clockAheadOfHead(f Facts) (time.Duration, bool) {
+	for _, call := range f.Attempts {
+		if call.ClockAhead != nil {
+			return *call.ClockAhead, true
+		}
+	}
+	head := c.Facts[0]
+	if head.Rank != 0 || head.Share.Offset == nil || f.Share.Offset == nil {
+		return 0, f.Rank == 0
+	}
+	return *head.Share.Offset - *f.Share.Offset, true
+}
+
+// checkFrameworkVersions compares the versions of the framework's program on all nodes.
+func checkFrameworkVersions(p *checkContext) {
+	tool := ""
+	versions, by := p.groupNodesBy(func(f Facts) string {
+		if f.Framework == nil || f.Framework.Version == "" {
+			return ""
+		}
+		tool = cmp.Or(tool, f.Framework.Name)
+		return f.Framework.Version
+	})
+	if len(versions) < 2 {
+		return
+	}
+	// The most common version is expected. If two are equally common, all are reported.
+	slices.SortStableFunc(versions, func(a, b string) int { return len(by[b]) - len(by[a]) })
+	odd := versions
+	if len(by[versions[0]]) > len(by[versions[1]]) {
+		odd = versions[1:]
+	}
+	var parts []string
+	var ranks []int
+	for _, version := range odd {
+		parts = append(parts, version+" on "+p.formatHosts(by[version]))
+		ranks = append(ranks, by[version]...)
+	}
+	slices.Sort(ranks)
+	p.AddFailure(check.ClassUser, tool+": "+strings.Join(parts, "; "),
+		fmt.Sprintf("one version, as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
+		"have all nodes use one environment, on the share or in one container image").Ranks = ranks
+}
+
+// checkAttributes compares the attributes that should be equal on all nodes. The findings have the
+// ids of the attributes.
+func checkAttributes(p *checkContext) {
+	var groups []check.NodeGroup
+	for _, f := range p.Facts {
+		if f.Report != nil {
+			groups = append(groups, check.NodeGroup{Report: *f.Report, Ranks: []int{f.Rank}})
+		}
+	}
+	if !p.hasPeers() || len(groups) < 2 {
+		return
+	}
+	if p.Findings = check.CompareNodes(groups, p.formatHosts); len(p.Findings) == 0 {
+		p.AddPass(fmt.Sprintf("%d nodes have the same kernel, processors, GPUs and bringupd", len(groups)))
+	}
+}
+
+// checkFileSystems compares the types of the file system that contains the log directory on each
+// node.
+func checkFileSystems(p *checkContext) {
+	kinds, by := p.groupNodesBy(func(f Facts) string { return f.Share.FileSystem })
+	if !p.hasPeers() || len(kinds) < 2 {
+		return
+	}
+	for i, kind := range kinds {
+		kinds[i] = kind + " on " + p.formatHosts(by[kind])
+	}
+	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "one file system",
+		"see whether "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
+}
+
+// reportGPUs reports the number and models of the GPUs.
+func reportGPUs(p *checkContext) {
+	counts, by := p.groupNodesBy(func(f Facts) string {
+		switch {
+		case f.Report == nil:
+			return ""
+		case f.Report.Attribute(check.AttrGPUModel) == "":
+			return "none"
+		}
+		return f.Report.Attribute(check.AttrGPUCount) + " × " + f.Report.Attribute(check.AttrGPUModel)
+	})
+	if p.Policy.Mode == check.ModeOff || len(counts) == 0 {
+		return
+	}
+	for i, what := range counts {
+		counts[i] = what + p.onNodesText(by[what], len(counts) == 1)
+	}
+	p.AddPass(strings.Join(counts, "; "))
+}
+
+// headFacts returns the facts of the head, which include those that only the head gathers. It
+// returns false if the head has none.
+func (c *launchState) headFacts() (Facts, bool) {
+	if len(c.Facts) == 0 {
+		return Facts{}, false
+	}
+	return c.Facts[0], c.Facts[0].Rank == 0
+}
+
+// checkShareSpace checks the free space on the shared file system. If there is only one node, it
+// also checks its clock.
+func checkShareSpace(p *checkContext) {
+	f, known := p.headFacts()
+	if !known {
+		return
+	}
+	share := check.ShareFacts{Path: p.LogDir, Space: f.Share.Space}
+	if !p.hasPeers() {
+		share.Offset = f.Share.Offset // with several nodes, checkClocks compares their clocks
+	}
+	p.Findings = check.CheckShare(share)
+	if f.Share.SpaceErr != "" {
+		p.AddFinding(check.Unknown, check.ClassNode, f.Share.SpaceErr, "", "")
+	}
+}
+
+// checkStaleRuns reports old runs in the log directory that have no result.
+func checkStaleRuns(p *checkContext) {
+	f, known := p.headFacts()
+	switch {
+	case !known:
+		return
+	case f.Leftovers.RunsErr != "":
+		p.AddFinding(check.Unknown, check.ClassNode, f.Leftovers.RunsErr, "", "")
+		return
+	}
+	var runs, paths []string
+	for _, run := range f.Leftovers.Runs {
+		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.UnchangedFor.Round(time.Hour).String(), "0m0s")))
+		paths = append(paths, run.Path)
+	}
+	p.reportLeftovers("runs without an end", runs, p.Identity.Launcher.JobGoneSign(p.Identity.Job)+": "+removalCommand(paths), "no run without an end in "+p.LogDir)
+}

@@ -1,0 +1,271 @@
+package doctor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// well is a launch on four nodes with which nothing is wrong.
+func well() launchState {
+	c := launchState{
+		Target: Target{
+			Identity:  roles.Identity{Launcher: roles.LauncherSlurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}},
+			Framework: ray.Cluster{}, LogDir: "/share/logs",
+		},
+		Waited: time.Second, RoundTrips: map[int]time.Duration{},
+	}
+	for rank, host := range c.Identity.Hosts {
+		no, none := false, time.Duration(0)
+		address := "10.0.0." + string(rune('1'+rank))
+		c.RoundTrips[rank] = 40 * time.Millisecond
+		c.Facts = append(c.Facts, Facts{
+			Rank: rank, Host: host, Hostname: host + ".site", Address: address, LocalAddresses: []string{"127.0.0.1", address},
+			OwnName:  DNSResult{Host: host + ".site", Addresses: []string{address}},
+			HeadName: &DNSResult{Host: "n0", Addresses: []string{"10.0.0.1"}},
+			Attempts: []ConnectAttempt{
+				{To: "10.0.0.1:4711", Took: time.Millisecond, ClockAhead: &none},
+				{To: "n0:4711", ByName: true, Took: time.Millisecond, ClockAhead: &none},
+			},
+			EphemeralPorts: [2]int{32768, 60999},
+			Share:          ShareFacts{FileSystem: "nfs", RecordTime: 3 * time.Millisecond, Trial: &signal.Capabilities{}, Offset: &none, InotifyWorks: &no},
+			Framework:      &FrameworkVersion{Name: "ray", Version: "2.9.0"},
+			Report: &check.Report{
+				Findings: []check.Finding{
+					{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"},
+					{ID: "net.ib", Verdict: check.Skip, Observed: "there are no RDMA network cards"},
+				},
+				Attributes: []check.Attribute{{ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "6.1"}},
+			},
+		})
+	}
+	c.Facts[0].Ports = []Port{{Name: "Ray's GCS", Number: 6379, Fixed: true}}
+	c.Facts[0].Share.InotifyWorks = nil
+	c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 39}
+	return c
+}
+
+func TestAllIsWell(t *testing.T) {
+	r := buildReport(new(well()))
+	for _, f := range r.Findings {
+		if !slices.Contains(slices.Concat(ListIDs(), nodecheck.ListIDs(nil)), f.ID) {
+			t.Errorf("no rule can be for %s", f.ID)
+		}
+		if f.Verdict != check.Pass && f.ID != "net.ib" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if r.Code != 0 || r.Verdict != check.Pass {
+		t.Errorf("code %d, %s", r.Code, r.Verdict)
+	}
+	text := r.FormatText(check.TextStyle{})
+	for _, want := range []string{
+		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes", "all 4 nodes see and write /share/logs (nfs)",
+		"answered within 40ms", "4 nodes within 2s of each other", "8 × H100 (all 4 nodes)", "free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
+		"the head is reached at 10.0.0.1 (all 4 nodes)", "64 GiB (all 4 nodes)", "512 GiB of 1.0 TiB free",
+		"inotify does not tell of what other nodes write: it is looked for on n[1-3]",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "RDMA") || !strings.Contains(r.FormatText(check.TextStyle{Verbose: true}), "RDMA") {
+		t.Error("what was skipped of a node's checks is for who asks")
+	}
+}
+
+// Each thing that may be wrong is found, by the right line, with the odd nodes
+// and what to do.
+func TestPlantedFaults(t *testing.T) {
+	span := func(d time.Duration) *time.Duration { return &d }
+	for _, tc := range []struct {
+		name    string
+		plant   func(*launchState)
+		id      string
+		verdict check.Verdict
+		nodes   []string
+		says    string
+		code    int
+	}{
+		{"tasks are not nodes", func(c *launchState) {
+			c.Mistake = &roles.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Fix: "start it with: srun --ntasks=4 bringupd …"}
+			c.Identity.Size, c.Facts = 1, c.Facts[:1]
+		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
+		{"the share is another one on a node", func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
+			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes were not seen in /share/logs (nfs) for 1s: n2", 66},
+		{"the log directory is unusable", func(c *launchState) {
+			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0", Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
+		}, "share.seen", check.Fail, nil, "/share/logs can't be used on n0: its mode is 0777", 66},
+		{"the share hangs", func(c *launchState) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
+		{"a node says nothing", func(c *launchState) { c.WithoutFacts, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts came from n3", 2},
+		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
+		{"an MPI that the linker does not find", func(c *launchState) {
+			c.Facts[1].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", Missing: "libmpi.so.40"}}
+		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which is not found", 2},
+		{"Open MPI without a libpmix", func(c *launchState) {
+			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpidetect.PMIx}}}, NoPMIxReason: "cannot find it"}
+		}, "mpi", check.Fail, []string{"n2"}, "which speaks PMIx alone: cannot find it", 2},
+		{"another MPI on a node", func(c *launchState) {
+			for rank := range c.Facts {
+				c.Facts[rank].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2", PMI: []string{mpidetect.PMI1}}}}
+			}
+			c.Facts[3].MPI.MPI.Version = "4.0.2"
+		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},
+		{"a slow share", func(c *launchState) { c.Facts[1].Share.RecordTime = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
+		{"no hard links", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
+		{"no rename", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
+		{"a node can't write", func(c *launchState) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
+		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, nil, "ext4 on n3; nfs on n[0-2]", 1},
+		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
+		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
+		{"a port that is taken", func(c *launchState) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
+			"ports", check.Fail, []string{"n0"}, "Ray's GCS can't have 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
+		{"ports that make no sense", func(c *launchState) { c.Facts[0].PortsErr = "cannot give port 1 to both" }, "ports", check.Fail, []string{"n0"}, "to both", 2},
+		{"a port that the kernel may give away", func(c *launchState) { c.Facts[0].EphemeralPorts = [2]int{1024, 60999} }, "ports.given", check.Warn, []string{"n0"}, "6379", 1},
+		{"few ports", func(c *launchState) { c.Facts[2].EphemeralPorts = [2]int{60000, 60999} }, "ports.given", check.Warn, []string{"n2"}, "60000 to 60999", 1},
+		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel calls it localhost, and Slurm n2", 1},
+		{"a name that leads elsewhere", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "is 10.9.9.9, which is none of its addresses", 2},
+		{"a name that is the loopback's", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "where no other node reaches it", 1},
+		{"a name that can't be resolved", func(c *launchState) { c.Facts[2].OwnName = DNSResult{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
+		{"no address", func(c *launchState) { c.Facts[2].AddressErr = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
+		{"two nodes with one name", func(c *launchState) {
+			c.Facts[3].Hostname = c.Facts[1].Hostname // which is one more thing to tell of it
+			c.Policy.Rules = []check.Rule{{Pattern: "node.name", Effect: check.EffectOff}}
+		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] have the host name n1.site", 2},
+		{"two nodes with one address", func(c *launchState) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
+		{"the head's name is unknown", func(c *launchState) {
+			c.Facts[3].HeadName, c.Facts[3].Attempts[1].Err = &DNSResult{Host: "n0", Err: "no such host"}, "no such host"
+		}, "head.name", check.Warn, []string{"n3"}, "n0, can't be resolved: no such host", 1},
+		{"the head's name leads elsewhere", func(c *launchState) {
+			c.Facts[3].HeadName.Addresses, c.Facts[3].Attempts[1].Err = []string{"10.9.9.9"}, "connection refused"
+		}, "head.name", check.Fail, []string{"n3"}, "leads to 10.9.9.9, where the head is not: connection refused", 2},
+		{"the head can't be reached", func(c *launchState) {
+			c.Facts[1].Attempts[0].Err, c.Facts[1].Attempts[1].Err = "no answer within 5s", "no answer within 5s"
+		},
+			"head.address", check.Fail, []string{"n1"}, "the head can't be reached at 10.0.0.1: no answer within 5s", 2},
+		{"a clock an hour off", func(c *launchState) { c.Facts[2].Attempts[0].ClockAhead = span(time.Hour) }, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
+		{"the head's clock an hour off", func(c *launchState) {
+			for i := range c.Facts[1:] {
+				c.Facts[i+1].Attempts[0].ClockAhead = span(-time.Hour)
+			}
+		}, "clock", check.Fail, []string{"n0"}, "n0 is 1h0m0s ahead", 2},
+		{"a clock seconds off", func(c *launchState) { c.Facts[2].Attempts[0].ClockAhead = span(-5 * time.Second) }, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
+		{"a clock that the share shows", func(c *launchState) {
+			c.Facts[2].Attempts[0].ClockAhead, c.Facts[2].Attempts[1].ClockAhead, c.Facts[2].Share.Offset = nil, nil, span(-time.Hour)
+		}, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
+		{"no ray on a node", func(c *launchState) {
+			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Missing: true, Err: `"ray": not found in PATH`}
+		}, "framework", check.Fail, []string{"n1"}, "not found in PATH", 2},
+		{"a broken ray", func(c *launchState) {
+			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Err: "exit code 1", Lines: []string{"ImportError"}}
+		}, "framework", check.Fail, []string{"n1"}, "exit code 1", 2},
+		{"another ray", func(c *launchState) { c.Facts[1].Framework.Version = "2.8.0" }, "framework.version", check.Fail, []string{"n1"}, "ray: 2.8.0 on n1", 2},
+		{"a small /dev/shm", func(c *launchState) {
+			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB", Hint: "enlarge it"}
+		}, "host.shm", check.Warn, []string{"n3"}, "n3: 1.0 MiB", 1},
+		{"a check that never ended", func(c *launchState) {
+			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.disk", Verdict: check.Wait, Observed: "no answer"}
+		}, "host.disk", check.Fail, []string{"n3"}, "n3: no answer", 2},
+		{"another GPU", func(c *launchState) { c.Facts[3].Report.Attributes[0].Value = "A100" }, "x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
+		{"processes that are left", func(c *launchState) {
+			c.Facts[1].Leftovers.Processes = []Process{{PID: 77, Command: "raylet", Run: "6.0"}}
+		}, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
+		{"shared memory that is left", func(c *launchState) { c.Facts[1].Leftovers.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB of yours that nobody uses: /dev/shm/plasma", 1},
+		{"directories that are left", func(c *launchState) { c.Facts[1].Leftovers.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},
+		{"runs that are left", func(c *launchState) {
+			c.Facts[0].Leftovers.Runs = []signal.StaleRun{{Path: "/share/logs/6.0", UnchangedFor: 49 * time.Hour}}
+		}, "left.runs", check.Warn, nil, "/share/logs/6.0 (quiet for 49h)", 1},
+		{"a log directory that can't be read", func(c *launchState) { c.Facts[0].Leftovers.RunsErr = "no answer" }, "left.runs", check.Unknown, nil, "no answer", 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := well()
+			tc.plant(&c)
+			r := buildReport(&c)
+			at := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
+			if at < 0 {
+				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.FormatText(check.TextStyle{}))
+			}
+			f := r.Findings[at]
+			if known := slices.Contains(ListIDs(), f.ID); !known && !slices.Contains(nodecheck.ListIDs(nil), f.ID) {
+				t.Errorf("no rule can be for %s", f.ID)
+			}
+			if !slices.Equal(f.Nodes, tc.nodes) || !strings.Contains(f.Observed, tc.says) || r.Code != tc.code {
+				t.Errorf("code %d, of %q: %s", r.Code, f.Nodes, f.Observed)
+			}
+			if f.Hint == "" && f.Verdict != check.Unknown && f.Observed != "n3: no answer" {
+				t.Errorf("it tells nothing to do: %+v", f)
+			}
+			wrong := slices.DeleteFunc(slices.Clone(r.Findings), func(f check.Finding) bool { return f.IsQuiet() })
+			if len(wrong) != 1 {
+				t.Errorf("of one fault it tells %d times:\n%s", len(wrong), r.FormatText(check.TextStyle{}))
+			}
+		})
+	}
+}
+
+func TestRulesApply(t *testing.T) {
+	c := well()
+	c.Facts[1].Leftovers.Temp = []string{"/tmp/bu-1"}
+	c.Policy = check.Policy{Rules: []check.Rule{{Pattern: "left.*", Effect: check.EffectOff}}}
+	if r := buildReport(&c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
+		t.Errorf("%+v", r.Findings)
+	}
+	c.Policy.Rules[0].Effect = check.EffectFail
+	if r := buildReport(&c); r.Code != 2 {
+		t.Errorf("code %d", r.Code)
+	}
+}
+
+// Alone, nothing is said of what can't be seen.
+func TestAlone(t *testing.T) {
+	c := well()
+	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …, or on this machine alone with: bringupd local", InShell: true}
+	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = roles.LauncherLocal, 1, c.Facts[:1], nil
+	r := buildReport(&c)
+	if r.Code != 0 || r.Subject != "n0 alone" {
+		t.Errorf("code %d, %s", r.Code, r.Subject)
+	}
+	text := r.FormatText(check.TextStyle{})
+	for _, want := range []string{"is not looked at; start it with: srun bringupd doctor …\n", "whether other nodes see it is not known", "ray 2.9.0\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	for _, none := range []string{"head.", "share.inotify", "x.", "(all"} {
+		if strings.Contains(text, none) {
+			t.Errorf("%q is in\n%s", none, text)
+		}
+	}
+}
+
+// What differs from node to node is one line, that names who says what.
+func TestMergeNamesEach(t *testing.T) {
+	c := well()
+	for i := range c.Facts {
+		c.Facts[i].Leftovers.Temp = []string{"/tmp/bu-" + c.Identity.Hosts[i]}
+	}
+	text := buildReport(&c).FormatText(check.TextStyle{})
+	const want = "n0: directories of runs: /tmp/bu-n0; n1: directories of runs: /tmp/bu-n1; n2: directories of runs: /tmp/bu-n2; and 1 more\n" +
+		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and so on\n"
+	if !strings.Contains(text, want) {
+		t.Errorf("%q is missing in\n%s", want, text)
+	}
+	c = well()
+	c.Identity.Launcher = roles.LauncherRanks
+	for i := range c.Facts {
+		c.Facts[i].Host = "vm"
+	}
+	c.Facts[2].Framework.Version = "2.8.0"
+	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
+		t.Errorf("nobody knows which one is meant:\n%s", text)
+	}
+}

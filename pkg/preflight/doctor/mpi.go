@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
+)
+
+// MPI describes the MPI library that the driver would load on the node, and the PMI server for it.
+type MPI struct {
+	mpidetect.LinkedMPI
+	UnknownReason string `json:"unknown,omitempty"` // reason if the MPI is unknown
+	PMIx          string `json:"pmix,omitempty"`    // libpmix that would serve the MPI ranks
+	PMIxVersion   string `json:"pmix_version,omitempty"`
+	NoPMIxReason  string `json:"no_pmix,omitempty"` // reason if there is no libpmix
+}
+
+// detectMPI finds the driver's MPI library. It returns nil if there is no driver.
+func (d *examiner) detectMPI(ctx context.Context) *MPI {
+	if len(d.Driver) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
+	defer cancel()
+	m, err := ctxutil.CallBounded(ctx, 0, func() (*MPI, error) { return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil })
+	if err != nil {
+		return &MPI{UnknownReason: "cannot tell which MPI the driver has: " + errCollectTimeout.Error()}
+	}
+	return m
+}
+
+// findMPI finds the MPI library of the driver, and the libpmix that would serve it. wanted is the
+// value of --pmix.
+func findMPI(ctx context.Context, driver []string, wanted string, environ []string) *MPI {
+	var m MPI
+	var err error
+	m.LinkedMPI, err = mpidetect.DetectLinked(ctx, driver, environ)
+	m.UnknownReason = errorText(err)
+	if wanted == pmix.Off {
+		m.NoPMIxReason = mpidetect.PMIxDisabled
+		return &m
+	}
+	library, err := pmix.FindLibrary(wanted, driver[0], environ)
+	m.PMIx, m.NoPMIxReason = library.Path, errorText(err)
+	m.PMIxVersion = mpidetect.PMIxVersion(library.Path)
+	return &m
+}
+
+// checkMPI checks whether MPI ranks that the driver starts could connect to each other.
+func checkMPI(p *checkContext) {
+	m := p.nodeFacts.MPI
+	switch {
+	case m == nil: // there is no driver
+	case m.UnknownReason != "":
+		p.AddSkip(m.UnknownReason)
+	case m.Missing != "":
+		p.AddFailure(check.ClassUser, m.String(), "an MPI that the linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
+	case m.MPI == nil:
+		p.AddSkip(m.String())
+	case slices.Equal(m.MPI.PMI, []string{mpidetect.PMIx}) && m.NoPMIxReason != "":
+		p.AddFailure(check.ClassUser, m.String()+", which speaks PMIx alone: "+m.NoPMIxReason, "a libpmix to serve it by",
+			"install Debian's libpmix2 or Fedora's pmix, load a module that has it, or name it by --pmix; ranks come up alone without")
+	default:
+		p.AddPass(m.String() + m.servedText())
+	}
+}
+
+// servedText describes the PMI server of the MPI ranks and the networks that the MPI supports.
+func (m *MPI) servedText() string {
+	by := "; it speaks PMI-1"
+	switch {
+	case m.MPI.PMI[0] == mpidetect.PMIx:
+		by = strings.TrimSpace("; PMIx is served by " + m.PMIx + " " + m.PMIxVersion)
+	case m.MPI.PMILibrary != "":
+		by = "; it speaks PMI by " + m.MPI.PMILibrary
+	}
+	if len(m.MPI.Fabrics) > 0 {
+		by += "; it has " + strings.Join(m.MPI.Fabrics, " and ")
+	}
+	return by
+}
+
+// compareMPIs compares the MPI libraries of the nodes.
+func compareMPIs(p *checkContext) {
+	kinds, by := p.groupNodesBy(func(f Facts) string {
+		if f.MPI == nil || f.MPI.MPI == nil {
+			return ""
+		}
+		return f.MPI.MPI.String()
+	})
+	if len(kinds) < 2 {
+		return
+	}
+	slices.SortStableFunc(kinds, func(a, b string) int { return len(by[b]) - len(by[a]) })
+	var parts []string
+	var odd []int
+	for i, kind := range kinds {
+		parts = append(parts, kind+" on "+p.formatHosts(by[kind]))
+		if i > 0 {
+			odd = append(odd, by[kind]...)
+		}
+	}
+	slices.Sort(odd)
+	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").Ranks = odd
+}

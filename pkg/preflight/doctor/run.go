@@ -1,0 +1,282 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Checks are the node's own checks. [nodecheck.Checks] implements it.
+type Checks interface {
+	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
+	// MaxDuration returns the maximum duration of [Checks.AwaitReady].
+	MaxDuration() time.Duration
+}
+
+// Target describes the launch that is examined.
+type Target struct {
+	Identity roles.Identity
+	// AloneReason and Mistake are the reason why only this node is examined: no launcher has started
+	// several daemons, or it has started them wrongly. Identity then describes a job of one node.
+	AloneReason, Mistake *roles.LaunchError
+	LogDir               string
+	Framework            framework.Framework
+	Policy               check.Policy
+}
+
+// Env gives access to the shared file system, the network and the machine. Tests replace parts of
+// it. The zero value uses the real ones.
+type Env struct {
+	Access   signal.Access    // zero: the file system itself
+	Network  peerlink.Network // nil: TCP
+	Resolver Resolver         // nil: the system's resolver
+	Now      func() time.Time // this node's clock; nil: the system's
+	Root     string           // directory that contains /proc, /sys and /dev/shm; empty: /
+}
+
+// Config holds the launch to examine and everything that an examination needs.
+type Config struct {
+	Target
+	Hostname    string // host name used by the kernel
+	TempDir     string
+	Address     func() (string, error) // returns this node's address for connections from peers
+	Checks      Checks
+	Environ     []string
+	Driver      []string      // command line of the job's driver; nil: it is not examined
+	PMIx        string        // value of --pmix
+	Program     string        // version of this program
+	JoinTimeout time.Duration // time limit for all nodes to join
+	Env
+}
+
+// examiner performs one node's part of an examination.
+type examiner struct {
+	Config
+	began time.Time
+}
+
+// Names that only an examination uses, in addition to those of a job.
+const (
+	runNameSuffix = "-doctor" // runNameSuffix of the run directory; steps and requeues never use it
+	pingName      = "ping"    // in Control: request for an immediate answer
+	pongState     = "pong"    // in Nodes: the answer
+	factState     = "facts"   // in Nodes: a factsRecord
+)
+
+// factsRecord is the record in which a node publishes its facts.
+type factsRecord struct {
+	signal.Header
+	Facts Facts `json:"facts"`
+}
+
+const (
+	// pingTimeout is how long the head waits for answers, and how long a node that has joined waits
+	// for the request.
+	pingTimeout = 30 * time.Second
+	// headWaitMargin is how much longer a node waits for the head than the head waits for the nodes,
+	// so that no node leaves before the report exists.
+	headWaitMargin = 10 * time.Second
+	// inotifyTimeout is how long a node waits for inotify to report a name that a listing already
+	// shows.
+	inotifyTimeout = 500 * time.Millisecond
+	// endTimeout is how long the head waits for all nodes to see the result.
+	endTimeout = 15 * time.Second
+)
+
+var (
+	errJoinTimeout = errors.New("the join timeout is over")
+	errPingTimeout = errors.New("the time for an answer is over")
+	errEndTimeout  = errors.New("the time for the end is over")
+)
+
+// Run examines a launch together with the other nodes. On the head it calls show with the report.
+// On every node it returns the exit code of the report.
+func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, err error) {
+	d := &examiner{Config: cfg, began: time.Now()}
+	d.Network = cmp.Or[peerlink.Network](d.Network, peerlink.TCP{})
+	d.Resolver = cmp.Or[Resolver](d.Resolver, net.DefaultResolver)
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Identity.Rank == 0 {
+		return d.runHead(ctx, show)
+	}
+	return d.runWorker(ctx)
+}
+
+// runLocation returns the location of the examination's run directory.
+func (d *examiner) runLocation() signal.Location {
+	id := d.Identity
+	return signal.Location{
+		LogDir: d.LogDir, Run: id.RunName() + runNameSuffix, Key: id.LaunchKey, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: d.Access,
+	}
+}
+
+// factsTimeout returns the maximum time for gathering the facts.
+func (d *examiner) factsTimeout() time.Duration {
+	return d.Checks.MaxDuration() + versionTimeout + 2*collectTimeout
+}
+
+// runHead performs the head's part and returns the exit code.
+func (d *examiner) runHead(ctx context.Context, show func(Report) error) (int, error) {
+	c := launchState{Target: d.Target}
+	m, err := d.openRendezvous(ctx)
+	// Without a run directory, only this node can be examined.
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case err != nil:
+		c.ShareErr, c.Facts = err, []Facts{d.gatherFacts(ctx, nil, nil)}
+		report := d.finishReport(&c)
+		return report.Code, show(report)
+	}
+	// Collect the facts of all nodes.
+	defer m.close()
+	err = m.collectFacts(ctx, &c)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		// The nodes have no faults of their own: the shared file system has failed.
+		return 0, m.publishEnd(ctx, health.OutcomeOfKind(health.ShareUnusable).Code, err)
+	}
+	report := d.finishReport(&c)
+	return report.Code, m.publishEnd(ctx, report.Code, show(report))
+}
+
+// finishReport runs all checks on the facts.
+func (d *examiner) finishReport(c *launchState) Report {
+	c.Took = time.Since(d.began)
+	return buildReport(c)
+}
+
+// directoryExists reports whether a directory exists. It lists the parent directory instead of
+// calling stat. If the parent cannot be listed, it returns true.
+func directoryExists(dir string) bool {
+	entries, err := os.ReadDir(filepath.Dir(dir))
+	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(dir) })
+}
+
+// joinAndReport performs the part that every node has, including the head: it joins, answers the
+// head's request and publishes its facts.
+func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job signal.JobRecord, kind signal.FileSystem) error {
+	// Start the inotify watch first, so that it sees the request. Then join.
+	heard, deaf := dir.WatchNames(signal.ControlDir)
+	defer deaf()
+	began := time.Now()
+	joined := &signal.JoinedRecord{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
+	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, signal.StateJoined), joined, false); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	// Gather the facts, and answer the request at the same time.
+	var record factsRecord
+	var gathering sync.WaitGroup
+	gathering.Go(func() { record.Facts = d.gatherFacts(ctx, dir, &job) })
+	hears, err := d.answerPing(ctx, dir, heard)
+	gathering.Wait()
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		return err
+	}
+	// Add the facts about the shared file system, and publish all facts.
+	share := &record.Facts.Share
+	share.FileSystem, share.RecordTime = kind.Name, took
+	if offset, known := dir.ClockOffset(); known {
+		share.Offset = &offset
+	}
+	if d.Identity.Rank != 0 { // the head would see only its own writes
+		share.InotifyWorks = hears
+	}
+	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, factState), &record, false)
+}
+
+// answerPing waits for the head's request and answers it. It returns whether inotify has reported
+// the request, or nil if no request has come in time.
+func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir, heard <-chan struct{}) (*bool, error) {
+	asked, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+pingTimeout, errPingTimeout)
+	defer cancel()
+	over := false // the head has ended the examination
+	err := dir.AwaitListing(asked, signal.ControlDir, func(l signal.Listing) bool {
+		over = l.HasName(signal.NameOrderlyEnd)
+		return over || l.HasName(pingName)
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil, over:
+		return nil, nil
+	}
+	if err := dir.WriteMark(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, pongState)); err != nil {
+		return nil, err
+	}
+	told := ctxutil.AwaitDoneFor(heard, inotifyTimeout)
+	return &told, nil
+}
+
+// runWorker performs the part of all other nodes and returns the exit code.
+func (d *examiner) runWorker(ctx context.Context) (int, error) {
+	// Find the head's run directory.
+	finding, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+min(headWaitMargin, d.JoinTimeout), errJoinTimeout)
+	defer cancel()
+	finder := signal.NewFinder(d.runLocation())
+	dir, job, err := finder.AwaitRun(finding)
+	if errors.Is(err, errJoinTimeout) && ctx.Err() == nil {
+		return 0, d.headNotFoundError(ctx, finder)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if job.Size != d.Identity.Size {
+		return 0, &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot take part as rank %d of %d (%s): the head examines %d nodes", d.Identity.Rank, d.Identity.Size, d.Identity.Host, job.Size),
+			Fix:     "start all ranks by one launch",
+		}
+	}
+	if err := d.joinAndReport(ctx, dir, job, finder.FileSystem(finding)); err != nil {
+		return 0, err
+	}
+	return d.awaitEnd(ctx, dir)
+}
+
+// headNotFoundError returns the error of a node that has not found the head's run directory.
+func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
+	defer cancel()
+	kind := finder.FileSystem(ctx)
+	seen := fmt.Sprintf("the head's run %s was not seen there for %s", d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
+	mend := "see whether this is the same file system as on the head, and whether its task has started"
+	if kind.Name != "" {
+		seen += " (it is on " + kind.Name + ")"
+	}
+	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Problem: seen, Remedy: mend}
+}
+
+// awaitEnd waits until the head has published the exit code, and returns it. No node leaves
+// earlier, because some launchers end all tasks when one of them exits.
+func (d *examiner) awaitEnd(ctx context.Context, dir *signal.Dir) (int, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+2*pingTimeout+d.factsTimeout(), errEndTimeout)
+	defer cancel()
+	if err := dir.AwaitListing(waiting, signal.ControlDir, func(l signal.Listing) bool { return l.HasName(signal.NameOrderlyEnd) }); err != nil {
+		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)
+	}
+	var end signal.OrderlyEndRecord
+	if err := dir.ReadRecord(waiting, signal.ControlDir, signal.NameOrderlyEnd, &end); err != nil {
+		return 0, err
+	}
+	return end.Code, dir.WriteMark(waiting, signal.NodesDir, dir.NodeName(d.Identity.Rank, signal.StateDone))
+}

@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// launchState holds everything that is known about a launch. The checks read it.
+type launchState struct {
+	Target
+	// ShareErr is the reason why the nodes could not use the log directory; nil if they could.
+	ShareErr     error
+	Waited       time.Duration         // time spent waiting for all nodes to join
+	NotJoined    []int                 // nodes that have not joined
+	WithoutFacts []int                 // nodes that have joined but sent no facts
+	Facts        []Facts               // facts of the nodes that have sent them, sorted by node index
+	RoundTrips   map[int]time.Duration // round-trip times by node index
+	Took         time.Duration         // duration of the examination
+}
+
+// hasPeers reports whether the launch has other nodes.
+func (l Target) hasPeers() bool {
+	return l.AloneReason == nil && l.Mistake == nil && l.Identity.Size > 1
+}
+
+// onSeparateHosts reports whether the nodes should be different machines.
+func (l Target) onSeparateHosts() bool {
+	return l.hasPeers() && l.Identity.Launcher != roles.LauncherLocal
+}
+
+// hostName returns the host name of a node, or "rank N" if it is unknown.
+func (c *launchState) hostName(rank int) string {
+	for _, f := range c.Facts {
+		if f.Rank == rank {
+			return cmp.Or(f.Host, f.Hostname)
+		}
+	}
+	if rank < len(c.Identity.Hosts) {
+		return c.Identity.Hosts[rank]
+	}
+	return rankText(rank)
+}
+
+// rankText returns the text for a node with an unknown host name.
+func rankText(rank int) string { return fmt.Sprintf("rank %d", rank) }
+
+// formatHosts formats node indices as a short text: "n[0,2-5]". It adds the indices if several
+// nodes have the same name. It returns only the indices, as "ranks 0,2-5", if a name is unknown.
+func (c *launchState) formatHosts(ranks []int) string {
+	told := textutil.FormatRanks(ranks)
+	if slices.ContainsFunc(ranks, func(rank int) bool { return c.hostName(rank) == rankText(rank) }) {
+		return told
+	}
+	names := roles.CompactNodeList(c.hostNames(ranks))
+	if different, _ := c.groupNodesBy(func(f Facts) string { return c.hostName(f.Rank) }); len(different) < len(c.Facts) {
+		return fmt.Sprintf("%s (%s)", names, told)
+	}
+	return names
+}
+
+// hostNames returns the host names of the nodes.
+func (c *launchState) hostNames(ranks []int) (names []string) {
+	for _, rank := range ranks {
+		names = append(names, c.hostName(rank))
+	}
+	return names
+}
+
+// onNodesText returns text that names the nodes of a finding: " on n[0,2]", or " (all 4 nodes)" if
+// alone is true and the finding is about all nodes. It is empty if there is only one node.
+func (c *launchState) onNodesText(ranks []int, alone bool) string {
+	switch {
+	case len(c.Facts) < 2:
+		return ""
+	case alone && len(ranks) == len(c.Facts):
+		return fmt.Sprintf(" (all %d nodes)", len(ranks))
+	default:
+		return " on " + c.formatHosts(ranks)
+	}
+}
+
+// groupNodesBy groups the node indices by the value that the parameter returns for the facts of
+// each node. It leaves out empty values. It returns the sorted values and the nodes of each of
+// them.
+func (c *launchState) groupNodesBy(of func(Facts) string) (values []string, ranks map[string][]int) {
+	ranks = make(map[string][]int)
+	for _, f := range c.Facts {
+		if value := of(f); value != "" {
+			ranks[value] = append(ranks[value], f.Rank)
+		}
+	}
+	return slices.Sorted(maps.Keys(ranks)), ranks
+}
+
+// maxListedTexts is the maximum number of different texts in one finding.
+const maxListedTexts = 3
+
+// mergeFindings combines the findings of several nodes: it returns one finding for each check and
+// verdict. It leaves out Pass and Skip if another node has a worse verdict, and Skip if another
+// node has passed.
+func (c *launchState) mergeFindings(all []check.Finding) (lines []check.Finding) {
+	for _, group := range groupFindings(all, func(f check.Finding) string { return f.ID }) {
+		wrong := slices.ContainsFunc(group, func(f check.Finding) bool { return !f.IsQuiet() })
+		passed := slices.ContainsFunc(group, func(f check.Finding) bool { return f.Verdict == check.Pass })
+		for _, same := range groupFindings(group, func(f check.Finding) check.Verdict { return f.Verdict }) {
+			if f := same[0]; f.IsQuiet() && wrong || f.Verdict == check.Skip && passed {
+				continue
+			}
+			lines = append(lines, c.mergeGroup(same))
+		}
+	}
+	return lines
+}
+
+// groupFindings groups findings by key, in the order in which the keys first occur.
+func groupFindings[K comparable](all []check.Finding, key func(check.Finding) K) (groups [][]check.Finding) {
+	at := make(map[K]int)
+	for _, f := range all {
+		i, known := at[key(f)]
+		if !known {
+			i = len(groups)
+			at[key(f)] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+// maxNodesText is the maximum length of the nodes' texts in one finding, in characters.
+const maxNodesText = 220
+
+// mergeGroup combines findings of several nodes that have the same check and verdict into one.
+func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
+	f := same[0]
+	f.Device, f.Ranks = nil, nil
+	// Group the nodes by text, the most common text first.
+	texts := groupFindings(same, findingText)
+	slices.SortStableFunc(texts, func(a, b []check.Finding) int { return cmp.Compare(len(b), len(a)) })
+	var parts []string
+	for _, group := range texts {
+		who := findingRanks(group)
+		switch text := findingText(group[0]); {
+		case f.IsQuiet():
+			parts = append(parts, text+c.onNodesText(who, len(texts) == 1))
+		case len(c.Facts) > 1 && len(who) < len(c.Facts):
+			// The nodes come first, because the rest may be cut off.
+			parts = append(parts, c.formatHosts(who)+": "+textutil.TruncateText(text, maxNodesText/len(texts)))
+		default:
+			parts = append(parts, textutil.TruncateText(text, maxNodesText)+c.onNodesText(who, true))
+		}
+	}
+	// Combine the texts and the hints.
+	f.Observed = textutil.JoinLimited(parts, maxListedTexts, "; ")
+	if hints := groupFindings(same, func(f check.Finding) string { return f.Hint }); len(hints) > 1 {
+		f.Hint = c.mergeHints(hints)
+	}
+	if !f.IsQuiet() {
+		f.Ranks = findingRanks(same)
+	}
+	return f
+}
+
+// mergeHints combines hints that differ between nodes: "on n[0,2]: …; on n1: …".
+func (c *launchState) mergeHints(groups [][]check.Finding) string {
+	var parts []string
+	for _, group := range groups[:min(len(groups), maxListedTexts)] {
+		parts = append(parts, "on "+c.formatHosts(findingRanks(group))+": "+group[0].Hint)
+	}
+	if len(groups) > maxListedTexts {
+		parts = append(parts, "and so on")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// findingText returns the text of a node's finding, with its device if it has one.
+func findingText(f check.Finding) string {
+	if f.Device == nil {
+		return f.Observed
+	}
+	return f.Device.String() + ": " + f.Observed
+}
+
+// findingRanks returns the sorted node indices of all findings.
+func findingRanks(all []check.Finding) (ranks []int) {
+	for _, f := range all {
+		ranks = append(ranks, f.Ranks...)
+	}
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}

@@ -1,0 +1,173 @@
+package nodecheck
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/gpu/history"
+	"github.com/bringupd/bringupd/pkg/gpu/kmsg"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/preflight/bundle"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Config defines the checks of a node.
+type Config struct {
+	check.Config
+	Host string
+	Rank int // -1 outside of a run
+	// GrantedGPUs is the number of GPUs that the job has on this node, or -1 if unknown. GrantedBy is
+	// the flag or the variable that says so.
+	GrantedGPUs int
+	GrantedBy   string
+	Environ     []string // environment of the driver
+	Nodes       int      // number of nodes of the job; 0: unknown
+	TempDir     string
+	// ObjectStore is the number of bytes that a service will keep in /dev/shm; 0: unknown.
+	ObjectStore int64
+	// Tasks is the number of processes and threads that the services need; 0: unknown.
+	Tasks   uint64
+	LogDir  string // log directory to check outside of a job; empty in a daemon, which checks its own
+	Program string // version of this program
+	Root    string // directory that contains /dev, /proc and /sys; empty: /
+}
+
+// New returns the checks of this node. It returns an error if the user's settings are wrong: if the
+// table of Xids cannot be read or CUDA_VISIBLE_DEVICES is malformed.
+func New(cfg Config) (*Checks, error) {
+	cfg.Root = cmp.Or(cfg.Root, "/")
+	c := &Checks{Config: cfg, maxDuration: cfg.Timeout + passiveTimeout}
+	expect, err := fitness.ParseExpectation(cfg.GrantedGPUs, cfg.GrantedBy, cfg.Environ)
+	if err != nil && cfg.Policy.Mode != check.ModeOff {
+		return nil, err
+	}
+	// GPUs: the checks by NVML and CUDA, and the check of the kernel log.
+	if cfg.Policy.Mode != check.ModeOff {
+		table, err := loadXidTable(cfg.XidPolicy)
+		if err != nil {
+			return nil, err
+		}
+		expect.Mode = cfg.Policy.Mode
+		c.gpus = &GPUs{
+			Prober: gpu.Child{Library: cfg.NVML}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect, LibraryNamed: cfg.NVML != "", Root: cfg.Root, Table: table,
+		}
+		c.nodeChecks = append(c.nodeChecks, c.gpus)
+		// the last round may wait for NVML's driver, and then for CUDA's
+		c.maxDuration += 2 * gpu.DefaultProbeTimeout
+		if len(gpu.FindNVIDIASigns(cfg.Root)) > 0 {
+			c.nodeChecks = append(c.nodeChecks, &kmsg.Checker{Root: cfg.Root, ClassifyXid: xidClassifier(table)})
+		}
+	}
+	// The host itself.
+	c.nodeChecks = append(c.nodeChecks, &check.Host{
+		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
+		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
+	})
+	// The shared file system, and the history that earlier runs have stored there.
+	if cfg.LogDir != "" {
+		c.nodeChecks = append(c.nodeChecks, newShareCheck(cfg.LogDir))
+		if c.gpus != nil && !cfg.Policy.IsOff(history.CheckID) {
+			c.historyCheck = &historyCheck{signal.Location{LogDir: cfg.LogDir, Host: cfg.Host}.HostHistory(), c.gpus}
+			c.maxDuration += shareTimeout
+		}
+	}
+	// The site's own commands, which run last.
+	if len(cfg.ActiveCommands) > 0 {
+		c.maxDuration += time.Duration(len(cfg.ActiveCommands)) * (cfg.ActiveTimeout + activeStopTimeout)
+		c.activeChecks = c.runActiveChecks
+	}
+	return c, nil
+}
+
+// NewRecording returns a recording of the last results for a bug report. report must be the report
+// of the same results.
+func (c *Checks) NewRecording(report check.Report) bundle.Bundle {
+	var seen bundle.GPUState
+	if c.gpus != nil {
+		seen = c.gpus.recordingData()
+	}
+	return bundle.New(c.Program, seen, report)
+}
+
+const (
+	// passiveTimeout is the maximum duration of checks that wait for nothing.
+	passiveTimeout = 10 * time.Second
+	// activeStopTimeout is the maximum time for killing an active check that hangs.
+	activeStopTimeout = 5 * time.Second
+)
+
+// cudaProber returns the function that queries the CUDA driver in the environment of the job's
+// programs. It returns nil if the policy turns off all checks that use the result.
+func (cfg Config) cudaProber() func(context.Context) (cuda.Facts, error) {
+	if !slices.ContainsFunc(cuda.CheckIDs(), func(id string) bool { return !cfg.Policy.IsOff(id) }) {
+		return nil
+	}
+	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.ProbeCUDA
+}
+
+// maxXidTableSize is the maximum size of a site's table of Xids, in bytes.
+const maxXidTableSize = 1 << 20
+
+// loadXidTable returns the built-in table of Xids, merged with the site's table at path. path may
+// be empty.
+func loadXidTable(path string) (gpu.XidTable, error) {
+	table := gpu.BuiltinXidTable()
+	if path == "" {
+		return table, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), passiveTimeout, health.ErrDeadline)
+	defer cancel()
+	data, err := files.ReadLimited(ctx, path, maxXidTableSize)
+	if err != nil {
+		return table, fmt.Errorf("cannot read the table of Xids: %w", err)
+	}
+	table, err = table.WithOverrides(data)
+	if err != nil {
+		return table, fmt.Errorf("cannot use the table of Xids %s: %w", path, err)
+	}
+	return table, nil
+}
+
+// xidClassifier returns a function that looks up an Xid of the kernel log in the table. bad reports
+// whether the Xid is fatal.
+func xidClassifier(table gpu.XidTable) func(xid int, severity string) (meaning, action string, bad bool) {
+	return func(xid int, severity string) (string, string, bool) {
+		judged := table.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid, Severity: severity})
+		return judged.Meaning, judged.Action, judged.Effect == gpu.EffectFatal
+	}
+}
+
+var errActiveDone = errors.New("the active checks are over")
+
+// runActiveChecks runs the site's own commands with a supervisor of their own.
+func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding {
+	super, err := process.NewSupervisor(roles.JobVariables())
+	if err != nil {
+		return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
+	}
+	defer func() {
+		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), activeStopTimeout, errActiveDone)
+		defer cancel()
+		_ = super.Close(ending) // its commands have ended or have been reported
+	}()
+	return check.ActiveChecks{Starter: super, Config: c.Config.Config, Env: c.Environ}.Run(ctx, fit)
+}
+
+// ListIDs returns the sorted ids of all checks: the built-in ones and those of the site's own
+// commands.
+func ListIDs(active []string) []string {
+	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active), []string{kmsg.CheckID, history.CheckID})
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}

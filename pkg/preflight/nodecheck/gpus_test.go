@@ -1,0 +1,198 @@
+package nodecheck
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+)
+
+// twoGPUs is a Driver of a node with two that are well, until both are lost.
+type twoGPUs struct{ closed bool }
+
+func (*twoGPUs) Probe(_ context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
+	tell(gpu.Progress{Total: 2}) // at once: nobody need hear of it
+	time.Sleep(progressDelay)
+	tell(gpu.Progress{Initialised: 1, Total: 2, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 1"})
+	return gpu.Facts{
+		Version: gpu.FactsVersion, Init: gpu.Success,
+		GPUs: []gpu.GPU{{Index: 0, Handle: gpu.Success}, {Index: 1, Handle: gpu.Success}},
+	}, nil
+}
+
+func (*twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event), _ func([]gpu.WatchCounters)) error {
+	ready(2)
+	for i := range 2 {
+		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
+	}
+	return nil
+}
+
+func (two *twoGPUs) Close(context.Context) error {
+	two.closed = true
+	return nil
+}
+
+// On a node that several jobs share, the end of a GPU ends the job that has it.
+func TestWatchOfOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want    fitness.Expectation
+		effects []gpu.Effect
+	}{
+		"both are ours": {fitness.Expectation{Count: -1}, []gpu.Effect{gpu.EffectFatal, gpu.EffectFatal}},
+		"one is":        {fitness.Expectation{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
+		"none is":       {fitness.Expectation{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver := &twoGPUs{}
+			g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), Table: gpu.BuiltinXidTable()}
+			synctest.Test(t, func(t *testing.T) { g.Inspect(t.Context(), func([]check.Finding) {}) })
+			if driver.closed {
+				t.Error("the GPUs are let go of before they are watched")
+			}
+			var got []gpu.Effect
+			err := g.Watch(t.Context(), func(int) {}, func(e gpu.ClassifiedEvent) { got = append(got, e.Effect) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.effects, got); diff != "" || !driver.closed {
+				t.Errorf("%s; closed: %t", diff, driver.closed)
+			}
+		})
+	}
+}
+
+// A driver that attaches GPUs slowly is waited for, and it is told how far it has got.
+func TestGPUsThatComeSlowly(t *testing.T) {
+	g := &GPUs{Prober: &twoGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir(), Table: gpu.BuiltinXidTable()}
+	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, nodeChecks: []nodeCheck{g}, gpus: g}
+	var told []check.Finding
+	var report check.Report
+	synctest.Test(t, func(t *testing.T) {
+		report = node.AwaitReady(t.Context(), func(report check.Report) { told = append(told, report.Findings...) })
+	})
+	if len(told) != 1 || told[0].ID != "gpu.nvml" || told[0].Verdict != check.Wait ||
+		told[0].Observed != "1 of 2 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU 1" {
+		t.Errorf("it tells %+v", told)
+	}
+	if report.Verdict == check.Wait {
+		t.Errorf("it ends with %+v", report)
+	}
+}
+
+// A look that is given up is waited for a while: what it waits for must not be cut short.
+func TestLookGivenUp(t *testing.T) {
+	driver := &neverGPUs{}
+	g := &GPUs{Prober: driver, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the job is over"))
+	if found := g.Inspect(ctx, nil); len(found) != 1 || found[0].Verdict != check.Unknown || !driver.closed {
+		t.Errorf("%+v; closed: %t", found, driver.closed)
+	}
+}
+
+// neverGPUs never answer.
+type neverGPUs struct{ twoGPUs }
+
+func (*neverGPUs) Probe(ctx context.Context, _ func(gpu.Progress)) (gpu.Facts, error) {
+	<-ctx.Done()
+	return gpu.Facts{}, context.Cause(ctx)
+}
+
+// A node without any sign of a GPU, and a job that has not asked for one, cost nothing: nobody is
+// asked.
+func TestNoGPU(t *testing.T) {
+	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1, Root: t.TempDir(), TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks.gpus.Prober = untouchable{t}
+	checks.gpus.CUDA = func(context.Context) (cuda.Facts, error) {
+		t.Error("CUDA's driver is asked")
+		return cuda.Facts{}, nil
+	}
+	report := checks.AwaitReady(t.Context(), nil)
+	if err := checks.GPUs().Watch(t.Context(), func(gpus int) {
+		if gpus != 0 {
+			t.Errorf("%d GPUs are watched", gpus)
+		}
+	}, nil); err != nil {
+		t.Error(err)
+	}
+	for _, f := range report.Findings {
+		if f.ID == "gpu.nvml" && f.Verdict != check.Skip || f.ID == "host.kernel" {
+			t.Errorf("it is found %+v", f)
+		}
+	}
+}
+
+// untouchable is a driver that nobody may ask.
+type untouchable struct{ *testing.T }
+
+func (u untouchable) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {
+	u.Error("NVML is asked")
+	return gpu.Facts{}, nil
+}
+
+func (u untouchable) Watch(context.Context, func(int), func(gpu.Event), func([]gpu.WatchCounters)) error {
+	u.Error("NVML is watched")
+	return nil
+}
+
+func (u untouchable) Close(context.Context) error { return nil }
+
+// CUDA's driver is asked once a look, as soon as all GPUs have come, and what it says counts where
+// the job has some.
+func TestCUDAIsAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want  fitness.Expectation
+		asked int
+		found bool
+	}{
+		"all":      {fitness.Expectation{Count: -1}, 1, true},
+		"none":     {fitness.Expectation{Count: 0}, 0, false},
+		"the last": {fitness.Expectation{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, 1, true},
+	} {
+		asked, early := 0, false
+		driver := &comingGPUs{}
+		g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), CUDA: func(context.Context) (cuda.Facts, error) {
+			asked++
+			early = !driver.answered.Load()
+			close(driver.cuda)
+			return cuda.Facts{Init: cuda.Result{Code: 999}}, nil
+		}}
+		driver.cuda = make(chan struct{})
+		if tc.asked == 0 {
+			close(driver.cuda)
+		}
+		found := g.Inspect(t.Context(), nil)
+		is := slices.ContainsFunc(found, func(f check.Finding) bool { return f.ID == "cuda.init" })
+		if asked != tc.asked || is != tc.found || early != (tc.asked > 0) {
+			t.Errorf("%s: asked %d times, before NVML has told all: %t; found: %t", name, asked, early, is)
+		}
+	}
+}
+
+// comingGPUs answer once CUDA's driver was asked.
+type comingGPUs struct {
+	silentGPUs
+	cuda     chan struct{}
+	answered atomic.Bool
+}
+
+func (c *comingGPUs) Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
+	tell(gpu.Progress{Initialised: 2, Total: 2})
+	<-c.cuda
+	c.answered.Store(true)
+	return c.silentGPUs.Probe(ctx, tell)
+}

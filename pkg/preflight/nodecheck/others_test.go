@@ -1,0 +1,41 @@
+package nodecheck
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/test/zoo"
+)
+
+// TestOtherVendors: a node with GPUs of AMD or Intel passes as Slurm grants it, without NVML being
+// asked, and its GPUs are told apart (N1).
+func TestOtherVendors(t *testing.T) {
+	for _, node := range zoo.All {
+		for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire, check.ModeStrict} {
+			t.Run(node.Name+"/"+string(mode), func(t *testing.T) {
+				checks, err := New(Config{
+					Config: check.Config{Policy: check.Policy{Mode: mode, Rules: []check.Rule{{Pattern: "host.*", Effect: check.EffectOff}}}},
+					Root:   node.Tree(t), TempDir: t.TempDir(), GrantedGPUs: node.Count, GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				checks.gpus.Prober = untouchable{t}
+				report := checks.AwaitReady(t.Context(), nil)
+				if report.Verdict != check.Pass {
+					t.Errorf("it is %s: %+v", report.Verdict, report.Findings)
+				}
+				said := ""
+				for _, f := range report.Findings {
+					said += f.Observed + "\n"
+				}
+				vendor := checks.GPUs().Topology().GPUs[0].Vendor
+				if !strings.Contains(said, "their health is not checked") || !strings.Contains(said, vendor.Name()) || vendor == gpu.Vendor("") {
+					t.Errorf("it says %s of GPUs of %q", said, vendor)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package stackdump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Values of [Stack.Source].
+const (
+	stackByPySpy  = "py-spy"
+	stackByGDB    = "gdb"
+	stackByKernel = "kernel"
+)
+
+const (
+	// stackTimeout is the timeout for reading one stack, allStacksTimeout for all stacks of a node.
+	stackTimeout     = 10 * time.Second
+	allStacksTimeout = 30 * time.Second
+	// killTimeout is how long a killed debugger may take to end.
+	killTimeout = time.Second
+	// maxDebuggerOutput is the maximum amount of a debugger's output that is read, in bytes.
+	maxDebuggerOutput = 4 << 20
+)
+
+// stackReader reads the stacks of a node's processes, several concurrently.
+type stackReader struct {
+	ctx        context.Context
+	cancel     context.CancelFunc
+	slots      chan struct{} // limits concurrent reads
+	root       procfs
+	searchPath string        // PATH in which debuggers are searched first
+	timeout    time.Duration // timeout per stack
+}
+
+// newStackReader returns a gatherer with a timeout for all stacks. The caller must call close.
+func newStackReader(ctx context.Context) *stackReader {
+	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, fmt.Errorf("the node's stacks have taken %s", allStacksTimeout))
+	return &stackReader{ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(2, runtime.NumCPU()/2)), root: "/proc", searchPath: os.Getenv("PATH"), timeout: stackTimeout}
+}
+
+// readStack reads the stack of p.Thread or, if that is 0, of the first thread. If no debugger can
+// read it, it returns the kernel's stack, with a Problem. It waits for a free slot.
+func (g *stackReader) readStack(p Process) *Stack {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-g.ctx.Done():
+		return &Stack{Problem: fmt.Sprintf("cannot read the stack: %v", context.Cause(g.ctx))}
+	}
+	ctx, cancel := context.WithTimeoutCause(g.ctx, g.timeout, fmt.Errorf("it took longer than %s", g.timeout))
+	defer cancel()
+	// Select the thread and a debugger.
+	thread := p.PID
+	if p.Thread != 0 {
+		thread = p.Thread
+	}
+	env := g.debuggerEnviron(ctx, p.PID)
+	var stack *Stack
+	var err error
+	switch python := g.isPython(ctx, p.PID); {
+	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
+		err = errors.New("no debugger gets at a process in this state")
+	case python && process.CheckProgram(stackByPySpy, env) == nil:
+		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
+	case python:
+		err = errors.New("py-spy is not installed here: pip install py-spy, into the environment that the job runs in")
+	case process.CheckProgram(stackByGDB, env) == nil:
+		stack, err = g.readByGDB(ctx, env, p, thread)
+	default:
+		err = errors.New("gdb is not installed here")
+	}
+	if err == nil {
+		return stack
+	}
+	// Use the kernel's stack instead.
+	text, _ := g.root.readFile(ctx, strconv.Itoa(p.PID), "task", strconv.Itoa(thread), "stack")
+	stack = parseKernelStack(text)
+	stack.Problem = err.Error()
+	return stack
+}
+
+// debuggerEnviron returns the environment of a debugger: that of this process, with the directory
+// of the inspected program appended to PATH, because a virtual environment may contain py-spy.
+func (g *stackReader) debuggerEnviron(ctx context.Context, pid int) []string {
+	path := g.searchPath
+	argv, _ := g.root.readFile(ctx, strconv.Itoa(pid), "cmdline")
+	if program, _, _ := strings.Cut(argv, "\x00"); filepath.IsAbs(program) {
+		path += ":" + filepath.Dir(program)
+	}
+	return append(os.Environ(), "PATH="+path)
+}
+
+// isPython reports whether a process runs a Python interpreter.
+func (g *stackReader) isPython(ctx context.Context, pid int) bool {
+	path := filepath.Join(string(g.root), strconv.Itoa(pid), "exe")
+	program, err := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) { return os.Readlink(path) })
+	return err == nil && strings.HasPrefix(filepath.Base(program), "python")
+}
+
+// readByPySpy reads a stack with py-spy without stopping the process. If that fails, usually
+// because the process is running, it tries once more and stops the process meanwhile.
+func (g *stackReader) readByPySpy(ctx context.Context, env []string, pid, thread int) (*Stack, error) {
+	argv := []string{stackByPySpy, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid)}
+	text, err := runDebugger(ctx, env, argv...)
+	if err != nil {
+		text, err = runDebugger(ctx, env, append(argv[:3:3], argv[4:]...)...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parsePySpy([]byte(text), thread)
+}
+
+// readByGDB reads a stack with gdb, which stops the process meanwhile. If gdb was killed and left
+// the process stopped, readByGDB continues the process.
+func (g *stackReader) readByGDB(ctx context.Context, env []string, p Process, thread int) (*Stack, error) {
+	text, err := runDebugger(ctx, env, stackByGDB, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
+		"-p", strconv.Itoa(p.PID), "-ex", fmt.Sprintf("thread apply all bt %d", maxFrames))
+	if p.State != stateStopped {
+		g.continueProcess(p.PID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseGDB(text, thread)
+}
+
+// continueProcess continues a process if it is stopped.
+func (g *stackReader) continueProcess(pid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	if _, state := g.root.readStat(ctx, strconv.Itoa(pid)); state == stateStopped {
+		_ = unix.Kill(pid, unix.SIGCONT) // the process may have ended
+	}
+}
+
+// runDebugger runs a debugger and returns its output.
+func runDebugger(ctx context.Context, env []string, argv ...string) (string, error) {
+	out, errs := &process.HeadBuffer{MaxBytes: maxDebuggerOutput}, &process.HeadBuffer{MaxBytes: 4 << 10}
+	_, err := ctxutil.CallBounded(ctx, killTimeout, func() (struct{}, error) {
+		return struct{}{}, process.Command{Argv: argv, Env: env, Stdout: out, Stderr: errs}.Run(ctx)
+	})
+	if err != nil {
+		said := textutil.SingleLine(errs.String(), 200)
+		if said != "" {
+			said = ": " + said
+		}
+		return "", fmt.Errorf("cannot read the stack by %s: %v%s", argv[0], err, said)
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,122 @@
+package stackdump
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// script puts a program in C's or Python's place.
+func script(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// named is a program that sleeps, under another name.
+func named(t *testing.T, dir, name string) string {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Debuggers are played by scripts: what they print, and what becomes of those that fail, hang, or
+// leave the process stopped.
+func TestGather(t *testing.T) {
+	const python = `[{"thread_name": "MainThread", "os_thread_id": 1, "frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
+	loads := []Frame{{Func: "load", File: "/t.py", Line: 3}}
+	for _, tc := range []struct {
+		name            string
+		program         string // what the process is called
+		debugger, plays string
+		state           string
+		want            []Frame // nil: what the kernel tells
+		problem         string
+	}{
+		{"Python", "python3.11", "py-spy", "echo '" + python + "'", "S", loads, ""},
+		{"Python, which runs", "python3.11", "py-spy", `case "$*" in *nonblocking*) exit 1;; esac; echo '` + python + "'", "S", loads, ""},
+		{"Python without py-spy", "python3.11", "none", "", "S", nil, "py-spy is not installed here"},
+		{"py-spy may not", "python3.11", "py-spy", "echo Permission denied >&2; exit 1", "S", nil, "by py-spy: exit status 1: Permission denied"},
+		{"py-spy hangs", "python3.11", "py-spy", "sleep 3600", "S", nil, "it took longer than"},
+		{"py-spy prints something else", "python3.11", "py-spy", "echo no", "S", nil, "invalid"},
+		{"a program in C", "app", "gdb", `while [ "$1" != -p ]; do shift; done; echo "Thread 1 (LWP $2):"; echo '#0  take (from=3) at app.c:5'`, "S",
+			[]Frame{{Func: "take", File: "app.c", Line: 5}}, ""},
+		{"no gdb", "app", "none", "", "S", nil, "gdb is not installed here"},
+		{"gdb is killed, and leaves it stopped", "app", "gdb", `while [ "$1" != -p ]; do shift; done; kill -STOP $2; sleep 3600`, "S", nil, "it took longer than"},
+		{"no debugger gets at it", "app", "gdb", "exit 7", "D", nil, "no debugger gets at a process in this state"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			script(t, dir, tc.debugger, tc.plays)
+			pid := begin(t, named(t, dir, tc.program), "3600")
+			untilRuns(t, pid, tc.program)
+			g := newStackReader(t.Context())
+			defer g.cancel()
+			g.searchPath, g.timeout = dir+":/bin", 500*time.Millisecond
+			if tc.debugger == "none" {
+				g.searchPath = dir
+			}
+			got := g.readStack(Process{PID: pid, State: tc.state})
+			if !strings.Contains(got.Problem, tc.problem) || tc.want != nil && cmp.Diff(tc.want, got.Frames) != "" || tc.want == nil && got.Source != stackByKernel {
+				t.Errorf("it is %+v", got)
+			}
+			if now := newInspector("/proc").inspectProcess(t.Context(), pid); now.State == stateStopped {
+				t.Errorf("the process is left as %+v", now)
+			}
+		})
+	}
+}
+
+// untilRuns waits until a process has become the program.
+func untilRuns(t *testing.T, pid int, program string) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
+		if err == nil && filepath.Base(exe) == program && newInspector("/proc").inspectProcess(t.Context(), pid).State == "S" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is %s, %v", pid, exe, err)
+		}
+	}
+}
+
+// One that is stopped stays so, whatever was done to see its stack.
+func TestGatherStopped(t *testing.T) {
+	dir := t.TempDir()
+	script(t, dir, "gdb", "exit 1")
+	pid := begin(t, named(t, dir, "app"), "3600")
+	untilRuns(t, pid, "app")
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	g := newStackReader(t.Context())
+	defer g.cancel()
+	g.searchPath = dir
+	g.readStack(Process{PID: pid, State: stateStopped})
+	for deadline := time.Now().Add(ceiling); newInspector("/proc").inspectProcess(t.Context(), pid).State != stateStopped; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it was continued")
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package stackdump
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Child is a child process of a daemon.
+type Child struct {
+	Name   string `json:"name"` // such as driver, rank 12, worker
+	PID    int    `json:"pid"`
+	Ended  string `json:"ended,omitempty"` // description of its end; empty if it runs
+	Output Output `json:"output"`
+}
+
+// ChildrenVariable is the environment variable in which a daemon passes its children to the program
+// that inspects them.
+const ChildrenVariable = "BRINGUPD_CHILDREN"
+
+// FormatChildren returns the variable with its value, in the form NAME=VALUE.
+func FormatChildren(children []Child) string {
+	text, _ := json.Marshal(children) // cannot fail for this type
+	return ChildrenVariable + "=" + string(text)
+}
+
+// ParseChildren parses the value of the variable.
+func ParseChildren(value string) (children []Child, err error) {
+	if err = json.Unmarshal([]byte(value), &children); err != nil {
+		err = fmt.Errorf("cannot read %s, by which a daemon tells its children: %v", ChildrenVariable, err)
+	}
+	return children, err
+}
+
+// Wait is an operation of the rendezvous for which a program waits.
+type Wait struct {
+	PID     int     `json:"-"`    // process that requested it, or 0 if Child is set
+	Child   string  `json:"-"`    // child to which the program belongs, or empty if PID is set
+	Kind    string  `json:"kind"` // fence or get
+	Name    string  `json:"name"`
+	SinceS  float64 `json:"since_s"`           // duration of the wait so far, in seconds
+	Missing []int   `json:"missing,omitempty"` // ranks for which it waits
+}
+
+// Output is the amount and the age of a child's output.
+type Output struct {
+	Bytes int64   `json:"bytes"`
+	AgoS  float64 `json:"ago_s"` // seconds since the last output, if there is any
+}
+
+// ChildReport is the result of inspecting one child of a node.
+type ChildReport struct {
+	// name of the child; empty if Problem concerns the whole node
+	Child string `json:"child"`
+	Node  int    `json:"node"`           // node index
+	Host  string `json:"host,omitempty"` // host name
+	PID   int    `json:"pid,omitempty"`
+	Ended string `json:"ended,omitempty"`
+	// process of its tree with the most significant state
+	Process   *Process `json:"process,omitempty"`
+	Processes int      `json:"processes,omitempty"` // number of processes in its tree
+	Cores     float64  `json:"cores"`               // number of cores used by all of them
+	Output    Output   `json:"output"`
+	Waits     []Wait   `json:"waits,omitempty"`
+	Stack     *Stack   `json:"stack,omitempty"` // stack of the thread shown in Process
+	Problem   string   `json:"problem,omitempty"`
+}
+
+// NodeInspection configures the inspection of a node.
+type NodeInspection struct {
+	Children []Child
+	// ListWaits returns the rendezvous operations for which programs of the node wait. It is nil if
+	// the job has no rendezvous.
+	ListWaits  func(ctx context.Context) ([]Wait, error)
+	ReadStacks bool
+	// Duration is the duration of the measurement of processor time.
+	Duration time.Duration
+}
+
+const (
+	// inspectTimeout is the timeout for inspecting the processes of one child, and for requesting
+	// waits.
+	inspectTimeout = 3 * time.Second
+	// maxMembers is the maximum number of processes of a tree that are inspected: those nearest to
+	// the child.
+	maxMembers = 64
+	// maxConcurrentInspections is the maximum number of children that are inspected concurrently.
+	maxConcurrentInspections = 16
+)
+
+// InspectChildren inspects the node's children. It passes the result of each to the callback as
+// soon as it is available; calls are never concurrent. Failures are reported in
+// [ChildReport.Problem].
+func (n NodeInspection) InspectChildren(ctx context.Context, tell func(ChildReport)) {
+	asked := time.Now()
+	waits, err := n.requestWaits(ctx)
+	if err != nil {
+		tell(ChildReport{Problem: err.Error()})
+	}
+	// Measure processor time: sample all process trees twice.
+	onlooker := process.NewFamilyScanner()
+	first, began := processTrees(onlooker, n.Children), time.Now()
+	ctxutil.SleepContext(ctx, n.Duration)
+	second, took := processTrees(onlooker, n.Children), time.Since(began)
+
+	// Inspect the children concurrently.
+	var mu sync.Mutex
+	var looks errgroup.Group
+	looks.SetLimit(maxConcurrentInspections)
+	gatherer, looker := newStackReader(ctx), newInspector("/proc")
+	for _, child := range n.Children {
+		looks.Go(func() error {
+			looking, cancel := context.WithTimeout(ctx, inspectTimeout)
+			defer cancel()
+			all, family := coresUsed(first[child.PID], second[child.PID], took)
+			seen := looker.inspectChild(looking, child, family)
+			seen.Cores = all
+			seen.Output.AgoS += time.Since(asked).Seconds()
+			seen.Waits = filterWaits(waits, child.Name, family)
+			if n.ReadStacks && seen.Process != nil {
+				seen.Stack = gatherer.readStack(*seen.Process)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			tell(seen)
+			return nil
+		})
+	}
+	_ = looks.Wait()
+	gatherer.cancel()
+}
+
+// processTrees returns the process trees of the running children. Processes hidden by /proc are
+// left out.
+func processTrees(onlooker *process.FamilyScanner, children []Child) map[int][]process.FamilyMember {
+	var living []int
+	for _, child := range children {
+		if child.Ended == "" {
+			living = append(living, child.PID)
+		}
+	}
+	families, _ := onlooker.ScanFamilies(living, true)
+	return families
+}
+
+// member is a process of a tree, with the number of cores that it has used.
+type member struct {
+	process.FamilyMember
+	cores float64
+}
+
+// coresUsed returns the number of cores that a process tree has used between two samples, in total
+// and for each process of the second sample. The total includes child processes that have ended
+// meanwhile.
+func coresUsed(first, second []process.FamilyMember, took time.Duration) (all float64, family []member) {
+	type identity struct {
+		pid   int
+		start uint64
+	}
+	used := make(map[identity]time.Duration)
+	for _, m := range first {
+		used[identity{m.PID, m.Start}] = m.CPUTime
+		all -= (m.CPUTime + m.ReapedCPUTime).Seconds()
+	}
+	seconds := max(took, time.Millisecond).Seconds()
+	for _, m := range second {
+		all += (m.CPUTime + m.ReapedCPUTime).Seconds()
+		family = append(family, member{m, max(0, m.CPUTime-used[identity{m.PID, m.Start}]).Seconds() / seconds})
+	}
+	return max(0, all/seconds), family
+}
+
+// inspectChild inspects the process tree of a child.
+func (root inspector) inspectChild(ctx context.Context, child Child, family []member) ChildReport {
+	seen := ChildReport{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output}
+	if child.Ended != "" {
+		return seen
+	}
+	if len(family) == 0 {
+		seen.Problem = fmt.Sprintf("cannot see process %d: it has just ended, or is hidden", child.PID)
+		return seen
+	}
+	var candidates []candidate
+	for depth, m := range sortByDistance(family, child.PID) {
+		if depth >= maxMembers {
+			break
+		}
+		p := root.inspectProcess(ctx, m.PID)
+		p.Cores = m.cores
+		candidates = append(candidates, candidate{p, m.Parent})
+	}
+	seen.Process = mostSignificant(candidates)
+	return seen
+}
+
+// sortByDistance sorts a process tree by distance from the child: first the child, then its child
+// processes, and so on. Processes with unknown parents count as roots, after the child.
+func sortByDistance(family []member, child int) (order []member) {
+	// Find the parents.
+	children := make(map[int][]member)
+	known := make(map[int]bool)
+	for _, m := range family {
+		known[m.PID] = true
+	}
+	var roots []member
+	for _, m := range family {
+		switch {
+		case m.PID == child:
+			roots = slices.Insert(roots, 0, m)
+		case known[m.Parent] && m.Parent != m.PID:
+			children[m.Parent] = append(children[m.Parent], m)
+		default:
+			roots = append(roots, m)
+		}
+	}
+	// Append one generation after the other.
+	for next := roots; len(next) > 0; {
+		order = append(order, next...)
+		var below []member
+		for _, m := range next {
+			slices.SortFunc(children[m.PID], func(a, b member) int { return cmp.Compare(a.Start, b.Start) })
+			below = append(below, children[m.PID]...)
+		}
+		next = below
+	}
+	return order
+}
+
+// candidate is a process that may be shown for its tree.
+type candidate struct {
+	Process
+	parent int
+}
+
+// minBusyCores is the minimum number of cores that a working process uses, whatever it waited for
+// when it was inspected.
+const minBusyCores = 0.5
+
+// mostSignificant returns the process of a tree that best explains its state: one that is stuck or
+// stopped; otherwise the busiest of the working ones; otherwise the nearest to the child that does
+// not merely wait for its child processes. Candidates must be sorted by distance from the child.
+func mostSignificant(family []candidate) *Process {
+	var best *candidate
+	var rank int
+	for i := range family {
+		c := &family[i]
+		if r := significance(c, family); best == nil || r > rank || r == rank && r == weightWorking && c.Cores > best.Cores {
+			best, rank = c, r
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return &best.Process
+}
+
+// Weights of processes, by significance.
+const (
+	weightParent = iota + 1
+	weightWaiting
+	weightWorking
+	weightHeld
+)
+
+// significance returns the significance of a process, or 0 for one that has ended.
+func significance(c *candidate, family []candidate) int {
+	parent := slices.ContainsFunc(family, func(other candidate) bool { return other.parent == c.PID })
+	switch {
+	case c.State == "" || c.State == stateZombie:
+		return 0
+	case c.State == stateStopped || c.State == stateTraced:
+		return weightHeld
+	case c.isBusy():
+		return weightWorking
+	// A parent that has called vfork waits for its child in D state.
+	case parent && (c.Call == callWait4 || c.Call == callWaitID || c.Call == "sigsuspend" || c.State == stateStuck):
+		return weightParent
+	case c.State == stateStuck && c.StillS >= minStuckTime.Seconds():
+		return weightHeld
+	}
+	return weightWaiting
+}
+
+// requestWaits requests the rendezvous operations for which the node's programs wait.
+func (n NodeInspection) requestWaits(ctx context.Context) ([]Wait, error) {
+	if n.ListWaits == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	return n.ListWaits(ctx)
+}
+
+// filterWaits returns the waits of a child's processes.
+func filterWaits(waits []Wait, child string, family []member) (own []Wait) {
+	for _, wait := range waits {
+		if wait.Child == child || slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {
+			own = append(own, wait)
+		}
+	}
+	return own
+}

@@ -1,0 +1,160 @@
+package stackdump
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// aSeen is a rank that does something, on node rank/8.
+func aSeen(rank int, process Process, more ...func(*ChildReport)) ChildReport {
+	seen := ChildReport{
+		Child: fmt.Sprintf("rank %d", rank), Node: rank / 8, Host: fmt.Sprintf("n%d", rank/8), PID: 100 + rank,
+		Process: &process, Processes: 1, Cores: process.Cores, Output: Output{Bytes: 1, AgoS: 42},
+	}
+	for _, change := range more {
+		change(&seen)
+	}
+	return seen
+}
+
+func inCall(call, on string) Process {
+	return Process{PID: 7, Name: "python3", State: "S", Call: call, On: on, StillS: 40}
+}
+
+func at(frames ...Frame) func(*ChildReport) {
+	return func(s *ChildReport) { s.Stack = &Stack{Source: stackByPySpy, Frames: frames} }
+}
+
+func called(name string) func(*ChildReport) { return func(s *ChildReport) { s.Child = name } }
+
+var (
+	allReduce = []Frame{{Func: "wrapper", File: "/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", Line: 81}, {Func: "main", File: "/home/me/train.py", Line: 210}}
+	reads     = []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}, {Func: "main", File: "/home/me/train.py", Line: 200}}
+)
+
+// Where a host has several nodes, requests call them ranks. Nothing else here does.
+func TestNodesOfOneHost(t *testing.T) {
+	seen := []ChildReport{aSeen(5, inCall("read", ""), func(s *ChildReport) { s.Node, s.Host = 1, "rank 1" }), {Node: 0, Host: "rank 0", Problem: "cannot see"}}
+	p := NewRunSnapshot("demo", 3, seen, []UnreachableNode{{Node: 2, Host: "rank 2"}})
+	got := []string{p.Reports[0].Host, p.Groups[0].Hosts[0], p.Problems[0], p.Unreachable[0].Host}
+	if want := []string{"node 1", "node 1", "node 0: cannot see", "node 2"}; !slices.Equal(got, want) {
+		t.Errorf("they are %q, want %q", got, want)
+	}
+}
+
+func TestText(t *testing.T) {
+	allReduce := append([]Frame{{Func: "all_reduce", File: "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", Line: 2501}}, allReduce...)
+	var deadlock, busyWorld, crowd, files []ChildReport
+	for rank := range 64 {
+		if rank == 17 {
+			deadlock = append(deadlock, aSeen(rank, inCall("read", "/data/shard-17"), at(reads...)))
+			continue
+		}
+		deadlock = append(deadlock, aSeen(rank, inCall("futex", ""), at(allReduce...)))
+		busyWorld = append(busyWorld, aSeen(rank, Process{State: "R", Cores: 0.9 + float64(rank)/500}))
+	}
+	for rank := range 1000 {
+		crowd = append(crowd, aSeen(rank, inCall(fmt.Sprintf("system call %d", rank%97), "")))
+		files = append(files, aSeen(rank, inCall("read", fmt.Sprintf("/data/shard-%d", rank))))
+	}
+	for _, tc := range []struct {
+		name   string
+		seen   []ChildReport
+		silent []UnreachableNode
+		want   string // empty: no more than a screen
+	}{
+		{"one rank reads, all others wait for it", deadlock, nil, `run demo: 8 nodes; 64 ranks
+rank 17 on n2: in read at data.py:88 (/data/shard-17)
+    has not run for 40 s; processor: none; printed last 42 s ago; pid 7 python3
+63 ranks 0-16,18-63 on 8 nodes: in all_reduce at train.py:210
+    has not run for 40 s; processor: none; printed last 42 s ago
+`},
+		{"all work", busyWorld, nil, `run demo: 8 nodes; 63 ranks
+63 ranks 0-16,18-63 on 8 nodes: busy
+    processor: 90 % of a core to 103 % of a core; printed last 42 s ago
+`},
+		{"each reads its own", files[:3], nil, `run demo: 8 nodes; 3 ranks
+3 ranks 0-2 on n0: asleep in read (/data/shard-0 and 2 others)
+    has not run for 40 s; processor: none; printed last 42 s ago
+`},
+		{"the driver, services, and one that has ended", []ChildReport{
+			aSeen(0, inCall("futex", ""), called("worker")), aSeen(8, inCall("futex", ""), called("worker")),
+			aSeen(0, Process{PID: 9, Name: "sh", State: "T"}, called("driver"), func(s *ChildReport) { s.Output = Output{}; s.Processes = 3 }),
+			{Child: "rank 5", Node: 0, Host: "n0", Ended: "exit code 0"},
+		}, nil, `run demo: 8 nodes; 1 rank
+rank 5 on n0: has ended: exit code 0
+driver on n0: stopped by a signal
+    processor: none; printed nothing; pid 9 sh, one of 3 processes
+2 of worker on n0, n1: asleep in futex
+    has not run for 40 s; processor: none; printed last 42 s ago
+`},
+		{"at a fence", []ChildReport{
+			aSeen(1, inCall("recvfrom", "a unix socket"), func(s *ChildReport) {
+				s.Waits = []Wait{{Kind: "fence", Name: "step-3", SinceS: 41, Missing: []int{0}}}
+			}),
+			aSeen(0, Process{PID: 7, Name: "python3", State: "t", Tracer: 99, Call: "futex"}),
+		}, nil, `run demo: 8 nodes; 2 ranks
+rank 0 on n0: stopped by a debugger
+    processor: none; printed last 42 s ago; pid 7 python3, traced by pid 99
+rank 1 on n0: in fence step-3, asleep in recvfrom (a unix socket)
+    fence step-3 for 41 s, where rank 0 is missing; has not run for 40 s; processor: none; printed last 42 s ago; pid 7 python3
+`},
+		{"stuck", []ChildReport{
+			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync", On: "/share/x", StillS: 300}, at(reads...)),
+			aSeen(4, Process{PID: 7, Name: "python3", State: "D", Wchan: "rpc_wait", Problem: "permission denied"}),
+		}, nil, `run demo: 8 nodes; 2 ranks
+rank 3 on n0: stuck in the kernel in fsync, in fsync at data.py:88 (/share/x)
+    has not run for 5 min 00 s; processor: none; printed last 42 s ago; pid 7 python3, thread 8
+rank 4 on n0: stuck in the kernel in rpc_wait
+    processor: none; printed last 42 s ago; pid 7 python3; permission denied
+`},
+		{"nothing, and nodes without an answer", []ChildReport{{Node: 1, Host: "n1", Problem: "cannot see"}},
+			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"}, {Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 told
+n3: no answer: it has not answered in time
+node 4: no answer: lost
+n1: cannot see
+nothing runs that could be seen
+`},
+		{"a thousand ranks, each few of which do something else", crowd, slices.Repeat([]UnreachableNode{{Node: 1, Reason: "lost"}}, 90), ""},
+		{"a thousand ranks of every third number", slices.DeleteFunc(slices.Clone(crowd), func(s ChildReport) bool { return len(s.Child)%3 == 0 }), nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			nodes := 8
+			got := NewRunSnapshot("demo", max(nodes, len(tc.silent)), tc.seen, tc.silent).FormatText()
+			if diff := cmp.Diff(tc.want, got); tc.want != "" && diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if lines := strings.Count(got, "\n"); lines > 24 {
+				t.Errorf("it has %d lines:\n%s", lines, got)
+			}
+			for line := range strings.Lines(got) {
+				if len([]rune(line)) > maxLineLength+1 {
+					t.Errorf("a line is too long: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// All that was seen is in the data, in the order of nodes.
+func TestPictureIsWhole(t *testing.T) {
+	var seen []ChildReport
+	for rank := range 100 {
+		seen = append(seen, aSeen(99-rank, inCall(fmt.Sprintf("system call %d", rank%7), "")))
+	}
+	picture := NewRunSnapshot("demo", 13, seen, nil)
+	total := 0
+	for _, group := range picture.Groups {
+		total += group.Count
+		if !slices.IsSorted(group.Ranks) || len(group.Ranks) != group.Count {
+			t.Errorf("a group has the ranks %v", group.Ranks)
+		}
+	}
+	if total != 100 || len(picture.Reports) != 100 || len(picture.Groups) != 7 || picture.Reports[0].Node != 0 || picture.Reports[99].Node != 12 {
+		t.Errorf("there are %d in %d groups, and %d were seen", total, len(picture.Groups), len(picture.Reports))
+	}
+}

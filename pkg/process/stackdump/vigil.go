@@ -1,0 +1,90 @@
+package stackdump
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+)
+
+// RankProcess is a rank that runs on a node.
+type RankProcess struct {
+	Rank    int
+	PID     int
+	Printed int64 // total output in bytes
+}
+
+// HangDetector detects that no rank of a node has made progress for the timeout.
+type HangDetector struct {
+	// time without progress after which the ranks count as idle; 0 disables detection
+	Timeout    time.Duration
+	OutputOnly bool // see Idle
+	// RunningRanks returns the ranks that are running.
+	RunningRanks func() []RankProcess
+	// OnChange is called with true when no rank has made progress for the timeout, and with false when
+	// a rank makes progress again.
+	OnChange func(idle bool)
+
+	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new Sampler
+}
+
+// The interval between samples is a tenth of the timeout, within these limits.
+const (
+	minSampleInterval = time.Second
+	maxSampleInterval = 5 * time.Second
+)
+
+// StartBackground starts [HangDetector.Run] in a goroutine. The returned function stops it and
+// waits for its end. Without a timeout, Begin does nothing.
+func (v HangDetector) StartBackground(ctx context.Context) (end func()) {
+	if v.Timeout == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { v.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// Run watches the ranks until ctx ends. It ignores samples with errors, because they show nothing
+// about the ranks.
+func (v HangDetector) Run(ctx context.Context) {
+	if v.cpuTimes == nil {
+		v.cpuTimes = NewCPUSampler().CPUTimes
+	}
+	idle, told := IdleTracker{OutputOnly: v.OutputOnly}, false
+	for ctxutil.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
+		usage, ok := v.sampleUsage()
+		if !ok {
+			continue
+		}
+		now := time.Now()
+		since := idle.AddSample(now, usage)
+		if is := len(usage) > 0 && now.Sub(since) >= v.Timeout; is != told {
+			told = is
+			v.OnChange(is)
+		}
+	}
+}
+
+// sampleUsage returns the usage of each running rank, and reports whether the sample is complete. A
+// rank that has just ended is left out.
+func (v HangDetector) sampleUsage() (map[int]Usage, bool) {
+	ranks := v.RunningRanks()
+	var pids []int
+	for _, rank := range ranks {
+		pids = append(pids, rank.PID)
+	}
+	used, err := v.cpuTimes(pids)
+	usage := make(map[int]Usage, len(ranks))
+	for _, rank := range ranks {
+		if spent, there := used[rank.PID]; there {
+			usage[rank.Rank] = Usage{CPUTime: spent, Printed: rank.Printed}
+		}
+	}
+	return usage, err == nil
+}

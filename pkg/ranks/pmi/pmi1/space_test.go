@@ -1,0 +1,454 @@
+package pmi1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+)
+
+func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := serve(t.Context(), t, newHall(), job(0, 0, 1, 1, 2))
+		for turn := range 3 {
+			w.each(t, func(rank int, c *client) error {
+				return c.put(t.Context(), fmt.Sprintf("of-%d", rank), fmt.Sprintf("a card, %d = %d", turn, rank))
+			})
+			w.each(t, func(_ int, c *client) error { return c.barrier(t.Context()) })
+			w.each(t, func(_ int, c *client) error {
+				for of := range w.ranks {
+					want := fmt.Sprintf("a card, %d = %d", turn, of)
+					if got, err := c.get(t.Context(), fmt.Sprintf("of-%d", of)); err != nil || got != want {
+						return fmt.Errorf("it gets %q of rank %d, not %q: %v", got, of, want, err)
+					}
+				}
+				return nil
+			})
+		}
+		w.each(t, func(_ int, c *client) error { return c.finalize(t.Context()) })
+		for rank, p := range w.end() {
+			if p != (SessionState{Initialized: true, Finalized: true}) {
+				t.Errorf("rank %d has parted as %+v", rank, p)
+			}
+		}
+		if slices.Sort(w.entered); !slices.Equal(w.entered, []int{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}) {
+			t.Errorf("these have entered barriers: %v", w.entered)
+		}
+	})
+}
+
+// talk is what a rank 1 of 3 on two nodes says to its server in one go, and what it hears.
+func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting SessionState, aborts []aborted) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		space := h.open(j, func(a aborted) { aborts = append(aborts, a) }, nil)[j.Nodes[1]]
+		ours, theirs := net.Pipe()
+		var heard bytes.Buffer
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(&heard, theirs)
+		}()
+		served := make(chan SessionState, 1)
+		go func() { served <- space.ServeRank(t.Context(), 1, ours) }()
+		_, _ = io.WriteString(theirs, says)
+		synctest.Wait()
+		_ = theirs.Close()
+		<-done
+		hears, parting = heard.String(), <-served
+	})
+	return hears, parting, aborts
+}
+
+func TestCommands(t *testing.T) {
+	for _, tc := range []struct {
+		name, says, hears string
+		parting           SessionState
+		aborts            []aborted
+	}{
+		{name: "nothing"},
+		{name: "init", says: "cmd=init pmi_version=1 pmi_subversion=1\n", hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true}},
+		{name: "PMI-2", says: "cmd=init pmi_version=2 pmi_subversion=0\n", hears: "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"},
+		{name: "maxes", says: "cmd=get_maxes\n", hears: "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
+		{name: "appnum", says: "cmd=get_appnum\n", hears: "cmd=appnum rc=0 appnum=1\n"},
+		{name: "name", says: "cmd=get_my_kvsname\n", hears: "cmd=my_kvsname rc=0 kvsname=job\n"},
+		{name: "universe", says: "cmd=get_universe_size\n", hears: "cmd=universe_size rc=0 size=16\n"},
+		{name: "mapping", says: "cmd=get kvsname=job key=PMI_process_mapping\n", hears: "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))\n"},
+		{name: "preput", says: "cmd=get kvsname=job key=PARENT_ROOT_PORT_NAME\n", hears: "cmd=get_result rc=0 msg=success value=tag#0$ x\n"},
+		{name: "no such key", says: "cmd=get kvsname=job key=nope\n", hears: "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
+		{name: "another space", says: "cmd=get kvsname=other key=PMI_process_mapping\n", hears: "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
+		{name: "no space", says: "cmd=get key=PMI_process_mapping\n", hears: "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))\n"},
+		{name: "put and get", says: "cmd=put kvsname=job key=K value=a=b \\ c\ncmd=get kvsname=job key=K\n",
+			hears: "cmd=put_result rc=0 msg=success\ncmd=get_result rc=0 msg=success value=a=b \\ c\n"},
+		{name: "put elsewhere", says: "cmd=put kvsname=other key=K value=1\n", hears: "cmd=put_result rc=-1 msg=this_is_not_job\n"},
+		{name: "long value", says: "cmd=put kvsname=job key=K value=" + strings.Repeat("v", 1025) + "\n", hears: "cmd=put_result rc=-1 msg=a_value_must_have_at_most_1024_bytes\n"},
+		{name: "long key", says: "cmd=put kvsname=job key=" + strings.Repeat("k", 65) + " value=1\n", hears: "cmd=put_result rc=-1 msg=a_key_must_have_1_to_64_bytes\n"},
+		{name: "hosts of Intel MPI", says: "cmd=get_ranks2hosts\n", hears: "cmd=put_ranks2hosts 24 2\n5 host0 0,1, 5 host2 2, "},
+		{name: "not published", says: "cmd=lookup_name service=s\n", hears: "cmd=lookup_result rc=-1 msg=not_found\n"},
+		{name: "published", says: "cmd=publish_name service=s port=tag#0$d x\ncmd=publish_name service=s port=t\ncmd=lookup_name service=s\n" +
+			"cmd=unpublish_name service=s\ncmd=unpublish_name service=s\n",
+			hears: "cmd=publish_result rc=0 info=ok\ncmd=publish_result rc=-1 msg=there_is_one_of_that_name_already\ncmd=lookup_result rc=0 info=ok port=tag#0$d x\n" +
+				"cmd=unpublish_result rc=0 info=ok\ncmd=unpublish_result rc=-1 msg=not_found\n"},
+		{name: "unknown", says: "cmd=tea  milk=no\n", hears: "cmd=tea_result rc=-1 msg=it_is_not_known\n"},
+		{name: "no command", says: "milk=no\ncmd=get_maxes\n"},
+		{name: "half a line", says: "cmd=init pmi_version=1"},
+		{name: "finalize", says: "cmd=finalize\n", hears: "cmd=finalize_ack rc=0\n", parting: SessionState{Finalized: true}},
+		{name: "once more", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=finalize\ncmd=init pmi_version=1 pmi_subversion=1\n",
+			hears:   "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=finalize_ack rc=0\ncmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+			parting: SessionState{Initialized: true}},
+		{name: "abort", says: "cmd=abort exitcode=42 message=it is enough\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 42, "it is enough"}}},
+		{name: "abort without a code", says: "cmd=abort\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 1, ""}}},
+		{name: "abort amidst a barrier", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\ncmd=abort exitcode=3\n",
+			hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true, Finalized: true}, aborts: []aborted{{1, 3, ""}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			j := job(0, 0, 2)
+			j.Apps, j.Preput = []int{0, 1, 1}, map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$ x"}
+			hears, parting, aborts := talk(t, newHall(), j, tc.says)
+			if hears != tc.hears {
+				t.Errorf("it hears\n%q, not\n%q", hears, tc.hears)
+			}
+			if parting != tc.parting {
+				t.Errorf("it parts as %+v, not %+v", parting, tc.parting)
+			}
+			if !slices.Equal(aborts, tc.aborts) {
+				t.Errorf("it aborts %v, not %v", aborts, tc.aborts)
+			}
+		})
+	}
+}
+
+// TestRefusedRank has a rank refused where its node cannot reach the others: it never has come up.
+func TestRefusedRank(t *testing.T) {
+	space := New(Config{
+		Job: job(0, 0), Peers: newHall(), Log: zap.NewNop(),
+		AwaitLink: func(context.Context, int) error { return errors.New("there is no link") },
+	})
+	ours, theirs := net.Pipe()
+	var heard string
+	go func() {
+		_, _ = io.WriteString(theirs, "cmd=init pmi_version=1 pmi_subversion=1\n")
+		heard, _ = bufio.NewReader(theirs).ReadString('\n')
+		_ = theirs.Close()
+	}()
+	parting := space.ServeRank(t.Context(), 1, ours)
+	const refusal = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"
+	if heard != refusal || parting != (SessionState{}) || space.HasInitialized(1) {
+		t.Errorf("it hears %q and parts as %+v", heard, parting)
+	}
+}
+
+func TestLinesAreBounded(t *testing.T) {
+	for _, tc := range []struct{ name, says, error string }{
+		{"a line", "cmd=put key=K value=" + strings.Repeat("v", 200_000) + "\n", "longer"},
+		{"a line without an end", strings.Repeat("v", 200_000), "longer"},
+		{"a spawn", "mcmd=spawn\n" + strings.Repeat("arg="+strings.Repeat("v", 100_000)+"\n", 800), "bytes"},
+		{"a spawn of what is none", "mcmd=spawn\ntotspawns=2\nendcmd\ncmd=get_maxes\n", "instead of"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			core, logs := observer.New(zap.InfoLevel)
+			space := New(Config{Job: job(0), Peers: newHall(), Log: zap.New(core)})
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.WriteString(theirs, tc.says) }()
+			if parting := space.ServeRank(t.Context(), 0, ours); parting != (SessionState{}) {
+				t.Errorf("it parts as %+v", parting)
+			}
+			if said := fmt.Sprint(logs.All()); logs.FilterLevelExact(zap.ErrorLevel).Len() != 1 || !strings.Contains(said, tc.error) {
+				t.Errorf("the log has %v", said)
+			}
+		})
+	}
+}
+
+// A rank that dies in a barrier has left at once; the others wait on, as who decides will end them.
+func TestDeathInABarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, last := range []bool{false, true} {
+			w := serve(t.Context(), t, newHall(), job(0, 0, 1))
+			wait, giveUp := context.WithCancelCause(t.Context())
+			others := make(chan error, 2)
+			enter := func(rank int, to chan<- error) { go func() { to <- w.ranks[rank].barrier(wait) }() }
+			died := make(chan error, 1)
+			if last {
+				enter(1, others)
+				synctest.Wait()
+			}
+			enter(0, died) // with rank 1 before it, this has the nodes meet
+			synctest.Wait()
+			w.ranks[0].close()
+			if err := <-died; err == nil {
+				t.Error("a rank that has closed its connection is through the barrier")
+			}
+			synctest.Wait()
+			if last {
+				enter(2, others)
+				for range 2 {
+					if err := <-others; err != nil {
+						t.Errorf("the last of its node has come and died: %v", err)
+					}
+				}
+			} else {
+				enter(2, others)
+				synctest.Wait()
+				giveUp(errors.New("enough"))
+				if err := <-others; err == nil || err.Error() != "enough" {
+					t.Errorf("a barrier that one has not come to ends with %v", err)
+				}
+			}
+			giveUp(nil)
+			if parting := w.end(); parting[0] != (SessionState{Initialized: true}) {
+				t.Errorf("it has parted as %+v", parting[0])
+			}
+		}
+	})
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := serve(ctx, t, newHall(), job(0, 1))
+		ended := make(chan error)
+		go func() { ended <- w.ranks[0].barrier(t.Context()) }() // its node's last: the nodes meet
+		time.Sleep(time.Hour)
+		cancel()
+		w.serving.Wait()
+		if err := <-ended; err == nil {
+			t.Error("it is through the barrier")
+		}
+		w.end()
+	})
+}
+
+func TestBarrierOfWhatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, spoil := range map[string]func([]byte) []byte{
+			"nothing":       func([]byte) []byte { return nil },
+			"one node less": func(data []byte) []byte { return data[:len(encodeValues(map[string]string{"of": "1"}))] },
+			"cut off":       func(data []byte) []byte { return data[:len(data)-1] },
+			"foreign":       func([]byte) []byte { return []byte("{\"what\":\"is this\"}") },
+		} {
+			h := newHall()
+			h.spoil = spoil
+			w := serve(t.Context(), t, h, job(0, 1))
+			w.each(t, func(rank int, c *client) error {
+				if err := c.put(t.Context(), "of", fmt.Sprint(rank)); err != nil {
+					return err
+				}
+				if err := c.barrier(t.Context()); err == nil || !strings.Contains(err.Error(), "a barrier") {
+					return fmt.Errorf("it is through a barrier whose data is spoiled (%s): %v", name, err)
+				}
+				return nil
+			})
+			w.end()
+		}
+	})
+}
+
+func TestSpawn(t *testing.T) {
+	var got pmi.SpawnRequest
+	h := newHall()
+	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) {
+		got = s
+		if s.Commands[0].Argv[0] == "/no/such" {
+			return "", errors.New("cannot start /no/such: there is none")
+		}
+		return "job.1", nil
+	}
+	for _, tc := range []struct {
+		name, says, hears string
+		want              pmi.SpawnRequest
+	}{
+		{
+			name: "two commands, as MPICH 4.0 writes them",
+			says: "mcmd=spawn\nnprocs=1\nexecname=python\ntotspawns=2\nspawnssofar=1\narg1=-c\narg2=print(1) if a=b\narg3=\narg4=z\nargcnt=4\npreput_num=1\n" +
+				"preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/a dir\ninfo_key_1=host\ninfo_val_1=h\nendcmd\n" +
+				"mcmd=spawn\nnprocs=2\nexecname=b\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=0\nendcmd\n",
+			hears: "cmd=spawn_result rc=0 errcodes=0,0,0\n",
+			want: pmi.SpawnRequest{
+				Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
+				Commands: []pmi.Command{
+					{Argv: []string{"python", "-c", "print(1) if a=b", "", "z"}, Dir: "/a dir", Ranks: 1, Info: map[string]string{"wdir": "/a dir", "host": "h"}},
+					{Argv: []string{"b"}, Ranks: 2, Info: map[string]string{}},
+				},
+			},
+		},
+		{
+			name: "more than a line has room for", says: "mcmd=spawn\nnprocs=5000\nexecname=a\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=0\n",
+			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
+		},
+		{
+			name: "it fails", says: "mcmd=spawn\nnprocs=1\nexecname=/no/such\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=-1 msg=cannot_start_/no/such:_there_is_none\n",
+			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
+		},
+		{
+			name: "none of them", says: "mcmd=spawn\nnprocs=0\nexecname=a\ntotspawns=1\nendcmd\n",
+			hears: "cmd=spawn_result rc=-1 msg=cannot_spawn_command_1_of_1:_execname=\"a\"_nprocs=\"0\"_is_no_command_and_a_number_above_0\n",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got = pmi.SpawnRequest{}
+			hears, _, _ := talk(t, h, job(0, 0, 1), tc.says)
+			if hears != tc.hears {
+				t.Errorf("it hears %q, not %q", hears, tc.hears)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestMapping(t *testing.T) {
+	ragged := make([]int, 0, 2000)
+	for node := range 200 {
+		for range 1 + node%3*2 {
+			ragged = append(ragged, node)
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		nodes []int
+		want  string
+	}{
+		{"one rank", []int{0}, "(vector,(0,1,1))"},
+		{"as many everywhere", []int{0, 0, 1, 1, 2, 2}, "(vector,(0,3,2))"},
+		{"fewer on the last", []int{0, 0, 1, 1, 2}, "(vector,(0,2,2),(2,1,1))"},
+		{"in turns", []int{0, 1, 0, 1}, "(vector,(0,2,1),(0,2,1))"},
+		{"not on the first node", []int{3, 3, 1}, "(vector,(0,1,2),(1,1,1))"},
+		{"too long", ragged, ""},
+		{"nobody", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := ProcessMapping(tc.nodes); got != tc.want {
+				t.Errorf("it is %s, not %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnviron(t *testing.T) {
+	j := job(1, 0, 1)
+	j.Parent = &pmi.ProcID{Job: "before", Rank: 2}
+	want := map[string]string{
+		"PMI_FD": "3", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_SPAWNED": "1", "PMI_HOSTNAME": "host1", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
+		"MPIR_CVAR_PMI_VERSION": "1", "I_MPI_PMI": "pmi1", "I_MPI_SPAWN": "on",
+	}
+	if diff := cmp.Diff(want, RankEnviron(j, 2, 3)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	was := sharedMemoryDir
+	t.Cleanup(func() { sharedMemoryDir = was })
+	sharedMemoryDir = t.TempDir()
+	for _, name := range []string{"mpich_shm_ddd42fdc_1", "mpich_vci_ddd42fdc_1", "mpich_shm_ddd42fdc_0", "mpich_shm_ddd42fdd_1"} {
+		if err := os.WriteFile(filepath.Join(sharedMemoryDir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	space := New(Config{Job: job(1, 1, 0), Node: 0, Peers: newHall(), Log: zap.NewNop()})
+	for range 2 {
+		if err := space.RemoveSharedMemory(); err != nil {
+			t.Error(err)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(sharedMemoryDir, "*"))
+	if len(left) != 2 || filepath.Base(left[0]) != "mpich_shm_ddd42fdc_0" || filepath.Base(left[1]) != "mpich_shm_ddd42fdd_1" {
+		t.Errorf("these are left: %v", left)
+	}
+}
+
+func TestDelta(t *testing.T) {
+	one, other := map[string]string{"a": "1", "": "", "b": "x\n\x00y"}, map[string]string{"c": strings.Repeat("z", 1000)}
+	got, err := decodeValues(slices.Concat(encodeValues(other), encodeValues(nil), encodeValues(one)), 3)
+	want := map[string]string{"a": "1", "": "", "b": "x\n\x00y", "c": other["c"]}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	whole := encodeValues(one)
+	for size := 1; size < len(whole); size++ {
+		if got, err := decodeValues(whole[:size], 1); err == nil {
+			t.Errorf("the first %d bytes of %d are taken for %v", size, len(whole), got)
+		}
+	}
+	for at := range whole {
+		spoiled := slices.Clone(whole)
+		spoiled[at] ^= 0x10
+		if got, err := decodeValues(spoiled, 1); err == nil {
+			t.Errorf("with another byte %d it is taken for %v", at, got)
+		}
+	}
+}
+
+func FuzzDelta(f *testing.F) {
+	f.Add(encodeValues(map[string]string{"a": "b"}))
+	f.Add(slices.Concat(encodeValues(nil), encodeValues(map[string]string{"a": "b", "c": "d"})))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for nodes := range 3 {
+			if values, err := decodeValues(data, nodes); err == nil && nodes == 1 {
+				again, err := decodeValues(encodeValues(values), 1)
+				if diff := cmp.Diff(values, again); diff != "" || err != nil {
+					t.Error(err, diff)
+				}
+			}
+		}
+		var values map[string]string
+		if fits := addValues(make(map[string]string), data); fits {
+			values = make(map[string]string)
+			addValues(values, data)
+		}
+		if again, err := decodeValues(encodeValues(values), 1); err != nil || len(again) != len(values) {
+			t.Errorf("%v: %v became %v", err, keysOf(values), keysOf(again))
+		}
+	})
+}
+
+// FuzzServe has a rank say anything: the server ends with it, and every line it answers is one that
+// clients can read.
+func FuzzServe(f *testing.F) {
+	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=job key=K value=V\ncmd=barrier_in\ncmd=finalize\n")
+	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\nmcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
+	f.Add("cmd=publish_name service=s port=p\ncmd=lookup_name service=s\ncmd=abort exitcode=x error_msg=a b\n")
+	h := newHall()
+	h.spawn = func(*hall, pmi.SpawnRequest) (string, error) { return "job.1", nil }
+	f.Fuzz(func(t *testing.T, says string) {
+		space := h.open(job(0), func(aborted) {}, nil)[0]
+		conn := &script{Reader: strings.NewReader(says)}
+		space.ServeRank(t.Context(), 0, conn)
+		lines := newLineScanner(&conn.heard)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "cmd=put_ranks2hosts") {
+				return // is not of that form
+			}
+			if m, err := parseMessage(lines.Text()); err != nil || m.fields["rc"] == "" {
+				t.Errorf("it answers %q: %v", lines.Text(), err)
+			}
+		}
+	})
+}
+
+// script is a connection to a rank whose words are known beforehand.
+type script struct {
+	io.Reader
+	heard bytes.Buffer
+}
+
+func (s *script) Write(p []byte) (int, error) { return s.heard.Write(p) }
+func (s *script) Close() error                { return nil }

@@ -1,0 +1,152 @@
+package pmi1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+)
+
+// A spawn is the only request with several lines: it has one block for each command.
+const (
+	spawnStart = "mcmd=spawn"
+	blockEnd   = "endcmd"
+)
+
+// maxSpawnExcess limits the size of a spawn that is read to its end, as a multiple of the accepted
+// size. The rank is disconnected if the spawn is larger.
+const maxSpawnExcess = 8
+
+// errSpawnTooLong means that a spawn exceeds the limits. It was read to its end and discarded.
+var errSpawnTooLong = fmt.Errorf("a spawn may have at most %d bytes and %d commands", pmi.MaxSpawnSize, pmi.MaxCommands)
+
+// readSpawn reads the blocks of a spawn whose first line has been scanned. Each block contains the
+// number of blocks. A spawn that exceeds the limits is read to its end and discarded, so that the
+// rank can receive an answer.
+func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
+	left := pmi.MaxSpawnSize
+	for read := 1; ; read++ {
+		block, err := readBlock(lines, &left)
+		if err != nil {
+			return nil, err
+		}
+		if read > pmi.MaxCommands {
+			left = min(left, -1)
+		}
+		if left >= 0 {
+			blocks = append(blocks, block)
+		}
+		if total, _ := strconv.Atoi(block.fields["totspawns"]); read >= total && left < 0 {
+			return nil, errSpawnTooLong
+		} else if read >= total {
+			return blocks, nil
+		}
+		if !lines.Scan() || lines.Text() != spawnStart {
+			return nil, fmt.Errorf("cannot read a spawn: after %d of its blocks comes %q instead of %q", read, textutil.SingleLine(lines.Text(), 80), spawnStart)
+		}
+	}
+}
+
+// readBlock reads the block whose first line has been scanned. It subtracts the size of the block
+// from left; if left becomes negative, it discards the content.
+func readBlock(lines *bufio.Scanner, left *int) (message, error) {
+	block := message{fields: make(map[string]string)}
+	for lines.Scan() {
+		line := lines.Text()
+		if line == blockEnd {
+			return block, nil
+		}
+		if *left -= len(line) + pairOverhead; *left < -maxSpawnExcess*pmi.MaxSpawnSize {
+			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", pmi.MaxSpawnSize)
+		}
+		key, value, _ := strings.Cut(line, "=")
+		if *left >= 0 || key == "totspawns" {
+			block.fields[key] = value
+		}
+	}
+	return block, errors.New("cannot read a spawn: it ends amidst a block")
+}
+
+// newSpawnRequest converts the blocks of a spawn to a pmi.SpawnRequest.
+func newSpawnRequest(by pmi.ProcID, blocks []message) (pmi.SpawnRequest, error) {
+	s := pmi.SpawnRequest{Requester: by, Preput: make(map[string]string)}
+	for i, block := range blocks {
+		command, err := newCommand(block.fields)
+		if err != nil {
+			return pmi.SpawnRequest{}, fmt.Errorf("cannot spawn command %d of %d: %v", i+1, len(blocks), err)
+		}
+		s.Commands = append(s.Commands, command)
+		maps.Copy(s.Preput, numberedPairs(block.fields, "preput_key_", "preput_val_"))
+	}
+	return s, nil
+}
+
+// newCommand converts the fields of a block to a command.
+func newCommand(fields map[string]string) (pmi.Command, error) {
+	name := fields["execname"]
+	ranks, err := strconv.Atoi(fields["nprocs"])
+	if err != nil || ranks < 1 || name == "" {
+		return pmi.Command{}, fmt.Errorf("execname=%q nprocs=%q is no command and a number above 0", name, fields["nprocs"])
+	}
+	info := numberedPairs(fields, "info_key_", "info_val_")
+	c := pmi.Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}
+	if c.Dir == "" {
+		c.Dir = info["wd"]
+	}
+	for i := 1; ; i++ {
+		arg, found := fields["arg"+strconv.Itoa(i)]
+		if !found {
+			return c, nil
+		}
+		c.Argv = append(c.Argv, arg)
+	}
+}
+
+// numberedPairs returns the keys and values of a block's numbered fields.
+func numberedPairs(fields map[string]string, keys, values string) map[string]string {
+	found := make(map[string]string)
+	for i := 0; ; i++ {
+		key, is := fields[keys+strconv.Itoa(i)]
+		if !is {
+			return found
+		}
+		found[key] = fields[values+strconv.Itoa(i)]
+	}
+}
+
+// handleSpawn starts a new job on behalf of the rank.
+func (v *rankConn) handleSpawn(ctx context.Context, r request) string {
+	s, err := newSpawnRequest(v.procID(), r.blocks)
+	if r.refusal != nil {
+		err = r.refusal
+	}
+	if err == nil {
+		_, err = v.cfg.Peers.SpawnJob(ctx, s)
+	}
+	if err != nil {
+		v.log.Debug("an MPI rank cannot spawn processes", zap.Error(err))
+		return failureResponse("spawn_result", err.Error())
+	}
+	return successResponse("spawn_result", errorCodes(s)...)
+}
+
+// errorCodes returns the error codes of all processes, which are 0. It returns none if the line
+// would be too long for MPICH 4.0; missing codes count as 0.
+func errorCodes(s pmi.SpawnRequest) []string {
+	total := 0
+	for _, c := range s.Commands {
+		total += c.Ranks
+		if total > 400 {
+			return nil
+		}
+	}
+	return []string{"errcodes", strings.TrimSuffix(strings.Repeat("0,", total), ",")}
+}

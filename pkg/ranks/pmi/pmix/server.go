@@ -1,0 +1,424 @@
+// Package pmix serves PMIx to the ranks of one node, for Open MPI. A child process loads libpmix.
+// The child makes no decisions: the daemon registers the ranks with it and answers their requests.
+package pmix
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+)
+
+const (
+	// ChildCommand is the subcommand that runs the child process.
+	ChildCommand = "pmix-child"
+	// childVariable is set in the environment of the child. It prevents a program without the
+	// subcommand from starting itself again and again.
+	childVariable = "BRINGUPD_PMIX_CHILD"
+)
+
+// IsChild reports whether this process was started by a server.
+func IsChild() bool { return os.Getenv(childVariable) != "" }
+
+// Peers provides the operations of the ranks of one node that involve other nodes. *pmi.Node
+// implements it.
+type Peers interface {
+	GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pmi.ProcID, data []byte) ([]byte, error)
+	FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error)
+	PublishEntries(ctx context.Context, entries []pmi.Entry) error
+	LookupEntries(ctx context.Context, keys []string, wait bool) ([]pmi.Entry, error)
+	UnpublishEntries(ctx context.Context, by pmi.ProcID, keys []string) error
+}
+
+// Jobs starts new jobs and sends events to other nodes. *pmi.Node implements it.
+type Jobs interface {
+	SpawnJob(ctx context.Context, s pmi.SpawnRequest) (job string, err error)
+	NotifyNodes(ctx context.Context, event pmi.Event) error
+}
+
+// Config holds the parameters of a server.
+type Config struct {
+	Program      string // executable with the ChildCommand; empty: this executable
+	Library      Library
+	Environ      []string // environment of the child
+	ServerNumber int      // unique among the servers of the nodes
+	Host         string
+	Dir          string // directory of the library's files, accessible only to this user
+	Log          *zap.Logger
+}
+
+// Handlers holds the handlers of the ranks' requests.
+type Handlers struct {
+	Node  int // node index in the team
+	Peers Peers
+	Jobs  Jobs
+	// AwaitLink waits until it is known whether this node can reach the others, or until ctx ends. It
+	// returns the reason if a rank cannot be served. A nil function means that the others are always
+	// reachable.
+	AwaitLink func(ctx context.Context, by pmi.ProcID) error
+	// AbortJob is called when a rank requests the end of the job. It must not block.
+	AbortJob func(by pmi.ProcID, code int, words string)
+	// PrintOutput is called with text that a rank asks the server to print, on standard error if isErr
+	// is set. It must not block.
+	PrintOutput func(by pmi.ProcID, text string, isErr bool)
+}
+
+// Server controls the child process and holds the state of its clients. Its methods are safe for
+// concurrent use.
+type Server struct {
+	cfg Config
+	Handlers
+	ctx        context.Context // context of the ranks' requests; ends with the child
+	stop       context.CancelFunc
+	child      *exec.Cmd
+	input      io.WriteCloser
+	stderrTail tailBuffer
+	tasks      sync.WaitGroup
+	frames     chan frame    // frames to send to the child
+	done       chan struct{} // closed when the child has ended
+	err        error         // set before done is closed
+
+	version      string
+	requestQuota rendezvous.Quota // limits unanswered requests
+	refusalQuota rendezvous.Quota // limits unanswered requests that are being refused
+
+	mu            sync.Mutex
+	lastID        uint32
+	pendingOrders map[uint32]chan orderResult
+	clients       map[pmi.ProcID]*clientState
+	jobs          map[string]*pmi.Job
+}
+
+// orderResult is the result of an order.
+type orderResult struct {
+	status pmi.Status
+	data   []byte
+}
+
+// clientState is the state of a rank of this node.
+type clientState struct {
+	connected, finalized bool // guarded by Server.mu
+	// context of its requests and of requests for its data; ends with the rank
+	lifeCtx context.Context
+	endLife context.CancelCauseFunc
+}
+
+const (
+	// startTimeout is the maximum time for the library to start. It took 0.2 s on a busy machine with
+	// two processors.
+	startTimeout = 10 * time.Second
+	// stopTimeout is the maximum time for the child to end by itself.
+	stopTimeout = 2 * time.Second
+)
+
+// Start starts the child process and initialises the library. The server ends with ctx or Stop.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if IsChild() {
+		return nil, fmt.Errorf("cannot start another PMIx server: this program has no subcommand %s", ChildCommand)
+	}
+	s := &Server{
+		cfg: cfg, frames: make(chan frame), done: make(chan struct{}), pendingOrders: make(map[uint32]chan orderResult),
+		clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job),
+	}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	// Create the command. By default, the child runs this executable.
+	program := cfg.Program
+	if program == "" {
+		program = "/proc/self/exe"
+	}
+	s.child = &exec.Cmd{
+		Path: program, Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
+		Dir: "/", Stderr: &s.stderrTail, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	in, err := s.child.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.child.StdoutPipe()
+	if err == nil {
+		err = s.child.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the PMIx server: %w", err)
+	}
+	s.input = in
+	context.AfterFunc(s.ctx, func() { _ = in.Close() }) // the child ends when its input is closed
+	s.tasks.Go(func() { s.readFrames(out) })
+	s.tasks.Go(s.writeFrames)
+	// Initialise the library.
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	version, err := s.requestChild(starting, doInit, func(f *frame) {
+		f.addAttributes([]attribute{
+			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.ServerNumber}, {"pmix.hname", typeString, cfg.Host},
+			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir},
+		})
+	})
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("cannot start a PMIx server by %s: %w", cfg.Library.Path, err)
+	}
+	s.version, _, _ = strings.Cut(string(version), " (")
+	s.version, _, _ = strings.Cut(s.version, ",")
+	cfg.Log.Debug("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
+	return s, nil
+}
+
+// Done returns a channel that is closed when the child has ended. Err then returns the reason.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err returns the reason why the child has ended unexpectedly. It returns nil while the child runs,
+// and after an expected end.
+func (s *Server) Err() error {
+	if !ctxutil.AwaitDoneFor(s.done, 0) {
+		return nil
+	}
+	return s.err
+}
+
+// LibraryVersion returns the name and version of the library, such as "OpenPMIx 4.2.2".
+func (s *Server) LibraryVersion() string { return s.version }
+
+// Stop ends the child within seconds, and waits for all goroutines of the server.
+func (s *Server) Stop() {
+	s.stop()
+	if !ctxutil.AwaitDoneFor(s.done, stopTimeout) {
+		_ = s.child.Process.Kill()
+	}
+	s.tasks.Wait()
+}
+
+// readFrames handles the frames of the child until it ends. It kills the child if a frame is
+// malformed.
+func (s *Server) readFrames(out io.Reader) {
+	var broken error
+	for {
+		op, id, r, err := readFrame(out)
+		if errors.Is(err, errMalformed) {
+			broken = err
+			_ = s.child.Process.Kill()
+		}
+		if err != nil {
+			break
+		}
+		if broken = s.handleFrame(op, id, r); broken != nil {
+			_ = s.child.Process.Kill()
+			break
+		}
+	}
+	ended := s.child.Wait()
+	if s.ctx.Err() == nil {
+		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, ended), s.stderrTail.textAfter(": "))
+	}
+	s.mu.Lock()
+	waiting := s.pendingOrders
+	s.pendingOrders = nil
+	s.mu.Unlock()
+	close(s.done)
+	s.stop()
+	for _, to := range waiting {
+		close(to)
+	}
+}
+
+// handleFrame handles a frame. Requests are answered on separate goroutines, because they may wait
+// for other nodes. If it returns an error, the child must be killed.
+func (s *Server) handleFrame(op byte, id uint32, r *frameReader) error {
+	if op == upDone {
+		o := orderResult{pmi.Status(r.readSigned()), r.readBytes()}
+		s.mu.Lock()
+		to := s.pendingOrders[id]
+		delete(s.pendingOrders, id)
+		s.mu.Unlock()
+		if to != nil {
+			to <- o
+		}
+		return nil
+	}
+	// Limit the unanswered requests. Further requests are refused, up to a second limit.
+	size, load := len(r.rest), &s.requestQuota
+	var answer func(context.Context, *frame) error
+	var err error
+	if load.Reserve(size, maxRequests, maxRequestBytes) {
+		answer, err = s.decodeRequest(op, r)
+	} else if size, load = 0, &s.refusalQuota; load.Reserve(size, maxRequests, 0) {
+		err = fmt.Errorf("cannot take in more than %d questions of %d GiB at once: %w", maxRequests, maxRequestBytes>>30, pmi.NoSpace)
+	} else {
+		return errTooManyRequests
+	}
+	if r.malformed {
+		err = errMalformed
+	}
+	if err != nil {
+		answer = answerError(err)
+	}
+	s.tasks.Go(func() {
+		s.answerRequest(op, id, answer)
+		load.Release(1, size)
+	})
+	return nil
+}
+
+// Limits of the unanswered requests of a node's ranks. Requests that exceed them are refused.
+const (
+	maxRequests     = 1 << 16
+	maxRequestBytes = 1 << 30 // bytes
+)
+
+// errTooManyRequests means that the child does not even accept the refusals.
+var errTooManyRequests = fmt.Errorf("cannot serve ranks that ask for %d things at once", 2*maxRequests)
+
+// answerRequest answers a request and sends the result to the child.
+func (s *Server) answerRequest(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
+	rest := make(frame, 0)
+	err := answer(s.ctx, &rest)
+	if op == upNotify { // the child does not wait for an answer
+		return
+	}
+	f := newFrame(doAnswer, id)
+	f.addStatus(err)
+	if err != nil {
+		rest = emptyAnswer(op)
+	}
+	if tooLong := len(*f)+len(rest) > maxFrameSize; tooLong {
+		f = newFrame(doAnswer, id)
+		f.addStatus(pmi.NoSpace)
+		rest = emptyAnswer(op)
+	}
+	*f = append(*f, rest...)
+	_ = s.sendFrame(s.ctx, *f) // an error means that the child has ended
+}
+
+// emptyAnswer returns the fields that follow the status in an answer that reports an error.
+func emptyAnswer(op byte) (f frame) {
+	switch op {
+	case upFence, upModex, upSpawn, upLookup, upQuery, upGroup:
+		f.addNumber(0)
+	}
+	return f
+}
+
+// writeFrames writes frames to the child. Only this goroutine blocks if the child does not read.
+func (s *Server) writeFrames() {
+	for {
+		select {
+		case f := <-s.frames:
+			length := binary.BigEndian.AppendUint32(nil, uint32(len(f)))
+			_, err := s.input.Write(length)
+			if err == nil {
+				_, err = s.input.Write(f)
+			}
+			if err != nil {
+				return // the child has ended, or is about to
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// sendFrame passes a frame to the child. It blocks until the frame is accepted or ctx ends.
+func (s *Server) sendFrame(ctx context.Context, f frame) error {
+	if len(f) > maxFrameSize {
+		return fmt.Errorf("cannot have the PMIx server do with %d bytes at once: %w", len(f), pmi.NoSpace)
+	}
+	select {
+	case s.frames <- f:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
+	case <-s.ctx.Done():
+		return s.unavailableError()
+	}
+}
+
+// requestChild requests an operation from the child, and waits for its result until ctx ends.
+func (s *Server) requestChild(ctx context.Context, op byte, fields func(*frame)) ([]byte, error) {
+	to := make(chan orderResult, 1)
+	s.mu.Lock()
+	if s.pendingOrders == nil {
+		s.mu.Unlock()
+		return nil, s.unavailableError()
+	}
+	s.lastID++
+	id := s.lastID
+	s.pendingOrders[id] = to
+	s.mu.Unlock()
+	defer s.removeOrder(id)
+	f := newFrame(op, id)
+	fields(f)
+	if err := s.sendFrame(ctx, *f); err != nil {
+		return nil, err
+	}
+	select {
+	case o, ok := <-to:
+		switch {
+		case !ok:
+			return nil, s.unavailableError()
+		case o.status != 0:
+			return nil, o.status
+		}
+		return o.data, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
+	}
+}
+
+// removeOrder removes an order that is no longer waited for.
+func (s *Server) removeOrder(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pendingOrders, id)
+}
+
+// unavailableError returns the reason why the child is not available: how it died, or why its
+// context ended.
+func (s *Server) unavailableError() error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("cannot use the PMIx server any longer: %w", context.Cause(s.ctx))
+}
+
+// tailBuffer is a writer that keeps the last maxTailSize bytes.
+type tailBuffer struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const maxTailSize = 2048
+
+// Write implements io.Writer. It never returns an error.
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	t.kept = t.kept[max(0, len(t.kept)-maxTailSize):]
+	return len(p), nil
+}
+
+// textAfter returns the kept text as one line, prefixed with word; an empty string if there is no
+// text.
+func (t *tailBuffer) textAfter(word string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := bytes.TrimSpace(t.kept); len(text) > 0 {
+		return word + textutil.SingleLine(string(text), maxTailSize)
+	}
+	return ""
+}

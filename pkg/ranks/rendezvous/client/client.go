@@ -1,0 +1,345 @@
+// Package client connects a program to the rendezvous service of its node through the socket named
+// by BRINGUPD_SOCKET. A program can put and get values, enter fences, abort the job and watch
+// events. docs/kv.md describes the protocol.
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+)
+
+// Environment variables with the path of the socket and the number of the program's rank.
+const (
+	SocketVariable = "BRINGUPD_SOCKET"
+	RankVariable   = "BRINGUPD_RANK"
+)
+
+// Limits of keys and values in bytes, and of the number of keys.
+const (
+	MaxKeyLength = 255
+	MaxValueSize = 1 << 20
+	MaxKeys      = 100_000
+)
+
+// Request is a request: one line of JSON.
+type Request struct {
+	ID     uint64 `json:"id"`
+	Op     string `json:"op"`               // hello, put, commit, get, fence, abort, watch or waits
+	Rank   *int   `json:"rank,omitempty"`   // hello: number of the rank; absent for another program
+	Key    string `json:"key,omitempty"`    // put and get
+	Value  []byte `json:"value,omitempty"`  // put: in base64
+	Commit bool   `json:"commit,omitempty"` // put: commit at once
+	// get: a rank's number, or "n" and a node's number; empty: any owner
+	Owner   string  `json:"owner,omitempty"`
+	Timeout float64 `json:"timeout,omitempty"` // get and fence: in seconds; 0: no deadline
+	Name    string  `json:"name,omitempty"`    // fence
+	Collect bool    `json:"collect,omitempty"` // fence: deliver all committed values to every node
+	Code    int     `json:"code,omitempty"`    // abort: 1 to 255
+	Message string  `json:"message,omitempty"` // abort
+}
+
+// Response is the response to a request, or one of several to watch: one line of JSON.
+type Response struct {
+	ID          uint64 `json:"id"`
+	Error       string `json:"error,omitempty"`
+	TimedOut    bool   `json:"late,omitempty"` // the error is that the deadline passed
+	Unavailable bool   `json:"gone,omitempty"` // the error is that the wait can never succeed
+	// NoPeerLink is true if the error is that the node has no peer link, which the request requires.
+	NoPeerLink bool `json:"refused,omitempty"`
+
+	Value []byte `json:"value,omitempty"` // get: in base64
+	Owner string `json:"owner,omitempty"` // get: owner of the value
+	Event *Event `json:"event,omitempty"` // watch
+	Waits []Wait `json:"waits,omitempty"` // waits
+}
+
+// Wait describes a request for which a program of the node waits.
+type Wait struct {
+	Rank          int     `json:"rank"`              // -1 for another program
+	Kind          string  `json:"kind"`              // "fence" or "get"
+	Name          string  `json:"name"`              // name of the fence, or the key
+	WaitedSeconds float64 `json:"since_s"`           // seconds since the request
+	Missing       []int   `json:"missing,omitempty"` // missing ranks, if they are known
+}
+
+// Event is an event of the world.
+type Event struct {
+	Kind    string `json:"kind"` // ended, lost, aborted or fence
+	Subject string `json:"who"`  // "rank 3 on n1", "n2", or the name of the fence
+	Detail  string `json:"what"` // description of the end of the rank or node, or the abort's message
+	Code    int    `json:"code,omitempty"`
+}
+
+// Client is a connection to the rendezvous service of the node. Its methods are safe for concurrent
+// use.
+type Client struct {
+	conn    net.Conn
+	readers sync.WaitGroup
+
+	mu     sync.Mutex
+	lastID uint64
+	queues map[uint64]*responseQueue
+	err    error // reason why no more answers are received; nil while connected
+}
+
+// responseQueue holds the answers to a request that have been received and not yet consumed.
+type responseQueue struct {
+	responses []Response
+	ready     chan struct{} // buffered by one; signalled on a new answer or the end of the connection
+}
+
+// ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
+var ErrNoSocket = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
+
+// Kinds of errors that this package returns; test for them with errors.Is. Any other error means
+// that the request was invalid.
+var (
+	// ErrTimeout means that the deadline of a request has passed. The error's text names the missing
+	// ranks.
+	ErrTimeout = errors.New("the deadline passed")
+	// ErrUnavailable means that the wait can never succeed because a rank or the run has ended. The
+	// error's text names the rank.
+	ErrUnavailable = errors.New("it will never be")
+	// ErrNoPeerLink means that the node has no peer link. The error's text describes the remedy.
+	ErrNoPeerLink = errors.New("there is no peer link")
+)
+
+// waitError is the error of a request whose wait failed. It matches kind with errors.Is.
+type waitError struct {
+	text string
+	kind error
+}
+
+func (e waitError) Error() string        { return e.text }
+func (e waitError) Is(target error) bool { return target == e.kind }
+
+// Dial connects to the socket that the environment names, as the rank that it names.
+func Dial(ctx context.Context) (*Client, error) {
+	path := os.Getenv(SocketVariable)
+	if path == "" {
+		return nil, ErrNoSocket
+	}
+	var rank *int
+	if text := os.Getenv(RankVariable); text != "" {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("cannot tell which rank this is: %s=%s is not a number", RankVariable, text)
+		}
+		rank = &number
+	}
+	return DialAsRank(ctx, path, rank)
+}
+
+// DialAsRank connects to a socket as a rank of this node, or as another program if rank is nil.
+func DialAsRank(ctx context.Context, path string, rank *int) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach this node's meeting: %w", err)
+	}
+	return NewClient(ctx, conn, rank)
+}
+
+// NewClient returns a client that uses an open connection. If the node rejects the rank, it closes
+// the connection and returns an error.
+func NewClient(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
+	c := &Client{conn: conn, queues: make(map[uint64]*responseQueue)}
+	c.readers.Go(c.readResponses)
+	if _, err := c.roundTrip(ctx, Request{Op: "hello", Rank: rank}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close closes the connection. Values that were put and not committed are discarded.
+func (c *Client) Close() {
+	_ = c.conn.Close()
+	c.readers.Wait()
+}
+
+// PutValue sets a value that becomes visible to others with [Client.CommitValues]. Keys have 1 to
+// 255 printable ASCII characters without spaces; values have at most 1 MiB.
+func (c *Client) PutValue(ctx context.Context, key string, value []byte) error {
+	_, err := c.roundTrip(ctx, Request{Op: "put", Key: key, Value: value})
+	return err
+}
+
+// CommitValues makes the values that were put available to other programs. A fence that collects
+// also delivers them to every node.
+func (c *Client) CommitValues(ctx context.Context) error {
+	_, err := c.roundTrip(ctx, Request{Op: "commit"})
+	return err
+}
+
+// GetValue waits for a value until ctx ends or the timeout expires; 0 is no timeout. The error of
+// an expired timeout names the missing ranks. owner is a rank's number, or "n" and a node's number;
+// if it is empty, the value of any owner is returned. from is the owner of the returned value.
+func (c *Client) GetValue(ctx context.Context, key, owner string, timeout time.Duration) (value []byte, from string, err error) {
+	answer, err := c.roundTrip(ctx, Request{Op: "get", Key: key, Owner: owner, Timeout: timeout.Seconds()})
+	return answer.Value, answer.Owner, err
+}
+
+// AwaitFence waits until all ranks of the world have entered the named fence as often as the
+// caller. If collect is set, all values committed before are then available on every node.
+func (c *Client) AwaitFence(ctx context.Context, name string, collect bool, timeout time.Duration) error {
+	_, err := c.roundTrip(ctx, Request{Op: "fence", Name: name, Collect: collect, Timeout: timeout.Seconds()})
+	return err
+}
+
+// AbortJob ends the job with an exit code from 1 to 255 and a message.
+func (c *Client) AbortJob(ctx context.Context, code int, message string) error {
+	_, err := c.roundTrip(ctx, Request{Op: "abort", Code: code, Message: message})
+	return err
+}
+
+// PendingWaits returns what the programs of this node wait for, in the order of their ranks.
+func (c *Client) PendingWaits(ctx context.Context) ([]Wait, error) {
+	answer, err := c.roundTrip(ctx, Request{Op: "waits"})
+	return answer.Waits, err
+}
+
+// WatchEvents passes events to on until ctx ends or on returns an error, which is then returned. It
+// begins with the ranks and nodes that ended before the call.
+func (c *Client) WatchEvents(ctx context.Context, on func(Event) error) error {
+	id, err := c.sendRequest(Request{Op: "watch"})
+	if err != nil {
+		return err
+	}
+	defer c.removeQueue(id)
+	for {
+		answer, err := c.nextResponse(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case answer.Error != "":
+			return answer.toError()
+		case answer.Event != nil:
+			if err := on(*answer.Event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// roundTrip sends a request and waits for its answer until ctx or the connection ends.
+func (c *Client) roundTrip(ctx context.Context, ask Request) (Response, error) {
+	id, err := c.sendRequest(ask)
+	if err != nil {
+		return Response{}, err
+	}
+	defer c.removeQueue(id)
+	answer, err := c.nextResponse(ctx, id)
+	if err == nil && answer.Error != "" {
+		err = answer.toError()
+	}
+	if err != nil {
+		return Response{}, err
+	}
+	return answer, nil
+}
+
+// toError converts the error of an answer.
+func (a Response) toError() error {
+	switch {
+	case a.TimedOut:
+		return waitError{a.Error, ErrTimeout}
+	case a.Unavailable:
+		return waitError{a.Error, ErrUnavailable}
+	case a.NoPeerLink:
+		return waitError{a.Error, ErrNoPeerLink}
+	}
+	return errors.New(a.Error)
+}
+
+// nextResponse waits for the next answer to a request until ctx or the connection ends.
+func (c *Client) nextResponse(ctx context.Context, id uint64) (Response, error) {
+	for {
+		c.mu.Lock()
+		in, err := c.queues[id], c.err
+		if len(in.responses) > 0 {
+			answer := in.responses[0]
+			in.responses = in.responses[1:]
+			c.mu.Unlock()
+			return answer, nil
+		}
+		c.mu.Unlock()
+		if err != nil {
+			return Response{}, err
+		}
+		select {
+		case <-ctx.Done():
+			return Response{}, context.Cause(ctx)
+		case <-in.ready:
+		}
+	}
+}
+
+// sendRequest sends a request with a new number and returns that number. The caller must call
+// [Client.removeQueue] with it.
+func (c *Client) sendRequest(ask Request) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.lastID++
+	ask.ID = c.lastID
+	c.queues[ask.ID] = &responseQueue{ready: make(chan struct{}, 1)}
+	line, err := json.Marshal(ask)
+	if err == nil {
+		_, err = c.conn.Write(append(line, '\n'))
+	}
+	if err != nil {
+		delete(c.queues, ask.ID)
+		return 0, fmt.Errorf("cannot ask this node's meeting: %w", err)
+	}
+	return ask.ID, nil
+}
+
+// removeQueue discards a request and the answers to it.
+func (c *Client) removeQueue(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.queues, id)
+}
+
+// readResponses distributes the answers to the requests that wait for them. It returns when the
+// connection ends.
+func (c *Client) readResponses() {
+	reader := bufio.NewReader(c.conn)
+	decoder := json.NewDecoder(reader)
+	for {
+		var answer Response
+		if err := decoder.Decode(&answer); err != nil {
+			c.failAll(waitError{fmt.Sprintf("cannot hear this node's meeting any more: %v", err), ErrUnavailable})
+			return
+		}
+		c.mu.Lock()
+		if in := c.queues[answer.ID]; in != nil {
+			in.responses = append(in.responses, answer)
+			ctxutil.NotifyChannel(in.ready)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// failAll makes all present and future requests fail with err.
+func (c *Client) failAll(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	for _, in := range c.queues {
+		ctxutil.NotifyChannel(in.ready)
+	}
+}

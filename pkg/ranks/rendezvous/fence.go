@@ -1,0 +1,255 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+)
+
+// fence is a named barrier that ranks pass repeatedly. Each rank counts its own entries; a round is
+// complete when all ranks of the group have entered that many times.
+type fence struct {
+	Group
+	rounds      int                 // number of times that [Node.GatherGroup] entered all local ranks
+	entryCounts map[int]int         // number of entries of each rank
+	waiting     map[int]int         // round in which a rank waits
+	interrupted map[int]int         // round in which a rank stopped waiting before its release
+	openRounds  map[int]*fenceRound // unfinished rounds, by number
+}
+
+// fenceRound is one round of a fence on one node.
+type fenceRound struct {
+	started     time.Time
+	collect     bool          // deliver all committed values with the release
+	arrivalSent bool          // the arrival of all local ranks was reported to the head
+	done        chan struct{} // closed when the round is released or has failed
+	data        []byte        // data of all nodes; set before done is closed
+	err         error
+	waiters     int // ranks that have entered and not yet observed the outcome
+}
+
+// enterFence enters a rank into a fence and returns the round. If the rank's previous wait in this
+// fence timed out, it continues that wait instead.
+func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenceRound, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case len(n.self.Ranks) == 0 && len(n.layout().nodeByRank) == 0:
+		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
+	case rank < 0:
+		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
+	}
+	n.activateLocked() // open a connection: the head may query this node for missing ranks
+	f := n.ensureFenceLocked(name, n.initialGroup)
+	if _, twice := f.waiting[rank]; twice {
+		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s waits in it already", name, rank, n.self.Host)
+	}
+	if gen, owed := f.interrupted[rank]; owed { // continue the wait that timed out
+		delete(f.interrupted, rank)
+		f.waiting[rank] = gen
+		return gen, f.openRounds[gen], nil
+	}
+	f.entryCounts[rank]++
+	gen = f.entryCounts[rank]
+	m = f.ensureRoundLocked(gen)
+	m.waiters++
+	m.collect = m.collect || collect
+	f.waiting[rank] = gen
+	n.reportArrivalLocked(name, gen, m)
+	return gen, m, nil
+}
+
+// ensureFenceLocked returns the fence with this name. It creates the fence if necessary. It
+// requires n.mu.
+func (n *Node) ensureFenceLocked(name string, of Group) *fence {
+	f := n.fences[name]
+	if f == nil {
+		f = &fence{Group: of, entryCounts: make(map[int]int), waiting: make(map[int]int), interrupted: make(map[int]int), openRounds: make(map[int]*fenceRound)}
+		n.fences[name] = f
+	}
+	return f
+}
+
+// ensureRoundLocked returns a round of the fence. It creates the round if necessary. It requires
+// the node's mu.
+func (f *fence) ensureRoundLocked(gen int) *fenceRound {
+	m := f.openRounds[gen]
+	if m == nil {
+		m = &fenceRound{started: time.Now(), done: make(chan struct{})}
+		f.openRounds[gen] = m
+	}
+	return m
+}
+
+// reportArrivalLocked reports the arrival to the head if all local ranks have entered the round. If
+// a local rank ended before it entered, the round fails. It requires n.mu.
+func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
+	f := n.fences[name]
+	missing := f.missingRanks(f.Local, gen)
+	for _, rank := range missing {
+		if words, over := n.endedRanks[rank]; over {
+			n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.self.Host, words))
+			return
+		}
+	}
+	if len(missing) == 0 && !m.arrivalSent {
+		m.arrivalSent = true
+		n.queueRequestLocked(&message{Kind: kindEnter, Name: name, Number: gen, Collect: m.collect, Entries: n.unsentEntriesLocked()})
+	}
+}
+
+// missingRanks returns those of the given ranks that have not entered the round: all of them if f
+// is nil.
+func (f *fence) missingRanks(ranks []int, gen int) (missing []int) {
+	for _, rank := range ranks {
+		if f == nil || f.entryCounts[rank] < gen {
+			missing = append(missing, rank)
+		}
+	}
+	return missing
+}
+
+// finishRoundLocked completes a round for the local ranks in it, with data, or with an error if
+// failed is not empty. It requires n.mu.
+func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...byte) {
+	f := n.fences[name]
+	if f == nil || f.openRounds[gen] == nil {
+		return
+	}
+	m := f.openRounds[gen]
+	if ctxutil.AwaitDoneFor(m.done, 0) {
+		return
+	}
+	if m.data = data; failed != "" {
+		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
+	} else if n.watcherCount > 0 {
+		n.publishEventLocked(client.Event{Kind: "fence", Subject: name, Detail: "all have entered"})
+	}
+	close(m.done)
+	if n.cfg.OnRoundEnd != nil {
+		n.cfg.OnRoundEnd(name, gen, time.Since(m.started), m.err)
+	}
+}
+
+// awaitRound waits until a round that the rank has entered is released, or until ctx ends. If the
+// deadline passes, the error names the missing ranks.
+func (n *Node) awaitRound(ctx context.Context, name string, rank, gen int, m *fenceRound) error {
+	if ctxutil.AwaitDone(ctx, m.done) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		f := n.fences[name]
+		delete(f.waiting, rank)
+		if m.waiters--; m.waiters == 0 && len(f.missingRanks(f.Local, gen)) == 0 {
+			delete(f.openRounds, gen)
+		}
+		return m.err
+	}
+	n.mu.Lock()
+	f := n.fences[name]
+	delete(f.waiting, rank)
+	f.interrupted[rank] = gen
+	n.mu.Unlock()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	words, _ := n.queryMissing(fenceID{name, gen, f.Ranks}.missingRequest())
+	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, words)
+}
+
+// PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
+// queries the head for the ranks that are missing in each fence, which takes at most twice
+// missingTimeout.
+func (n *Node) PendingWaits() []client.Wait {
+	waits, asked := n.collectWaits()
+	for id, own := range asked {
+		_, missing := n.queryMissing(id.missingRequest())
+		for _, i := range own {
+			waits[i].Missing = missing
+		}
+	}
+	slices.SortStableFunc(waits, func(a, b client.Wait) int { return a.Rank - b.Rank })
+	return waits
+}
+
+// collectWaits returns what the programs wait for, and for each fence round the indexes of its
+// waits in that slice.
+func (n *Node) collectWaits() (waits []client.Wait, in map[fenceID][]int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	in = make(map[fenceID][]int)
+	for name, f := range n.fences {
+		for rank, gen := range f.waiting {
+			id := fenceID{name, gen, f.Ranks}
+			in[id] = append(in[id], len(waits))
+			waits = append(waits, client.Wait{Rank: rank, Kind: "fence", Name: name, WaitedSeconds: time.Since(f.openRounds[gen].started).Seconds()})
+		}
+	}
+	for at, g := range n.pendingGets {
+		for rank := range g.waiting {
+			wait := client.Wait{Rank: rank, Kind: "get", Name: at.Key, WaitedSeconds: time.Since(g.started).Seconds()}
+			if owner := ownerRank(at.Owner); owner >= 0 {
+				wait.Missing = []int{owner}
+			}
+			waits = append(waits, wait)
+		}
+	}
+	return waits, in
+}
+
+// nextWarningDelay returns how long a fence must be incomplete before the next warning is logged,
+// given the number of warnings that were logged before.
+func nextWarningDelay(told int) time.Duration {
+	early := []time.Duration{15 * time.Second, 30 * time.Second}
+	if told < len(early) {
+		return early[told]
+	}
+	return time.Duration(told-len(early)+1) * time.Minute
+}
+
+// maxDiagnoses is the number of warnings that include a diagnosis of the missing ranks. The
+// diagnosis uses processor time on a node that may be busy.
+const maxDiagnoses = 3
+
+// warnOverdueFences logs a warning for each fence in which local ranks wait for a long time, and
+// names the missing ranks. It runs until ctx ends. If several nodes are due to warn, only the first
+// of them that queries the head does so.
+func (n *Node) warnOverdueFences(ctx context.Context) {
+	told := make(map[*fenceRound]int) // number of warnings of each round
+	for ctxutil.SleepContext(ctx, time.Second) {
+		for id, m := range n.overdueRounds(told) {
+			told[m]++
+			question := id.missingRequest()
+			question.Warning = told[m]
+			words, ranks := n.queryMissing(question)
+			if words == "" { // another node has warned, or all ranks have entered
+				continue
+			}
+			if told[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
+				words += "\n" + n.cfg.DescribeRanks(ctx, ranks)
+			}
+			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.started.Format(time.TimeOnly), words))
+		}
+		maps.DeleteFunc(told, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
+	}
+}
+
+// overdueRounds returns the rounds for which the next warning is due.
+func (n *Node) overdueRounds(told map[*fenceRound]int) map[fenceID]*fenceRound {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	late := make(map[fenceID]*fenceRound)
+	for name, f := range n.fences {
+		for gen, m := range f.openRounds {
+			if !ctxutil.AwaitDoneFor(m.done, 0) && time.Since(m.started) >= nextWarningDelay(told[m]) {
+				late[fenceID{name, gen, f.Ranks}] = m
+			}
+		}
+	}
+	return late
+}

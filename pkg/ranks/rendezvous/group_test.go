@@ -1,0 +1,124 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestGather(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ranks string
+		local map[int][]int // by node
+	}{
+		"the whole world": {"", map[int][]int{0: {0, 1}, 1: {2, 3}, 2: {4, 5}}},
+		"some of it":      {"1-2", map[int][]int{0: {1}, 1: {2}}},
+		"those that came": {"5-7", map[int][]int{2: {5}, 0: {6}, 1: {7}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := raise(t, 3, 2, true)
+			came := []NodeRanks{{Node: 0, Ranks: []int{6}}, {Node: 1, Ranks: []int{7}}}
+			s.head.AddRanks(came)
+			for _, n := range s.nodes {
+				n.AddRanks(came)
+			}
+			for round := range 3 {
+				var nodes sync.WaitGroup
+				for node, local := range tt.local {
+					nodes.Go(func() {
+						all, err := s.nodes[node].GatherGroup(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round), true)
+						if err != nil || len(all) != 3*len(tt.local) {
+							t.Errorf("node %d, round %d: %q, %v", node, round, all, err)
+						}
+					})
+				}
+				nodes.Wait()
+			}
+		})
+	}
+}
+
+func TestGatherNamesTheMissing(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	s.nodes[2].RecordArrival("f", Group{"0,4-5", []int{4, 5}}, 4)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var gathering sync.WaitGroup
+	gathering.Go(func() {
+		if _, err := s.nodes[0].GatherGroup(ctx, "f", Group{"0,4-5", []int{0}}, nil, true); !errors.Is(err, errRunOver) {
+			t.Errorf("got %v", err)
+		}
+	})
+	until(t, "who is missing", func() (bool, any) {
+		waits := s.nodes[0].PendingWaits()
+		return len(waits) == 1 && len(waits[0].Missing) == 1 && waits[0].Missing[0] == 5, waits
+	})
+	cancel(errRunOver)
+	gathering.Wait()
+	_, err := s.nodes[1].GatherGroup(t.Context(), "f", Group{"2,99", []int{2}}, nil, false)
+	want(t, err, "there is no rank 99")
+}
+
+func TestGatherFailsWithARankThatHasEnded(t *testing.T) {
+	s := raise(t, 2, 2, false)
+	s.nodes[1].ReportRankEnd(2, "exit code 3")
+	_, err := s.nodes[0].GatherGroup(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
+	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will never come: exit code 3")
+}
+
+func TestCallAndOrder(t *testing.T) {
+	s := raise(t, 2, 1, true)
+	got, err := s.nodes[1].CallHead(t.Context(), "find", []byte("it"))
+	if string(got) != "head of 1: find it" || err != nil {
+		t.Fatalf("a call returned %q, %v", got, err)
+	}
+	_, err = s.nodes[0].CallHead(t.Context(), "fail", nil)
+	want(t, err, "no luck")
+	got, err = s.head.CallNode(t.Context(), 1, "go", []byte("on"))
+	if string(got) != "n1 of 1: go on" || err != nil {
+		t.Fatalf("an order returned %q, %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = s.nodes[0].CallHead(ctx, "wait", nil)
+	want(t, err, "deadline")
+}
+
+func TestOrderOutlivesItsConnection(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil) // there is a connection
+	must(t, err)
+	for i := range 50 {
+		s.head.mu.Lock()
+		if drop := s.head.peers[1].closeConn; drop != nil {
+			drop()
+		}
+		s.head.mu.Unlock()
+		got, err := s.head.CallNode(t.Context(), 1, "go", fmt.Append(nil, i))
+		if string(got) != fmt.Sprint("n1 of 1: go ", i) || err != nil {
+			t.Fatalf("an order returned %q, %v", got, err)
+		}
+	}
+}
+
+func TestOrderEndsWithItsNode(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil)
+	must(t, err)
+	failed := make(chan error)
+	go func() {
+		_, err := s.head.CallNode(t.Context(), 1, "wait", nil)
+		failed <- err
+	}()
+	until(t, "the order is there", func() (bool, any) {
+		s.head.mu.Lock()
+		defer s.head.mu.Unlock()
+		return len(s.head.peers[1].orders) == 1, nil
+	})
+	s.head.MarkNodeLost(1, "gone")
+	want(t, <-failed, errNodeLost.Error())
+	_, err = s.head.CallNode(t.Context(), 1, "wait", nil)
+	want(t, err, errNodeLost.Error())
+}

@@ -1,0 +1,55 @@
+package rendezvous
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+)
+
+// Programs that put without commit, or wait for more and more, are refused once that is too much
+// for the node.
+func TestProgramsAreBounded(t *testing.T) {
+	s := raise(t, 1, 1, false)
+	n, program := s.nodes[0], s.rank(0)
+	ctx := t.Context()
+	if !n.putQuota.Reserve(maxDataSize-3, 1, maxDataSize) || !n.waitQuota.Reserve(0, 1, 0) {
+		t.Fatal("a load that is empty takes nothing")
+	}
+	must(t, program.PutValue(ctx, "a", []byte("abc")))
+	want(t, program.PutValue(ctx, "b", []byte("d")), "cannot put b: ", "or 1 GiB without commit, the most that is accepted")
+	must(t, program.PutValue(ctx, "a", []byte("xyz")))
+	must(t, program.CommitValues(ctx))
+	must(t, program.PutValue(ctx, "b", []byte("d")))
+
+	n.waitQuota.items = maxWaits
+	_, _, err := program.GetValue(ctx, "never", "", ceiling)
+	want(t, err, "cannot wait for more: the programs of a node wait for 65,536 things")
+	n.waitQuota.Release(1, 0)
+	if _, _, err := program.GetValue(ctx, "a", "", ceiling); err != nil {
+		t.Error(err)
+	}
+	until(t, "what was waited for is counted no longer", func() (bool, any) {
+		n.waitQuota.mu.Lock()
+		defer n.waitQuota.mu.Unlock()
+		return n.waitQuota.items == maxWaits-1, n.waitQuota.items
+	})
+}
+
+// A program that has gone has put nothing.
+func TestLoadIsGivenBack(t *testing.T) {
+	s := raise(t, 1, 1, false)
+	n := s.nodes[0]
+	c, err := client.DialAsRank(t.Context(), s.paths[0], nil)
+	must(t, err)
+	for i := range 10 {
+		must(t, c.PutValue(t.Context(), fmt.Sprint("k", i), []byte(strings.Repeat("v", 100))))
+	}
+	c.Close()
+	until(t, "nothing is kept", func() (bool, any) {
+		n.putQuota.mu.Lock()
+		defer n.putQuota.mu.Unlock()
+		return n.putQuota.items == 0 && n.putQuota.bytes == 0, n.putQuota.items
+	})
+}

@@ -1,0 +1,354 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+)
+
+func put(t testing.TB, c *client.Client, key, value string) {
+	t.Helper()
+	must(t, c.PutValue(t.Context(), key, []byte(value)))
+	must(t, c.CommitValues(t.Context()))
+}
+
+func TestGetWaits(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	all := s.all()
+	var gets sync.WaitGroup
+	for rank, c := range all[1:] {
+		gets.Go(func() {
+			value, from, err := c.GetValue(t.Context(), "addr", "", ceiling)
+			if string(value) != "x:1" || from != "0" || err != nil {
+				t.Errorf("rank %d got %q of %s: %v", rank+1, value, from, err)
+			}
+		})
+	}
+	put(t, all[0], "addr", "x:1")
+	gets.Wait()
+}
+
+func TestPutIsTheCallersUntilCommit(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	a, b := s.rank(0), s.rank(1)
+	must(t, a.PutValue(t.Context(), "k", []byte("v")))
+	_, _, err := b.GetValue(t.Context(), "k", "0", 50*time.Millisecond)
+	want(t, err, "cannot get k in time: rank 0 on n0 has not put it")
+	_, _, err = b.GetValue(t.Context(), "k", "", 50*time.Millisecond)
+	want(t, err, "nobody has put it; not in any fence yet: rank 0 on n0, rank 1 on n1")
+	must(t, a.CommitValues(t.Context()))
+	value, _, err := b.GetValue(t.Context(), "k", "0", ceiling)
+	if string(value) != "v" || err != nil {
+		t.Fatalf("got %q: %v", value, err)
+	}
+}
+
+func TestFenceMakesVisible(t *testing.T) {
+	for _, collect := range []bool{false, true} {
+		t.Run(fmt.Sprint(collect), func(t *testing.T) {
+			s := raise(t, 3, 2, true)
+			var ranks sync.WaitGroup
+			for rank, c := range s.all() {
+				ranks.Go(func() {
+					put(t, c, "card", fmt.Sprint("of ", rank))
+					must(t, c.AwaitFence(t.Context(), "", collect, ceiling))
+					for other := range len(s.world.nodeByRank) {
+						value, _, err := c.GetValue(t.Context(), "card", fmt.Sprint(other), ceiling)
+						if string(value) != fmt.Sprint("of ", other) || err != nil {
+							t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)
+						}
+					}
+				})
+			}
+			ranks.Wait()
+			_, _, err := s.rank(0).GetValue(t.Context(), "card", "", ceiling)
+			want(t, err, "both rank ", " have put it; name the owner")
+		})
+	}
+}
+
+func TestFenceNamesTheMissing(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	var ranks sync.WaitGroup
+	for _, rank := range []int{0, 1, 4} {
+		c := s.rank(rank)
+		ranks.Go(func() {
+			err := c.AwaitFence(t.Context(), "start", false, 300*time.Millisecond)
+			want(t, err, "cannot pass the fence start in time: missing are ranks 2-3 on n1, rank 5 on n2")
+		})
+	}
+	ranks.Wait()
+	for rank, c := range s.all() { // who has stopped to wait comes again, and goes on
+		ranks.Go(func() {
+			if err := c.AwaitFence(t.Context(), "start", false, ceiling); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	var ranks sync.WaitGroup
+	for _, rank := range []int{0, 1, 2, 4, 5} {
+		c := s.rank(rank)
+		ranks.Go(func() {
+			want(t, c.AwaitFence(t.Context(), "", false, ceiling), "rank 3 on n1 will never come: exit code 0")
+		})
+	}
+	s.nodes[1].ReportRankEnd(3, "exit code 0")
+	ranks.Wait()
+	_, _, err := s.rank(0).GetValue(t.Context(), "k", "3", ceiling)
+	want(t, err, "cannot get k: rank 3 on n1 has not put it and never will: exit code 0")
+}
+
+func TestNodeLost(t *testing.T) {
+	s := raise(t, 3, 1, false)
+	a, b := s.rank(0), s.rank(1)
+	var ranks sync.WaitGroup
+	ranks.Go(func() {
+		want(t, a.AwaitFence(t.Context(), "f", false, ceiling), "rank 2 on n2 will never come: n2 is lost: silent")
+	})
+	ranks.Go(func() {
+		_, _, err := b.GetValue(t.Context(), "k", "2", ceiling)
+		want(t, err, "rank 2 on n2 has not put it and never will: its node is lost")
+	})
+	s.head.MarkNodeLost(2, "silent")
+	ranks.Wait()
+	seen := errors.New("seen")
+	err := b.WatchEvents(t.Context(), func(e client.Event) error {
+		if e == (client.Event{Kind: "lost", Subject: "n2", Detail: "silent"}) {
+			return seen
+		}
+		return nil
+	})
+	if !errors.Is(err, seen) {
+		t.Fatal(err)
+	}
+}
+
+func TestAbortIsToldToAll(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	must(t, s.rank(1).AbortJob(t.Context(), 42, "no data"))
+	seen := errors.New("seen")
+	err := s.rank(0).WatchEvents(t.Context(), func(e client.Event) error {
+		if e == (client.Event{Kind: "aborted", Subject: "rank 1 on n1", Detail: "no data", Code: 42}) {
+			return seen
+		}
+		return nil
+	})
+	if !errors.Is(err, seen) || strings.Join(s.aborted, ";") != "1 42 no data" {
+		t.Fatal(err, s.aborted)
+	}
+}
+
+// What can't be kept is told to all who wait for anything, and to who comes later.
+func TestOverflow(t *testing.T) {
+	s := raise(t, 3, 1, false)
+	all := s.all()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, _, err := all[0].GetValue(t.Context(), "last", "1", ceiling)
+		want(t, err, "cannot get last: cannot keep ", "there are 100,000 keys already")
+	})
+	for rank, keys := range []int{1, client.MaxKeys, 1} {
+		values := make(map[string][]byte, keys)
+		for key := range keys {
+			values[fmt.Sprint("k", key)] = nil
+		}
+		must(t, s.nodes[rank].commitValues(fmt.Sprint(rank), "a test", values))
+		waiting.Go(func() {
+			want(t, all[rank].AwaitFence(t.Context(), "f", false, ceiling), "there are 100,000 keys already, the most that is accepted")
+		})
+	}
+	waiting.Wait()
+	_, _, err := all[0].GetValue(t.Context(), "more", "", ceiling)
+	want(t, err, "there are 100,000 keys already")
+	want(t, s.nodes[1].commitValues("1", "a test", map[string][]byte{"more": nil}), "cannot put more than 100,000 keys")
+}
+
+// A watcher that is slow to read misses nothing, and who does not watch is sent nothing.
+func TestWatchMissesNothing(t *testing.T) {
+	s := raise(t, 2, 64, false)
+	watcher := s.rank(0)
+	for rank := range 128 {
+		s.nodes[rank/64].ReportRankEnd(rank, "exit code 0")
+	}
+	enough, seen := errors.New("enough"), make(map[string]bool)
+	err := watcher.WatchEvents(t.Context(), func(e client.Event) error {
+		if len(seen) == 0 {
+			until(t, "all events on the node", func() (bool, any) { n := s.heard(); return n >= 128, n })
+		}
+		if seen[e.Subject] = true; len(seen) == 128 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Fatal(err)
+	}
+	s.nodes[1].mu.Lock()
+	defer s.nodes[1].mu.Unlock()
+	if n := len(s.nodes[1].events); n != 0 {
+		t.Errorf("a node where nobody watches was sent %d events", n)
+	}
+}
+
+// A node whose socket can't be made runs its ranks all the same, and the others are told when these
+// end.
+func TestJoinWithoutASocket(t *testing.T) {
+	for name, private := range map[string]func() (string, error){
+		"its path is too long": func() (string, error) { return t.TempDir() + strings.Repeat("/long", 30), nil },
+		"there is no room":     func() (string, error) { return "", syscall.ENOSPC },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := raise(t, 2, 1, false)
+			ctx, cancel := context.WithCancel(context.Background())
+			var tasks sync.WaitGroup
+			defer tasks.Wait()
+			defer cancel()
+			background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
+			said, logs := observer.New(zap.WarnLevel)
+			hall := new(LazyHead)
+			hall.SetHead(s.head)
+			n, path := StartNode(Config{
+				Self: *s.world.nodeAt(1), Layout: func() Layout { return s.world }, Log: zap.New(said), Dial: hall.LocalDialer(1, background),
+			}, private, background)
+			if path != "" || logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "can't use bringupd kv: ") {
+				t.Errorf("the path is %q, and the log says %v", path, logs.All())
+			}
+			n.ReportRankEnd(1, "exit code 0")
+			want(t, s.rank(0).AwaitFence(t.Context(), "f", false, ceiling), "rank 1 on n1 will never come: exit code 0")
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := raise(t, 1, 2, false)
+	c, program := s.rank(0), s.dial(0, nil)
+	ctx := t.Context()
+	want(t, c.PutValue(ctx, "a b", nil), `cannot use the key "a b": byte 1 is not printable ASCII`)
+	want(t, c.PutValue(ctx, "", nil), "cannot use a key of 0 bytes: 1 to 255 are accepted")
+	want(t, c.PutValue(ctx, strings.Repeat("k", 256), nil), "cannot use a key of 256 bytes")
+	want(t, c.PutValue(ctx, "k", make([]byte, client.MaxValueSize+1)), "has 1048577 bytes, and at most 1048576 are accepted")
+	must(t, c.PutValue(ctx, "k", make([]byte, client.MaxValueSize)))
+	must(t, c.CommitValues(ctx))
+	must(t, c.PutValue(ctx, "k", []byte("again")))
+	want(t, c.CommitValues(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
+	want(t, program.AwaitFence(ctx, "f", false, 0), "only a rank enters one, and BRINGUPD_RANK is not set here")
+	want(t, c.AbortJob(ctx, 0, ""), "cannot abort with code 0: 1 to 255 are accepted")
+	_, _, err := c.GetValue(ctx, "k", "17", 0)
+	want(t, err, `cannot get k of "17"`)
+	wrong := 5
+	_, err = client.DialAsRank(ctx, s.paths[0], &wrong)
+	want(t, err, "cannot be rank 5: it is not one of n0")
+
+	waiting := s.rank(1)
+	var fence sync.WaitGroup
+	fence.Go(func() { must(t, waiting.AwaitFence(ctx, "twice", false, ceiling)) })
+	until(t, "a rank in the fence", func() (bool, any) { w := s.nodes[0].PendingWaits(); return len(w) > 0, w })
+	waits, err := c.PendingWaits(ctx)
+	if err != nil || len(waits) != 1 || waits[0].WaitedSeconds <= 0 {
+		t.Fatalf("waiting: %+v, %v", waits, err)
+	}
+	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], client.Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
+		t.Errorf("waiting: %+v", waits[0])
+	}
+	want(t, s.rank(1).AwaitFence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 waits in it already")
+	must(t, c.AwaitFence(ctx, "twice", false, ceiling))
+	fence.Wait()
+
+	bare := raise(t, 1, 0, false)
+	want(t, bare.dial(0, nil).AwaitFence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
+}
+
+// TestRefused has a node that has no link refuse whatever takes the others, and serve the rest.
+func TestRefused(t *testing.T) {
+	s := raise(t, 1, 2, false)
+	var mu sync.Mutex
+	var askers []int
+	s.nodes[0].cfg.AwaitLink = func(_ context.Context, rank int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		askers = append(askers, rank)
+		return errors.New("no link: open the port")
+	}
+	c, other := s.rank(1), s.dial(0, nil)
+	_, _, err := c.GetValue(t.Context(), "key", "", 0)
+	for what, err := range map[string]error{
+		"put":            c.PutValue(t.Context(), "key", nil),
+		"commit":         c.CommitValues(t.Context()),
+		"get":            err,
+		"fence":          c.AwaitFence(t.Context(), "", false, 0),
+		"watch":          c.WatchEvents(t.Context(), func(client.Event) error { return nil }),
+		"put of no rank": other.PutValue(t.Context(), "key", nil),
+	} {
+		if !errors.Is(err, client.ErrNoPeerLink) || err.Error() != "no link: open the port" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if slices.Sort(askers); !slices.Equal(askers, []int{-1, 1, 1, 1, 1, 1}) {
+		t.Errorf("asked for ranks %d", askers)
+	}
+	if waits, err := c.PendingWaits(t.Context()); err != nil || len(waits) > 0 {
+		t.Errorf("waits are %v, %v", waits, err)
+	}
+	must(t, c.AbortJob(t.Context(), 3, "over"))
+	if !slices.Equal(s.aborted, []string{"1 3 over"}) {
+		t.Errorf("aborts are %q", s.aborted)
+	}
+}
+
+// TestUsed tells the use of the meeting from what nodes tell by themselves.
+func TestUsed(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	c := s.rank(1)
+	put(t, c, "key", "value")
+	s.nodes[0].ReportRankEnd(0, "exit code 0")
+	until(t, "the rank's end at the head", func() (bool, any) {
+		s.head.mu.Lock()
+		defer s.head.mu.Unlock()
+		return len(s.head.endedRanks) == 1, s.head.endedRanks
+	})
+	if ctxutil.AwaitDoneFor(s.head.FirstUse(), 0) {
+		t.Error("an end is taken for a use")
+	}
+	_ = c.AwaitFence(t.Context(), "", false, ceiling)
+	if !ctxutil.AwaitDoneFor(s.head.FirstUse(), 0) {
+		t.Error("a fence is not taken for a use")
+	}
+}
+
+// A fence of 64 ranks on 8 nodes, by the programs' real sockets and the lifelines' port: from the
+// first entering until all have left. All ranks and nodes have this machine.
+func BenchmarkFence(b *testing.B) {
+	s := raise(b, 8, 8, true)
+	all := s.all()
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		var ranks sync.WaitGroup
+		for _, c := range all {
+			ranks.Go(func() { must(b, c.AwaitFence(b.Context(), "f", false, ceiling)) })
+		}
+		ranks.Wait()
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds()*1000, "p50-ms")
+	b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "p99-ms")
+}

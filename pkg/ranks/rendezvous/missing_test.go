@@ -1,0 +1,62 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// People are told after 15 s, 30 s, 1 min and then each minute who is missing in a fence, and the
+// first three times what they do, by one node of those that wait.
+func TestWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := []NodeRanks{{0, "n0", []int{0, 1}}, {1, "n1", []int{2, 3}}, {2, "n2", []int{4}}}
+		world := NewLayout(places)
+		ctx, cancel := context.WithCancel(t.Context())
+		var tasks sync.WaitGroup
+		background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
+		head, hall := NewHead(world, zap.NewNop()), new(LazyHead)
+		hall.SetHead(head)
+		said, logs := observer.New(zap.WarnLevel)
+		began := time.Now()
+		var nodes []*Node
+		for _, place := range places {
+			n := NewNode(Config{
+				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Dial: hall.LocalDialer(place.Node, background), Background: background,
+				DescribeRanks: func(_ context.Context, ranks []int) string { return fmt.Sprintf("rank %d: asleep", ranks[0]) },
+			})
+			nodes = append(nodes, n)
+			background(func(ctx context.Context) { n.Run(ctx, door{make(chan net.Conn), make(chan struct{})}) })
+		}
+		gather := func(node int) {
+			tasks.Go(func() { _, _ = nodes[node].GatherGroup(ctx, "f", Group{Local: places[node].Ranks}, nil, false) })
+		}
+		gather(2)
+		time.Sleep(5 * time.Second)
+		nodes[1].RecordArrival("f", Group{Local: places[1].Ranks}, 2)
+		gather(0)
+		time.Sleep(170 * time.Second)
+
+		var at []string
+		for i, entry := range logs.All() {
+			at = append(at, entry.Time.Sub(began).Round(5*time.Second).String())
+			if looked := strings.HasSuffix(entry.Message, "; missing are rank 3 on n1\nrank 3: asleep"); looked != (i < maxDiagnoses) {
+				t.Errorf("%s", entry.Message)
+			}
+		}
+		if want := []string{"15s", "30s", "1m0s", "2m0s"}; !slices.Equal(at, want) {
+			t.Errorf("people are told at %s, want %s", at, want)
+		}
+		cancel()
+		tasks.Wait()
+	})
+}

@@ -1,0 +1,343 @@
+package rendezvous
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+)
+
+// maxLineSize is the maximum size of a request in bytes: the largest value in base64, plus the
+// other fields.
+const maxLineSize = 2 * client.MaxValueSize
+
+// maxSocketPath is the maximum length of a socket's path in bytes: sun_path of unix(7) without its
+// terminating zero.
+const maxSocketPath = 107
+
+// ListenLocal creates a socket for programs of the node. dir must be a directory that only this
+// user can access.
+func ListenLocal(dir, name string) (net.Listener, error) {
+	path := filepath.Join(dir, name)
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("cannot make the socket %q: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
+			name, path, len(path), maxSocketPath)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the socket %q: %w", name, err)
+	}
+	return listener, nil
+}
+
+// Run serves the programs of this node and the connection to the head until ctx ends. Then it
+// closes the listener and waits for all its goroutines.
+func (n *Node) Run(ctx context.Context, listener net.Listener) {
+	var tasks sync.WaitGroup
+	tasks.Go(func() { n.maintainConn(ctx) })
+	tasks.Go(func() { n.warnOverdueFences(ctx) })
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	for ctx.Err() == nil {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond) // most likely out of file descriptors
+			}
+			continue
+		}
+		tasks.Go(func() { n.serveProgram(ctx, conn) })
+	}
+	stop()
+	_ = listener.Close()
+	tasks.Wait()
+}
+
+// programConn is the connection of one program.
+type programConn struct {
+	node   *Node
+	rank   int // -1 if it is not a rank
+	pid    int32
+	staged map[string][]byte // values that are not committed
+	tasks  sync.WaitGroup
+
+	mu      sync.Mutex
+	encoder *json.Encoder
+}
+
+// serveProgram handles a program's requests until it disconnects or ctx ends.
+func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g := &programConn{node: n, rank: -1, staged: make(map[string][]byte), encoder: json.NewEncoder(conn)}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer func() {
+		cancel(errRunOver)
+		stop()
+		_ = conn.Close()
+		g.tasks.Wait()
+		g.takeStaged()
+	}()
+	// Only programs of the same user are served.
+	var err error
+	if g.pid, err = AuthenticatePeer(conn); err != nil {
+		g.sendResponse(client.Response{Error: err.Error()})
+		return
+	}
+	// Handle the requests in order. Those that wait continue on goroutines of their own.
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, maxLineSize)
+	for lines.Scan() {
+		var ask client.Request
+		if err := json.Unmarshal(lines.Bytes(), &ask); err != nil {
+			g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read the request: %v", err)})
+			return
+		}
+		if err := g.handleRequest(ctx, ask); err != nil {
+			g.sendResponse(client.Response{ID: ask.ID, Error: err.Error()})
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read a request of over %d bytes: values may have %d", maxLineSize, client.MaxValueSize)})
+		// unread input could otherwise cause the answer to be lost
+		_, _ = io.CopyN(io.Discard, conn, 64<<20)
+	}
+}
+
+// AuthenticatePeer returns the process ID of the program at the other end of a connection. It
+// returns an error if the program runs as another user, and 0 if conn is not a Unix socket.
+func AuthenticatePeer(conn net.Conn) (pid int32, err error) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		return 0, failed
+	}
+	if int(peer.Uid) != os.Geteuid() {
+		return 0, fmt.Errorf("cannot let in user %d: the run is of user %d", peer.Uid, os.Geteuid())
+	}
+	return peer.Pid, nil
+}
+
+// sendResponse sends an answer. It may be called by several goroutines.
+func (g *programConn) sendResponse(answer client.Response) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.encoder.Encode(answer) // the program has disconnected
+}
+
+// refuseUnlinked rejects a request that involves other nodes if this node cannot reach the head. It
+// reports whether it has answered the request.
+func (g *programConn) refuseUnlinked(ctx context.Context, ask client.Request) bool {
+	needs := slices.Contains([]string{"put", "commit", "get", "fence", "watch"}, ask.Op)
+	if !needs || g.node.cfg.AwaitLink == nil {
+		return false
+	}
+	err := g.node.cfg.AwaitLink(ctx, g.rank)
+	if err == nil {
+		return false
+	}
+	over := ctx.Err() != nil
+	g.sendResponse(client.Response{ID: ask.ID, Error: err.Error(), Unavailable: over, NoPeerLink: !over})
+	return true
+}
+
+// handleRequest handles one request. Requests that wait are continued on goroutines of their own.
+// It returns an error if the request is invalid; the caller answers with it.
+func (g *programConn) handleRequest(ctx context.Context, ask client.Request) error {
+	if g.refuseUnlinked(ctx, ask) {
+		return nil
+	}
+	switch ask.Op {
+	case "hello":
+		if err := g.setRank(ask.Rank); err != nil {
+			return err
+		}
+	case "put":
+		if err := g.stageValue(ask); err != nil {
+			return err
+		}
+	case "commit":
+		if err := g.commitStaged(); err != nil {
+			return err
+		}
+	case "get":
+		if err := validateKey(ask.Key); err != nil {
+			return err
+		}
+		return g.answerLater(ctx, ask, func(ctx context.Context) (client.Response, error) {
+			found := g.node.awaitValue(ctx, valueKey{ask.Key, ask.Owner}, g.rank)
+			return client.Response{Value: found.value, Owner: found.owner}, found.err
+		})
+	case "fence":
+		return g.enterFence(ctx, ask)
+	case "abort":
+		if ask.Code < 1 || ask.Code > 255 {
+			return fmt.Errorf("cannot abort with code %d: 1 to 255 are accepted", ask.Code)
+		}
+		g.node.AbortJob(g.rank, ask.Code, ask.Message)
+	case "watch":
+		return g.startTask(func() { g.streamEvents(ctx, ask.ID) })
+	case "waits":
+		return g.answerLater(ctx, ask, func(context.Context) (client.Response, error) {
+			return client.Response{Waits: g.node.PendingWaits()}, nil
+		})
+	default:
+		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort, watch and waits are known", ask.Op)
+	}
+	g.sendResponse(client.Response{ID: ask.ID})
+	return nil
+}
+
+// setRank identifies the program as a rank of this node. It stays an anonymous program if rank is
+// nil.
+func (g *programConn) setRank(rank *int) error {
+	if rank == nil {
+		return nil
+	}
+	if !slices.Contains(g.node.self.Ranks, *rank) {
+		return fmt.Errorf("cannot be rank %d: it is not one of %s", *rank, g.node.self.Host)
+	}
+	g.rank = *rank
+	return nil
+}
+
+// ownerName returns the owner's name of the values that the program puts.
+func (g *programConn) ownerName() string { return g.node.self.ownerName(g.rank) }
+
+// stageValue stores a value until it is committed.
+func (g *programConn) stageValue(ask client.Request) error {
+	if err := validateKey(ask.Key); err != nil {
+		return err
+	}
+	if len(ask.Value) > client.MaxValueSize {
+		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), client.MaxValueSize)
+	}
+	if was, again := g.staged[ask.Key]; again {
+		g.node.putQuota.Release(1, len(was))
+		delete(g.staged, ask.Key)
+	}
+	if !g.node.putQuota.Reserve(len(ask.Value), client.MaxKeys, maxDataSize) {
+		return fmt.Errorf("cannot put %s: the programs of a node have put %s keys or %d GiB without commit, the most that is accepted",
+			ask.Key, textutil.GroupThousands(client.MaxKeys), maxDataSize>>30)
+	}
+	g.staged[ask.Key] = ask.Value
+	if ask.Commit {
+		return g.commitStaged()
+	}
+	return nil
+}
+
+// commitStaged makes the values that the program has put available to others.
+func (g *programConn) commitStaged() error {
+	writer := fmt.Sprintf("%s (process %d)", g.node.self.describeRank(g.rank), g.pid)
+	return g.node.commitValues(g.ownerName(), writer, g.takeStaged())
+}
+
+// takeStaged removes and returns the values that were not committed.
+func (g *programConn) takeStaged() map[string][]byte {
+	values := g.staged
+	g.staged = make(map[string][]byte)
+	for _, value := range values {
+		g.node.putQuota.Release(1, len(value))
+	}
+	return values
+}
+
+// enterFence enters the program's rank into a fence, and answers when the fence is released.
+func (g *programConn) enterFence(ctx context.Context, ask client.Request) error {
+	if err := validateKey(ask.Name); ask.Name != "" && err != nil {
+		return errors.New(strings.Replace(err.Error(), "key", "fence's name", 1))
+	}
+	rank, name := g.rank, "fence"
+	if ask.Name != "" {
+		name = ask.Name
+	}
+	gen, m, err := g.node.enterFence(name, rank, ask.Collect)
+	if err != nil {
+		return err
+	}
+	return g.answerLater(ctx, ask, func(ctx context.Context) (client.Response, error) {
+		return client.Response{}, g.node.awaitRound(ctx, name, rank, gen, m)
+	})
+}
+
+// maxWaits is the maximum number of requests that wait at the same time on a node.
+const maxWaits = 1 << 16
+
+// startTask runs a task on its own goroutine. It returns an error if too many are waiting.
+func (g *programConn) startTask(task func()) error {
+	if !g.node.waitQuota.Reserve(0, maxWaits, 0) {
+		return fmt.Errorf("cannot wait for more: the programs of a node wait for %s things, the most that is accepted", textutil.GroupThousands(maxWaits))
+	}
+	g.tasks.Go(func() {
+		defer g.node.waitQuota.Release(1, 0)
+		task()
+	})
+	return nil
+}
+
+// answerLater runs wait on its own goroutine, with the request's timeout, and answers with its
+// result.
+func (g *programConn) answerLater(ctx context.Context, ask client.Request, wait func(context.Context) (client.Response, error)) error {
+	return g.startTask(func() {
+		if ask.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(min(ask.Timeout, 1e9)*float64(time.Second)))
+			defer cancel()
+		}
+		answer, err := wait(ctx)
+		if answer.ID = ask.ID; err != nil {
+			_, wrong := errors.AsType[invalidRequestError](err)
+			late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+			answer = client.Response{ID: ask.ID, Error: err.Error(), TimedOut: late && !wrong, Unavailable: !late && !wrong}
+		}
+		g.sendResponse(answer)
+	})
+}
+
+// streamEvents sends events until ctx ends: first the past events except passed fences, then new
+// ones.
+func (g *programConn) streamEvents(ctx context.Context, id uint64) {
+	n := g.node
+	at := 0
+	n.mu.Lock()
+	n.subscribeLocked()
+	n.mu.Unlock()
+	for {
+		n.mu.Lock()
+		events, more := n.events[at:], n.eventAdded
+		at = len(n.events)
+		n.mu.Unlock()
+		for i := range events {
+			g.sendResponse(client.Response{ID: id, Event: &events[i]})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package rsh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// Agent is bringupd rsh, which replaces rsh on a node.
+type Agent struct {
+	Socket   string // path of the socket of this node's daemon
+	Out, Err io.Writer
+}
+
+// Run runs a command in a shell on another node, forwards its output, and returns its exit code. If
+// ctx ends, the command is ended. If there is no exit code, Run returns NoCode and an error with
+// the reason.
+func (a Agent) Run(ctx context.Context, host, command string) (code int, err error) {
+	if a.Socket == "" {
+		return NoCode, fmt.Errorf("cannot run a command on %s: %s is not set; it is for programs that a run's driver starts", host, SocketVariable)
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", a.Socket)
+	if err != nil {
+		return NoCode, fmt.Errorf("cannot run a command on %s: the daemon of this node does not answer: %v", host, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := writeRequest(conn, request{Host: host, Command: command}); err != nil {
+		return NoCode, fmt.Errorf("cannot run a command on %s: %v", host, err)
+	}
+	ended, err := a.forwardOutput(conn)
+	switch {
+	case ctx.Err() != nil:
+		return NoCode, context.Cause(ctx)
+	case err != nil:
+		return NoCode, fmt.Errorf("cannot tell how the command on %s has ended (%v): its node is lost, or the run is over", host, err)
+	case ended.Failed != "":
+		return ended.Code, errors.New(ended.Failed)
+	}
+	return ended.Code, nil
+}
+
+// OtherJobCommand returns the command that runs a command on a host of this job without bringupd,
+// if the agent runs in another job than the run that has set its environment. This happens if a
+// driver submits a job, which inherits the agent of the driver's mpirun. In the run's own job it
+// returns nil.
+func OtherJobCommand(environ []string, host, command string) []string {
+	env := roles.EnvironmentOf(environ)
+	made, _ := env(jobVariable)
+	switch {
+	case made == "" || !roles.IsOtherJob(env, made):
+		return nil
+	case roles.IsSlurmJob(env):
+		return []string{"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap", "--cpu-bind=none", "--mpi=none",
+			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
+	default:
+		return []string{"ssh", "-x", host, command}
+	}
+}
+
+// forwardOutput forwards the command's output, and returns its exit from the last frame.
+func (a Agent) forwardOutput(conn io.Reader) (ended commandExit, err error) {
+	for {
+		kind, data, err := readFrame(conn)
+		switch {
+		case err != nil:
+			return ended, err
+		case kind == frameExit:
+			return ended, json.Unmarshal(data, &ended)
+		case kind == frameStderr:
+			// ignore the error: the exit code matters even if the output cannot be written
+			_, _ = a.Err.Write(data)
+		default:
+			_, _ = a.Out.Write(data)
+		}
+	}
+}
