@@ -14,45 +14,45 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
-// MostNodes bounds a simulation.
+// MostNodes is the maximum number of nodes of a simulation.
 const MostNodes = 16384
 
-// Config says what is simulated.
+// Config configures the simulation of one job.
 type Config struct {
 	Nodes int // 1 to MostNodes
 
-	// Latency is added to every call into the share, and Jitter at random on
-	// top: as much on average, seldom five times as much.
+	// Latency is added to every call into the shared file system. Jitter is the mean of a random
+	// (exponentially distributed) addition; it rarely exceeds five times the mean.
 	Latency time.Duration
 	Jitter  time.Duration
-	// Rate is how many calls a second the server answers, all nodes together;
-	// the others wait their turn. 0: as many as come.
+	// Rate is the number of calls per second that the server answers for all nodes together; further
+	// calls queue. 0 means unlimited.
 	Rate int
-	// Skew is the time over which the daemons' starts are spread, at random.
+	// Skew is the time over which the daemons' starts are spread at random.
 	Skew time.Duration
-	// Steady is for how long the job stays up after the gate; 0: not at all. In the
-	// first half the nodes' looks become as rare as they will be, and the second is
-	// measured.
+	// Steady is how long the job stays up after the gate opens; 0 ends it at once. In the first half,
+	// the nodes' polling intervals grow to their maximum. The second half is measured.
 	Steady time.Duration
-	// Death says whose daemon dies then, as by kill -9: DeathOfWorker or
-	// DeathOfHead; empty: nobody's, and the job ends in order.
+	// Death selects the daemon that dies then, as by kill -9: DeathOfWorker or DeathOfHead. If it is
+	// empty, no daemon dies and the job ends in an orderly way.
 	Death string
-	// Ranks is how many ranks each node has, which meet in Fences fences, with a value put by each
-	// before; 0: there is a driver, and no ranks.
+	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
+	// rank puts a value before each fence. If Ranks is 0, there is a driver instead of ranks.
 	Ranks, Fences int
-	// Bytes is how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before.
+	// Bytes is the number of bytes that each rank contributes to each fence, as MPI libraries do. If
+	// it is 0, each rank puts a value before the fence instead.
 	Bytes int
-	// Lifeline says whether workers hold a connection to the head; empty: auto.
+	// Lifeline selects whether workers have a peer link to the head; empty means auto.
 	Lifeline config.LinkMode
 
-	Join    time.Duration // as --join-timeout
-	Peer    time.Duration // as --peer-timeout
+	Join    time.Duration // value of --join-timeout
+	Peer    time.Duration // value of --peer-timeout
 	Program string        // version of this bringupd
-	// Told, where it is not nil, is told in a few words how far it is.
+	// Told, if it is not nil, receives short progress messages.
 	Told func(what string)
 }
 
-// Validate returns an error for the first rule that the configuration breaks.
+// Validate returns an error for the first rule that the configuration violates.
 func (c Config) Validate() error {
 	if c.Nodes < 1 || c.Nodes > MostNodes {
 		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MostNodes)
@@ -73,6 +73,7 @@ func (c Config) Validate() error {
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)
 	}
+	// The durations have limits, too.
 	for _, row := range []struct {
 		flag  string
 		value time.Duration
@@ -87,26 +88,29 @@ func (c Config) Validate() error {
 			return fmt.Errorf("cannot use --%s=%s: give a time of 0s to %s", row.flag, row.value, row.most)
 		}
 	}
+	// Let package config check the timeouts.
 	times := c.times()
 	return (&config.Config{LogDir: "/", Times: times}).Validate()
 }
 
-// Bounds of a simulated world.
+// Limits of a simulated world.
 const (
 	mostRanks  = 1024
 	mostFences = 10_000
 )
 
-// mostLatency is more than any share takes on which a job could run.
+// mostLatency is longer than any latency of a shared file system on which a job could run.
 const mostLatency = time.Second
 
+// times returns the timeouts of the daemons.
 func (c Config) times() config.Timeouts {
 	times := config.DefaultTimeouts()
 	times.Join, times.Peer = c.Join, c.Peer
 	return times
 }
 
-// delay returns what a call is to take longer, for all daemons; nil: nothing.
+// delay returns a function that computes the additional duration of each call, for all daemons
+// together. It returns nil if calls are not delayed.
 func (c Config) delay() func() time.Duration {
 	if c.Latency == 0 && c.Jitter == 0 && c.Rate == 0 {
 		return nil
@@ -117,16 +121,16 @@ func (c Config) delay() func() time.Duration {
 	}
 }
 
-// queue is a server that answers so many calls a second, in the order in which
-// they come.
+// queue is a server that answers a limited number of calls per second, in the order in which they
+// arrive.
 type queue struct {
-	rate int // 0: as many as come
+	rate int // calls per second; 0 means unlimited
 
 	mu   sync.Mutex
-	free time.Time // when it has answered all that have come, guarded by mu
+	free time.Time // when it will have answered all calls so far, guarded by mu
 }
 
-// wait takes a turn, and returns how long after now the call is answered.
+// wait enqueues a call, and returns the time from now until it is answered.
 func (q *queue) wait(now time.Time) time.Duration {
 	if q.rate == 0 {
 		return 0
@@ -141,19 +145,19 @@ func (q *queue) wait(now time.Time) time.Duration {
 }
 
 const (
-	// filesANode is how many files a daemon holds open at most: its two logs,
-	// a look, and a record that it writes.
+	// filesANode is the maximum number of files that a daemon has open: its two logs, a directory that
+	// it lists, and a record that it writes.
 	filesANode = 4
-	// filesBeside are for all the rest of the process.
+	// filesBeside is the number of files for the rest of the process.
 	filesBeside = 64
 )
 
-// Fits returns an error where this process may not open as many files as the
-// daemons of so many nodes do.
+// Fits returns an error if this process may not open as many files as the daemons of that many
+// nodes need.
 func Fits(nodes int) error { return fits(nodes, mostFiles()) }
 
-// mostFiles is how many files this process may open; where that can't be told it
-// is found out.
+// mostFiles returns how many files this process may open. If the limit is unknown, it returns the
+// maximum, and a failing call will show the limit.
 func mostFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -162,6 +166,7 @@ func mostFiles() uint64 {
 	return limit.Cur
 }
 
+// fits is like Fits, for a given limit of open files.
 func fits(nodes int, files uint64) error {
 	if need := uint64(filesANode*nodes + filesBeside); need > files {
 		return fmt.Errorf("cannot simulate %d nodes in one process: they open up to %d files, and this shell allows %d: "+

@@ -10,12 +10,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// Whose daemon dies.
+// Values of Config.Death.
 const (
 	DeathOfWorker = "worker"
 	DeathOfHead   = "head"
 )
 
+// judgeDeath returns an error if the death cannot be simulated.
 func (c Config) judgeDeath() error {
 	switch c.Death {
 	case "":
@@ -30,18 +31,16 @@ func (c Config) judgeDeath() error {
 	return nil
 }
 
-// victim is the daemon that dies as by kill -9: from then on nothing that it
-// asks for is done, or answered. Its goroutines live on in this process, and
-// are ended when it is buried.
+// victim is the daemon that dies as by kill -9: from its death on, its calls have no effect and get
+// no answer. Its goroutines stay blocked in this process until the field buried is closed.
 type victim struct {
-	rank  int
-	alive context.Context // ends at its death
-	// first the share ends for it, and then the connections, by which the others may hear of it
-	die    func()
-	buried chan struct{} // closed when all others have returned
+	rank   int
+	alive  context.Context // ends at its death
+	die    func()          // ends alive, so that its calls block, and then its connections close, which the others may notice
+	buried chan struct{}   // closed when all others have returned
 }
 
-// newVictim returns nil where nobody is to die.
+// newVictim returns nil if no daemon should die.
 func newVictim(cfg Config) *victim {
 	if cfg.Death == "" {
 		return nil
@@ -54,7 +53,7 @@ func newVictim(cfg Config) *victim {
 	return v
 }
 
-// isBuried tells whether the others have returned.
+// isBuried reports whether the other daemons have returned.
 func (v *victim) isBuried() bool {
 	select {
 	case <-v.buried:
@@ -64,16 +63,18 @@ func (v *victim) isBuried() bool {
 	}
 }
 
-// outlive kills the victim, waits until all others have returned, and tells how
-// that was. Then it buries the victim.
+// outlive ends the victim, waits until all other daemons have returned, and returns measurements of
+// that. Then it releases the goroutines of the victim.
 func (j *job) outlive(ctx context.Context, leave func()) *Death {
 	j.tell("the death of the " + j.cfg.Death)
 	began, before, used := j.clock.elapsed(), tally(j.counts()...), processorTime()
 	j.victim.die()
+	// The victim's own goroutines may or may not have ended before.
 	j.gather(ctx, leave, func() bool {
 		left := len(j.daemons) - len(j.ended)
 		return left == 0 || left == 1 && !slices.ContainsFunc(j.ended, j.victim.is)
 	})
+	// Measure from the death until the last of the others has returned.
 	d := &Death{Rank: j.victim.rank, Processor: processorTime() - used}
 	var took []time.Duration
 	for _, one := range j.others() {
@@ -83,19 +84,21 @@ func (j *job) outlive(ctx context.Context, leave func()) *Death {
 	d.Calls = tally(j.counts()...).Calls - before.Calls
 	d.Peak = j.clock.peak(began, began+d.Took.Max)
 	d.Busy = busy(d.Processor, d.Took.Max)
+	// Release the goroutines of the victim, and let them end.
 	close(j.victim.buried)
 	leave()
 	j.hurry()
 	return d
 }
 
+// is reports whether this is the end of the victim.
 func (v *victim) is(one ended) bool { return one.rank == v.rank }
 
-// others are the ends of all but the victim.
+// others returns the ends of all daemons except the victim.
 func (j *job) others() []ended { return slices.DeleteFunc(slices.Clone(j.ended), j.victim.is) }
 
-// judged returns what is wrong with the end after a death: nil where each other
-// daemon has told that a peer was lost.
+// judged returns the failure of a job after a death, or nil if each other daemon has reported the
+// loss of a peer.
 func judged(others []ended) *Failure {
 	want := health.OutcomeOfKind(health.PeerLost).Code
 	wrong := slices.IndexFunc(others, func(one ended) bool { return one.code != want })

@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// machine measures what the daemons take of this one.
+// machine measures the resources of this machine that the daemons use.
 type machine struct {
-	start, gate reading // when the daemons start, and when the gate is open
+	start, gate reading // readings when the daemons start, and when the gate opens
 
-	// The largest that a sample has seen; read when sampling has ended.
+	// The maximum values of all samples; read after sampling has ended.
 	heap, goroutines int64
 }
 
-// reading is what the clocks say at some time.
+// reading has the time and the used processor time at one moment.
 type reading struct {
 	at  time.Time
 	own time.Duration // processor time of this process
-	all ticks         // of all processes
+	all ticks         // time of all processes of the machine
 }
 
+// read takes a reading.
 func read() reading { return reading{time.Now(), processorTime(), allTicks()} }
 
-// samplePace is how often the heap and the goroutines are looked at.
+// samplePace is the interval at which the heap and the goroutines are sampled.
 const samplePace = 20 * time.Millisecond
 
-// watch begins with a clean process, and samples it until the function that it
-// returns is called.
+// watch frees unused memory, and samples the process until the returned function is called.
 func (m *machine) watch() (stop func()) {
 	debug.FreeOSMemory()
-	// The largest size that the kernel remembers is that of an earlier run.
+	// Reset the peak size, which may be that of an earlier run.
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	var sampling sync.WaitGroup
@@ -48,6 +48,7 @@ func (m *machine) watch() (stop func()) {
 	})
 }
 
+// sample samples the process until ctx ends.
 func (m *machine) sample(ctx context.Context) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	looks := time.NewTicker(samplePace)
@@ -64,6 +65,7 @@ func (m *machine) sample(ctx context.Context) {
 	}
 }
 
+// result returns the measurements. The sampling must have ended.
 func (m *machine) result() Machine {
 	result := Machine{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines}
 	if !m.gate.at.IsZero() {
@@ -74,7 +76,7 @@ func (m *machine) result() Machine {
 	return result
 }
 
-// busy is which part of all cores that time of them was.
+// busy returns a processor time as a fraction of what all cores offer in the given time.
 func busy(processor, took time.Duration) float64 {
 	return processor.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0))
 }
@@ -82,10 +84,10 @@ func busy(processor, took time.Duration) float64 {
 // ticks is the time of all processors of the machine, in clock ticks.
 type ticks struct{ busy, all int64 }
 
-// tick is the unit of /proc/stat: USER_HZ, which is 100 on all that Linux runs on.
+// tick is the unit of /proc/stat: USER_HZ, which is 100 on all platforms of Linux.
 const tick = time.Second / 100
 
-// othersPart returns which part of the machine others than this process took.
+// othersPart returns the fraction of the machine's processor time that other processes used.
 func othersPart(before, after ticks, own time.Duration) float64 {
 	all := float64(after.all - before.all)
 	if all <= 0 {
@@ -94,16 +96,16 @@ func othersPart(before, after ticks, own time.Duration) float64 {
 	return max(0, float64(after.busy-before.busy)-float64(own)/float64(tick)) / all
 }
 
-// allTicks reads what the processors did since the machine was started; zeros
-// where the kernel doesn't tell.
+// allTicks returns the processor time since the machine started; zero if the kernel does not report
+// it.
 func allTicks() ticks {
 	data, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(data), "\n")
 	return parseTicks(line)
 }
 
-// parseTicks takes the first line of /proc/stat: cpu, user, nice, system, idle,
-// iowait, irq, softirq, steal; what guests take is in user and nice already.
+// parseTicks parses the first line of /proc/stat: cpu, user, nice, system, idle, iowait, irq,
+// softirq, steal. The time of guests is already included in user and nice.
 func parseTicks(line string) (t ticks) {
 	const idle, iowait, steal = 4, 5, 8
 	for i, field := range strings.Fields(line) {
@@ -119,7 +121,7 @@ func parseTicks(line string) (t ticks) {
 	return t
 }
 
-// processorTime is what this process has used of all cores.
+// processorTime returns the processor time that this process has used on all cores.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -128,8 +130,8 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakMemory returns the largest that this process was, in bytes; 0 where the
-// kernel doesn't tell.
+// peakMemory returns the peak resident size of this process in bytes; 0 if the kernel does not
+// report it.
 func peakMemory() int64 {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, rest, _ := strings.Cut(string(status), "\nVmHWM:")

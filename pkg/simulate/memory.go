@@ -16,10 +16,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// memory is a network that needs no files.
+// memory is a network in memory, which needs no file descriptors.
 type memory struct {
 	mu    sync.Mutex
-	ports []*port // by number, from 1 on; guarded by mu
+	ports []*port // number N is at index N-1; guarded by mu
 }
 
 var _ peerlink.Network = (*memory)(nil)
@@ -34,7 +34,8 @@ func (m *memory) Listen() (net.Listener, error) {
 	return p, nil
 }
 
-// Dial implements peerlink.Network. The port alone tells who is meant.
+// Dial implements peerlink.Network. It ignores the host, because the port alone identifies the
+// listener.
 func (m *memory) Dial(ctx context.Context, address string) (net.Conn, error) {
 	_, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -60,11 +61,11 @@ func (m *memory) Dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// port is where somebody listens.
+// port is a listener.
 type port struct {
 	number int
 	calls  chan end
-	open   context.Context // until it is closed
+	open   context.Context // ends when the listener is closed
 	close  func()
 }
 
@@ -93,22 +94,21 @@ type end struct {
 	*parting
 }
 
-// parting is how a connection has ended, as the first of its two ends had it.
+// parting is the way in which a connection was closed. The end that is closed first decides.
 type parting struct {
 	first sync.Once
-	reset atomic.Bool // it is broken off
+	reset atomic.Bool // closed with a reset
 }
 
-// room is how many bytes may be under way in one direction: more than are sent
-// at once.
+// room is the size in bytes of the buffer for each direction. It is more than is sent at once.
 const room = 512
 
-// pair makes a connection.
+// pair returns the two ends of a new connection.
 func pair() (ours, theirs end) {
 	l := bufconn.Listen(room)
 	dialled := make(chan net.Conn)
 	go func() {
-		c, _ := l.Dial() // l is not closed
+		c, _ := l.Dial() // cannot fail: l is not closed
 		dialled <- c
 	}()
 	how := new(parting)
@@ -128,7 +128,7 @@ func (e end) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// SetLinger has Close break the connection off: it is called for nothing else.
+// SetLinger makes Close reset the connection. Callers use it for nothing else.
 func (e end) SetLinger(int) error {
 	e.first.Do(func() { e.reset.Store(true) })
 	return nil
@@ -140,7 +140,7 @@ func (e end) Close() error {
 	return e.Conn.Close()
 }
 
-// TCPState tells what a kernel would say of the other end.
+// TCPState reports what a kernel would know about the other end.
 func (end) TCPState() peerlink.TCPState {
 	return peerlink.TCPState{Connected: true, Acknowledges: true}
 }

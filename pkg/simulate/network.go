@@ -9,21 +9,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// What lifelines are held over.
+// Transports of the peer links.
 const (
 	overTCP    = "loopback TCP"
-	overMemory = "memory" // this process may not open so many connections
-	overNone   = "none"   // beat files alone
+	overMemory = "memory" // used if this process may not open enough connections
+	overNone   = "none"   // heartbeat files only
 )
 
-// connectionsANode is how many files a lifeline takes: both its ends are here. Where nodes have
-// ranks, these have a connection as well, and a socket.
+// connectionsANode is the number of files that a peer link needs: both of its ends are in this
+// process. connectionsOfAWorld is the number for nodes with ranks, which need one more connection,
+// and a socket.
 const (
 	connectionsANode    = 2
 	connectionsOfAWorld = 5
 )
 
-// over returns what the lifelines of a job are held over.
+// over returns the transport of the job's peer links.
 func (c Config) over() string {
 	if c.Lifeline == config.LinkOff || c.Nodes == 1 {
 		return overNone
@@ -35,6 +36,8 @@ func (c Config) over() string {
 	return overWith(c.Nodes, each, mostFiles())
 }
 
+// overWith returns TCP if the process may open enough files for the connections and the daemons,
+// otherwise memory.
 func overWith(nodes, each int, files uint64) string {
 	if fits(nodes, files-min(files, uint64(each*nodes))) != nil {
 		return overMemory
@@ -42,7 +45,7 @@ func overWith(nodes, each int, files uint64) string {
 	return overTCP
 }
 
-// connect gives the daemons the network that their lifelines are held over.
+// connect sets the network of the daemons.
 func (j *job) connect() {
 	var network peerlink.Network = peerlink.TCP{}
 	if j.over == overMemory {
@@ -56,14 +59,14 @@ func (j *job) connect() {
 	}
 }
 
-// mortal is the network of a daemon that is to die: when it does, all its
-// connections and its port are closed without a word, as by its kernel.
+// mortal is the network of the daemon that dies. At its death, all its connections and its listener
+// are closed without notice, as its kernel would close them.
 type mortal struct {
 	peerlink.Network
 	alive context.Context
 }
 
-// kept is closed where the daemon dies, or has died.
+// kept closes a connection or listener when the daemon dies, or at once if it is dead.
 func kept[T io.Closer](m mortal, one T, err error) (T, error) {
 	if err == nil {
 		context.AfterFunc(m.alive, func() { _ = one.Close() })
@@ -77,18 +80,19 @@ func (m mortal) Listen() (net.Listener, error) {
 	return kept(m, net.Listener(mortalListener{l, m}), err)
 }
 
+// mortalListener is a listener whose connections are closed at the daemon's death.
 type mortalListener struct {
 	net.Listener
 	mortal mortal
 }
 
-// Accept implements net.Listener. What it returns is the socket itself.
+// Accept implements net.Listener. It returns the connection itself, without a wrapper.
 func (l mortalListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	return kept(l.mortal, c, err)
 }
 
-// Dial implements peerlink.Network. The dead get no answer.
+// Dial implements peerlink.Network. After the daemon's death, it blocks until ctx ends.
 func (m mortal) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if m.alive.Err() != nil {
 		<-ctx.Done()

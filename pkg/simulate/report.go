@@ -2,126 +2,123 @@ package simulate
 
 import "time"
 
-// ReportVersion is the version of the form of --json.
+// ReportVersion is the version of the report's JSON form.
 const ReportVersion = 1
 
-// Report is what one call of bringupd simulate has found: the form of --json.
-// Times are in nanoseconds, memory in bytes.
+// Report is the result of one call of bringupd simulate, as --json prints it. Durations are in
+// nanoseconds, memory sizes in bytes.
 type Report struct {
-	Version int    `json:"v"`       // of this form
+	Version int    `json:"v"`       // ReportVersion
 	Program string `json:"program"` // version of this bringupd
-	Host    string `json:"host"`    // where it ran
-	Cores   int    `json:"cores"`   // that all daemons together could use
-	Dir     string `json:"dir"`     // as --dir
-	Share   string `json:"share"`   // what it lies on
+	Host    string `json:"host"`    // host that ran the simulation
+	Cores   int    `json:"cores"`   // number of cores for all daemons together
+	Dir     string `json:"dir"`     // value of --dir
+	Share   string `json:"share"`   // file system of Dir
 
 	Latency time.Duration `json:"op_latency_ns"`
 	Jitter  time.Duration `json:"latency_jitter_ns"`
-	Rate    int           `json:"server_rate"` // calls a second; 0: no bound
+	Rate    int           `json:"server_rate"` // calls per second; 0 means unlimited
 	Skew    time.Duration `json:"start_skew_ns"`
 	Peer    time.Duration `json:"peer_timeout_ns"`
-	Dies    string        `json:"dies,omitempty"` // whose daemon, as --death
-	Ranks   int           `json:"ranks_per_node"` // 0: none
+	Dies    string        `json:"dies,omitempty"` // value of --death
+	Ranks   int           `json:"ranks_per_node"` // 0 if there are no ranks
 
-	Runs []Run `json:"runs"` // by the numbers of nodes, as given
+	Runs []Run `json:"runs"` // one per number of nodes, in the given order
 }
 
-// Run is one simulated job. What a run that failed did not reach is zero.
+// Run is the result of one simulated job. Measurements that a failed run did not reach are zero.
 type Run struct {
 	Nodes     int      `json:"nodes"`
-	Lifelines string   `json:"lifelines"`         // what they were held over
-	Failure   *Failure `json:"failure,omitempty"` // nil: it went well
+	Lifelines string   `json:"lifelines"`         // transport of the peer links
+	Failure   *Failure `json:"failure,omitempty"` // nil if the run succeeded
 
-	// Gate is when the head opened the gate, and Up when each node had said
-	// that it was up, both from the start of all.
+	// Gate is the time at which the head opened the gate, and Up the times at which the nodes reported
+	// that they were up, both from the start of all daemons.
 	Gate time.Duration         `json:"gate_ns"`
 	Up   Spread[time.Duration] `json:"up_ns"`
 
-	// of each worker, from its start until it had said that it was up
-	Worker Calls `json:"worker_calls"`
-	// WorkerToGate is of each worker, from its start to the open gate.
+	Worker Calls `json:"worker_calls"` // calls of each worker, from its start until it reported that it was up
+	// WorkerToGate has the calls of each worker, from its start until the gate opened.
 	WorkerToGate Spread[int64] `json:"worker_calls_to_gate"`
-	Head         Tally         `json:"head_calls"` // of the head, to the gate
-	ToGate       Tally         `json:"calls"`      // of all nodes, to the gate
-	// of all nodes to the gate: calls a second in the busiest tenth of one
-	Peak    int64   `json:"peak_rate"`
-	Steady  *Steady `json:"steady"`      // nil: not measured
-	World   *World  `json:"world"`       // nil: there were no ranks
-	End     End     `json:"end"`         // from the wish to leave
-	Death   *Death  `json:"death"`       // nil: nobody died
-	Whole   Tally   `json:"whole_calls"` // of all nodes, from the start to the end
-	Machine Machine `json:"machine"`
+	Head         Tally         `json:"head_calls"`  // calls of the head until the gate opened
+	ToGate       Tally         `json:"calls"`       // calls of all nodes until the gate opened
+	Peak         int64         `json:"peak_rate"`   // calls of all nodes per second in the busiest tenth of a second before the gate opened
+	Steady       *Steady       `json:"steady"`      // nil if not measured
+	World        *World        `json:"world"`       // nil if there were no ranks
+	End          End           `json:"end"`         // measured from the head's request to end
+	Death        *Death        `json:"death"`       // nil if no daemon died
+	Whole        Tally         `json:"whole_calls"` // calls of all nodes from the start to the end
+	Machine      Machine       `json:"machine"`
 }
 
-// Failure is why a run failed.
+// Failure describes why a run failed.
 type Failure struct {
-	Code  int         `json:"code"`  // that the job would have ended with
-	Word  string      `json:"word"`  // the same as a word
+	Code  int         `json:"code"`  // exit code of the job
+	Word  string      `json:"word"`  // short name of the exit code
 	Why   string      `json:"why"`   // the first cause
-	Codes map[int]int `json:"codes"` // how many daemons ended with which code
+	Codes map[int]int `json:"codes"` // number of daemons by exit code
 }
 
-// Calls are the calls of each of many nodes into the share.
+// Calls has the distribution over many nodes of their calls into the shared file system.
 type Calls struct {
 	Calls  Spread[int64]            `json:"calls"`
 	ByKind map[string]Spread[int64] `json:"by_kind"`
 }
 
-// Tally counts calls into the share.
+// Tally counts calls into the shared file system.
 type Tally struct {
 	Calls  int64            `json:"calls"`
 	ByKind map[string]int64 `json:"by_kind"`
 }
 
-// Steady is what a job asks of the share that is up and has nothing to tell.
+// Steady is the load on the shared file system from a job that is up, without any events.
 type Steady struct {
-	For    time.Duration `json:"for_ns"`      // for so long it was measured
-	Worker float64       `json:"worker_rate"` // calls a second of one worker, on average
-	Head   float64       `json:"head_rate"`   // calls a second of the head
-	All    float64       `json:"rate"`        // calls a second of all nodes
+	For    time.Duration `json:"for_ns"`      // duration of the measurement
+	Worker float64       `json:"worker_rate"` // calls per second of one worker, on average
+	Head   float64       `json:"head_rate"`   // calls per second of the head
+	All    float64       `json:"rate"`        // calls per second of all nodes
 }
 
-// World is how the ranks of a job met, each of which put a value before each fence.
+// World has the timing of the fences of a job's ranks. Each rank put a value before each fence.
 type World struct {
-	Ranks  int `json:"ranks_per_node"`
-	Fences int `json:"fences"`
-	// from the gate until the last rank had left the last fence
-	Met   time.Duration         `json:"met_ns"`
-	Fence Spread[time.Duration] `json:"fence_ns"` // of all ranks and fences: from entering to leaving
-	Calls Tally                 `json:"calls"`    // of all nodes, from the gate until then
+	Ranks  int                   `json:"ranks_per_node"`
+	Fences int                   `json:"fences"`
+	Met    time.Duration         `json:"met_ns"`   // from the gate until the last rank had left the last fence
+	Fence  Spread[time.Duration] `json:"fence_ns"` // all ranks and fences, from entering to leaving
+	Calls  Tally                 `json:"calls"`    // calls of all nodes during Met
 }
 
 // End is the orderly end, as after a driver.
 type End struct {
-	Took  time.Duration `json:"took_ns"` // from the head's wish until the last daemon had gone
-	Calls int64         `json:"calls"`   // of all nodes
+	Took  time.Duration `json:"took_ns"` // from the head's request until the last daemon had ended
+	Calls int64         `json:"calls"`   // calls of all nodes
 	Peak  int64         `json:"peak_rate"`
 }
 
-// Death is the end of a job that one daemon's death has brought, as by kill -9.
+// Death is the end of a job after one of its daemons died, as by kill -9.
 type Death struct {
-	Rank  int                   `json:"rank"`    // that died
-	Took  Spread[time.Duration] `json:"took_ns"` // from its death to the return of each other daemon
-	Kind  string                `json:"kind"`    // of the first cause, as the others have found it
-	Why   string                `json:"why"`     // the same as a sentence
-	Calls int64                 `json:"calls"`   // of all nodes, from the death on
+	Rank  int                   `json:"rank"`    // node index of the daemon that died
+	Took  Spread[time.Duration] `json:"took_ns"` // from its death until each other daemon returned
+	Kind  string                `json:"kind"`    // kind of the first cause, as the other daemons determined it
+	Why   string                `json:"why"`     // the first cause as a sentence
+	Calls int64                 `json:"calls"`   // calls of all nodes after the death
 	Peak  int64                 `json:"peak_rate"`
-	// Processor is the time of all cores that it took, and Busy which part of
-	// them that was: near 1, it is this machine that was waited for.
+	// Processor is the processor time that the end took, and Busy the fraction of all cores. A
+	// fraction near 1 means that this machine limited the speed.
 	Processor time.Duration `json:"processor_ns"`
 	Busy      float64       `json:"busy"`
 }
 
-// Machine is what all daemons together took of this one.
+// Machine has the resources of this machine that all daemons together used.
 type Machine struct {
-	Memory     int64 `json:"peak_rss"`  // the largest that the process was
-	Heap       int64 `json:"peak_heap"` // of it, Go's heap
+	Memory     int64 `json:"peak_rss"`  // peak resident size of the process
+	Heap       int64 `json:"peak_heap"` // peak size of Go's heap, which is part of Memory
 	Goroutines int64 `json:"peak_goroutines"`
-	// Processor is the time of all cores to the gate, and Busy which part of
-	// them that was. Near 1, it is this machine that the job waited for, and
-	// not the share: real nodes have processors of their own.
+	// Processor is the processor time until the gate opened, and Busy the fraction of all cores. A
+	// fraction near 1 means that this machine limited the speed, not the shared file system: real
+	// nodes have processors of their own.
 	Processor time.Duration `json:"processor_to_gate_ns"`
 	Busy      float64       `json:"busy_to_gate"`
-	// Others is which part of the machine other processes took until then.
+	// Others is the fraction of the machine that other processes used until then.
 	Others float64 `json:"others_to_gate"`
 }

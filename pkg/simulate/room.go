@@ -15,22 +15,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Room is the directory that simulations make for themselves in one of the
-// user's, and remove.
+// Room is the directory that simulations create in one of the user's directories, and remove.
 type Room struct {
 	path string
 	host string
-	runs int // how many there were in it
+	runs int // number of runs in it so far
 }
 
-// roomTimeout bounds what is asked of the share before anything runs there.
+// roomTimeout limits the calls into the shared file system before anything runs there.
 const roomTimeout = 30 * time.Second
 
+// errRoom is the cause of contexts whose time in this package is over.
 var errRoom = errors.New("the time for it is over")
 
-// OpenRoom makes a directory of an own name in dir, an absolute path. Its error
-// is a *signal.DirError or a *signal.StallError where dir can't be used, and
-// wraps ErrNoDir where there is none.
+// OpenRoom creates a directory with a unique name in dir, an absolute path. It returns a
+// *signal.DirError or a *signal.StallError if dir cannot be used, and an error that wraps ErrNoDir
+// if dir is no directory.
 func OpenRoom(ctx context.Context, dir, host string) (*Room, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roomTimeout, errRoom)
 	defer cancel()
@@ -53,9 +53,10 @@ func OpenRoom(ctx context.Context, dir, host string) (*Room, error) {
 	return &Room{path: path, host: host}, nil
 }
 
-// ErrNoDir says that --dir is no directory.
+// ErrNoDir reports that --dir is not a directory.
 var ErrNoDir = errors.New("give a directory that is there, on the share that is meant")
 
+// noDir returns an error that wraps ErrNoDir. err is nil if dir exists, but is no directory.
 func noDir(dir string, err error) error {
 	if err == nil {
 		return fmt.Errorf("cannot use --dir=%s: it is not a directory: %w", dir, ErrNoDir)
@@ -63,7 +64,7 @@ func noDir(dir string, err error) error {
 	return fmt.Errorf("cannot use --dir=%s: %v: %w", dir, bare(err), ErrNoDir)
 }
 
-// bare strips an error of the path, which the sentence around it has.
+// bare removes the path from an error whose message will be part of a sentence with that path.
 func bare(err error) error {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path.Err
@@ -71,15 +72,15 @@ func bare(err error) error {
 	return err
 }
 
-// Path returns where the room is.
+// Path returns the path of the room.
 func (r *Room) Path() string { return r.path }
 
-// removers is how many names are removed at the same time: a share that is far
-// away takes minutes for a run of thousands of nodes otherwise.
+// removers is the number of names that are removed concurrently. On a distant shared file system,
+// removing the files of thousands of nodes would take minutes otherwise.
 const removers = 32
 
-// Remove removes the room and all in it, and returns only then, or when ctx
-// ends: then what is left is told.
+// Remove removes the room and its content. It returns when both are gone, or with an error that
+// names the rest when ctx ends.
 func (r *Room) Remove(ctx context.Context) error {
 	for {
 		_, err := answered(ctx, "remove", r.path, func() (struct{}, error) { return struct{}{}, removeAll(ctx, r.path) })
@@ -92,14 +93,14 @@ func (r *Room) Remove(ctx context.Context) error {
 	}
 }
 
-// errLate says that a name came while all were removed: a daemon's call that was
-// under way when it ended.
+// errLate reports that a name appeared while all were removed, due to a daemon's call that was
+// still in progress when the daemon ended.
 var errLate = errors.New("there are still names that appear in it")
 
-// latePause is how long calls that are late are given to come to their end.
+// latePause is the time for such late calls to complete.
 const latePause = 100 * time.Millisecond
 
-// removeAll removes a directory: the names in each one of it side by side.
+// removeAll removes a directory. It removes files concurrently.
 func removeAll(ctx context.Context, path string) error {
 	var files errgroup.Group
 	files.SetLimit(removers)
@@ -118,15 +119,15 @@ func removeAll(ctx context.Context, path string) error {
 	if err := errors.Join(err, files.Wait()); err != nil {
 		return err
 	}
-	err = os.RemoveAll(path) // the directories
+	err = os.RemoveAll(path) // the directories, which are empty by now
 	if errors.Is(err, unix.ENOTEMPTY) {
 		return errLate
 	}
 	return err
 }
 
-// answered asks something of the share, and gives it up when ctx ends: the call
-// may hang for as long as the share does.
+// answered runs a call into the shared file system and gives up when ctx ends, because the call may
+// hang as long as the file system does.
 func answered[T any](ctx context.Context, op, path string, ask func() (T, error)) (T, error) {
 	began := time.Now()
 	value, err := ctxutil.CallBounded(ctx, 0, ask)

@@ -24,10 +24,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Simulate runs one job in the room, and returns when its daemons have ended. It
-// tells on what file system they met. A job that failed is a Run with a Failure;
-// the error is ctx's cause where ctx ended before the job, or says why nothing
-// could be run.
+// Simulate runs one job in the room, and returns when its daemons have ended. It returns the type
+// of the file system as share. A job that failed is a Run with a Failure. The error is ctx's cause
+// if ctx ended before the job, or the reason for which nothing could be run.
 func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share string, err error) {
 	local, err := os.MkdirTemp("", "bringupd-simulate-")
 	if err != nil {
@@ -48,27 +47,27 @@ func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share strin
 	return run, share, nil
 }
 
-// mostAtOnce bounds the calls under way at once, of all daemons together: each
-// holds a thread. It is more than one machine's client sends to a server, and
-// more than a server works on; Go gives up at 10,000 threads.
+// mostAtOnce is the maximum number of concurrent calls of all daemons together, because each call
+// occupies a thread. It is more than the client of one machine sends to a server, and more than a
+// server processes concurrently. Go gives up at 10,000 threads.
 const mostAtOnce = 512
 
-// job is one simulated job: its daemons, and what is seen of them.
+// job is one simulated job: its daemons, and the measurements.
 type job struct {
 	cfg     Config
 	run     string    // its run directory
-	said    *os.File  // all that the daemons say, in a directory for their private ones
-	daemons []*player // by rank
-	victim  *victim   // nil: nobody dies
-	over    string    // what the lifelines are held over
+	said    *os.File  // receives all output of the daemons; its directory has their private files
+	daemons []*player // in node order
+	victim  *victim   // nil if no daemon dies
+	over    string    // transport of the peer links
 	clock   *clock
 	machine machine
 
-	ends  chan ended // one of each daemon
-	ended []ended    // those that were taken in
+	ends  chan ended // receives the end of each daemon
+	ended []ended    // ends that have been received
 
-	notUp atomic.Int64  // how many daemons are not
-	allUp chan struct{} // closed when all are
+	notUp atomic.Int64  // number of daemons that are not up
+	allUp chan struct{} // closed when all are up
 	gate  gate
 	world *world
 }
@@ -77,26 +76,28 @@ type job struct {
 type player struct {
 	config.Config
 	way     *way
-	signals chan os.Signal // that it can be hurried by; nil: it need not be
+	signals chan os.Signal // for interrupts that hasten its end; nil if it needs none
 
-	// It writes these itself, and they are read when all have ended.
-	upAt    time.Duration // from the start of all
-	upCalls count         // by how many calls it was up; nil: it never was
+	// Written by the daemon itself, and read after all daemons have ended.
+	upAt    time.Duration // from the start of all daemons
+	upCalls count         // its calls until it was up; nil if it never was
 }
 
-// gate is what is seen of the gate. The head writes all else before it closes open.
+// gate has the measurements at the opening of the gate. The head writes the other fields before it
+// closes open.
 type gate struct {
 	open  chan struct{}
-	at    time.Duration // from the start of all
-	calls []count       // of each daemon until then
+	at    time.Duration // from the start of all daemons
+	calls []count       // calls of each daemon until then
 }
 
-// ended is one daemon's end.
+// ended is the end of one daemon.
 type ended struct {
 	rank, code int
-	at         time.Duration // from the start of all
+	at         time.Duration // from the start of all daemons
 }
 
+// newJob prepares the daemons of a job, but does not start them.
 func newJob(room *Room, cfg Config, said *os.File) *job {
 	j := &job{
 		cfg: cfg, said: said, over: cfg.over(), victim: newVictim(cfg), clock: newClock(2*cfg.Join + cfg.Steady),
@@ -105,6 +106,7 @@ func newJob(room *Room, cfg Config, said *os.File) *job {
 	j.world = newWorld(cfg, j.counts)
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
+	// All daemons have the identity of a local job, with simulated host names.
 	id := roles.Identity{
 		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runs),
 		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
@@ -113,9 +115,11 @@ func newJob(room *Room, cfg Config, said *os.File) *job {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), rank))
 	}
 	j.run = filepath.Join(room.path, id.RunName())
+	// All daemons share the simulated server and the limit of concurrent calls.
 	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
 	for rank := range cfg.Nodes {
 		p := &player{way: newWay(j.clock.called, delay, slots)}
+		// The daemon reports its milestones by the marks that it writes.
 		p.way.marked = func(name string) { j.marked(rank, name) }
 		if j.victim != nil && j.victim.rank == rank {
 			p.way.victim = j.victim
@@ -131,8 +135,9 @@ func newJob(room *Room, cfg Config, said *os.File) *job {
 	return j
 }
 
-// configure is a rank's daemon. A share that lives on this machine alone will
-// do, as for "bringupd local", and is looked at as one that doesn't.
+// configure returns the configuration of one daemon. As for "bringupd local", a directory that only
+// this machine can see is sufficient. The daemon polls it as it would poll a real shared file
+// system.
 func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) config.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
 	world, played, argv := j.world.means(j.cfg)
@@ -149,7 +154,7 @@ func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) confi
 	}
 }
 
-// healthy are checks that find nothing wrong, at once: all nodes are of one kind.
+// healthy are checks that pass at once. All nodes report the same hardware.
 type healthy struct{ rank int }
 
 var _ config.Checks = healthy{}
@@ -168,7 +173,7 @@ func (healthy) ApplyPolicy(findings []check.Finding) []check.Finding {
 
 func (healthy) MaxDuration() time.Duration { return time.Second }
 
-// nothing is a framework whose services are up at once.
+// nothing is a framework whose services are ready at once.
 type nothing struct{}
 
 var _ framework.Framework = nothing{}
@@ -185,8 +190,8 @@ func (nothing) WorkerService(framework.Node, framework.Endpoint) (*framework.Ser
 	return nil, nil
 }
 
-// marked notes when a daemon has come how far, and by how many calls: it has made
-// a mark of that name.
+// marked records the time and the calls of a milestone when a daemon has written the mark of that
+// name: the node is up, or the gate is open.
 func (j *job) marked(rank int, name string) {
 	since := j.clock.elapsed()
 	switch name {
@@ -203,7 +208,7 @@ func (j *job) marked(rank int, name string) {
 	}
 }
 
-// counts are the calls so far of each daemon.
+// counts returns the calls so far of each daemon.
 func (j *job) counts() []count {
 	counts := make([]count, len(j.daemons))
 	for rank, p := range j.daemons {
@@ -212,12 +217,13 @@ func (j *job) counts() []count {
 	return counts
 }
 
-// errEarly says that a daemon has ended that had not been told to.
+// errEarly reports that a daemon ended before it was requested to.
 var errEarly = errors.New("a daemon has ended unasked")
 
 // simulate runs the job to its end.
 func (j *job) simulate(ctx context.Context) Run {
-	// The daemons' contexts end by our wish alone: theirs is an orderly end.
+	// The daemons' contexts do not end with ctx but only by the functions below, so that the daemons
+	// end in an orderly way.
 	workers, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	head, leaveHead := context.WithCancel(workers)
@@ -225,9 +231,11 @@ func (j *job) simulate(ctx context.Context) Run {
 	stop := j.machine.watch()
 	defer stop()
 
+	// Bring the job up, and measure the steady state.
 	j.start(head, workers)
 	steady, err := j.live(ctx)
 	wish := j.clock.elapsed()
+	// Then end the job in the way that the configuration requires.
 	before := tally(j.counts()...)
 	var death *Death
 	switch {
@@ -241,6 +249,7 @@ func (j *job) simulate(ctx context.Context) Run {
 	default:
 		j.tell("interrupted: all daemons leave")
 	}
+	// Wait for all daemons and for their last calls.
 	j.gather(ctx, leave, func() bool { return len(j.ended) == len(j.daemons) })
 	gone := j.clock.elapsed()
 	j.settle()
@@ -258,8 +267,8 @@ func (j *job) simulate(ctx context.Context) Run {
 	return run
 }
 
-// start has all daemons begin, the head under a context of its own: it is the
-// first to be told to leave, and the others hear of it by the run directory.
+// start starts all daemons. The head has its own context, because it is the first to be requested
+// to end. The workers learn of that from the run directory.
 func (j *job) start(head, workers context.Context) {
 	begin := make(chan struct{})
 	for rank, p := range j.daemons {
@@ -279,8 +288,8 @@ func (j *job) start(head, workers context.Context) {
 	close(begin)
 }
 
-// live waits for the gate and until all nodes have said that they are up, and
-// measures what comes after it. Its error is errEarly, or ctx's cause.
+// live waits until the gate is open and all nodes have reported that they are up. Then it measures
+// the steady state. It returns errEarly if a daemon has ended, or ctx's cause.
 func (j *job) live(ctx context.Context) (*Steady, error) {
 	j.tell("bringing up")
 	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp, j.world.met} {
@@ -304,7 +313,8 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 	return steadyOf(time.Since(began), before, j.counts()), nil
 }
 
-// await waits for a milestone or a time.
+// await waits for a milestone or for a time. It returns errEarly if a daemon ends before, and ctx's
+// cause if ctx ends.
 func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan time.Time) error {
 	select {
 	case <-milestone:
@@ -319,7 +329,7 @@ func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan 
 	}
 }
 
-// steadyOf is what was called in the time between two counts, rank 0's first.
+// steadyOf returns the rates of calls between two counts. Their first elements belong to the head.
 func steadyOf(took time.Duration, before, after []count) *Steady {
 	rate := func(rank int) float64 { return float64(after[rank].sum()-before[rank].sum()) / took.Seconds() }
 	s := &Steady{For: took, Head: rate(0)}
@@ -332,20 +342,22 @@ func steadyOf(took time.Duration, before, after []count) *Steady {
 	return s
 }
 
+// tell reports progress, if the configuration includes a function for that.
 func (j *job) tell(what string) {
 	if j.cfg.Told != nil {
 		j.cfg.Told(what)
 	}
 }
 
-// gather waits until enough daemons have ended. Where ctx ends, or they take
-// longer than they should, leave has them end at once.
+// gather waits until enough daemons have ended. If ctx ends, or if they take longer than they
+// should, it calls leave and interrupts them, so that they end at once.
 func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
+	// After ctx has ended once, do not react to it again.
 	asked := ctx.Done()
 	timer := time.NewTimer(j.patience())
 	defer timer.Stop()
 	if j.victim != nil && j.victim.isBuried() {
-		timer.Reset(hurryPause) // all others have gone
+		timer.Reset(hurryPause) // all others have ended
 	}
 	for !enough() {
 		select {
@@ -360,15 +372,15 @@ func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
 		case <-timer.C:
 		}
 		leave()
-		// A second signal some time after the first ends the head's graces.
+		// A second signal after a pause ends the head's grace periods.
 		j.hurry()
 		timer.Reset(hurryPause)
 	}
 }
 
-// settle waits for the calls that daemons have left behind under way: what they
-// make would be in the way of who removes the directory. A share that hangs is
-// not waited for.
+// settle waits for calls that ended daemons have left in progress: files that such calls create
+// would interfere with the removal of the directory. It gives up after settleTimeout if the shared
+// file system hangs.
 func (j *job) settle() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errRoom)
 	defer cancel()
@@ -377,36 +389,40 @@ func (j *job) settle() {
 	}
 }
 
-// settleTimeout is a few times what a call may take that is to be simulated.
+// settleTimeout is a few times the maximum latency that can be simulated.
 const settleTimeout = 5 * mostLatency
 
-// hurryPause is longer than a further signal is taken for the echo of one.
+// hurryPause is longer than the time within which a further signal is taken for a duplicate of the
+// first.
 const hurryPause = 2500 * time.Millisecond
 
+// hurry interrupts the head and the victim, so that they end without grace periods.
 func (j *job) hurry() {
 	for _, p := range j.daemons {
 		select {
-		case p.signals <- os.Interrupt: // nil: never
+		case p.signals <- os.Interrupt: // a nil channel blocks, so this selects default
 		default:
 		}
 	}
 }
 
-// patience is how long the others take at most once the head has left, and the
-// head once it was told to.
+// patience returns the maximum time that the workers take to end after the head has ended, and that
+// the head takes after the request to end.
 func (j *job) patience() time.Duration {
 	times := j.cfg.times()
 	return health.WorkerHeartbeatTiming(times.Peer, j.cfg.Nodes).MaxPollInterval + times.Peer + times.DriverGrace + times.StopGrace
 }
 
-// sum is what was seen of the daemons, which have ended.
+// sum returns the measurements of the run. All daemons must have ended.
 func (j *job) sum() Run {
 	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...), World: j.world.seen(j.cfg, j.clock.began.Add(j.gate.at), j.gate.calls)}
+	// Calls until the gate opened, if it did.
 	if calls := j.gate.calls; calls != nil {
 		run.Head, run.ToGate = tally(calls[0]), tally(calls...)
 		run.WorkerToGate = differing(calls[1:]).Calls
 		run.Peak = j.clock.peak(0, j.gate.at)
 	}
+	// Times and calls until each daemon was up, for those that were.
 	var up []time.Duration
 	var workers []count
 	for rank, p := range j.daemons {
@@ -431,7 +447,7 @@ func codesOf(all []ended) map[int]int {
 	return counts
 }
 
-// code is the job's: the head's, or where it ended well the highest of all.
+// code returns the exit code of the job: the head's or, if that is 0, the highest of all.
 func (j *job) code() (highest int) {
 	for _, one := range j.ended {
 		if one.rank == 0 && one.code != 0 {
@@ -442,11 +458,12 @@ func (j *job) code() (highest int) {
 	return highest
 }
 
-// explain tells on what file system the daemons met, and fills in why a run
-// failed, as its own directory tells it.
+// explain returns the type of the file system that the daemons used, and adds the reason of a
+// failure, which it reads from the run directory or from the daemons' output.
 func (j *job) explain(run *Run) (share string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), j.cfg.Peer, errRoom)
 	defer cancel()
+	// Read the file system and the result from the run directory.
 	dir, record, err := signal.OpenExisting(ctx, j.run, "this machine")
 	if err == nil {
 		share = record.FileSystem
@@ -465,6 +482,7 @@ func (j *job) explain(run *Run) (share string) {
 		run.Failure.Code, run.Failure.Word, run.Failure.Why = result.Code, result.Outcome, result.Cause.Message
 		return share
 	}
+	// Without a cause in the result, search the daemons' output.
 	run.Failure.Word = wordOf(run.Failure.Code)
 	run.Failure.Why = "it left no cause"
 	if said, err := os.ReadFile(j.said.Name()); err == nil {
@@ -475,7 +493,7 @@ func (j *job) explain(run *Run) (share string) {
 	return share
 }
 
-// wordOf is the word of an exit code.
+// wordOf returns the word for an exit code.
 func wordOf(code int) string {
 	for _, outcome := range health.OutcomeTable() {
 		if outcome.Code == code {
@@ -485,8 +503,8 @@ func wordOf(code int) string {
 	return health.OutcomeOfKind(health.Internal).Name
 }
 
-// firstError is the first error of what the daemons have said, by lines of
-// JSON, or the last line where none is one.
+// firstError returns the first error in the daemons' output, which consists of lines of JSON.
+// Without an error, it returns the last line.
 func firstError(said []byte) (what string, told bool) {
 	for line := range bytes.Lines(said) {
 		var entry struct{ Level, Msg string }

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// Series is several simulations, one after the other, in a room of their own.
+// Series is a series of simulations, one after the other, in a common room.
 type Series struct {
 	Config
-	Sizes []int  // the Nodes of each
-	Dir   string // in which the room is made, an absolute path
-	Keep  bool   // the room is left to be looked at
+	Sizes []int  // number of nodes of each simulation
+	Dir   string // directory in which the room is created, an absolute path
+	Keep  bool   // do not remove the room
 	Say   func(format string, args ...any)
 }
 
-// Run runs them until one fails, which larger ones would, too: it is the last of the
-// report. With an error, which is as OpenRoom's, the report has those that were run.
+// Run runs the simulations until one fails, because larger ones would fail, too. The failed one is
+// the last in the report. If Run returns an error, which is of the kinds that OpenRoom returns, the
+// report has the simulations before it.
 func (s Series) Run(ctx context.Context) (report Report, err error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -43,6 +44,7 @@ func (s Series) Run(ctx context.Context) (report Report, err error) {
 	return report, err
 }
 
+// runAll runs the simulations and adds their results to the report.
 func (s Series) runAll(ctx context.Context, room *Room, report *Report) error {
 	for _, nodes := range s.Sizes {
 		cfg := s.Config
@@ -60,5 +62,5 @@ func (s Series) runAll(ctx context.Context, room *Room, report *Report) error {
 	return nil
 }
 
-// removeTimeout is more than a share takes for the names of the largest run.
+// removeTimeout is longer than it takes to remove the names of the largest run.
 const removeTimeout = 5 * time.Minute

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Spread tells how a figure differs from node to node. Quantiles are by nearest
-// rank: P99 is the least value that 99 of 100 nodes do not exceed, and always
-// one that was seen.
+// Spread is the distribution of a value over the nodes. The quantiles use the nearest-rank method:
+// P99 is the smallest value that 99 of 100 nodes do not exceed, and always one of the measured
+// values.
 type Spread[T int64 | time.Duration] struct {
 	Min T `json:"min"`
 	P50 T `json:"p50"`
@@ -15,7 +15,8 @@ type Spread[T int64 | time.Duration] struct {
 	Max T `json:"max"`
 }
 
-// spreadOf sorts the values; none make a zero Spread.
+// spreadOf returns the distribution of values, which it sorts. It returns a zero Spread for an
+// empty slice.
 func spreadOf[T int64 | time.Duration](values []T) Spread[T] {
 	if len(values) == 0 {
 		return Spread[T]{}
@@ -26,15 +27,15 @@ func spreadOf[T int64 | time.Duration](values []T) Spread[T] {
 	}
 }
 
-// quantile returns the nearest rank's value: sorted must not be empty, and
-// percent be of 1 to 100.
+// quantile returns the value of the nearest rank. The slice sorted must not be empty, and percent
+// must be from 1 to 100.
 func quantile[T int64 | time.Duration](sorted []T, percent int) T {
 	rank := (len(sorted)*percent + 99) / 100
 	return sorted[rank-1]
 }
 
-// peakOf returns the most calls a second that were made in any time of window
-// bins, of which there are so many a second.
+// peakOf returns the maximum number of calls per second in any window of the given number of bins.
+// aSecond is the number of bins per second.
 func peakOf(bins []int64, window, aSecond int) (peak int64) {
 	var sum int64
 	for i, n := range bins {

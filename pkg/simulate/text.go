@@ -12,11 +12,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Text is the report for people: each run in full.
+// Text formats the report for people, with each run in full.
 func (r Report) Text() string { return written("text", r) + r.notes() }
 
-// Table is the report for people: one row a run. It is a table in Markdown,
-// too.
+// Table formats the report for people, with one row per run. The table is valid Markdown, too.
 func (r Report) Table() string {
 	text := written("table", r) + legend
 	if r.Ranks > 0 {
@@ -28,7 +27,7 @@ func (r Report) Table() string {
 //go:embed report.tmpl
 var templates string
 
-// written is a report, or a run, by the template of that name.
+// written executes the template of the given name on a report or a run.
 func written(name string, what any) string {
 	all := template.Must(template.New("").Funcs(template.FuncMap{
 		"time": textutil.MeasuredDuration, "grouped": func(n any) string { return textutil.GroupThousands(reflect.ValueOf(n).Int()) },
@@ -41,7 +40,7 @@ func written(name string, what any) string {
 	return b.String()
 }
 
-// largest is the last run that came to the gate; nil: none did.
+// largest returns the last run whose gate opened, or nil if there is none.
 func (r Report) largest() *Run {
 	for _, run := range slices.Backward(r.Runs) {
 		if run.Gate > 0 {
@@ -51,8 +50,7 @@ func (r Report) largest() *Run {
 	return nil
 }
 
-// grid is what a template makes that writes one row a line, with bars between its
-// cells.
+// grid executes a template that writes one row per line, with "|" between the cells.
 func grid(name string, what any) (rows [][]string) {
 	for row := range strings.SplitSeq(strings.TrimSpace(written(name, what)), "\n") {
 		rows = append(rows, strings.Split(row, "|"))
@@ -60,9 +58,10 @@ func grid(name string, what any) (rows [][]string) {
 	return rows
 }
 
-// calls is the table of calls by kind.
+// calls returns the table of calls by kind.
 func calls(run Run) string {
 	rows := grid("calls", run)
+	// The columns of the workers share a heading, and must be wide enough for it.
 	const heading = "a worker, until up"
 	widths := widthsOf(rows)
 	worker := widths[1] + widths[2] + widths[3] + widths[4] + 3*len(gap)
@@ -71,6 +70,7 @@ func calls(run Run) string {
 		worker = len(heading)
 	}
 	var b strings.Builder
+	// Write the headings, then the rows.
 	fmt.Fprintf(&b, "  %-*s%s%*s%s%*s%s%*s%s%*s\n", widths[0], "calls", gap, worker, heading,
 		gap, widths[5], "the head", gap, widths[6], "all nodes", gap, widths[7], "all nodes")
 	for _, row := range rows {
@@ -83,9 +83,10 @@ func calls(run Run) string {
 	return b.String()
 }
 
-// gap stands between two columns.
+// gap is the space between two columns.
 const gap = "  "
 
+// widthsOf returns the width of each column.
 func widthsOf(rows [][]string) []int {
 	widths := make([]int, len(rows[0]))
 	for _, cells := range rows {
@@ -96,13 +97,14 @@ func widthsOf(rows [][]string) []int {
 	return widths
 }
 
+// legend explains the columns of the table.
 const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
 	"Cores is which part of this machine's they took to the gate.\n"
 
+// worldLegend explains the columns for ranks.
 const worldLegend = "All met is from the gate until the last rank had left the last fence, and reads and writes are those of all nodes meanwhile.\n"
 
-// table is the Markdown of the table that has one row a run, with all cells to
-// the right.
+// table returns the table with one row per run in Markdown. All cells are aligned to the right.
 func table(r Report) string {
 	rows := grid("rows", r)
 	widths := widthsOf(rows)
@@ -123,13 +125,14 @@ func table(r Report) string {
 }
 
 const (
-	// crowded is from when on a machine is to blame for a run's times.
+	// crowded is the fraction of busy processor time above which the machine itself slows a run down.
 	crowded = 0.8
-	// shared is from when on others on it are.
+	// shared is the fraction of processor time used by other processes above which they slow a run
+	// down.
 	shared = 0.2
 )
 
-// notes say how to read the figures, and which of them not to believe.
+// notes explains how to read the figures, and warns about unreliable ones.
 func (r Report) notes() string {
 	var b strings.Builder
 	noteWhere := func(so func(Run) bool, note string) {

@@ -8,31 +8,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// way is a daemon's way to the share: the file system, into which its calls are
-// counted, take longer than they would, wait for a slot, and come to nothing once
-// the daemon is dead.
+// way is one daemon's access to the shared file system. It counts the daemon's calls, delays them,
+// lets them wait for a slot, and blocks them after the daemon's death.
 type way struct {
 	signal.SharedFS
 	meter  *signal.CallMeter
-	told   func()               // of each call, as it begins
-	delay  func() time.Duration // how much longer the next call takes; nil: not at all
-	slots  chan struct{}        // bounds the calls under way at once, of all daemons
-	marked func(name string)    // of each file that was written
-	victim *victim              // the daemon, where it is to die; or nil
+	told   func()               // called at the beginning of each call
+	delay  func() time.Duration // returns the delay of the next call; nil for no delay
+	slots  chan struct{}        // limits the concurrent calls of all daemons
+	marked func(name string)    // called for each file that was written
+	victim *victim              // the daemon, if it should die; otherwise nil
 }
 
 var _ signal.Interceptor = (*way)(nil)
 
+// newWay returns the access of one daemon to the file system of this machine.
 func newWay(told func(), delay func() time.Duration, slots chan struct{}) *way {
 	w := &way{meter: new(signal.CallMeter), told: told, delay: delay, slots: slots, marked: func(string) {}}
 	w.SharedFS = signal.NewDiskFS(w)
 	return w
 }
 
+// errDead is the result of all calls after the daemon's death.
 var errDead = errors.New("the daemon is dead")
 
-// BeginCall implements signal.Interceptor. Who is dead gets no answer, and is told so when
-// nobody looks any more.
+// BeginCall implements signal.Interceptor. A call of a dead daemon gets no answer; it returns
+// errDead only after all other daemons have returned.
 func (w *way) BeginCall(op signal.Op, path string) (time.Time, error) {
 	if w.victim != nil && w.victim.alive.Err() != nil {
 		<-w.victim.buried

@@ -14,18 +14,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-// world is the ranks of a job, which are goroutines: what they tell each other goes its real way.
+// world has the ranks of a job, which are goroutines. Their messages take the real path through the
+// daemons.
 type world struct {
-	met   chan struct{}  // closed when all have left the last fence
-	count func() []count // of the calls of each daemon so far
+	met   chan struct{}  // closed when all ranks have left the last fence
+	count func() []count // returns the calls of each daemon so far
 
 	mu   sync.Mutex
-	left int             // ranks that have not, guarded by mu
-	last time.Time       // when the last one had, guarded by mu
-	then []count         // by how many calls, guarded by mu
-	took []time.Duration // each fence of each rank, guarded by mu
+	left int             // number of ranks that have not left the last fence, guarded by mu
+	last time.Time       // when the last rank left it, guarded by mu
+	then []count         // calls of each daemon until last, guarded by mu
+	took []time.Duration // duration of each fence of each rank, guarded by mu
 }
 
+// newWorld returns the ranks of a job. Without ranks, met is closed at once.
 func newWorld(cfg Config, count func() []count) *world {
 	w := &world{met: make(chan struct{}), count: count, left: cfg.Nodes * cfg.Ranks}
 	if w.left == 0 {
@@ -34,7 +36,8 @@ func newWorld(cfg Config, count func() []count) *world {
 	return w
 }
 
-// means is what makes a daemon one of a world.
+// means returns the configuration with which a daemon runs ranks: the world, the simulated ranks,
+// and the command.
 func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string) {
 	if cfg.Ranks == 0 {
 		return config.RankOptions{}, config.SimHooks{}, nil
@@ -43,14 +46,14 @@ func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string
 		config.SimHooks{Node: affinity.Node{}, RunRanks: func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
 			return w.play(ctx, cfg, meet, of)
 		}},
-		[]string{"/proc/self/exe"} // which is there, and is not started
+		[]string{"/proc/self/exe"} // an existing file, which is not started
 }
 
-// play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do
-// it.
+// play runs the ranks of a node until ctx ends. It returns the error of the first rank that fails.
 func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
+	// With Bytes, one goroutine enters the fences for all ranks; otherwise each rank has its own.
 	playing, own := errgroup.WithContext(ctx)
-	alone := of // who puts and meets for itself
+	alone := of // ranks that put values and enter fences on their own
 	if cfg.Bytes > 0 {
 		alone = nil
 		playing.Go(func() error { return w.gather(own, cfg, meet, of) })
@@ -72,6 +75,7 @@ func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of 
 			return nil
 		})
 	}
+	// Like real ranks, they do not end before ctx does.
 	if err := playing.Wait(); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of 
 	return nil
 }
 
-// gather is what the server of an MPI does for the ranks of a node.
+// gather enters the fences as the server of an MPI library does for all ranks of a node.
 func (w *world) gather(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
 	var group rendezvous.Group
 	for _, rank := range of {
@@ -99,7 +103,7 @@ func (w *world) gather(ctx context.Context, cfg Config, meet *rendezvous.Node, o
 	return nil
 }
 
-// note takes in a rank that has left all fences.
+// note records the fences of a rank that has left all of them.
 func (w *world) note(took []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,8 +114,9 @@ func (w *world) note(took []time.Duration) {
 	}
 }
 
-// seen is what was seen of the ranks from the gate on, which was open at some time and by so many
-// calls; nil: there were none, or not all have met.
+// seen returns the timing of the ranks. gate is the time at which the gate opened, and calls the
+// calls of each daemon until then. It returns nil if there were no ranks, or if not all of them
+// have left the last fence.
 func (w *world) seen(cfg Config, gate time.Time, calls []count) *World {
 	w.mu.Lock()
 	defer w.mu.Unlock()

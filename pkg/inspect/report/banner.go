@@ -11,9 +11,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+// mostChain is the maximum number of consequences in the chain.
 const mostChain = 12
 
-// banner is the verdict, as far as there is one.
+// banner returns the verdict on the run, or its present state if there is no verdict yet.
 func (l looking) banner(v *View) Banner {
 	verdict := l.run.Verdict()
 	b := Banner{Tone: Mind, Word: "Unfinished"}
@@ -33,12 +34,14 @@ func (l looking) banner(v *View) Banner {
 	return l.unfinished(b, v)
 }
 
+// setCode sets the exit code, its short name and its meaning.
 func (b *Banner) setCode(code int, word string) {
 	b.Code, b.Outcome = &code, clean(word, 40)
 	b.Meaning = meaning(code, word)
 }
 
-// meaning is the table's sentence on a code.
+// meaning describes an exit code. The descriptions are those of the table of outcomes in package
+// health.
 func meaning(code int, word string) string {
 	if word == health.DriverOutcomeName || word == "" && code < 64 {
 		return "the driver's own code"
@@ -54,12 +57,13 @@ func meaning(code int, word string) string {
 	return ""
 }
 
-// ended is a run that tells of its end: by its result or, where it has left none,
-// by what its head has said.
+// ended returns the banner of a run whose end is recorded: in its result or, without one, in an
+// abort record.
 func (l looking) ended(v *View, r *signal.Result) Banner {
 	b := Banner{Tone: Bad, Word: "Failed", Title: words(r.Reason), Advice: allWords(r.Advice), Bad: allWords(r.BadNodes)}
 	b.setCode(r.Code, r.Outcome)
 	switch {
+	// Without a result, use the failures that the nodes have recorded.
 	case l.run.Result == nil:
 		r.Consequences, b.Advice = l.others(*r.Cause), l.advise(v)
 	case r.Code == 0:
@@ -67,6 +71,7 @@ func (l looking) ended(v *View, r *signal.Result) Banner {
 	case r.Cause == nil && r.Outcome == health.DriverOutcomeName:
 		b.Word = "The driver failed"
 	}
+	// Add the chain of failures, and the notes.
 	b.chain(l, r.Cause, r.Consequences)
 	b.Events = mapped(r.Events, func(e signal.EventRecord) string { return nameOf(e.Rank, clean(e.Host, 80)) + ": " + befell(e) })
 	b.Notes = mapped(r.Dropped, func(d signal.DroppedNode) string {
@@ -75,7 +80,7 @@ func (l looking) ended(v *View, r *signal.Result) Banner {
 	if r.Requeue != nil {
 		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Reason))
 	}
-	// Where nothing else failed, the driver's last words are shown.
+	// If nothing else failed, show the last log lines of the driver.
 	at := slices.IndexFunc(v.Logs, func(log Log) bool { return log.Name == "driver.log" })
 	if r.Code != 0 && len(b.Chain) == 0 && at >= 0 {
 		log := v.Logs[at]
@@ -87,7 +92,7 @@ func (l looking) ended(v *View, r *signal.Result) Banner {
 	return b
 }
 
-// chain is the first cause, and what came of it in the order of the verdict.
+// chain sets the first cause and its consequences, in the order of the verdict.
 func (b *Banner) chain(l looking, cause *signal.FailureRecord, consequences []signal.FailureRecord) {
 	if cause == nil {
 		return
@@ -97,7 +102,7 @@ func (b *Banner) chain(l looking, cause *signal.FailureRecord, consequences []si
 	b.Chain[0].First = true
 }
 
-// others are the failures that nodes have recorded, but for the cause.
+// others returns the failures that nodes have recorded, except the cause.
 func (l looking) others(cause signal.FailureRecord) (rest []signal.FailureRecord) {
 	for i := range l.run.Nodes {
 		for _, f := range l.run.Nodes[i].Failures {
@@ -109,7 +114,7 @@ func (l looking) others(cause signal.FailureRecord) (rest []signal.FailureRecord
 	return rest
 }
 
-// unfinished says what is known of a run that has no end.
+// unfinished completes the banner of a run without a recorded end.
 func (l looking) unfinished(b Banner, v *View) Banner {
 	if b.Tone != Idle {
 		if !v.Begin.IsZero() {
@@ -118,6 +123,7 @@ func (l looking) unfinished(b Banner, v *View) Banner {
 		b.Notes = append(b.Notes, "the page shows what is there: the daemons may have been killed, or the directory cut off or copied while they ran")
 		b.Advice = l.advise(v)
 	}
+	// If nodes have recorded failures, the first one is the title.
 	failures := l.others(signal.FailureRecord{Header: signal.Header{Rank: -1}})
 	slices.SortStableFunc(failures, func(a, c signal.FailureRecord) int { return a.WrittenAt.Compare(c.WrittenAt) })
 	if len(failures) > 0 {
@@ -127,7 +133,7 @@ func (l looking) unfinished(b Banner, v *View) Banner {
 	return b
 }
 
-// goesOn says what a run without an end is at.
+// goesOn describes how far a run without a recorded end has come.
 func (l looking) goesOn(v *View) string {
 	goal, n := l.goal(), 0
 	if v.Gate > 0 {
@@ -136,6 +142,7 @@ func (l looking) goesOn(v *View) string {
 	if goal < 0 {
 		return fmt.Sprintf("none of %s has joined", plural(v.Size, "node"))
 	}
+	// Count the nodes that have reached the most advanced state, and name the others.
 	var missing []string
 	for i := range l.run.Nodes {
 		if reached, _ := l.reached(&l.run.Nodes[i]); reached == goal {
@@ -145,6 +152,7 @@ func (l looking) goesOn(v *View) string {
 		}
 	}
 	said := fmt.Sprintf("%d of %s %s", n, plural(v.Size, "node"), goals[goal])
+	// The list of missing nodes is cut.
 	const most = 8
 	if more := len(missing) - most; more > 0 {
 		missing = append(missing[:most], fmt.Sprintf("%d more", more))
@@ -155,7 +163,7 @@ func (l looking) goesOn(v *View) string {
 	return said
 }
 
-// advise says what to do where no result does.
+// advise returns the advice for a run that has left no result.
 func (l looking) advise(v *View) (advice []string) {
 	if len(v.Logs) > 0 {
 		advice = append(advice, "read the ends of the logs below, the head's first")
@@ -163,8 +171,9 @@ func (l looking) advise(v *View) (advice []string) {
 	return append(advice, "ask the launcher how the job ended (sacct -j JOB), for nobody here was left to write it down")
 }
 
-// facts are the figures in front.
+// facts returns the key figures at the top of the report.
 func (l looking) facts(v *View) (facts []Fact) {
+	// Nodes that are ready, or the most advanced state if the gate has not opened.
 	ready := count(v.Nodes, func(n Node) bool { return n.Ready > 0 })
 	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", textutil.GroupThousands(ready), textutil.GroupThousands(v.Size)), Tone: Good}
 	if ready < v.Size {
@@ -177,6 +186,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 		}
 	}
 	facts = append(facts, f)
+	// Time until the gate opened, and the longest step of it.
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
 		gate.Value = textutil.BriefDuration(v.Gate)
@@ -185,6 +195,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 		}
 	}
 	facts = append(facts, gate)
+	// Duration of the run, as far as it is known.
 	all := Fact{Name: "in all", Value: textutil.BriefDuration(max(v.End, v.Last))}
 	switch {
 	case l.alive:
@@ -198,7 +209,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
 
-// longest is the longest step before the gate.
+// longest returns the longest step before the gate.
 func longest(steps []Step) (worst Step, ok bool) {
 	for _, s := range steps {
 		if s.Phase != "driver" && s.Took() > worst.Took() {

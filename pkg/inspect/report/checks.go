@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
+// toneOf returns the severity of a check's verdict.
 func toneOf(v check.Verdict) Tone {
 	switch v {
 	case check.Pass, check.Skip:
@@ -22,15 +23,17 @@ func toneOf(v check.Verdict) Tone {
 	}
 }
 
+// verdictOrder lists the verdicts, the worst first.
 var verdictOrder = []check.Verdict{check.Fail, check.Wait, check.Unknown, check.Warn, check.Skip, check.Pass}
 
+// verdictRank returns the position of a verdict in verdictOrder, or -1 if it is unknown.
 func verdictRank(v string) int { return slices.Index(verdictOrder, check.Verdict(v)) }
 
-// checks are what the nodes' checks say, the worst first. What passed is one
-// group a check, whatever was observed.
+// checks groups equal findings of the nodes' checks, the worst first. Findings that passed form one
+// group per check, even if the observed values differ.
 func checks(nodes []timeline.Node) []CheckGroup {
 	type key struct{ id, verdict, observed string }
-	at := make(map[key]int) // in groups
+	at := make(map[key]int) // index in groups
 	groups := []CheckGroup{}
 	for i := range nodes {
 		if nodes[i].Check == nil {
@@ -42,13 +45,14 @@ func checks(nodes []timeline.Node) []CheckGroup {
 			if toneOf(f.Verdict) == Good {
 				k.observed = ""
 			}
+			// Find or create the group, and add the node to it.
 			if _, had := at[k]; !had {
 				at[k] = len(groups)
 				groups = append(groups, CheckGroup{ID: k.id, Verdict: k.verdict, Tone: toneOf(f.Verdict), Observed: observed, Expected: words(f.Expected), Hint: words(f.Hint)})
 			}
 			g := &groups[at[k]]
 			if g.Observed != observed {
-				g.Observed = "" // not the same on all of them
+				g.Observed = "" // differs between the nodes
 			}
 			if had := g.ranks; len(had) == 0 || had[len(had)-1] != nodes[i].Rank {
 				g.ranks = append(had, nodes[i].Rank)
@@ -64,7 +68,8 @@ func checks(nodes []timeline.Node) []CheckGroup {
 	return groups
 }
 
-// sortedOut are the checks that did not pass, and those that did or were skipped.
+// sortedOut splits the check groups into those that did not pass, and those that passed or were
+// skipped.
 func (v *View) sortedOut() (wrong, passed []CheckGroup) {
 	at := slices.IndexFunc(v.Checks, func(g CheckGroup) bool { return g.Tone == Good })
 	if at < 0 {
@@ -73,7 +78,7 @@ func (v *View) sortedOut() (wrong, passed []CheckGroup) {
 	return v.Checks[:at], v.Checks[at:]
 }
 
-// onNodes names nodes: all of them, few by their hosts, many by their ranks.
+// onNodes names nodes: all of them by their number, a few by their hosts, many by their indices.
 func onNodes(nodes []timeline.Node, ranks []int) string {
 	const few = 4
 	switch {
@@ -85,7 +90,7 @@ func onNodes(nodes []timeline.Node, ranks []int) string {
 	return strings.Join(mapped(ranks, func(rank int) string { return nameOf(rank, clean(nodes[rank].Host, 80)) }), ", ")
 }
 
-// nameOf is a node in words; hosts may be the same, ranks are not.
+// nameOf names a node. Hosts may be equal, so the name includes the node index.
 func nameOf(rank int, host string) string {
 	if host == "" {
 		return fmt.Sprintf("rank %d", rank)
@@ -93,7 +98,7 @@ func nameOf(rank int, host string) string {
 	return fmt.Sprintf("%s (rank %d)", host, rank)
 }
 
-// ranges is a sorted list of ranks as "0-3, 7", cut where it is long.
+// ranges formats a sorted list of indices as "0-3, 7", and cuts it if it is long.
 func ranges(ranks []int) string {
 	const most = 12
 	parts := strings.Split(textutil.FormatRanges(ranks), ",")

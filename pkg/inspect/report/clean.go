@@ -7,28 +7,28 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// The most that is shown of what a file says.
+// Limits for texts that come from files.
 const (
-	mostLine  = 600  // runes of a line of a log
-	mostWords = 2000 // runes of a sentence
+	mostLine  = 600  // characters of a line of a log
+	mostWords = 2000 // characters of a sentence
 )
 
-// clean is a line without anything that a terminal or a page would obey: no
-// escape sequences, no control characters, nothing that turns the direction of
-// the text; and not longer than most.
+// clean removes from a line all that a terminal or a page would interpret: escape sequences,
+// control characters, and marks that change the writing direction. It cuts the line after the given
+// number of characters.
 func clean(text string, most int) string {
-	if len(text) > 8*most { // what is cut off anyhow is not looked at
+	if len(text) > 8*most { // do not process the part that is cut off anyway
 		return clean(strings.ToValidUTF8(text[:8*most], ""), most) + fmt.Sprintf(" (%d bytes in all)", len(text))
 	}
 	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), most+1), " ")
 }
 
-// words is clean for a sentence, which may have had several lines.
+// words cleans a sentence, and replaces line breaks by spaces.
 func words(text string) string {
 	return clean(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), mostWords)
 }
 
-// mapped is what becomes of each.
+// mapped returns the results of calling the function on each element.
 func mapped[T, U any](all []T, to func(T) U) (out []U) {
 	for _, one := range all {
 		out = append(out, to(one))
@@ -36,6 +36,7 @@ func mapped[T, U any](all []T, to func(T) U) (out []U) {
 	return out
 }
 
+// allWords cleans the sentences, and drops those that are empty.
 func allWords(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {
@@ -46,7 +47,7 @@ func allWords(texts []string) []string {
 	return out
 }
 
-// plural counts things: "1 node", "1,024 nodes".
+// plural formats a number of things: "1 node", "1,024 nodes".
 func plural(n int, what string) string {
 	return textutil.GroupThousands(n) + " " + textutil.PluralForm(n, what)
 }

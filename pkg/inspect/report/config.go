@@ -11,10 +11,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// config is what the run directory tells of how it was launched. Of variables
-// the names alone: the page goes from hand to hand.
+// config returns what the run directory contains about the configuration of the run. It shows only
+// the names of environment variables, not their values, because the page may be passed on to other
+// people.
 func (l looking) config() (facts []Fact) {
 	add := func(name, value string) {
 		if value = words(value); value != "" {
@@ -34,6 +36,7 @@ func (l looking) config() (facts []Fact) {
 			add("sandboxes", "in a step of their own")
 		}
 	}
+	// Different versions on the nodes may be a mistake, so they are highlighted.
 	if others := l.otherPrograms(); others != "" {
 		facts = append(facts, Fact{Name: "other versions", Value: words(others), Tone: Mind})
 	}
@@ -48,12 +51,12 @@ func (l looking) config() (facts []Fact) {
 	return facts
 }
 
-// otherPrograms are the versions of daemons that are not the head's.
+// otherPrograms lists the daemons whose version differs from the head's.
 func (l looking) otherPrograms() string {
 	if l.run.Job == nil {
 		return ""
 	}
-	by := make(map[string][]int) // ranks
+	by := make(map[string][]int) // node indices by version
 	for i := range l.run.Nodes {
 		if j := l.run.Nodes[i].Joined; j != nil && j.ProgramVersion != l.run.Job.ProgramVersion {
 			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
@@ -64,7 +67,7 @@ func (l looking) otherPrograms() string {
 	}), "; ")
 }
 
-// clocks says how well the times of different nodes can be compared.
+// clocks describes how well the times of different nodes can be compared.
 func (l looking) clocks() string {
 	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
 	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })

@@ -1,7 +1,7 @@
-// Package report shows a run that has been read as one page, or as text, for
-// people who were not there: what went wrong first, what to do about it, and who
-// did what when. View is pure; what writes only writes what it holds.
+// Package report shows a run, which package timeline has read, as one page or as text, for people
+// who did not watch it: the first failure, what to do about it, and the timeline of all nodes. Look
+// makes a View without any input or output; the writers only format what the View contains.
 //
-// Everything in a run directory is untrusted: a View holds no control
-// characters, and no line longer than a screen.
+// Everything in a run directory is untrusted: a View contains no control characters, and no very
+// long lines.
 package report

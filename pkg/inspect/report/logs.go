@@ -12,19 +12,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Bounds on what of the logs is shown.
+// Limits for the logs that are shown.
 const (
-	logTail   = 64 << 10 // bytes read from the end of a file
-	logLines  = 60       // of an important one
-	nodeLines = 20       // of any other node's
-	// AllRows is up to how many nodes each has a row, and its logs are shown.
+	logTail   = 64 << 10 // bytes that are read from the end of a file
+	logLines  = 60       // lines of an important log
+	nodeLines = 20       // lines of any other node's log
+	// AllRows is the maximum number of nodes for which each node has a row, and its logs are shown.
 	AllRows = 128
 	logMost = 400 // files
 )
 
-// ReadLogs reads the ends of the logs of a run that are worth showing: the
-// driver's, the head's, those of nodes that failed, and of every node where
-// there are few.
+// ReadLogs reads the ends of the run's most useful logs: those of the driver, the head and the
+// nodes that failed, and of all nodes if there are at most AllRows.
 func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
 	reader, err := signal.OpenReader(ctx, run.Path)
 	if err != nil {
@@ -42,14 +41,16 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
 	return logs
 }
 
+// wanted is a log that is shown, with the number of its lines.
 type wanted struct {
 	name        string
 	rank, lines int
-	first       int // the least comes first
+	first       int // logs with lower values come first
 }
 
-// worth chooses among the names those that are worth it.
+// worth selects the logs that are shown, in the order in which they are shown.
 func worth(run *timeline.Run, names []string) (logs []wanted) {
+	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
 	blamed := func(rank int) bool {
 		known := rank < len(run.Nodes) && len(run.Nodes[rank].Failures) > 0
@@ -62,7 +63,7 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 		case !ok:
 			continue
 		case what == signal.RankLogPrefix:
-			w.rank = -1 // it is no node's
+			w.rank = -1 // it belongs to no node
 			if cause != nil && cause.Log == name {
 				w.lines, w.first = logLines, 1
 			}
@@ -80,13 +81,14 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 		}
 		logs = append(logs, w)
 	}
+	// Show the most important logs first.
 	slices.SortFunc(logs, func(a, b wanted) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), logMost)]
 }
 
-// shown is the end of a log that may hold anything.
+// shown returns the last lines of a log, which may contain anything.
 func shown(what wanted, content signal.FileContent, err error) Log {
 	log := Log{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
 	if err != nil {
@@ -96,7 +98,7 @@ func shown(what wanted, content signal.FileContent, err error) Log {
 	data := content.Data
 	if len(content.Tail) > 0 {
 		log.Cut, data = true, content.Tail
-		// A line that has lost its beginning is none, unless it is all there is.
+		// Drop the first line, which is incomplete, unless it is the only one.
 		if _, rest, more := bytes.Cut(data, []byte("\n")); more && len(rest) > 0 {
 			data = rest
 		}
@@ -113,7 +115,8 @@ func shown(what wanted, content signal.FileContent, err error) Log {
 	return log
 }
 
-// said makes a line of a daemon's own log, which is JSON, one for people.
+// said formats a line of a daemon's own log, which is JSON, for people. It returns other lines
+// unchanged.
 func said(line string) string {
 	if strings.HasPrefix(line, `{"level":`) {
 		if text, ok := console.FormatRecord([]byte(line)); ok {

@@ -13,9 +13,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// order is how phases follow each other.
+// order lists the phases in their sequence.
 var order = []string{"start", "join", "check", "sandbox", "head", "workers", "gate", "driver", "drain"}
 
+// phaseRank returns the position of a phase in order. Unknown phases come last.
 func phaseRank(phase string) int {
 	if at := slices.Index(order, phase); at >= 0 {
 		return at
@@ -23,16 +24,17 @@ func phaseRank(phase string) int {
 	return len(order)
 }
 
-// looking is what the parts of a view are made from.
+// looking has the data from which the parts of a View are made.
 type looking struct {
 	run   *timeline.Run
 	begin time.Time
-	alive bool // it goes on, as far as can be told
+	alive bool // the run goes on, as far as is known
 	gate  time.Duration
-	quiet time.Duration // since the last sign of anybody
+	quiet time.Duration // time since the last sign of life of any node
 }
 
-// at counts a time from the beginning; 0 where it is not known.
+// at returns the time from the beginning of the run to t; 0 if t is unknown, and at least 1 ns
+// otherwise.
 func (l looking) at(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0
@@ -40,7 +42,7 @@ func (l looking) at(t time.Time) time.Duration {
 	return max(t.Sub(l.begin), 1)
 }
 
-// host names a rank.
+// host returns the host of a node, or an empty string if it is unknown.
 func (l looking) host(rank int) string {
 	if rank < 0 || rank >= len(l.run.Nodes) {
 		return ""
@@ -48,20 +50,22 @@ func (l looking) host(rank int) string {
 	return clean(l.run.Nodes[rank].Host, 80)
 }
 
-// Look makes the view of a run, of the ends of its logs, and of when its
-// directory was touched last, which is zero where that is not known.
+// Look makes the View of a run and the ends of its logs. The time touched is that of the last
+// change in the run directory; zero if unknown.
 func Look(run *timeline.Run, logs []Log, touched time.Time) *View {
 	l := looking{run: run, begin: begin(run)}
 	v := &View{
 		subject:  subject{ViewVersion, clean(run.Name, 200), clean(run.Path, 1000), run.ReadAt.UTC(), l.begin.UTC(), run.Size()},
 		Problems: allWords(run.Problems), Logs: logs,
 	}
+	// The times come first, because all other parts depend on them.
 	l.gate = l.opened()
 	v.Gate, v.End, v.Last = l.gate, l.end(), l.last()
 	l.quiet = l.at(run.ReadAt) - max(v.Last, l.at(touched))
 	if l.alive = !run.Ended() && !run.Control.Drain.There && !hidden(run) && l.quiet < run.SilentAfter(); l.alive {
 		v.Last = l.at(run.ReadAt)
 	}
+	// Slow phases are found by comparison with the statistics of all nodes.
 	v.Nodes = l.nodes(logs)
 	v.Phases = phases(v.Nodes)
 	markSlow(v.Nodes, v.Phases)
@@ -75,12 +79,12 @@ func Look(run *timeline.Run, logs []Log, touched time.Time) *View {
 	return v
 }
 
-// hidden tells whether there is an end that can't be read.
+// hidden reports whether the run has a result that cannot be read.
 func hidden(run *timeline.Run) bool {
 	return run.Result == nil && slices.ContainsFunc(run.Problems, func(p string) bool { return strings.Contains(p, signal.NameResult) })
 }
 
-// begin is the first sign of anybody.
+// begin returns the time of the first sign of life of any node.
 func begin(run *timeline.Run) (first time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
@@ -101,8 +105,8 @@ func begin(run *timeline.Run) (first time.Time) {
 	return first
 }
 
-// opened is when the gate was; 0 where it never was. A file's own time comes
-// last: a copy of the directory has others.
+// opened returns when the gate opened; 0 if it never did. The modification time of the file is the
+// last choice, because it differs in a copy of the directory.
 func (l looking) opened() time.Duration {
 	if !l.run.Control.Go.There {
 		return 0
@@ -110,6 +114,7 @@ func (l looking) opened() time.Duration {
 	if r := l.run.Result; r != nil && r.TimeToGate > 0 {
 		return l.at(r.WrittenAt.Add(r.TimeToGate - r.Duration))
 	}
+	// Without a result, take the earliest time at which a daemon wrote or read the record.
 	opened := l.at(l.run.Control.Go.At)
 	for _, e := range l.run.Events {
 		if e.Record == signal.NameGateOpen && (e.Name == eventlog.RecordSeen || e.Name == eventlog.RecordPublished) && l.at(e.At) < opened {
@@ -122,7 +127,7 @@ func (l looking) opened() time.Duration {
 	return opened
 }
 
-// end is when the run was over.
+// end returns when the run was over; 0 if no end is recorded.
 func (l looking) end() time.Duration {
 	switch {
 	case l.run.Result != nil:
@@ -134,7 +139,7 @@ func (l looking) end() time.Duration {
 	}
 }
 
-// last is the last sign of anybody.
+// last returns the time of the last sign of life of any node.
 func (l looking) last() (last time.Duration) {
 	last = max(l.end(), l.gate, l.at(l.run.Control.Job.At))
 	for i := range l.run.Nodes {
@@ -150,10 +155,11 @@ func (l looking) last() (last time.Duration) {
 	return last
 }
 
-// goals are the states on the way to the gate.
+// goals lists the states on the way to the gate.
 var goals = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
 
-// goal is the last state that any node has come to, as an index of goals.
+// goal returns the most advanced state that any node has reached, as an index of goals; -1 if there
+// is none.
 func (l looking) goal() int {
 	goal := -1
 	for i := range l.run.Nodes {
@@ -164,7 +170,7 @@ func (l looking) goal() int {
 	return goal
 }
 
-// reached returns the last of the goals that a node has come to, and when.
+// reached returns the most advanced of the goals that a node has reached, and when.
 func (l looking) reached(node *timeline.Node) (goal int, at time.Duration) {
 	goal = -1
 	for _, state := range node.States {
@@ -175,19 +181,21 @@ func (l looking) reached(node *timeline.Node) (goal int, at time.Duration) {
 	return goal, at
 }
 
-// nodes are the rows: the failed first, then those that never were ready, and
-// of the rest the last to be ready first.
+// nodes returns the rows: first the nodes that failed, then those that never became ready, then the
+// others, of which the last to become ready come first.
 func (l looking) nodes(logs []Log) []Node {
 	goal := l.goal()
 	nodes := make([]Node, 0, len(l.run.Nodes))
 	for i := range l.run.Nodes {
 		nodes = append(nodes, l.node(&l.run.Nodes[i], goal))
 	}
+	// Add the names of the logs that are shown.
 	for _, log := range logs {
 		if log.Rank >= 0 && log.Rank < len(nodes) {
 			nodes[log.Rank].Logs = append(nodes[log.Rank].Logs, log.Name)
 		}
 	}
+	// The weight is the class of a row: failed, never ready, ready.
 	weight := func(n Node) int {
 		switch {
 		case n.Tone == Bad:
@@ -204,6 +212,7 @@ func (l looking) nodes(logs []Log) []Node {
 	return nodes
 }
 
+// node returns the row of a node. goal is the most advanced state that any node has reached.
 func (l looking) node(node *timeline.Node, goal int) Node {
 	reached, at := l.reached(node)
 	n := Node{Rank: node.Rank, Host: clean(node.Host, 80)}
@@ -224,8 +233,8 @@ func (l looking) node(node *timeline.Node, goal int) Node {
 	return n
 }
 
-// lane is a phase. One that ended badly has failed where the node says so, and
-// was cut short where another node had failed.
+// lane returns the bar of a phase. A phase without success has failed if the node has recorded a
+// failure in it. Otherwise it was cut short, because another node had failed.
 func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 	lane := Lane{
 		Phase: clean(span.Phase, 40), Sandbox: span.Daemon != "" && span.Daemon != "daemon",
@@ -241,7 +250,7 @@ func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 	return lane
 }
 
-// state says how a node is, or how it ended.
+// state describes the present or the final state of a node.
 func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 	switch {
 	case slices.ContainsFunc(l.run.Dropped(), func(d signal.DroppedNode) bool { return d.Rank == node.Rank }):
@@ -263,16 +272,19 @@ func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 	}
 }
 
+// link returns the entry of the chain for a failure record.
 func (l looking) link(f signal.FailureRecord) Link {
 	link := Link{
 		Rank: f.Rank, Host: cmp.Or(clean(f.Host, 80), l.host(f.Rank)), Kind: clean(f.Kind, 40), Phase: clean(f.Phase, 40),
 		What: words(f.Message), Log: clean(f.Log, 200),
 	}
+	// If the record is about the loss of another node, that node is shown, with the observer.
 	if timeline.OfOthers(f) {
 		link.By = nameOf(link.Rank, link.Host)
 		link.Rank, link.Host = f.LostNodes[0], l.host(f.LostNodes[0])
 	}
 	at := f.WrittenAt
+	// Convert the time to the head's clock. The failure occurred Age before the record.
 	if f.Rank >= 0 && f.Rank < len(l.run.Nodes) {
 		at = l.run.Nodes[f.Rank].Clock.Correct(at)
 	}
@@ -283,6 +295,7 @@ func (l looking) link(f signal.FailureRecord) Link {
 	return link
 }
 
+// befell formats an event record, with the number of times that it occurred.
 func befell(e signal.EventRecord) string {
 	what := words(e.Message)
 	if e.Count > 1 {
@@ -291,6 +304,7 @@ func befell(e signal.EventRecord) string {
 	return what
 }
 
+// nodeFacts returns the details of a node.
 func nodeFacts(node *timeline.Node) (facts []Fact) {
 	add := func(name, value string) {
 		if value != "" {
@@ -311,9 +325,10 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 	return facts
 }
 
-// arrows are the head's records on their way to the nodes: what a node did
-// after one, it did because of it.
+// arrows returns the head's records and when the nodes read them. They show which actions of a node
+// a record caused.
 func (l looking) arrows() (arrows []Arrow) {
+	// Find when the head wrote each record for the first time.
 	wrote := make(map[string]time.Time)
 	for _, e := range l.run.Events {
 		if _, had := wrote[e.Record]; e.Name == eventlog.RecordPublished && e.Rank == 0 && !had {

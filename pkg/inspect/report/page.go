@@ -14,10 +14,10 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// mostRows is how many nodes have a row where not all have.
+// mostRows is the number of nodes with a row if not all nodes have one.
 const mostRows = 24
 
-// page is a view with what only a page needs.
+// page is a view with the additional data of the HTML page.
 type page struct {
 	*View
 	scale
@@ -25,37 +25,37 @@ type page struct {
 	JS     template.JS
 	Policy string
 	Rows   []Node
-	Map    []Node  // of all nodes by rank, where not all have a row
-	Arrows []Arrow // to the nodes that have a row
+	Map    []Node  // all nodes by index; nil if all of them have a row
+	Arrows []Arrow // to nodes that have a row
 	Passed []CheckGroup
 	Wrong  []CheckGroup
 	Data   data
 
-	full time.Duration // of the percentile bars
+	full time.Duration // duration that the full width of a percentile bar stands for
 }
 
-// bar is a lane in its row.
+// bar is a lane with its position in a row.
 type bar struct {
 	Lane
-	Named bool // the phase's name stands in it
+	Named bool // the phase's name is written on the bar
 	Style template.CSS
 }
 
-// data is what the page's script knows of all nodes.
+// data is the data about all nodes that the page's script uses.
 type data struct {
 	Nodes []brieflyNode      `json:"nodes"`
 	P50   map[string]float64 `json:"p50"`
 }
 
+// brieflyNode is a Node with short JSON keys, because the page contains all nodes.
 type brieflyNode struct {
-	Rank  int      `json:"r"`
-	Host  string   `json:"h"`
-	State string   `json:"s"`
-	Tone  Tone     `json:"t"`
-	Ready string   `json:"at,omitempty"`
-	Slow  []string `json:"slow,omitempty"`
-	// phase, class, left, width, when, took in words, took in ms
-	Lanes    [][]any    `json:"l,omitempty"`
+	Rank     int        `json:"r"`
+	Host     string     `json:"h"`
+	State    string     `json:"s"`
+	Tone     Tone       `json:"t"`
+	Ready    string     `json:"at,omitempty"`
+	Slow     []string   `json:"slow,omitempty"`
+	Lanes    [][]any    `json:"l,omitempty"` // phase, class, left, width, start as text, duration as text, duration in ms
 	Failures []Link     `json:"f,omitempty"`
 	Befell   []string   `json:"b,omitempty"`
 	Checks   []string   `json:"c,omitempty"`
@@ -63,13 +63,15 @@ type brieflyNode struct {
 	Logs     []string   `json:"g,omitempty"`
 }
 
+// asPage writes the view as an HTML page, which needs no other files.
 func (v *View) asPage(w io.Writer) error {
-	css, _ := parts.ReadFile("page.css") // it is there, as long as this compiles
+	css, _ := parts.ReadFile("page.css") // embedded, so it cannot fail
 	js, _ := parts.ReadFile("page.js")
 	p := page{
 		View: v, scale: newScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: policy(js), //nolint:gosec // our own files
 		Rows: v.Nodes,
 	}
+	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > AllRows {
 		p.Rows = v.Nodes[:mostRows]
 		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b Node) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -77,6 +79,7 @@ func (v *View) asPage(w io.Writer) error {
 	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a Arrow) bool { return p.Middle(a.Rank) == 0 })
 	p.Wrong, p.Passed = v.sortedOut()
 	p.Data = v.data(p.scale)
+	// The percentile bars are scaled to the slowest phase before the gate.
 	for _, s := range v.Phases {
 		if brings(s.Phase) {
 			p.full = max(p.full, s.Max)
@@ -85,21 +88,23 @@ func (v *View) asPage(w io.Writer) error {
 	return template.Must(template.New("page.html").Funcs(functions).ParseFS(parts, "page.html")).Execute(w, p)
 }
 
-// policy lets nothing be loaded, and no script run but the page's own, whatever
-// a log line says.
+// policy returns the content security policy of the page. It forbids to load anything, and to run
+// any script but the page's own, even if a log line contains one.
 func policy(script []byte) string {
 	sum := sha256.Sum256(script)
 	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
 		base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// rowHeight is the page's, as its CSS has it; arrows run from row to row.
+// rowHeight is the height of a row in pixels, as in the page's CSS. The arrows between the rows
+// depend on it.
 const rowHeight = 24
 
-// Height is that of all rows.
+// Height returns the height of all rows in pixels.
 func (p page) Height() int { return len(p.Rows) * rowHeight }
 
-// Middle is that of a node's row; 0, which is above them, where it has none.
+// Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
+// is above the rows.
 func (p page) Middle(rank int) int {
 	at := slices.IndexFunc(p.Rows, func(n Node) bool { return n.Rank == rank })
 	if at < 0 {
@@ -108,30 +113,30 @@ func (p page) Middle(rank int) int {
 	return at*rowHeight + rowHeight/2
 }
 
-// Part is how much of the widest percentile bar a time takes, in hundredths. What
-// the driver took is no part of their scale.
+// Part returns a duration as a percentage of the widest percentile bar. The driver's duration does
+// not count for that scale.
 func (p page) Part(d time.Duration) string {
 	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.full)))
 }
 
-// brings tells whether a phase is on the way to the gate.
+// brings reports whether a phase is part of the bring-up, before the gate.
 func brings(phase string) bool { return phase != "driver" && phase != "drain" }
 
-// Bars are the lanes of a row, those that overlap one above the other.
+// Bars positions the lanes of a row. Lanes that overlap are placed one above the other.
 func (s scale) Bars(lanes []Lane) (bars []bar) {
 	track, tracks := stack(lanes)
 	high := 100 / float64(max(1, tracks))
 	for i, lane := range lanes {
 		b := bar{Lane: lane, Style: s.Span(lane.From, lane.To)}
 		b.Style += template.CSS(fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)) //nolint:gosec // numbers
-		// On a pattern no word can be read.
+		// A name would be unreadable on a pattern.
 		b.Named = tracks == 1 && !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
 		bars = append(bars, b)
 	}
 	return bars
 }
 
-// Class has what a lane looks like.
+// Class returns the CSS classes of a lane.
 func (l Lane) Class() string {
 	c := class(l.Phase)
 	if l.Failed {
@@ -146,7 +151,8 @@ func (l Lane) Class() string {
 	return c
 }
 
-// class is the one of a phase; what a file calls a phase is never a class.
+// class returns the CSS class of a phase. It never contains the text of a file, because names of
+// unknown phases are untrusted.
 func class(phase string) string {
 	if slices.Contains(order, phase) {
 		return "p-" + phase
@@ -154,20 +160,22 @@ func class(phase string) string {
 	return "p-other"
 }
 
-// Span is where a bar lies.
+// Span returns the horizontal position and the width of a bar.
 func (s scale) Span(from, to time.Duration) template.CSS {
 	left, right := s.at(from), s.at(to)
 	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", hundredths(left), hundredths(right-left))) //nolint:gosec // numbers
 }
 
-// Wide tells whether a word fits into a bar.
+// Wide reports whether a bar is wide enough for a name.
 func (s scale) Wide(from, to time.Duration) bool { return s.at(to)-s.at(from) > 6 }
 
-// Across is where a time is, in thousandths of the width.
+// Across returns the position of a time in thousandths of the width.
 func (s scale) Across(t time.Duration) float64 { return 10 * hundredths(s.at(t)) }
 
+// hundredths rounds to two decimals.
 func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
 
+// data returns the data of all nodes for the page's script.
 func (v *View) data(s scale) data {
 	d := data{P50: make(map[string]float64)}
 	for _, p := range v.Phases {
@@ -191,4 +199,5 @@ func (v *View) data(s scale) data {
 	return d
 }
 
+// millis returns a duration in milliseconds with one decimal.
 func millis(d time.Duration) float64 { return math.Round(float64(d)/1e5) / 10 }

@@ -9,16 +9,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// slower than twice the median and by so much at least is a straggler: a few
-// milliseconds are the scheduler's.
+// slowFloor is the minimum delay after the median of a straggler, in addition to the factor of two.
+// A few milliseconds are due to the scheduler.
 const slowFloor = 100 * time.Millisecond
 
-// phases are the figures of all phases, in their order.
+// phases returns statistics of all phases, in the sequence of the phases.
 func phases(nodes []Node) []PhaseStat {
 	type part struct {
 		Lane
 		node *Node
 	}
+	// Collect the lanes of each phase.
 	parts := make(map[string][]part)
 	for i := range nodes {
 		for _, lane := range nodes[i].Lanes {
@@ -26,6 +27,7 @@ func phases(nodes []Node) []PhaseStat {
 		}
 	}
 	stats := make([]PhaseStat, 0, len(parts))
+	// Sort them by duration, and take the quantiles by nearest rank.
 	for phase, all := range parts {
 		slices.SortFunc(all, func(a, b part) int {
 			return cmp.Or(cmp.Compare(a.Took(), b.Took()), cmp.Compare(b.node.Rank, a.node.Rank))
@@ -45,7 +47,7 @@ func phases(nodes []Node) []PhaseStat {
 	return stats
 }
 
-// count is how many are so.
+// count returns the number of elements for which the function returns true.
 func count[T any](all []T, so func(T) bool) (n int) {
 	for _, one := range all {
 		if so(one) {
@@ -55,12 +57,12 @@ func count[T any](all []T, so func(T) bool) (n int) {
 	return n
 }
 
-// straggles tells whether a phase can be slow by a node's own doing.
+// straggles reports whether a node itself can be the reason that this phase is slow.
 func straggles(phase string) bool {
 	return slices.Contains([]string{"join", "check", "sandbox", "workers"}, phase)
 }
 
-// markSlow names the phases of each node that took more than twice the median.
+// markSlow marks the phases of each node that took more than twice the median.
 func markSlow(nodes []Node, stats []PhaseStat) {
 	for _, s := range stats {
 		if s.Nodes < 3 || !straggles(s.Phase) {
@@ -68,7 +70,7 @@ func markSlow(nodes []Node, stats []PhaseStat) {
 		}
 		for i := range nodes {
 			if nodes[i].Rank == 0 && s.Phase != "check" && s.Phase != "sandbox" {
-				continue // the head waits there for all the others
+				continue // the head waits for all others in these phases
 			}
 			for _, lane := range nodes[i].Lanes {
 				if lane.Phase == s.Phase && lane.Took() > 2*s.P50 && lane.Took() > s.P50+slowFloor {
@@ -79,8 +81,8 @@ func markSlow(nodes []Node, stats []PhaseStat) {
 	}
 }
 
-// critical is the critical path: from the beginning to the gate, and on to the
-// end, whom all the others waited for.
+// critical returns the critical path from the beginning to the gate and on to the end. Each step
+// names the node for which all others waited.
 func (l looking) critical() (steps []Step) {
 	var from time.Duration
 	add := func(phase string, rank int, to time.Duration) {
@@ -89,6 +91,7 @@ func (l looking) critical() (steps []Step) {
 			from = to
 		}
 	}
+	// Up to the gate, each step ends when the last node has completed it.
 	phase, rank, to := l.latest([]string{signal.StateJoined}, []string{"join"})
 	add(phase, rank, to)
 	phase, rank, to = l.latest([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
@@ -109,12 +112,13 @@ func (l looking) critical() (steps []Step) {
 	return steps
 }
 
-// latest is the last node to come to one of the states.
+// latest returns the node that was the last to reach one of the given states, with the time and the
+// phase of that state.
 func (l looking) latest(states, phases []string) (phase string, rank int, at time.Duration) {
 	for i := range l.run.Nodes {
 		for _, state := range l.run.Nodes[i].States {
 			which := slices.Index(states, state.Word)
-			// What a node comes to after the gate holds up nobody.
+			// A state that is reached after the gate has opened delays no node.
 			if l.gate > 0 && l.at(state.At) > l.gate {
 				continue
 			}
@@ -126,6 +130,7 @@ func (l looking) latest(states, phases []string) (phase string, rank int, at tim
 	return phase, rank, at
 }
 
+// markCritical marks the nodes for which the others waited on the critical path.
 func markCritical(nodes []Node, steps []Step) {
 	for i := range nodes {
 		nodes[i].Critical = slices.ContainsFunc(steps, func(s Step) bool { return s.Rank == nodes[i].Rank && straggles(s.Phase) })

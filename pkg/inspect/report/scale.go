@@ -8,35 +8,40 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// scale maps times to hundredths of the chart's width. A long driver is
-// squeezed: the bring-up before it and the end after it are what is looked for.
+// scale maps times to percentages of the chart's width. A long driver phase is compressed, because
+// readers look for the bring-up before it and the end after it.
 type scale struct {
 	pieces []piece
 }
 
+// piece is a segment of the scale: it maps the times from-to linearly to the positions x0-x1.
 type piece struct {
 	from, to time.Duration
 	x0, x1   float64
 	squeezed bool
 }
 
-// A driver that takes more than this many times the rest is squeezed.
+// squeezeAbove is the ratio of the driver's duration to the rest of the run above which the driver
+// phase is compressed.
 const squeezeAbove = 3
 
-// newScale makes the scale of a view: up to the gate, the driver, and the end.
+// newScale returns the scale of a view. If it compresses, it has three segments: up to the gate,
+// the driver, and the end.
 func newScale(v *View) scale {
 	last := max(v.Last, v.End, time.Millisecond)
 	gate, ending := v.Gate, v.ending(last)
 	if gate == 0 || ending-gate < squeezeAbove*(gate+last-ending) {
 		return scale{[]piece{{0, last, 0, 100, false}}}
 	}
-	gate += gate / 20 // what happens at the gate is to be seen
+	gate += gate / 20 // keep the opening of the gate visible
 	pieces := []piece{{0, gate, 0, 72, false}, {gate, ending, 72, 86, true}}
 	return scale{append(pieces, piece{ending, max(last, ending+1), 86, 100, false})}
 }
 
-// ending is when the end began: the driver's, or the first cause's.
+// ending returns when the end of the run began: the drain phase, the first cause or the recorded
+// end.
 func (v *View) ending(last time.Duration) time.Duration {
+	// Take the earliest sign of the end after the gate, and leave some space before it.
 	ending := last
 	for _, n := range v.Nodes {
 		for _, lane := range n.Lanes {
@@ -56,7 +61,7 @@ func (v *View) ending(last time.Duration) time.Duration {
 	return max(ending-(last-ending)/10, v.Gate)
 }
 
-// at is where a time is.
+// at returns the position of a time.
 func (s scale) at(t time.Duration) float64 {
 	for i, p := range s.pieces {
 		if t <= p.to || i == len(s.pieces)-1 {
@@ -67,15 +72,15 @@ func (s scale) at(t time.Duration) float64 {
 	return 0
 }
 
-// tick is a line of the chart, with what stands over it.
+// tick is a vertical line of the chart, with a label above it.
 type tick struct {
 	X    float64
 	Text string
-	Wide float64 // of the squeezed piece, which is a band
-	End  bool    // stands at the right edge
+	Wide float64 // width of the compressed segment, which is shown as a band
+	End  bool    // the label is at the right edge
 }
 
-// Ticks are at round times.
+// Ticks returns the lines of the chart, at round times.
 func (s scale) Ticks() (ticks []tick) {
 	for i, p := range s.pieces {
 		switch {
@@ -96,7 +101,7 @@ func (s scale) Ticks() (ticks []tick) {
 	return ticks
 }
 
-// round is a time of 1, 2 or 5 of something, of which about five make all.
+// round returns a step of 1, 2 or 5 times a unit that divides the duration into about five parts.
 func round(all time.Duration) time.Duration {
 	for power := time.Duration(1); all <= 2*time.Minute; power *= 10 {
 		for _, times := range []time.Duration{1, 2, 5} {
@@ -113,7 +118,7 @@ func round(all time.Duration) time.Duration {
 	return (all / 5).Round(time.Hour) + time.Hour
 }
 
-// axis is a round time in the unit of its step.
+// axis formats the time of a tick. The unit depends on the step between ticks.
 func axis(t, step time.Duration) string {
 	switch {
 	case t == 0:

@@ -13,21 +13,21 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// parts are the formats that people read: how they put what a View has is theirs.
+// parts has the formats for people. They alone decide how the content of a View is presented.
 //
 //go:embed page.html page.css page.js text.tmpl markdown.tmpl tables.tmpl
 var parts embed.FS
 
-// functions are those that the formats call.
+// functions are the functions that the templates call.
 var functions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nameOf, "grouped": textutil.GroupThousands[int], "plural": plural, "join": strings.Join,
 	"class": class, "bringsUp": brings, "table": newTable, "marked": marking.Replace, "coded": coded, "fenced": fenced,
 }
 
-// Format is how a report is written.
+// Format is an output format of a report.
 type Format string
 
-// The formats.
+// The output formats.
 const (
 	HTML  Format = "html"
 	JSON  Format = "json"
@@ -36,12 +36,12 @@ const (
 	Trace Format = "chrome-trace"
 )
 
-// Formats returns them all.
+// Formats returns the names of all output formats.
 func Formats() []string {
 	return []string{string(HTML), string(JSON), string(Text), string(MD), string(Trace)}
 }
 
-// Write writes the view in a format.
+// Write writes the view in the given format.
 func (v *View) Write(w io.Writer, format Format) error {
 	switch format {
 	case JSON:
@@ -59,50 +59,50 @@ func (v *View) Write(w io.Writer, format Format) error {
 	}
 }
 
-// sheet is a view with what its formats of lines need.
+// sheet is a view with the additional data of the text formats.
 type sheet struct {
 	*View
-	Text          bool // Markdown has shorter headings
+	Text          bool // plain text, not Markdown, which has shorter headings
 	Wrong, Passed []CheckGroup
-	Few           []Node // that have a line
+	Few           []Node // nodes that have a line
 	MostNodes     int
 }
 
-// mostText is how many nodes have a line in a text.
+// mostText is the maximum number of nodes that have a line in a text.
 const mostText = 16
 
-// write writes the view in a format of lines. Its template is parsed by who writes
-// one: every command pays for what the program does at its start.
+// write writes the view with the named template. It parses the template at each call, because work
+// at program start would slow down every command.
 func (v *View) write(w io.Writer, name string) error {
 	s := sheet{View: v, Text: name == "text.tmpl", Few: v.Nodes[:min(len(v.Nodes), mostText)], MostNodes: mostText}
 	s.Wrong, s.Passed = v.sortedOut()
 	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name, "tables.tmpl")).Execute(w, s)
 }
 
-// table has a heading, and rows under the names of their columns.
+// table has a heading, column names, and rows.
 type table struct {
 	Heading string
 	Columns []string
 	Rows    [][]string
 }
 
-// newTable returns one without rows; columns are the names, between bars.
+// newTable returns a table without rows. The column names are separated by "|".
 func newTable(heading, columns string) *table {
 	return &table{Heading: heading, Columns: strings.Split(columns, "|")}
 }
 
-// Row adds one. It returns nothing to be shown, as a template wants it.
+// Row adds a row. It returns an empty string, because a template prints the result of each call.
 func (t *table) Row(cells ...string) string {
 	t.Rows = append(t.Rows, cells)
 	return ""
 }
 
-// Aligned is the table for a terminal, without its heading.
+// Aligned formats the table for a terminal, without its heading.
 func (t *table) Aligned() string {
 	var padded, text strings.Builder
 	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Columns}, t.Rows...) {
-		_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // into memory
+		_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // writing to memory cannot fail
 	}
 	_ = w.Flush()
 	for line := range strings.Lines(padded.String()) {
@@ -111,14 +111,15 @@ func (t *table) Aligned() string {
 	return text.String()
 }
 
-// marking is what means something in Markdown, or in HTML inside it.
+// marking escapes the characters that have a meaning in Markdown, or in HTML inside of it.
 var marking = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "#", `\#`, "!", `\!`,
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`, "@", "@\u200b", "://", ":\u200b//")
 
-// coded is text between back-quotes.
+// coded formats text as inline code.
 func coded(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
 
-// fenced is lines as they are, behind a fence that none of them can open.
+// fenced formats lines as a code block. The fence is longer than any row of back-quotes in the
+// lines, so that they cannot close the block.
 func fenced(lines []string, indent string) string {
 	if len(lines) == 0 {
 		return ""
@@ -131,7 +132,7 @@ func fenced(lines []string, indent string) string {
 	return strings.TrimSuffix(strings.Join(all, "\n"+indent), indent)
 }
 
-// Cause is how a link of the chain is called.
+// Cause returns the label of a failure in the chain.
 func (l Link) Cause() string {
 	if l.First {
 		return "first cause"
@@ -139,7 +140,7 @@ func (l Link) Cause() string {
 	return "consequence"
 }
 
-// Sentence is what has failed, and where.
+// Sentence describes the failure, and when and on which node it occurred.
 func (l Link) Sentence() string {
 	said := nameOf(l.Rank, l.Host) + ": " + l.What
 	if l.Phase != "" {
@@ -155,14 +156,14 @@ func (l Link) Sentence() string {
 	return said
 }
 
-// importantLogs is how many of the logs are shown first, and alone in a text: the
-// driver's, the head's and those of nodes to blame are the first of all.
+// importantLogs is the number of logs that are shown first, and in a text exclusively. The list
+// begins with the logs of the driver, the head and the nodes that caused the failure.
 const importantLogs = 6
 
-// Important are those logs.
+// Important returns the important logs.
 func (v *View) Important() []Log { return v.Logs[:min(len(v.Logs), importantLogs)] }
 
-// Note says what the lines are of the file; nothing where they are all of it.
+// Note describes which part of the file the lines are; it is empty if they are the whole file.
 func (l Log) Note() string {
 	switch {
 	case l.Error != "":
@@ -176,7 +177,7 @@ func (l Log) Note() string {
 	}
 }
 
-// Note says what is not as it should be with a phase.
+// Note describes problems of a phase.
 func (s PhaseStat) Note() string {
 	var parts []string
 	if s.Failed > 0 {

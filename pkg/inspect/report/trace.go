@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// traceEvent is one of the trace-event format, which Perfetto and
-// chrome://tracing show. Times are microseconds.
+// traceEvent is an event in the trace-event format, which Perfetto and chrome://tracing display.
+// Times are in microseconds.
 type traceEvent struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
@@ -23,16 +23,19 @@ type traceEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
+// micros returns a duration in microseconds.
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// asTrace writes a process a node, and a thread a lane of phases that overlap.
+// asTrace writes the view as a trace: one process per node, and one thread per track of overlapping
+// phases.
 func (v *View) asTrace(w io.Writer) error {
 	events := []traceEvent{}
 	for _, n := range v.Nodes {
-		pid := n.Rank + 1 // 0 would be nobody's
+		pid := n.Rank + 1 // 0 would be no valid process
 		events = append(events,
 			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nameOf(n.Rank, n.Host)}},
 			traceEvent{Name: "process_sort_index", Phase: "M", Process: pid, Args: map[string]any{"sort_index": n.Rank}})
+		// Phases are complete events; failures are instant events.
 		track, _ := stack(n.Lanes)
 		for i, lane := range n.Lanes {
 			took := micros(lane.Took())
@@ -48,6 +51,7 @@ func (v *View) asTrace(w io.Writer) error {
 			})
 		}
 	}
+	// Each record is an arrow from the head to a node: a pair of flow events.
 	for i, a := range v.Seen {
 		name := "control/" + a.Record
 		events = append(events,
@@ -60,7 +64,8 @@ func (v *View) asTrace(w io.Writer) error {
 	})
 }
 
-// stack puts lanes that overlap on tracks of their own, as few as will do.
+// stack assigns the lanes to tracks, such that the lanes of a track do not overlap. It uses as few
+// tracks as possible.
 func stack(lanes []Lane) (track []int, tracks int) {
 	track = make([]int, len(lanes))
 	var until []time.Duration

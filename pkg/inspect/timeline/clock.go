@@ -2,17 +2,19 @@ package timeline
 
 import "time"
 
-// Clock is how far a node's wall clock is ahead of the head's.
+// Clock is the offset of a node's wall clock from the head's.
 type Clock struct {
-	// Known says that both sides are bounded: where it is not, Offset is 0, or
-	// the least that lets nothing be seen before it was written.
+	// Known reports that the offset is bounded on both sides. Otherwise Offset is 0, or the smallest
+	// correction after which no record is read before it was written.
 	Known bool
-	// Offset is the middle of all offsets that are possible, and Residual half
-	// of their width: the true one is not farther away.
+	// Offset is positive if the node's clock is ahead. It is the midpoint of the possible offsets, and
+	// Residual is half the width of their interval: the true offset differs from Offset by at most
+	// Residual.
 	Offset, Residual time.Duration
 }
 
-// Correct returns what the head's clock showed when the node's showed at.
+// Correct converts a time of the node's clock to the head's clock. It returns the time unchanged if
+// it or the result is implausible.
 func (c Clock) Correct(at time.Time) time.Time {
 	if on := at.Add(-c.Offset); believable(at) && believable(on) {
 		return on
@@ -20,29 +22,30 @@ func (c Clock) Correct(at time.Time) time.Time {
 	return at
 }
 
-// exchange is something that one side has written and the other has seen, each
-// by its own clock. What was seen was written before: that alone bounds how far
-// the clocks can be apart.
+// exchange is a record that one side has written and the other has read, each with a time of its
+// own clock. A record is written before it is read, so each exchange bounds the clock offset on one
+// side.
 type exchange struct {
 	wrote, saw time.Time
-	// byNode says that the node wrote and the head saw; otherwise the head wrote.
+	// byNode reports that the node wrote and the head read; otherwise the head wrote.
 	byNode bool
 }
 
-// reckon returns how far the node's clock is ahead of the head's, by all that
-// they have exchanged. sameHost says that both are thought to be on one machine,
-// which has one clock: that is believed where nothing speaks against it.
+// reckon estimates from their exchanges how far the node's clock is ahead of the head's. sameHost
+// reports that both seem to run on one machine, which has one clock; this is assumed unless an
+// exchange contradicts it.
 //
-// Exchanges that contradict each other tell that a clock was set meanwhile: then
-// the offset lies between them, and the residual covers both.
+// Contradictory exchanges mean that a clock was set in the meantime. The offset then lies between
+// the two bounds, and the residual covers both.
 func reckon(exchanges []exchange, sameHost bool) Clock {
-	var least, most time.Duration // possible offsets
-	var above, below bool         // which of them are known
+	var least, most time.Duration // bounds of the possible offsets
+	var above, below bool         // whether most and least are known
+	// Narrow the bounds by each exchange.
 	for _, x := range exchanges {
 		if !believable(x.wrote) || !believable(x.saw) {
 			continue
 		}
-		gap := x.saw.Sub(x.wrote) // as it seems: the way, and the offset with one sign or the other
+		gap := x.saw.Sub(x.wrote) // apparent delay: the real delay, plus or minus the offset
 		switch {
 		case x.byNode && (!below || -gap > least):
 			least, below = -gap, true
@@ -50,6 +53,7 @@ func reckon(exchanges []exchange, sameHost bool) Clock {
 			most, above = gap, true
 		}
 	}
+	// The offset 0 of a shared machine is possible unless a bound excludes it.
 	possible := (!below || least <= 0) && (!above || most >= 0)
 	switch {
 	case sameHost && possible:

@@ -7,33 +7,33 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 )
 
-// Condition is whether one thing is so of a run, for programs that wait for it. The types, their
-// order and what each of them says are those of a job of Kubeflow's mpi-operator
+// Condition is a statement about a run that is true or false, for programs that wait for it. The
+// types, their order and their meanings are those of a job of Kubeflow's mpi-operator
 // (pkg/apis/kubeflow/v2beta1/types.go).
 type Condition struct {
-	Type    string `json:"type"`
-	Status  bool   `json:"status"`
-	Reason  string `json:"reason"`  // a word for programs; empty where it is not so
-	Message string `json:"message"` // the same for people
-	// it is so, by the clock of the node that says it; nil where that is not known
-	Since *time.Time `json:"since,omitempty"`
+	Type    string     `json:"type"`
+	Status  bool       `json:"status"`
+	Reason  string     `json:"reason"`          // one word for programs; empty if Status is false
+	Message string     `json:"message"`         // description for people
+	Since   *time.Time `json:"since,omitempty"` // when it became true, by the reporting node's clock; nil if unknown
 }
 
-// The types of conditions.
+// The types of conditions, in the order in which a Status lists them.
 const (
-	Created    = "Created"    // there is a run directory
-	Running    = "Running"    // the gate is open, and no end is known
-	Restarting = "Restarting" // this attempt has failed, and another follows
-	Succeeded  = "Succeeded"  // it has ended with 0
-	Failed     = "Failed"     // it has ended otherwise, and nothing follows
+	Created    = "Created"    // a run directory exists
+	Running    = "Running"    // the gate is open, and no end has been published
+	Restarting = "Restarting" // this attempt has failed, and another one follows
+	Succeeded  = "Succeeded"  // ended with code 0
+	Failed     = "Failed"     // ended with another code, and no attempt follows
 )
 
-// conditions are all of them, whether they are so or not.
+// conditions returns all conditions, whether they are true or false.
 func (v *view) conditions(s Status) []Condition {
 	all := []Condition{
 		so(Created, "run-made", "the run directory is there", v.start),
 		{Type: Running}, {Type: Restarting}, {Type: Succeeded}, {Type: Failed},
 	}
+	// At most one of the conditions after the first is true, depending on the state.
 	verdict := v.run.Verdict()
 	switch {
 	case s.State == IsUp:
@@ -49,7 +49,7 @@ func (v *view) conditions(s Status) []Condition {
 				all[1].Message += ": " + s.Waits[0].Nodes
 			}
 		}
-	case verdict == nil: // over, and its result can't be read
+	case verdict == nil: // over, but its result cannot be read
 	case verdict.NextAttempt > 0:
 		all[2] = so(Restarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.WrittenAt)
 	case s.State == Ending:
@@ -61,7 +61,7 @@ func (v *view) conditions(s Status) []Condition {
 	return all
 }
 
-// so is a condition that is met.
+// so returns a condition that is true.
 func so(typ, reason, message string, since time.Time) Condition {
 	c := Condition{Type: typ, Status: true, Reason: reason, Message: message}
 	if !since.IsZero() {

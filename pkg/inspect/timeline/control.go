@@ -9,16 +9,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+// errEmpty reports that a record has no content.
 var errEmpty = errors.New("there is nothing in it")
 
-// isRecord is a pointer to a record of type T.
+// isRecord constrains a type to be a pointer to T that implements signal.Record.
 type isRecord[T any] interface {
 	*T
 	signal.Record
 }
 
-// usable reads a record of this attempt, or of any where none is known yet, and
-// tells when it was written. It fails with errEmpty where nothing is in it.
+// usable reads a record of this attempt (of any attempt as long as no job record is known) and
+// returns the time at which it was written. The error wraps errEmpty if the record has no content.
 func usable[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, at time.Time, err error) {
 	rec = new(T)
 	at, err = in.ReadRecord(r.ctx, name, r.nonce, rec)
@@ -31,8 +32,8 @@ func usable[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name strin
 	return nil, at, err
 }
 
-// record is usable of a record that may be a mark: its name alone says all then,
-// and there is none. What can't be used is told of.
+// record reads a record that may be an empty mark: its name carries all information, and rec is
+// nil. If the record cannot be read, record notes a problem and returns nil, too.
 func record[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, m Mark) {
 	rec, at, err := usable[T, R](r, in, name)
 	if !errors.Is(err, errEmpty) {
@@ -41,7 +42,7 @@ func record[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name strin
 	return rec, Mark{There: true, At: at}
 }
 
-// listed is record of one that may not be there.
+// listed is like record, but for a name that may be missing from the listing.
 func listed[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name string) (rec R, m Mark) {
 	if _, there := slices.BinarySearch(in.Names, name); !there {
 		return nil, m
@@ -49,7 +50,7 @@ func listed[T any, R isRecord[T]](r *reading, in *signal.DirSnapshot, name strin
 	return record[T, R](r, in, name)
 }
 
-// readControl reads what the head has published.
+// readControl reads the records in control/: those of the head, and the abort records of all nodes.
 func (r *reading) readControl(control *signal.DirSnapshot) {
 	size := len(r.Nodes)
 	c, l := &r.Control, control.ParseListing(size)
@@ -72,7 +73,7 @@ func (r *reading) readControl(control *signal.DirSnapshot) {
 	}
 }
 
-// readTeam reads the newest team that can be read.
+// readTeam reads the newest readable membership record, at most quickRecords generations back.
 func (r *reading) readTeam(control *signal.DirSnapshot, newest int) {
 	for generation := newest; generation >= max(0, newest-quickRecords); generation-- {
 		if r.Control.Team, _ = record[signal.TeamRecord](r, control, signal.TeamName(generation)); r.Control.Team != nil {

@@ -1,5 +1,5 @@
-// Package timeline reads a run directory, live or a year old, into plain data
-// for people: who was in which state, what happened when, how it ended. It
-// writes nothing there, asks no launcher, and believes no file: what can't be
-// read is told of, and the rest is still shown.
+// Package timeline reads the run directory of a live or a finished run into plain data for people:
+// the state of each node, the events with their times, and the outcome. It writes nothing to the
+// directory, does not contact the launcher, and trusts no file: it reports what cannot be read as a
+// problem, and still returns the rest.
 package timeline

@@ -10,37 +10,38 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Event is one line of a node's timeline.
+// Event is one line of a node's event log.
 type Event struct {
-	// At is when, on the head's clock as far as the node's clock is known.
+	// At is the time on the head's clock, as far as the node's clock offset is known.
 	At     time.Time
-	Wrote  time.Time          // the same as the node's own clock had it
-	Since  time.Duration      // the same by the monotonic clock from the daemon's start
-	Name   eventlog.EventType // eventlog.PhaseEntered and so on; a newer daemon may have others
+	Wrote  time.Time          // the same time on the node's own clock
+	Since  time.Duration      // monotonic time since the daemon's start
+	Name   eventlog.EventType // eventlog.PhaseEntered and so on; newer daemons may use other names
 	Rank   int
 	Host   string
-	Phase  string // that the node was in
-	Daemon string // the kind that wrote it: "daemon" or "sandbox-daemon"
+	Phase  string // the node's phase at that time
+	Daemon string // kind of the daemon that wrote it: "daemon" or "sandbox-daemon"
 	eventlog.Fields
 }
 
-// Took returns how long what the event tells of took.
+// Took returns the duration that the event reports, such as the length of a phase that has ended.
 func (e Event) Took() time.Duration { return time.Duration(e.TookNS) }
 
 const (
-	// longestLine bounds a line of a timeline.
+	// longestLine is the maximum length in bytes of a line of an event log.
 	longestLine = 64 << 10
-	// longestRun bounds what a daemon is believed to have lived for.
+	// longestRun is the maximum plausible lifetime of a daemon.
 	longestRun = 10 * 365 * 24 * time.Hour
 )
 
-// The years that are believed: others are not the time of a run, and not all of
-// them can be written again.
+// firstYear and lastYear bound the years that are plausible for a run. Some times outside of them
+// could not even be encoded again.
 const firstYear, lastYear = 1990, 2100
 
+// believable reports whether the time is plausible for a run.
 func believable(at time.Time) bool { return at.Year() >= firstYear && at.Year() <= lastYear }
 
-// decodeLine reads one line; ok says that it is an event that can be believed.
+// decodeLine decodes one line of an event log. ok reports whether it is a plausible event.
 func decodeLine(data []byte) (e Event, version int, ok bool) {
 	l, ok := eventlog.DecodeEvent(data)
 	e = Event{Name: l.Word, Host: l.Host, Phase: l.Phase, Fields: l.Fields}
@@ -61,7 +62,7 @@ func decodeLine(data []byte) (e Event, version int, ok bool) {
 	return e, l.Version, true
 }
 
-// told is what one file of a timeline has.
+// told is the decoded content of one event log.
 type told struct {
 	rank     int
 	daemon   string
@@ -69,13 +70,14 @@ type told struct {
 	problems []string
 }
 
-// decodeTrail reads a file of which the middle may have been left out. It takes
-// no more than most lines of each part.
+// decodeTrail decodes an event log. If the log was too large, its middle is missing. decodeTrail
+// decodes at most the given number of lines of each part.
 func decodeTrail(name string, content signal.FileContent, most int) told {
 	var t told
 	t.rank, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, newer, more := 0, 0, content.Tail != nil
-	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it begins in the middle of a line
+	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
+	// Decode both parts, and count the lines that cannot be used.
 	for _, part := range [][]byte{content.Data, end} {
 		taken := 0
 		for line := range bytes.Lines(part) {
@@ -87,7 +89,7 @@ func decodeTrail(name string, content signal.FileContent, most int) told {
 				break
 			}
 			if !bytes.HasSuffix(line, []byte("\n")) {
-				break // somebody is writing it
+				break // the line is still being written
 			}
 			e, version, ok := decodeLine(line)
 			if !ok || len(line) > longestLine {
@@ -99,6 +101,7 @@ func decodeTrail(name string, content signal.FileContent, most int) told {
 			newer = max(newer, version)
 		}
 	}
+	// Describe what is missing.
 	if damaged > 0 {
 		t.problems = append(t.problems, fmt.Sprintf("%d lines of events/%s are no events", damaged, name))
 	}
@@ -112,10 +115,11 @@ func decodeTrail(name string, content signal.FileContent, most int) told {
 	return t
 }
 
-// steady times all events by the daemon's monotonic clock, from one start: its
-// wall clock may have been set meanwhile. One start is as good as any other, and
-// the one in the middle is believed.
+// steady recomputes the times of all events from the daemon's monotonic clock and a single start
+// time, because its wall clock may have been set in the meantime. Each event implies a start time;
+// the median of them is used.
 func (t *told) steady() {
+	// Each event with both times implies a start; take the median.
 	var starts []time.Time
 	for _, e := range t.events {
 		if !e.At.IsZero() && e.Since > 0 {
@@ -127,6 +131,8 @@ func (t *told) steady() {
 		slices.SortFunc(starts, time.Time.Compare)
 		start = starts[len(starts)/2]
 	}
+	// Recompute the times. An event that marks lost lines has none, and gets the time of the event
+	// before it.
 	last := start
 	for i := range t.events {
 		e := &t.events[i]
@@ -141,5 +147,5 @@ func (t *told) steady() {
 	}
 }
 
-// began returns when what the event tells of began, on the node's clock.
+// began returns the time at which the reported operation began, on the node's clock.
 func (e Event) began() time.Time { return e.Wrote.Add(-e.Took()) }

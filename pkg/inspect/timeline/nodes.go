@@ -12,9 +12,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// order is that in which a node comes through its states.
+// order lists the states of a node in the sequence in which it reaches them.
 var order = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateSandboxFailed, signal.StateFailed, signal.StateDone}
 
+// place returns the position of a state in order. Unknown states come last.
 func place(state string) int {
 	if at := slices.Index(order, state); at >= 0 {
 		return at
@@ -22,16 +23,17 @@ func place(state string) int {
 	return len(order)
 }
 
-// nodeFile is a record of a node.
+// nodeFile is a record in nodes/ and the node to which it belongs.
 type nodeFile struct {
 	name, state string
 	node        *Node
 }
 
-// readNodes takes in what the names tell, and reads what is worth it.
+// readNodes evaluates all names in nodes/, and reads the records that the depth includes.
 func (r *reading) readNodes(nodes *signal.DirSnapshot) {
 	var files []nodeFile
 	quick := 0
+	// Evaluate all names, and select the records to be read.
 	for _, name := range nodes.Names {
 		rank, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
 		if !ok || rank >= len(r.Nodes) || !r.Nodes[rank].named(state, count) {
@@ -41,6 +43,7 @@ func (r *reading) readNodes(nodes *signal.DirSnapshot) {
 		if failed {
 			quick++
 		}
+		// A quick read includes only the first quickRecords failures and events.
 		if r.opts.Depth == Full && state != signal.StateSandboxReady || failed && r.opts.Depth == Quick && quick <= quickRecords {
 			files = append(files, nodeFile{name, state, &r.Nodes[rank]})
 		}
@@ -55,7 +58,7 @@ func (r *reading) readNodes(nodes *signal.DirSnapshot) {
 	}
 }
 
-// named takes in what a name tells, and whether there is a record behind it.
+// named takes over the state that a name carries. It reports whether the record has content, too.
 func (n *Node) named(state string, count int64) (recorded bool) {
 	generation, up := signal.ParseServiceUpState(state)
 	switch {
@@ -72,8 +75,8 @@ func (n *Node) named(state string, count int64) (recorded bool) {
 	return !up && state != signal.StateHeartbeat && state != signal.StateSandboxHeartbeat
 }
 
-// tidy puts a node's states in order, each once: of a service that has been up
-// in several places, the newest.
+// tidy sorts a node's states and removes duplicates. If a service has been up in several
+// generations, it keeps the newest.
 func (n *Node) tidy() {
 	slices.SortFunc(n.States, func(a, b NodeState) int {
 		return cmp.Or(cmp.Compare(place(a.Word), place(b.Word)), cmp.Compare(a.Word, b.Word), cmp.Compare(b.Generation, a.Generation))
@@ -81,7 +84,7 @@ func (n *Node) tidy() {
 	n.States = slices.CompactFunc(n.States, func(a, b NodeState) bool { return a.Word == b.Word })
 }
 
-// each reads several files at once.
+// each reads several files concurrently. It starts no further read once the context has ended.
 func each[T any](r *reading, files []T, read func(T)) {
 	var readers errgroup.Group
 	readers.SetLimit(atOnce)
@@ -94,10 +97,10 @@ func each[T any](r *reading, files []T, read func(T)) {
 			return nil
 		})
 	}
-	_ = readers.Wait() // none returns an error
+	_ = readers.Wait() // the tasks return no error
 }
 
-// readNode reads one record of a node's.
+// readNode reads one record of a node.
 func (r *reading) readNode(nodes *signal.DirSnapshot, f nodeFile) {
 	switch n := f.node; f.state {
 	case signal.StateJoined:
@@ -116,13 +119,14 @@ func (r *reading) readNode(nodes *signal.DirSnapshot, f nodeFile) {
 	}
 }
 
-// keep reads a record, of which there is a use.
+// keep reads a record and passes it to the function use with r.mu held. It does not call the
+// function if the record cannot be read.
 func keep[T any, R isRecord[T]](r *reading, nodes *signal.DirSnapshot, f nodeFile, use func(R)) {
 	rec, at := record[T, R](r, nodes, f.name)
 	if rec == nil {
 		return
 	}
-	r.mu.Lock() // several records of a node are read at once
+	r.mu.Lock() // several records of a node are read concurrently
 	defer r.mu.Unlock()
 	f.node.sees(signal.HeaderOf(rec).Host)
 	if believable(at.At) {
@@ -131,8 +135,8 @@ func keep[T any, R isRecord[T]](r *reading, nodes *signal.DirSnapshot, f nodeFil
 	use(rec)
 }
 
-// report takes in what a node's checks have said. A failure that is not of a
-// check may have something else there. It needs mu.
+// report keeps a node's check report. In a failure record that is not about a check, data may
+// contain something else, which is ignored. The caller must hold r.mu.
 func (r *reading) report(f nodeFile, data json.RawMessage) {
 	report := new(check.Report)
 	if err := json.Unmarshal(data, report); err != nil || report.Verdict == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// readEvents reads the timelines: the head's alone for a quick look, whose
-// looks at all others are in it.
+// readEvents reads the event logs. A quick read includes only the head's log, which has the head's
+// observations of all other nodes.
 func (r *reading) readEvents(events *signal.DirSnapshot) {
 	var names []string
 	for _, name := range events.Names {
@@ -24,6 +24,7 @@ func (r *reading) readEvents(events *signal.DirSnapshot) {
 			names = append(names, name)
 		}
 	}
+	// Share the total limits among the files. The head's log always gets the full limit.
 	limit, most := r.opts.FileLimit, mostLines
 	if n := len(names); n > 1 {
 		limit = min(limit, max(r.opts.TotalLimit/int64(n), leastFileLimit))
@@ -44,6 +45,7 @@ func (r *reading) readEvents(events *signal.DirSnapshot) {
 		r.trails = append(r.trails, t)
 		r.mu.Unlock()
 	})
+	// The order must not depend on which file was read first.
 	slices.SortFunc(r.trails, func(a, b told) int {
 		return strings.Compare(signal.EventsName(a.daemon, a.rank, mostNodes), signal.EventsName(b.daemon, b.rank, mostNodes))
 	})
@@ -54,18 +56,22 @@ func (r *reading) readEvents(events *signal.DirSnapshot) {
 	}
 }
 
+// daemonKind is the kind of a node's main daemon, in contrast to that of its sandbox.
 const daemonKind = "daemon"
 
-// place puts all that was read on the head's clock.
+// place converts all times that were read to the head's clock.
 func (r *reading) place() {
 	slices.Sort(r.Problems)
+	// First the times of the head's records, which need no correction.
 	published, reached, exchanges := r.clues()
 	c := &r.Control
 	for name, mark := range map[string]*Mark{signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain} {
 		if at, known := published[name]; known && mark.There {
-			mark.At = at // a mark has only the file system's clock
+			mark.At = at // a mark itself has only the file system's time
 		}
 	}
+	// Then estimate each node's clock offset, and convert the times of its states. The head's
+	// observation is used for states whose time the node has not recorded.
 	for rank := range r.Nodes {
 		node := &r.Nodes[rank]
 		node.Clock = Clock{Known: true}
@@ -86,23 +92,22 @@ func (r *reading) place() {
 	r.placeTrails()
 }
 
-// tell notes when the node began to publish a state, by its own clock.
+// tell notes the time at which the node began to publish a state, by its own clock.
 func (n *Node) tell(state string, at time.Time) {
-	if n.told == nil { // most ranks of a damaged run have none
+	if n.told == nil { // allocated late: most nodes of a damaged run have no times
 		n.told = make(map[string]time.Time)
 	}
 	n.told[state] = at
 }
 
-// sight is a rank that the head sees in a state.
+// sight is the observation of the head that a node has reached a state.
 type sight struct {
 	state string
 	rank  int
 }
 
-// clues goes through all events: when the head began to publish what is in
-// Control, when it saw a rank in a state, and what each rank and the head have
-// seen of one another.
+// clues collects times from all events: when the head began to publish each record in control/,
+// when it first observed each node in each state, and the exchanges between each node and the head.
 func (r *reading) clues() (published map[string]time.Time, reached map[sight]time.Time, exchanges [][]exchange) {
 	published, reached, exchanges = r.recorded(), make(map[sight]time.Time), make([][]exchange, len(r.Nodes))
 	saw := func(rank int, x exchange) {
@@ -110,12 +115,13 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 			exchanges[rank] = append(exchanges[rank], x)
 		}
 	}
+	// A node reads the job record before it joins.
 	for rank := range r.Nodes {
 		if joined := r.Nodes[rank].Joined; joined != nil && r.Job != nil {
 			saw(rank, exchange{wrote: r.Job.WrittenAt, saw: joined.WrittenAt.Add(-joined.TimeToAnswer)})
 		}
 	}
-	for _, t := range r.trails { // the head's own comes first
+	for _, t := range r.trails { // the head's own log comes first
 		ofHead := t.rank == 0 && t.daemon == daemonKind
 		for _, e := range t.events {
 			r.Nodes[t.rank].sees(e.Host)
@@ -137,6 +143,7 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 			}
 		}
 	}
+	// Records of the nodes that the head has observed bound the offsets on the other side.
 	for seen, at := range reached {
 		if wrote, known := r.Nodes[seen.rank].told[seen.state]; known {
 			saw(seen.rank, exchange{wrote: wrote, saw: at, byNode: true})
@@ -145,7 +152,8 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 	return published, reached, exchanges
 }
 
-// recorded is when the head has published the records that tell it themselves.
+// recorded returns when the head has published those records in control/ that contain the time
+// themselves.
 func (r *reading) recorded() map[string]time.Time {
 	published := make(map[string]time.Time)
 	note := func(name string, there bool, at time.Time) {
@@ -160,13 +168,13 @@ func (r *reading) recorded() map[string]time.Time {
 	return published
 }
 
-// stateOf is the one that a record of a node's tells of; empty where it is none.
+// stateOf returns the state in the name of a node's record, or an empty string for other names.
 func stateOf(record string) string {
 	_, state, _, _ := signal.ParseNodeName(record, 0)
 	return state
 }
 
-// plain is a state without the generation that it may have.
+// plain returns a state without its generation, if it has one.
 func plain(state string) string {
 	if _, up := signal.ParseServiceUpState(state); up {
 		return signal.StateServiceUp
@@ -174,8 +182,10 @@ func plain(state string) string {
 	return state
 }
 
-// placeTrails puts the events on the head's clock, and makes phases of them.
+// placeTrails converts the times of all events to the head's clock, and derives the phases from
+// them.
 func (r *reading) placeTrails() {
+	// A quick read needs the phases only, not the events.
 	total := 0
 	for _, t := range r.trails {
 		total += len(t.events)
@@ -183,6 +193,7 @@ func (r *reading) placeTrails() {
 	if r.opts.Depth == Full {
 		r.Events = make([]Event, 0, total)
 	}
+	// A drain record counts unless the head has aborted the run.
 	orderly := r.Control.Drain.There && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].Rank != 0)
 	for _, t := range r.trails {
 		node := &r.Nodes[t.rank]
@@ -207,15 +218,15 @@ func (r *reading) placeTrails() {
 	}
 }
 
-// sign takes in a sign of life.
+// sign takes over the time of a sign of life if it is the newest.
 func (n *Node) sign(at time.Time) {
 	if at.After(n.Seen) {
 		n.Seen = at
 	}
 }
 
-// parseRanks reads a list such as 1-3,7 of ranks below size. What is none is
-// left out: it may be anybody's text.
+// parseRanks parses a list such as 1-3,7 of node indices below size. It skips invalid parts,
+// because the text is untrusted.
 func parseRanks(list string, size int) []int {
 	var ranks []int
 	for part := range strings.SplitSeq(list, ",") {

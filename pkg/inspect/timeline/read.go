@@ -15,14 +15,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Options say how to read.
+// Options configures Read.
 type Options struct {
 	Depth Depth
-	// FileLimit and TotalLimit bound in bytes what is read of one timeline and,
-	// as far as each node's share of it is not absurdly small, of all; 0 is the
-	// default. Of what is larger, the begin and the end are read.
+	// FileLimit and TotalLimit are the maximum numbers of bytes that are read of one event log and of
+	// all logs together; 0 selects the default. Each log may have a minimum size even if the total
+	// exceeds TotalLimit then. Of larger logs, the beginning and the end are read.
 	FileLimit, TotalLimit int64
-	// Now is the clock of who reads; nil: the machine's.
+	// Now returns the reader's current time; nil selects time.Now.
 	Now func() time.Time
 }
 
@@ -30,21 +30,23 @@ const (
 	defaultFileLimit  = 1 << 20
 	defaultTotalLimit = 128 << 20
 	leastFileLimit    = 16 << 10
-	// mostLines bounds the events of one file, twice where its middle is left
-	// out, and leastLines what each of many may have.
+	// mostLines is the maximum number of events of one file (twice that if its middle is left out),
+	// allLines that of all files together, and leastLines the minimum that each of many files may
+	// have.
 	mostLines, leastLines, allLines = 20_000, 250, 1_000_000
-	// mostNodes bounds the nodes of a run: a damaged record may say anything.
+	// mostNodes is the maximum number of nodes of a run, because a damaged record may contain any
+	// number.
 	mostNodes = 1 << 17
-	// quickRecords bounds how many records of failures a quick look reads.
+	// quickRecords is the maximum number of failure records that a quick read opens.
 	quickRecords = 64
-	// atOnce is how many files are read at the same time: a share answers many
+	// atOnce is the number of files that are read concurrently: a shared file system answers many
 	// requests as fast as one.
 	atOnce = 16
-	// mostProblems bounds what a run tells of them.
+	// mostProblems is the maximum number of problems that a run lists.
 	mostProblems = 100
 )
 
-// reading is one Read.
+// reading is the state of one call of Read.
 type reading struct {
 	ctx   context.Context
 	opts  Options
@@ -52,12 +54,12 @@ type reading struct {
 	*Run
 
 	trails []told
-	mu     sync.Mutex // Problems, while many files are read at once
-	more   int        // problems that are not told
+	mu     sync.Mutex // guards Problems, trails and Nodes while files are read concurrently
+	more   int        // number of problems that are not listed
 }
 
-// Read reads the run directory at dir, which Resolve has found. It fails only
-// where there is no run directory, or ctx ends: all else is told in the run's
+// Read reads the run directory at dir, which Resolve has returned. It returns an error only if
+// there is no run directory, or if ctx ends. All else that cannot be read is listed in the run's
 // Problems.
 func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	opts.FileLimit, opts.TotalLimit = cmp.Or(opts.FileLimit, defaultFileLimit), cmp.Or(opts.TotalLimit, defaultTotalLimit)
@@ -68,6 +70,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Without control/, this is no run directory.
 	top, err := reader.ListDir(ctx, "")
 	if err != nil {
 		return nil, err
@@ -80,6 +83,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read %s to the end: %w", dir, err)
 	}
+	// All times are converted at the end, because the clock offsets depend on all records.
 	r.place()
 	if r.more > 0 {
 		r.Problems = append(r.Problems, fmt.Sprintf("and %d more things can't be read", r.more))
@@ -87,7 +91,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	return r.Run, nil
 }
 
-// problem notes what can't be read.
+// problem adds an error to the run's problems; nil is ignored. It may be called concurrently.
 func (r *reading) problem(err error) {
 	if err == nil {
 		return
@@ -98,11 +102,11 @@ func (r *reading) problem(err error) {
 		r.more++
 		return
 	}
-	// All is in the run directory, of which people know where it is.
+	// All files are in the run directory, so relative paths are sufficient.
 	r.Problems = append(r.Problems, strings.ReplaceAll(err.Error(), r.Path+"/", ""))
 }
 
-// readTop reads all of it, whatever is missing.
+// readTop reads the whole run directory, even if parts of it are missing.
 func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
 	folder := func(sub string, read func(*signal.DirSnapshot)) {
 		f, err := reader.ListDir(r.ctx, sub)
@@ -113,6 +117,7 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
 		read(f)
 	}
 	folder(signal.ControlDir, r.readJob)
+	// The result exists only after the end of the run.
 	if slices.Contains(top.Names, signal.NameResult) {
 		result, _, err := usable[signal.Result](r, top, signal.NameResult)
 		if err == nil && result.Run == "" {
@@ -134,7 +139,7 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
 	folder(signal.EventsDir, r.readEvents)
 }
 
-// readJob reads what all else hangs from.
+// readJob reads the job record, on which the evaluation of all other records depends.
 func (r *reading) readJob(control *signal.DirSnapshot) {
 	if !slices.Contains(control.Names, signal.NameJob) {
 		r.problem(errors.New("there is no job record: the head may never have come so far"))
@@ -147,7 +152,8 @@ func (r *reading) readJob(control *signal.DirSnapshot) {
 	}
 }
 
-// makeNodes makes a node of each rank that the run has, as far as is known.
+// makeNodes creates a Node for each node of the run. Their number comes from the job record, the
+// result or, without both, from the names in nodes/.
 func (r *reading) makeNodes(names []string) {
 	size := 0
 	switch {
@@ -162,6 +168,7 @@ func (r *reading) makeNodes(names []string) {
 			}
 		}
 	}
+	// A damaged record may contain any size.
 	if size < 0 || size > mostNodes {
 		r.problem(fmt.Errorf("the run says that it has %d nodes, of which %d are shown at most", size, mostNodes))
 		size = min(max(size, 0), mostNodes)
@@ -170,6 +177,7 @@ func (r *reading) makeNodes(names []string) {
 	for rank := range r.Nodes {
 		r.Nodes[rank].Rank = rank
 	}
+	// Take over the hosts, if there is one per node. Those of the result take precedence.
 	if r.Job != nil && r.Job.Hosts != "" {
 		hosts, err := roles.ExpandNodeList(r.Job.Hosts, mostNodes)
 		if err == nil && len(hosts) == size {
@@ -181,11 +189,12 @@ func (r *reading) makeNodes(names []string) {
 	}
 }
 
+// name sets the hosts of all nodes.
 func (r *reading) name(hosts []string) {
 	for rank, host := range hosts {
 		r.Nodes[rank].Host = host
 	}
 }
 
-// sees takes in which host a node says that it is on.
+// sees takes over the host that a node reports, unless its host is known.
 func (n *Node) sees(host string) { n.Host = cmp.Or(n.Host, host) }

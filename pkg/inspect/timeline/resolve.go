@@ -13,12 +13,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+// mend ends the error messages with advice.
 const mend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
 
-// Resolve returns the run directory that a user means by arg: one, a log
-// directory or the link in it, of which the newest run is meant, or the name of
-// a run in logDir; nothing means the newest run in logDir. A name means what is in
-// the working directory, unless there is no run of that name there.
+// Resolve returns the run directory that a user means by arg. It may be a run directory, a log
+// directory or its link "latest" (both mean the newest run), or the name of a run in logDir. An
+// empty arg means the newest run in logDir. A name is looked up in the working directory first, and
+// in logDir only if there is no run of that name.
 func Resolve(ctx context.Context, arg, logDir string) (string, error) {
 	found, err := runOrNewest(ctx, cmp.Or(arg, logDir))
 	if err != nil && arg != "" && arg == filepath.Base(arg) {
@@ -29,6 +30,8 @@ func Resolve(ctx context.Context, arg, logDir string) (string, error) {
 	return found, err
 }
 
+// runOrNewest returns the path if it is a run directory, or the newest run in it if it is a log
+// directory.
 func runOrNewest(ctx context.Context, path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -51,6 +54,7 @@ func runOrNewest(ctx context.Context, path string) (string, error) {
 	}
 }
 
+// look lists a directory.
 func look(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	reader, err := signal.OpenReader(ctx, path)
 	if err != nil {
@@ -59,10 +63,11 @@ func look(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	return reader.ListDir(ctx, "")
 }
 
+// isRun reports whether a directory is a run directory.
 func isRun(folder *signal.DirSnapshot) bool { return slices.Contains(folder.Names, signal.ControlDir) }
 
-// newest returns the newest run directory in a log directory: the one that the
-// link there points at or, without one, that was changed last.
+// newest returns the newest run directory in a log directory: the target of its link "latest" or,
+// without a valid link, the run that was changed last.
 func newest(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
 	there := func(name string) bool {
 		run, err := look(ctx, filepath.Join(logDir, name))

@@ -8,31 +8,31 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Run is what a run directory shows.
+// Run is the content of a run directory.
 type Run struct {
-	Path    string            // the run directory, absolute
-	Name    string            // its last part: <job>.<step>[-r<restart>]
-	ReadAt  time.Time         // on the clock of who reads
-	Job     *signal.JobRecord // nil where it can't be read
-	Result  *signal.Result    // nil while there is none
+	Path    string            // absolute path of the run directory
+	Name    string            // last part of Path: <job>.<step>[-r<restart>]
+	ReadAt  time.Time         // time of the call of Read, on the reader's clock
+	Job     *signal.JobRecord // nil if it cannot be read
+	Result  *signal.Result    // nil if there is none yet
 	Control Control
-	Nodes   []Node  // by rank; as many as the job has, with or without a trace of them
-	Events  []Event // of all nodes by corrected time; none where the depth is Quick
-	// Problems are sentences about what could not be read, for people.
+	Nodes   []Node  // in node order; as many as the job has, even if a node has left no trace
+	Events  []Event // events of all nodes by corrected time; empty if the depth is Quick
+	// Problems has a sentence for each thing that could not be read, for people.
 	Problems []string
 }
 
 // Size returns the number of nodes.
 func (r *Run) Size() int { return len(r.Nodes) }
 
-// Ended tells whether the job is over: nothing more is to be expected of it but
-// what its daemons still tidy up.
+// Ended reports whether the job is over. Its daemons may still be cleaning up.
 func (r *Run) Ended() bool {
 	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
 }
 
-// Verdict is how the run ends, as far as that is published: its result or, where
-// there is none, what the head has said; nil where nothing is.
+// Verdict returns the outcome of the run as far as it is published: its result or, if there is none
+// yet, the content of the first abort record or of the drain record. It returns nil if there is
+// none of them.
 func (r *Run) Verdict() *signal.Result {
 	c := &r.Control
 	switch {
@@ -48,7 +48,7 @@ func (r *Run) Verdict() *signal.Result {
 	}
 }
 
-// Cause is the first cause, as far as an end is published; nil where there is none.
+// Cause returns the first cause of the outcome, or nil if there is none or no outcome is published.
 func (r *Run) Cause() *signal.FailureRecord {
 	if verdict := r.Verdict(); verdict != nil {
 		return verdict.Cause
@@ -56,13 +56,13 @@ func (r *Run) Cause() *signal.FailureRecord {
 	return nil
 }
 
-// Lost tells whether the first cause is that the rank is missed.
+// Lost reports whether the first cause is the loss of the given node.
 func (r *Run) Lost(rank int) bool {
 	cause := r.Cause()
 	return cause != nil && slices.Contains(cause.LostNodes, rank)
 }
 
-// Dropped are the nodes that the job does without.
+// Dropped returns the nodes that the job has dropped.
 func (r *Run) Dropped() (dropped []signal.DroppedNode) {
 	if r.Control.Team != nil {
 		dropped = append(dropped, r.Control.Team.Dropped...)
@@ -73,12 +73,12 @@ func (r *Run) Dropped() (dropped []signal.DroppedNode) {
 	return dropped
 }
 
-// leastSilence is for how long nobody takes a run for dead: the clocks of the share
-// and of who looks may differ, and older heads don't tell how long theirs rest.
+// leastSilence is the minimum silence after which a run may be taken for dead. The clocks of the
+// file server and of the reader may differ, and older heads do not record their heartbeat interval.
 const leastSilence = 3 * time.Minute
 
-// SilentAfter is for how long a run may give no sign of life before its daemons may
-// be gone: one beat of a head at rest may be missed.
+// SilentAfter returns for how long a run may give no sign of life before its daemons may be gone.
+// It allows for one missed heartbeat of an idle head.
 func (r *Run) SilentAfter() time.Duration {
 	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.MaxHeartbeatInterval > longestRest {
 		return leastSilence
@@ -86,10 +86,11 @@ func (r *Run) SilentAfter() time.Duration {
 	return max(leastSilence, 2*r.Job.Plan.MaxHeartbeatInterval)
 }
 
-// longestRest is what is believed of a head's: a damaged record may say anything.
+// longestRest is the maximum plausible heartbeat interval of a head, because a damaged record may
+// contain any value.
 const longestRest = 7 * 24 * time.Hour
 
-// In returns the ranks that have reached a state, in order.
+// In returns the indices of the nodes that have reached a state, in order.
 func (r *Run) In(state string) []int {
 	var ranks []int
 	for i := range r.Nodes {
@@ -100,73 +101,73 @@ func (r *Run) In(state string) []int {
 	return ranks
 }
 
-// Depth is how much of a run directory is read.
+// Depth selects how much of a run directory is read.
 type Depth int
 
-// The depths.
+// The values of Depth.
 const (
-	// Quick reads what a few listings and the few records of the head and of
-	// failures tell: its cost hardly grows with the number of nodes.
+	// Quick reads a few listings, and the few records of the head and of failures. Its cost hardly
+	// grows with the number of nodes.
 	Quick Depth = iota
-	// Full reads all records and events, within bounds.
+	// Full reads all records and events, within limits.
 	Full
 )
 
-// Mark is something that is there from some moment on.
+// Mark reports whether a record exists, and since when.
 type Mark struct {
 	There bool
-	// At is when: by the record or, where its name says all, by the file
-	// system's clock; zero where neither tells.
+	// At is the time in the record or, if its name carries all information, the modification time of
+	// the file; zero if neither is known.
 	At time.Time
 }
 
-// Control is what the head, and who speaks to all, has published.
+// Control has the records in control/: those of the head, and the abort records of all nodes.
 type Control struct {
 	Job, Head, Go, Drain, Over Mark
 
-	Service *signal.HeadRecord       // what Head says, where it can be read
-	Look    *signal.OrderlyEndRecord // nil unless all stays for a look behind the driver
-	Ending  *signal.OrderlyEndRecord // what Drain says
-	Aborts  []signal.AbortRecord     // by rank: the head's comes first
-	Team    *signal.TeamRecord       // the newest; nil where there are no spares
-	Beat    int64                    // the head's newest; 0 where there is none
+	Service *signal.HeadRecord       // content of Head; nil if it cannot be read
+	Look    *signal.OrderlyEndRecord // nil unless services stay up for a while after the driver
+	Ending  *signal.OrderlyEndRecord // content of Drain; nil if it cannot be read
+	Aborts  []signal.AbortRecord     // in node order, so the head's comes first
+	Team    *signal.TeamRecord       // newest membership; nil if there are no spares
+	Beat    int64                    // number of the head's newest heartbeat; 0 if there is none
 }
 
-// Node is what is known of one rank.
+// Node is the data about one node of the run.
 type Node struct {
 	Rank int
-	// Host is empty where nothing that was read names it.
+	// Host is empty if no record that was read contains it.
 	Host string
-	// States are the words of its names in Nodes, in the order in which a node
-	// comes through them, without beats and events.
+	// States are the states in the names of its records in nodes/, in the order in which a node
+	// reaches them, without heartbeats and events.
 	States []NodeState
-	Beat   int64 // the newest; 0 where there is none
-	// SandboxBeat is that of its sandbox's daemon in another step; 0 if none has appeared.
+	Beat   int64 // number of its newest heartbeat; 0 if there is none
+	// SandboxBeat is the heartbeat number of its sandbox's daemon in another step; 0 if none has
+	// appeared.
 	SandboxBeat int64
 	Joined      *signal.JoinedRecord
 	Done        *signal.DoneRecord
-	// Failures are what the node itself has recorded.
+	// Failures are the failures that the node itself has recorded, by time.
 	Failures []signal.FailureRecord
-	// Befell are things that ended nothing.
+	// Befell are the recorded events that did not end the run, by time.
 	Befell []signal.EventRecord
 	Check  *check.Report
-	// Seen is the newest sign of it, on the head's clock; zero where the depth
-	// doesn't tell.
+	// Seen is the time of its newest sign of life on the head's clock; zero if the depth does not
+	// include it.
 	Seen   time.Time
-	Phases []Span // as the node's daemon went through them, by when they began
+	Phases []Span // phases of the node's daemons, by start time
 	Clock  Clock
 
-	// when it began to publish a state, by its own clock, until all is put on one
-	told map[string]time.Time
+	told map[string]time.Time // times by its own clock at which it began to publish states; nil once they are converted
 }
 
-// In tells whether the node has reached a state.
+// In reports whether the node has reached a state.
 func (n *Node) In(state string) bool {
 	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
 }
 
-// Blamed is what failed on the node first; nil where it has recorded nothing but
-// that it misses others.
+// Blamed returns the node's first failure of its own, or nil if it has recorded none, or only the
+// loss of other nodes.
 func (n *Node) Blamed() *signal.FailureRecord {
 	at := slices.IndexFunc(n.Failures, func(f signal.FailureRecord) bool { return !OfOthers(f) })
 	if at < 0 {
@@ -175,8 +176,7 @@ func (n *Node) Blamed() *signal.FailureRecord {
 	return &n.Failures[at]
 }
 
-// OfOthers tells whether a node has recorded that it misses others, and no
-// failure of its own.
+// OfOthers reports whether a failure record is only about the loss of other nodes.
 func OfOthers(f signal.FailureRecord) bool {
 	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.Rank)
 }
@@ -184,20 +184,20 @@ func OfOthers(f signal.FailureRecord) bool {
 // NodeState is a state that a node has reached.
 type NodeState struct {
 	Word string    // signal.StateJoined and so on
-	At   time.Time // on the head's clock; zero where the depth doesn't tell
-	// Generation is the team's since which the service is up in its place.
+	At   time.Time // on the head's clock; zero if the depth does not include it
+	// Generation is the membership generation for which the service is up; 0 for other states.
 	Generation int
 }
 
 // Span is a phase of one node.
 type Span struct {
 	Phase string
-	// Daemon is the kind of daemon that tells: "daemon" or "sandbox-daemon".
+	// Daemon is the kind of daemon that recorded it: "daemon" or "sandbox-daemon".
 	Daemon   string
 	From, To time.Time // on the head's clock
-	Open     bool      // it has not ended, as far as was written: To is the newest sign of the node
-	OK       bool      // it ended well
+	Open     bool      // no end is recorded: To is the time of the node's newest event
+	OK       bool      // it ended successfully
 }
 
-// Took returns for how long the phase went on, as far as was written.
+// Took returns the duration of the phase as far as it is recorded.
 func (s Span) Took() time.Duration { return s.To.Sub(s.From) }

@@ -6,13 +6,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 )
 
-// lastPhase is what a daemon does when all else is over.
+// lastPhase is the phase in which a daemon shuts down.
 const lastPhase = "drain"
 
-// spansOf makes phases of one daemon's events, in the order in which they
-// began. Some phases run side by side, and some are ended only by what comes
-// after them: a worker stays in its driver phase until the end. orderly says
-// that the run has ended well.
+// spansOf derives the phases of one daemon from its events, in the order in which they began. Some
+// phases run concurrently, and some are ended only by a later phase: a worker stays in its driver
+// phase until the end. orderly reports that the run has ended well; it is the result of all phases
+// that the end of the run closes.
 func spansOf(events []Event, orderly bool) []Span {
 	var spans []Span
 	var newest Event
@@ -21,6 +21,7 @@ func spansOf(events []Event, orderly bool) []Span {
 		if e.At.After(newest.At) {
 			newest = e
 		}
+		// The drain phase and the end of the daemon close all phases that are still open.
 		switch e.Name {
 		case eventlog.PhaseEntered:
 			if e.Phase == lastPhase {
@@ -30,7 +31,7 @@ func spansOf(events []Event, orderly bool) []Span {
 		case eventlog.PhaseLeft:
 			if at := openSpan(spans, e.EndedPhase); at >= 0 {
 				spans[at].close(e, e.Succeeded())
-			} else if e.EndedPhase != "" { // where its begin was left out or lost
+			} else if e.EndedPhase != "" { // its start was left out or lost
 				spans = append(spans, Span{Phase: e.EndedPhase, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
 			}
 		case eventlog.DaemonEnded:
@@ -38,6 +39,7 @@ func spansOf(events []Event, orderly bool) []Span {
 			ended = true
 		}
 	}
+	// Phases without an end last at least until the newest event.
 	for i := range spans {
 		if spans[i].Open && !ended && newest.At.After(spans[i].From) {
 			spans[i].To = newest.At
@@ -47,6 +49,7 @@ func spansOf(events []Event, orderly bool) []Span {
 	return spans
 }
 
+// close ends the phase with an event. ok reports whether the phase was successful.
 func (s *Span) close(e Event, ok bool) {
 	s.Open, s.OK = false, ok
 	if e.At.After(s.From) {
@@ -54,6 +57,7 @@ func (s *Span) close(e Event, ok bool) {
 	}
 }
 
+// closeAll closes all phases that are still open.
 func closeAll(spans []Span, e Event, ok bool) {
 	for i := range spans {
 		if spans[i].Open {
@@ -62,7 +66,7 @@ func closeAll(spans []Span, e Event, ok bool) {
 	}
 }
 
-// openSpan returns the newest span of a phase that is open; -1 where there is none.
+// openSpan returns the index of the newest open span of a phase, or -1 if there is none.
 func openSpan(spans []Span, phase string) int {
 	for i, s := range slices.Backward(spans) {
 		if s.Open && s.Phase == phase {

@@ -9,32 +9,32 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// StatusVersion is the version of a Status as JSON. It grows where a field goes
-// or changes what it means; new fields may come without.
+// StatusVersion is the version of a Status as JSON. It increases if a field is removed or changes
+// its meaning; new fields do not change it.
 const StatusVersion = 1
 
-// State is how a run is on the whole.
+// State is the overall state of a run.
 type State string
 
 // The states of a run.
 const (
 	BringingUp State = "bringing-up"
 	IsUp       State = "up"     // the gate is open
-	Ending     State = "ending" // the end is published, and not all have told of theirs
+	Ending     State = "ending" // the end is published, but not all daemons have reported theirs
 	Finished   State = "finished"
 	HasFailed  State = "failed"
 )
 
-// Exit codes of who asks how a run is.
+// Exit codes of bringupd status.
 const (
-	StatusGood       = 0 // it is up, or has ended with 0
+	StatusGood       = 0 // the run is up, or has ended with code 0
 	StatusFailed     = 1
-	StatusInProgress = 2 // or nobody can tell: it gives no sign of life
+	StatusInProgress = 2 // still in progress, or unknown because it gives no sign of life
 	StatusNoRun      = 3
 )
 
-// Status is how a run is at one moment: what --json prints. Its texts are one
-// line each, short, and have nothing in them that moves a cursor.
+// Status is the state of a run at one moment, as --json prints it. Its texts are short single lines
+// without terminal control characters.
 type Status struct {
 	subject
 	standing
@@ -42,17 +42,17 @@ type Status struct {
 	times
 	purpose
 	Waits []Wait      `json:"waits_for,omitempty"`
-	Steps []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
+	Steps []StepCount `json:"steps"` // number of nodes at each step, in the order of the sequence
 	nodesShown
-	// Next is what can happen next, and Deadline when, where that is known.
+	// Next describes what can happen next, and Deadline is the time of it; nil if unknown.
 	Next     string     `json:"next"`
 	Deadline *time.Time `json:"deadline,omitempty"`
-	End      *End       `json:"end,omitempty"` // nil while it goes on
+	End      *End       `json:"end,omitempty"` // nil while the run continues
 	life
-	Problems []string `json:"problems,omitempty"` // what could not be read
+	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
 }
 
-// subject is which run is looked at, and when.
+// subject identifies the run, and the time of the status.
 type subject struct {
 	Version int       `json:"v"`
 	Run     string    `json:"run"`
@@ -60,89 +60,88 @@ type subject struct {
 	At      time.Time `json:"at"`
 }
 
-// standing is how the run is on the whole.
+// standing is the overall state of the run.
 type standing struct {
 	State State `json:"state"`
-	Code  int   `json:"exit_code"` // that status ends with, not the job's
-	// Phase is the one of the sequence that the run is in, or ended in.
+	Code  int   `json:"exit_code"` // exit code of bringupd status, not of the job
+	// Phase is the phase of the sequence that the run is in, or in which it ended.
 	Phase      string      `json:"phase"`
 	Conditions []Condition `json:"conditions"`
 }
 
-// counts are how many nodes there are, how many the driver needs (less where there
-// are spares), and how many have all that the gate asks of them.
+// counts has the number of nodes, the number that the driver needs (less if there are spares), and
+// the number that meet all requirements of the gate.
 type counts struct {
 	Nodes int `json:"nodes"`
 	Need  int `json:"need"`
 	Ready int `json:"ready"`
 }
 
-// times count from the head's start; ToGate is 0 where the gate has not opened.
+// times are measured from the head's start. ToGate is 0 if the gate has not opened.
 type times struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
 }
 
-// purpose is what runs on the nodes, and where its pages are.
+// purpose describes what runs on the nodes, and its dashboard.
 type purpose struct {
 	Driver string `json:"driver,omitempty"`
-	World  bool   `json:"world,omitempty"` // the driver runs in ranks on all nodes
-	// DriverCode is what the driver has ended with where all else stays for a look; nil: it has not
-	// ended, or all ends.
+	World  bool   `json:"world,omitempty"` // the driver runs as ranks on all nodes
+	// DriverCode is the driver's exit code while services stay up after it; nil if it has not ended,
+	// or if everything ends with it.
 	DriverCode *int   `json:"driver_code,omitempty"`
-	Pages      *Pages `json:"dashboard,omitempty"` // nil where there are none, or it is over
+	Pages      *Pages `json:"dashboard,omitempty"` // nil if there is none, or if the run is over
 }
 
-// nodesShown are those to look at, the worst first, at most 20, and More others;
-// and every node, where that was asked for.
+// nodesShown has the nodes that need attention, at most 20 with the worst first, and the number of
+// further ones; and all nodes if they were requested.
 type nodesShown struct {
 	Abnormal []NodeStatus `json:"abnormal,omitempty"`
 	More     int          `json:"abnormal_more,omitempty"`
 	All      []NodeStatus `json:"all,omitempty"`
 }
 
-// life is whether the run gives signs of it.
+// life describes the run's signs of life.
 type life struct {
-	// LastSign is when something last changed in the run directory, by the
-	// share's clock, and Unchanged how long nothing has while we looked.
+	// LastSign is the time of the last change in the run directory, by the file server's clock.
+	// Unchanged is how long the reader has observed no change.
 	LastSign  *time.Time    `json:"last_sign,omitempty"`
 	Unchanged time.Duration `json:"unchanged_ns,omitempty"`
-	// Silent says that a live run would have given a sign by now: there was none
-	// for SilentAfter.
+	// Silent reports that a live run would have given a sign of life by now: there was none for
+	// SilentAfter.
 	Silent      bool          `json:"silent,omitempty"`
 	SilentAfter time.Duration `json:"silent_after_ns"`
 }
 
-// Pages are those of the head's service.
+// Pages is the dashboard of the head's service.
 type Pages struct {
-	URL  string `json:"url"` // as the head's node reaches them
+	URL  string `json:"url"` // valid on the head's node
 	Host string `json:"host"`
 }
 
-// Wait is something that the gate waits for.
+// Wait is a step that the gate waits for.
 type Wait struct {
 	Step  string `json:"step"`
 	What  string `json:"what"`
-	Ranks []int  `json:"ranks,omitempty"` // none where it is no node's
-	Nodes string `json:"nodes,omitempty"` // the same for people
+	Ranks []int  `json:"ranks,omitempty"` // empty if the wait does not concern particular nodes
+	Nodes string `json:"nodes,omitempty"` // the same nodes for people: hosts or ranges of indices
 }
 
-// StepCount is how many nodes are at a step.
+// StepCount is the number of nodes at a step.
 type StepCount struct {
 	Step  string `json:"step"`
 	Nodes int    `json:"nodes"`
 }
 
-// NodeStatus is one node's.
+// NodeStatus is the status of one node.
 type NodeStatus struct {
 	Rank int    `json:"rank"`
 	Host string `json:"host,omitempty"`
 	Step string `json:"step"`
-	// Mark says how it is: waits, failed, lost, slow, dropped, left (something of ours
-	// would not die there), befallen or ok.
+	// Mark is the class of the node: waits, failed, lost, slow, dropped, left (a process of the job
+	// could not be ended there), befallen (an event occurred there), or ok.
 	Mark string `json:"mark"`
-	// For is how long it has been waited for or, of who is slow, how long it
-	// took; 0 where that is not known.
+	// For is how long the node has been waited for or, if it is slow, how long it took; 0 if unknown.
 	For  time.Duration `json:"for_ns,omitempty"`
 	What string        `json:"what,omitempty"`
 }
@@ -159,42 +158,41 @@ const (
 	markOK       = "ok"
 )
 
-// worst is the order of marks.
+// worst lists the marks, the worst first.
 var worst = []string{markFailed, markLost, markLeft, markWaits, markBefallen, markDropped, markSlow, markOK}
 
-// End is how a run has ended, or is about to.
+// End is the outcome of a run that has ended or is about to end.
 type End struct {
-	Code   int           `json:"code"` // the job's
+	Code   int           `json:"code"` // the job's exit code
 	Word   string        `json:"word"`
 	Why    string        `json:"why"`
 	Took   time.Duration `json:"took_ns,omitempty"`
-	Rank   *int          `json:"rank,omitempty"` // who has seen the first cause
+	Rank   *int          `json:"rank,omitempty"` // index of the node that observed the first cause
 	Host   string        `json:"host,omitempty"`
-	Lost   []int         `json:"lost,omitempty"` // the ranks that are missed, where it is that
+	Lost   []int         `json:"lost,omitempty"` // indices of the lost nodes, if the first cause is a loss
 	LostOn string        `json:"lost_nodes,omitempty"`
 	Phase  string        `json:"phase,omitempty"`
-	Cause  string        `json:"cause,omitempty"` // the first cause's sentence
-	Log    string        `json:"log,omitempty"`   // the log that speaks of it
-	Lines  []string      `json:"lines,omitempty"` // the last ones of it
+	Cause  string        `json:"cause,omitempty"` // the first cause as a sentence
+	Log    string        `json:"log,omitempty"`   // name of the log file to read about the first cause
+	Lines  []string      `json:"lines,omitempty"` // its last lines
 	Advice []string      `json:"advice,omitempty"`
 	Others int           `json:"consequences,omitempty"`
 	BadOn  string        `json:"bad_nodes,omitempty"`
 }
 
-// Look is what who looks knows besides the run.
+// Look has the input of Summarize besides the run: the options and observations of the reader.
 type Look struct {
-	Now     time.Time // by the clock of who looks
-	Verbose bool      // all nodes are wanted
-	// LastSign is when something last changed in the run directory, by the
-	// share's clock; zero where that is not known.
+	Now     time.Time // on the reader's clock
+	Verbose bool      // include all nodes
+	// LastSign is the time of the last change in the run directory, by the file server's clock; zero
+	// if unknown.
 	LastSign time.Time
-	// Unchanged is for how long nothing has changed, by the clock of who looks
-	// again and again.
+	// Unchanged is how long a reader that polls repeatedly has observed no change, by its own clock.
 	Unchanged time.Duration
 }
 
-// Summarize tells how a run is. It believes nothing that it is given: any run
-// has a status.
+// Summarize returns the status of a run. It does not trust its input: it returns a status for any
+// run.
 func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
@@ -210,25 +208,29 @@ func Summarize(run *Run, look Look) Status {
 	if !s.Over() {
 		s.Pages = v.pages()
 	}
+	// Services stay up after the driver: report its exit code.
 	if look := run.Control.Look; look != nil && s.State == IsUp {
 		s.DriverCode = &look.Code
 	}
+	// The following fields depend on those above.
 	s.Phase = tame(v.phase(s))
 	s.Next, s.Deadline = v.next(s)
 	s.Code = statusCodes[s.State]
 	s.life = look.life(run.SilentAfter(), s.Over())
-	if s.Silent { // one that is up no more than it seems is no success to build upon
+	if s.Silent { // possibly dead: not a success to rely on
 		s.Code = StatusInProgress
 	}
 	s.Conditions = v.conditions(s)
 	return s
 }
 
+// statusCodes maps states to the exit codes of bringupd status.
 var statusCodes = map[State]int{
 	BringingUp: StatusInProgress, IsUp: StatusGood, Ending: StatusInProgress, Finished: StatusGood, HasFailed: StatusFailed,
 }
 
-// life tells whether a run that is not over has given no sign for too long.
+// life evaluates the signs of life. A run that is not over is silent if it has given none for the
+// given time.
 func (l Look) life(after time.Duration, over bool) life {
 	signs := life{Unchanged: l.Unchanged, SilentAfter: after, Silent: !over && l.Unchanged >= after}
 	if !l.LastSign.IsZero() {
@@ -238,10 +240,10 @@ func (l Look) life(after time.Duration, over bool) life {
 	return signs
 }
 
-// Over tells whether there is nothing more to wait for.
+// Over reports whether the run is over, so that there is nothing more to wait for.
 func (s Status) Over() bool { return s.State == Finished || s.State == HasFailed }
 
-// state is how the run is on the whole. The result is the last word.
+// state returns the overall state of the run. The result takes precedence over other records.
 func (v *view) state() State {
 	c := v.run.Control
 	switch {
@@ -258,6 +260,7 @@ func (v *view) state() State {
 	}
 }
 
+// elapsed returns the duration of the run so far, or of the whole run if it is over.
 func (v *view) elapsed() time.Duration {
 	if v.run.Result != nil && v.run.Result.Duration > 0 {
 		return v.run.Result.Duration
@@ -268,6 +271,7 @@ func (v *view) elapsed() time.Duration {
 	return max(0, v.now.Sub(v.start))
 }
 
+// toGate returns the time from the head's start until the gate opened; 0 if it is not known.
 func (v *view) toGate() time.Duration {
 	if v.run.Result != nil {
 		return v.run.Result.TimeToGate
@@ -278,7 +282,7 @@ func (v *view) toGate() time.Duration {
 	return 0
 }
 
-// end is how the run ends, as far as that is published.
+// end returns the outcome of the run as far as it is published, or nil.
 func (v *view) end() *End {
 	r := v.run.Verdict()
 	if r == nil {
@@ -292,7 +296,7 @@ func (v *view) end() *End {
 	return end
 }
 
-// blame tells of the first cause, where there is one.
+// blame fills in the first cause; nil is ignored.
 func (e *End) blame(v *view, cause *signal.FailureRecord) {
 	if cause == nil {
 		return
@@ -304,10 +308,10 @@ func (e *End) blame(v *view, cause *signal.FailureRecord) {
 	e.Lines = tameAll(cause.Lines[max(0, len(cause.Lines)-mostQuoted):])
 }
 
-// mostQuoted is how many last lines of a log are shown.
+// mostQuoted is the number of last lines of a log that are shown.
 const mostQuoted = 10
 
-// phase is the one that the run is in.
+// phase returns the phase that the run is in, or in which it ended.
 func (v *view) phase(s Status) string {
 	switch {
 	case v.run.Result != nil && v.run.Result.AtPhase != "":
@@ -325,10 +329,10 @@ func (v *view) phase(s Status) string {
 	}
 }
 
-// mostAbnormal is how many nodes are shown one by one.
+// mostAbnormal is the maximum number of nodes that are shown individually.
 const mostAbnormal = 20
 
-// shown are the nodes to look at, and all by rank where that is asked for.
+// shown returns the nodes that need attention and, if verbose is set, all nodes by index.
 func (v *view) shown(state State, verbose bool) (shown nodesShown) {
 	all := make([]NodeStatus, 0, len(v.nodes))
 	for _, n := range v.nodes {
@@ -343,11 +347,11 @@ func (v *view) shown(state State, verbose bool) (shown nodesShown) {
 	return shown
 }
 
-// worseFirst puts what is wrong for good before what may become well, and that
-// before what is past.
+// worseFirst compares two nodes: permanent failures come first, then conditions that may still
+// resolve, then past events.
 func worseFirst(a, b NodeStatus) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(worst, a.Mark), slices.Index(worst, b.Mark)),
-		cmp.Compare(b.For/time.Second, a.For/time.Second), // as it is shown
+		cmp.Compare(b.For/time.Second, a.For/time.Second), // in whole seconds, as shown
 		cmp.Compare(a.Rank, b.Rank))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// waits is what the gate waits for, in the order of the sequence: each node
-// once, for the first thing that it lacks.
+// waits returns the steps that the gate waits for, in the order of the sequence. It lists each node
+// once, with the first step that the node lacks.
 func (v *view) waits() (waits []Wait) {
 	for _, lack := range v.lacks {
 		ranks := slices.DeleteFunc(slices.Clone(lack.Nodes), func(rank int) bool { return v.nodes[rank].step != lack.Step })
@@ -20,7 +20,7 @@ func (v *view) waits() (waits []Wait) {
 		case len(ranks) > 0:
 			wait.Nodes = v.who(ranks)
 		case len(lack.Nodes) > 0:
-			continue // each lacks something else first
+			continue // each node lacks an earlier step
 		case lack.Step != gate.StepHead:
 			wait.What = textutil.TruncateText(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"
 		}
@@ -29,8 +29,10 @@ func (v *view) waits() (waits []Wait) {
 	return waits
 }
 
-// next is what can happen next, and when at the latest where that is known.
+// next describes what can happen next. It returns the latest time for it, or nil if that is
+// unknown.
 func (v *view) next(s Status) (what string, deadline *time.Time) {
+	// Describe the states other than bringing-up.
 	switch s.State {
 	case Finished, HasFailed:
 		return "nothing: the run is over", nil
@@ -49,6 +51,7 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
 	}
+	// During bring-up, it depends on the steps that the gate waits for.
 	switch {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
@@ -58,7 +61,8 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	return v.nextDeadline(s.Waits)
 }
 
-// nextDeadline is the one that passes first.
+// nextDeadline describes the wait with the earliest deadline, and returns that deadline; nil if
+// none is known.
 func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 	var first time.Time
 	step, ranks := waits[0].Step, waits[0].Ranks
@@ -66,7 +70,7 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 		if at, rank, known := v.deadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, ranks = at, wait.Step, []int{rank}
 			if wait.Step == gate.StepJoin {
-				ranks = wait.Ranks // it is the same for all of them
+				ranks = wait.Ranks // all of them have the same deadline
 			}
 		}
 	}
@@ -82,7 +86,7 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 	return what, &first
 }
 
-// deadline is the first one of those that a wait has, and whose.
+// deadline returns the earliest deadline of a wait, and the index of the node to which it applies.
 func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	within := v.plan.PhaseTimeouts[wait.Step]
 	switch {
@@ -98,7 +102,7 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 		return v.stepDeadline(wait, within)
 	}
 	for _, of := range wait.Ranks {
-		// From the head's start on a node has come nowhere that would be known.
+		// A time that is not after the head's start means that no step of the node is known.
 		since := v.nodes[of].since
 		if by := since.Add(within); since.After(v.start) && (!known || by.Before(at)) {
 			at, rank, known = by, of, true
@@ -107,9 +111,9 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	return at, rank, known
 }
 
-// stepDeadline returns the deadline of the sandboxes of another step, and the first node that waits
-// for one. It counts from the job's start until a daemon of that step appears, and is not known
-// from then on, nor before the head's node has passed its checks.
+// stepDeadline returns the deadline of the sandboxes of a separate step, and the first node that
+// waits for one. The timeout counts from the job's start. The deadline is unknown once a daemon of
+// that step has appeared, and before the head's node has passed its checks.
 func (v *view) stepDeadline(wait Wait, within time.Duration) (at time.Time, rank int, known bool) {
 	head := v.nodes[0]
 	if head.step == gate.StepJoin || head.step == gate.StepCheck {
@@ -123,7 +127,7 @@ func (v *view) stepDeadline(wait Wait, within time.Duration) (at time.Time, rank
 	return later(v.start.Add(within), head.since), wait.Ranks[0], true
 }
 
-// who is a list of ranks for people: their hosts, where those tell them apart.
+// who formats a list of nodes for people: as hosts if these are distinct, otherwise as indices.
 func (v *view) who(ranks []int) string {
 	var hosts []string
 	seen := make(map[string]bool)
@@ -143,7 +147,7 @@ func (v *view) who(ranks []int) string {
 	return tame(roles.CompactNodeList(hosts))
 }
 
-// local tells whether the nodes are of one machine, which has one name.
+// local reports whether all nodes are on one machine, and thus have the same host name.
 func (v *view) local() bool {
 	return len(v.nodes) > 1 && v.nodes[0].Host != "" && v.nodes[0].Host == v.nodes[1].Host
 }

@@ -1,7 +1,7 @@
 package timeline
 
 import (
-	_ "embed" // the text's template
+	_ "embed" // embeds status.tmpl
 	"fmt"
 	"strings"
 	"sync"
@@ -12,20 +12,20 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Style is how a status is shown to people.
+// Style is the format in which a status is shown to people.
 type Style struct {
 	Colour bool
-	// Width cuts lines, where it is not 0.
+	// Width is the maximum line length in characters; 0 means unlimited.
 	Width int
 }
 
-// colours are those of ANSI terminals; the words say it all without them.
+// colours maps states and marks to ANSI colours. The text is complete without them.
 var colours = map[string]string{
 	string(BringingUp): "36", string(IsUp): "32", string(Finished): "32", string(Ending): "33", string(HasFailed): "1;31",
 	markLost: "1;31", markLeft: "31", markWaits: "36", markBefallen: "33", markDropped: "33", markSlow: "33",
 }
 
-// paint gives text the colour of a word.
+// paint returns the text in the colour of a state or mark, if colours are enabled.
 func (s Style) paint(word, text string) string {
 	if colour := colours[word]; s.Colour && colour != "" {
 		return "\x1b[" + colour + "m" + text + "\x1b[0m"
@@ -33,14 +33,14 @@ func (s Style) paint(word, text string) string {
 	return text
 }
 
-// Text is the status for people: the first line tells the most.
+// Text formats the status for people. The first line has the most important facts.
 func (s Status) Text(style Style) string { return strings.Join(s.lines(style), "\n") + "\n" }
 
 //go:embed status.tmpl
 var statusText string
 
-// statusTemplate is parsed by who shows a status: every command pays for what the
-// program does at its start.
+// statusTemplate parses the template when a status is first shown, because work at program start
+// would slow down every command.
 var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
 		"clock": clock, "span": span, "seconds": func(d time.Duration) string { return span(d.Truncate(time.Second)) },
@@ -49,22 +49,23 @@ var statusTemplate = sync.OnceValue(func() *template.Template {
 })
 
 const (
-	// mostProblemsShown is how many sentences on what can't be read there are.
+	// mostProblemsShown is the maximum number of problems that are shown.
 	mostProblemsShown = 5
-	// mostNodesShown bounds in characters a list of nodes.
+	// mostNodesShown is the maximum length in characters of a list of nodes.
 	mostNodesShown = 60
 )
 
-// sheet is a status with what only its text needs.
+// sheet is a status with the additional data for its text.
 type sheet struct {
 	Status
-	Word       string        // for the state
-	Since      time.Duration // the gate opened
+	Word       string        // the state in capital letters
+	Since      time.Duration // time since the gate opened
 	Table      []string      // lines of the histogram and of the nodes
-	Unread     []string      // the first of the problems
+	Unread     []string      // the first problems
 	MoreUnread int
 }
 
+// lines returns the lines of the text, cut to the width of the terminal.
 func (s Status) lines(style Style) []string {
 	shown := s.Abnormal
 	if s.All != nil {
@@ -77,11 +78,11 @@ func (s Status) lines(style Style) []string {
 	}
 	var text strings.Builder
 	if err := statusTemplate().Execute(&text, of); err != nil {
-		return []string{"cannot tell of the run: " + err.Error()} // the template is wrong
+		return []string{"cannot tell of the run: " + err.Error()} // an error in the template
 	}
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	for i, line := range lines {
-		// What is painted is cut already, and a command is to be copied whole.
+		// Coloured lines are cut already. Commands must stay complete, because users copy them.
 		if !strings.Contains(line, "\x1b") && !strings.HasPrefix(line, "  do: ") {
 			lines[i] = style.fit(line)
 		}
@@ -98,10 +99,10 @@ func (s Style) fit(line string) string {
 	return line
 }
 
-// histogramHead begins the first line of the histogram.
+// histogramHead is the beginning of the first line of the histogram.
 const histogramHead = "  phase  "
 
-// histogram is where the nodes are.
+// histogram returns two lines that show how many nodes are at each step.
 func histogram(steps []StepCount) []string {
 	var head, counts strings.Builder
 	for _, step := range steps {
@@ -112,13 +113,13 @@ func histogram(steps []StepCount) []string {
 	return []string{"  phase" + head.String(), "  nodes" + counts.String()}
 }
 
-// signs stand before a node, for who looks at the shape of it.
+// signs maps the marks to the symbols before the nodes, which allow a quick scan of the table.
 var signs = map[string]string{markFailed: "✗", markLost: "✗", markLeft: "!", markWaits: "…", markBefallen: "!", markDropped: "-", markSlow: "~", markOK: "✓"}
 
-// mostHost bounds in characters a host's name in the table.
+// mostHost is the maximum length in characters of a host name in the table.
 const mostHost = 40
 
-// table has a line a node.
+// table returns one line per node.
 func (s Style) table(nodes []NodeStatus) []string {
 	var hosts, steps, ranks int
 	for _, n := range nodes {
@@ -138,7 +139,7 @@ func (s Style) table(nodes []NodeStatus) []string {
 	return lines
 }
 
-// mark colours a node's sign and the word for it, where it is on the line yet.
+// mark colours the symbol of a node's line, unless the line was cut before it.
 func (s Style) mark(line, mark string) string {
 	if sign := signs[mark]; s.Colour {
 		line = strings.Replace(line, "  "+sign, "  "+s.paint(mark, sign), 1)
@@ -146,7 +147,7 @@ func (s Style) mark(line, mark string) string {
 	return line
 }
 
-// clock is a time as clocks show it: 00:42, 1:02:03.
+// clock formats a duration like a clock: 00:42, 1:02:03.
 func clock(d time.Duration) string {
 	seconds := int64(d / time.Second)
 	if seconds < 3600 {
@@ -155,13 +156,14 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
 }
 
-// Still is the status without what changes with time alone.
+// Still returns the status without the fields that change merely because time passes.
 func (s Status) Still() Status {
 	s.At, s.Elapsed, s.Unchanged, s.LastSign, s.Deadline = time.Time{}, 0, 0, nil, nil
 	s.Abnormal, s.All = still(s.Abnormal), still(s.All)
 	return s
 }
 
+// still returns the nodes without the times for which they have been waited for.
 func still(nodes []NodeStatus) []NodeStatus {
 	var all []NodeStatus
 	for _, n := range nodes {
@@ -173,22 +175,24 @@ func still(nodes []NodeStatus) []NodeStatus {
 	return all
 }
 
-// Changes returns the lines that say something else than those shown before,
-// which it is given and brings up to date. That time goes by is no news.
+// Changes returns the lines that differ from the lines shown before. It updates the set of shown
+// lines. Lines that differ only because time has passed are not returned.
 func (s Status) Changes(style Style, shown map[string]bool) (changed []string) {
+	// A line is identified by its text without times and colours.
 	keys := s.Still().lines(Style{})
 	lines := s.lines(style)
 	now := make(map[string]bool)
 	for i, key := range keys {
 		if i+1 < len(keys) && strings.HasPrefix(key, histogramHead) {
-			key += keys[i+1] // numbers alone say nothing
+			key += keys[i+1] // repeat the header if the counts below it change
 		}
-		key = strings.Join(strings.Fields(key), " ") // columns may become wider
+		key = strings.Join(strings.Fields(key), " ") // column widths may change
 		if i < len(lines) && !shown[key] {
 			changed = append(changed, lines[i])
 		}
 		now[key] = true
 	}
+	// Remember the present lines only: a line that disappears and comes back is shown again.
 	clear(shown)
 	for key := range now {
 		shown[key] = true

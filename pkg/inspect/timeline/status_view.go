@@ -9,33 +9,33 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// view is a run with what all parts of its status need.
+// view is a run with the data that all parts of its status need.
 type view struct {
 	run   *Run
 	now   time.Time
-	start time.Time // when the head began; zero where nobody tells
+	start time.Time // start of the head; zero if unknown
 	plan  signal.JobPlan
-	need  int         // nodes that the driver needs
-	nodes []*nodeView // by rank
+	need  int         // number of nodes that the driver needs
+	nodes []*nodeView // in node order
 	asked gate.Requirements
-	lacks []gate.UnmetStep // what the gate waits for
-	// median is the time that half of the nodes took until they were ready; 0
-	// where that is not known of enough of them.
+	lacks []gate.UnmetStep // steps that the gate waits for
+	// median is the time within which half of the nodes became ready; 0 if that is known of too few
+	// nodes.
 	median time.Duration
 }
 
-// nodeView is a node with where it is.
+// nodeView is a node with its present step.
 type nodeView struct {
 	*Node
 	step    string
-	since   time.Time     // when it came there; zero where that is not known
-	took    time.Duration // from the head's start until it was ready; 0 where not known
-	dropped string        // why the job did without it
+	since   time.Time     // when it reached the step; zero if unknown
+	took    time.Duration // from the head's start until it was ready; 0 if unknown
+	dropped string        // reason for which the job dropped it; empty if it did not
 	said    gate.LastReported
 }
 
-// The steps of a node that lacks nothing, or of which nothing is asked any more;
-// the others are gate's.
+// Steps of a node that lacks nothing, or from which nothing is required any more. Package gate has
+// the other steps.
 const (
 	stepReady   = "ready"
 	stepFailed  = markFailed
@@ -45,19 +45,22 @@ const (
 	stepDone    = "done"
 )
 
+// newView evaluates a run for its status at the time now.
 func newView(run *Run, now time.Time) *view {
 	v := &view{run: run, now: now, start: run.Control.Job.At, plan: planOf(run), need: run.Size()}
 	if v.plan.NodesNeeded > 0 {
 		v.need = min(v.need, v.plan.NodesNeeded)
 	}
+	// Determine the requirements of the gate.
 	v.asked = gate.Requirements{
 		NeedChecks: v.has(gate.StepCheck), NeedSandboxes: v.has(gate.StepSandbox) && !v.sandboxesMet(), NeedServices: v.has(gate.StepWorkers),
-		// No other service can be up before the head's, whatever is missing.
+		// No other service can be up before the head's, even if the record of the head's is missing.
 		HeadServiceUp: !v.has(gate.StepHead) || run.Control.Head.There || len(run.In(signal.StateServiceUp)) > 0, FrameworkPending: v.has(gate.StepWorkers) && v.plan.Framework != "none",
 	}
 	for i := range run.Nodes {
 		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
 	}
+	// Add why nodes were dropped, and what they last reported.
 	for _, d := range run.Dropped() {
 		if d.Rank >= 0 && d.Rank < len(v.nodes) {
 			v.nodes[d.Rank].dropped = cmp.Or(tame(d.Reason), "dropped")
@@ -71,14 +74,15 @@ func newView(run *Run, now time.Time) *view {
 	for _, n := range v.nodes {
 		n.step = v.without(n)
 	}
+	// Determine the step of each node.
 	v.lacks = v.asked.UnmetSteps(v.missing)
 	v.place()
 	v.median = v.medianTook()
 	return v
 }
 
-// without is the step of a node that the gate asks nothing of any more; empty
-// where it does.
+// without returns the step of a node from which the gate requires nothing any more, or an empty
+// string if the gate still has requirements.
 func (v *view) without(n *nodeView) string {
 	switch {
 	case n.dropped != "":
@@ -94,8 +98,8 @@ func (v *view) without(n *nodeView) string {
 	}
 }
 
-// missing are the ranks, in order, that are to be in a state and are not. A
-// sandbox and a service are asked of the team alone.
+// missing returns the indices of the nodes that should be in a state but are not, in order. A
+// sandbox and a service are required of members only, not of spares.
 func (v *view) missing(state string) (ranks []int) {
 	ofTeam := state == signal.StateSandboxReady || state == signal.StateServiceUp
 	for _, n := range v.nodes {
@@ -109,8 +113,9 @@ func (v *view) missing(state string) (ranks []int) {
 	return ranks
 }
 
-// place finds out at which step each node is, and since when.
+// place determines the step of each node, and since when the node is at it.
 func (v *view) place() {
+	// A node is at the first step that it lacks.
 	for _, lack := range v.lacks {
 		for _, rank := range lack.Nodes {
 			if n := v.nodes[rank]; n.step == "" {
@@ -127,7 +132,7 @@ func (v *view) place() {
 		case n.step != "":
 		case !v.member(n.Rank):
 			n.step = stepSpare
-		case v.asked.NeedServices && !up: // it waits for the head's
+		case v.asked.NeedServices && !up: // it waits for the head's service
 			n.step = gate.StepWorkers
 		default:
 			n.step = stepReady
@@ -136,15 +141,16 @@ func (v *view) place() {
 	}
 }
 
-// onTheWay tells whether a node lacks a step.
+// onTheWay reports whether a step is one that a node has not completed.
 func onTheWay(step string) bool {
 	return slices.Contains([]string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers}, step)
 }
 
-// time finds out since when a node is at its step.
+// time determines since when a node is at its step.
 func (v *view) time(n *nodeView) {
+	// Take the latest time of the states before the node's step.
 	n.since = v.start
-	unknown := false // what is new is not written yet
+	unknown := false // a state is so new that its time has not been written yet
 	for _, way := range []struct {
 		step, state string
 		asked       bool
@@ -163,7 +169,7 @@ func (v *view) time(n *nodeView) {
 	}
 	switch n.step {
 	case gate.StepWorkers:
-		n.since = later(n.since, v.run.Control.Head.At) // it can't begin before the head's service is up
+		n.since = later(n.since, v.run.Control.Head.At) // its service cannot start before the head's is up
 	case stepReady:
 		if !unknown && !v.start.IsZero() && n.since.After(v.start) {
 			n.took = n.since.Sub(v.start)
@@ -174,6 +180,7 @@ func (v *view) time(n *nodeView) {
 	}
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -181,8 +188,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// planOf is what a run is to come to. An older head tells no plan: then what is
-// there says so.
+// planOf returns the plan of a run. Older heads do not record a plan; it is derived then from the
+// records that exist.
 func planOf(run *Run) signal.JobPlan {
 	if run.Job != nil && run.Job.Plan != nil {
 		return *run.Job.Plan
@@ -198,10 +205,11 @@ func planOf(run *Run) signal.JobPlan {
 	return plan
 }
 
+// has reports whether the plan of the run includes a step.
 func (v *view) has(step string) bool { return slices.Contains(v.plan.Phases, step) }
 
-// reached returns the state of a node, where it counts: a service that is up in
-// a place that the node has not any more does not.
+// reached returns a state of a node if it counts. A service that came up before the node got its
+// present place does not count.
 func (v *view) reached(n *Node, state string) (NodeState, bool) {
 	since := 0
 	if team := v.run.Control.Team; team != nil && state == signal.StateServiceUp {
@@ -217,11 +225,13 @@ func (v *view) reached(n *Node, state string) (NodeState, bool) {
 	return NodeState{}, false
 }
 
+// member reports whether a node is a member, and not a spare.
 func (v *view) member(rank int) bool {
 	return v.run.Control.Team == nil || v.run.Control.Team.PlaceOf(rank) >= 0
 }
 
-// pages are those that the head's service has, and nil where it has none or is not up.
+// pages returns the dashboard of the head's service, or nil if there is none or the service is not
+// up.
 func (v *view) pages() *Pages {
 	service := v.run.Control.Service
 	if service == nil || service.Dashboard == "" || len(v.nodes) == 0 {
@@ -230,8 +240,8 @@ func (v *view) pages() *Pages {
 	return &Pages{URL: tame(service.Dashboard), Host: tame(v.nodes[0].Host)}
 }
 
-// sandboxesMet tells whether the gate needs no more sandboxes, where it does not
-// need all of them.
+// sandboxesMet reports whether the gate needs no more sandboxes. It is false if the gate needs all
+// of them and is not open.
 func (v *view) sandboxesMet() bool {
 	if v.run.Control.Go.There {
 		return true
@@ -240,13 +250,15 @@ func (v *view) sandboxesMet() bool {
 	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.In(signal.StateSandboxReady), v.need)
 }
 
-// slowFrom is how many nodes there must be for one of them to be slow, and
-// slowBy what it must be later than the median at least: below, it is chance.
+// slowFrom is the minimum number of nodes for one of them to count as slow, and slowBy the minimum
+// delay after the median. Smaller differences are chance.
 const (
 	slowFrom = 4
 	slowBy   = time.Second
 )
 
+// medianTook returns the median of the times until the nodes were ready; 0 for fewer than slowFrom
+// nodes.
 func (v *view) medianTook() time.Duration {
 	var all []time.Duration
 	for _, n := range v.nodes {
@@ -261,13 +273,14 @@ func (v *view) medianTook() time.Duration {
 	return all[len(all)/2]
 }
 
-// count is where the nodes are, and how many are ready. Of a run that is over,
-// only those matter where some are.
+// count returns how many nodes are at each step, and how many are ready. If the run is over, it
+// leaves out the steps before the gate at which there are no nodes.
 func (v *view) count(over bool) (steps []StepCount, ready int) {
 	at := make(map[string]int)
 	for _, n := range v.nodes {
 		at[n.step]++
 	}
+	// First the steps of the plan in their order, then the others.
 	for _, step := range []string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers, stepReady} {
 		if at[step] > 0 || !over && (v.has(step) || step == stepReady) {
 			steps = append(steps, StepCount{step, at[step]})
@@ -281,11 +294,13 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 	return steps, at[stepReady]
 }
 
-// status is one node's. What a run that has ended waited for is no matter.
+// status returns the status of one node. If the run has ended, it does not matter what the node was
+// waiting for.
 func (v *view) status(n *nodeView, state State) NodeStatus {
 	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
-	// Who waits for the head's service can do nothing.
+	// A node that waits for the head's service is not the one that delays the run.
 	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.StepWorkers || v.asked.HeadServiceUp)
+	// A node is slow if it took more than twice the median, and considerably longer.
 	slow := v.median > 0 && n.took > 2*v.median && n.took-v.median > slowBy
 	switch {
 	case n.step == stepFailed:
@@ -309,7 +324,7 @@ func (v *view) status(n *nodeView, state State) NodeStatus {
 	return s
 }
 
-// waiting is what a node waits for.
+// waiting describes what a node waits for.
 func (n *nodeView) waiting() string {
 	lacks := gate.LabelsOf(n.step).OneMissing
 	if said := n.said[n.step]; said != "" {
@@ -318,7 +333,7 @@ func (n *nodeView) waiting() string {
 	return lacks
 }
 
-// failure is where the node failed, and the sentence of it.
+// failure returns the phase in which the node failed, and a sentence about it.
 func (n *nodeView) failure() (step, what string) {
 	failed := n.Blamed()
 	if failed == nil {

@@ -7,13 +7,14 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// mostShown bounds in characters a text that is shown on one line.
+// mostShown is the maximum length in characters of a text on one line.
 const mostShown = 400
 
-// tame makes a text of a run directory fit for one line of a terminal, for it may
-// hold anything: what moves the cursor, turns the writing around, or has no end.
+// tame makes a text from a run directory safe for one line of a terminal. The text is untrusted: it
+// may move the cursor, reverse the writing direction, or be very long.
 func tame(text string) string { return textutil.SingleLine(text, mostShown) }
 
+// tameAll applies tame to each text.
 func tameAll(texts []string) []string {
 	var all []string
 	for _, text := range texts {
@@ -22,7 +23,7 @@ func tameAll(texts []string) []string {
 	return all
 }
 
-// span is a time for people: of hours, no more than the minutes.
+// span formats a duration for people. From one hour on, it leaves out the seconds.
 func span(d time.Duration) string {
 	if d >= time.Hour {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
