@@ -33,11 +33,11 @@ const reportReadTimeout = 2 * time.Minute
 var errReportReadTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) reportCommand() *cli.Command {
-	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.HTML)}
+	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
 	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").WithShortName("o")
 	own := setting.List{
 		r.outputSetting.ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("format", report.Formats(), &r.formatName, "html (a page), json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
+		setting.NewChoice("format", report.FormatNames(), &r.formatName, "html (a page), json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
 		setting.NewRemoved("compare", "DIR",
 			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(setting.SourceVariable),
 		r.selector.newLogDirSetting(),
@@ -56,7 +56,7 @@ func (r *reportCmd) runReport(args []string) error {
 		return usageErrorf("cannot report %d runs: give one run directory", len(args))
 	}
 	format := report.Format(r.formatName)
-	if format != report.HTML && !r.outputSetting.IsSet() {
+	if format != report.FormatHTML && !r.outputSetting.IsSet() {
 		r.outputPath = "-"
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), reportReadTimeout, errReportReadTimeout)
@@ -74,7 +74,7 @@ func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, e
 	if err != nil {
 		return nil, runArgError(err)
 	}
-	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.Full})
+	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthFull})
 	if err != nil {
 		return nil, runArgError(err)
 	}
@@ -82,7 +82,7 @@ func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, e
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
-	return report.Look(run, report.ReadLogs(ctx, run), touched), nil
+	return report.NewView(run, report.ReadLogs(ctx, run), touched), nil
 }
 
 // writeReport writes the report and prints its path. Other users cannot read it, because it quotes

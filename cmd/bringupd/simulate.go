@@ -36,7 +36,7 @@ type simulateCmd struct {
 
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := config.DefaultTimeouts()
-	s := &simulateCmd{invocation: inv, simConfig: simulate.Config{Fences: 4, Lifeline: config.LinkAuto, Join: times.Join, Peer: times.Peer}}
+	s := &simulateCmd{invocation: inv, simConfig: simulate.Config{Fences: 4, LinkMode: config.LinkAuto, JoinTimeout: times.Join, Peer: times.Peer}}
 	s.allSettings = s.newSettings()
 	return inv.completeCommand(cli.Command{
 		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
@@ -60,11 +60,11 @@ func (s *simulateCmd) newSettings() setting.List {
 			setting.NewNumber("fence-bytes", &s.simConfig.Bytes, 0, 1<<20, "how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before"),
 			setting.NewDuration("start-skew", &s.simConfig.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
 			setting.NewDuration("steady", &s.simConfig.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", defaultDeathDelay)),
-			setting.NewChoice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.simConfig.Death,
+			setting.NewChoice("death", []string{simulate.WorkerDies, simulate.HeadDies}, &s.simConfig.Death,
 				"whose daemon then dies, as by kill -9; and how long the others take to end is printed"),
-			setting.NewChoice("lifeline", []string{string(config.LinkAuto), string(config.LinkOff)}, (*string)(&s.simConfig.Lifeline),
+			setting.NewChoice("lifeline", []string{string(config.LinkAuto), string(config.LinkOff)}, (*string)(&s.simConfig.LinkMode),
 				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
-			setting.NewDuration("join-timeout", &s.simConfig.Join, "until all nodes have met"),
+			setting.NewDuration("join-timeout", &s.simConfig.JoinTimeout, "until all nodes have met"),
 			setting.NewDuration("peer-timeout", &s.simConfig.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
 		),
 		setting.AssignCategory("The share",
@@ -90,13 +90,13 @@ func (s *simulateCmd) nodesSetting() *setting.Setting {
 	return setting.NewValue("nodes", "N,…", &s.nodeCounts, func(value string) (nodes []int, err error) {
 		for field := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
-			if err != nil || n < 1 || n > simulate.MostNodes {
-				return nil, fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MostNodes)
+			if err != nil || n < 1 || n > simulate.MaxNodes {
+				return nil, fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MaxNodes)
 			}
 			nodes = append(nodes, n)
 		}
 		return nodes, nil
-	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MostNodes))
+	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MaxNodes))
 }
 
 // validateSettings returns an error for settings that cannot work.
@@ -114,7 +114,7 @@ func (s *simulateCmd) validateSettings() error {
 	for _, n := range s.nodeCounts {
 		cfg := s.simConfig
 		cfg.Nodes = n
-		if err := cmp.Or(cfg.Validate(), simulate.Fits(n)); err != nil {
+		if err := cmp.Or(cfg.Validate(), simulate.CheckFileLimit(n)); err != nil {
 			return usageErrorf("%v", err)
 		}
 	}
@@ -128,9 +128,9 @@ func (s *simulateCmd) validateSettings() error {
 
 // runSeries runs all simulations, and shows the results.
 func (s *simulateCmd) runSeries(ctx context.Context) error {
-	series := simulate.Series{Config: s.simConfig, Sizes: s.nodeCounts, Dir: s.shareDir, Keep: s.keepDirs, Say: s.printMessage}
+	series := simulate.Series{Config: s.simConfig, Sizes: s.nodeCounts, Dir: s.shareDir, Keep: s.keepDirs, Logf: s.printMessage}
 	report, err := series.Run(ctx)
-	if errors.Is(err, simulate.ErrNoDir) {
+	if errors.Is(err, simulate.ErrNotDirectory) {
 		return usageErrorf("%v", err)
 	}
 	if ctx.Err() != nil || len(report.Runs) == 0 {

@@ -58,7 +58,7 @@ func (s *statusCmd) runStatus(args []string) error {
 			return err
 		}
 		s.printMessage("%v", err)
-		s.exitCode = timeline.StatusNoRun
+		s.exitCode = timeline.ExitNoRun
 		return nil
 	})
 }
@@ -107,27 +107,27 @@ func (s *statusCmd) readStatus(ctx context.Context) (status timeline.Status, err
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	began := time.Now()
-	run, err := timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.Quick})
+	run, err := timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.DepthQuick})
 	if err == nil && run.Size() <= maxFullReadNodes {
-		run, err = timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.Full})
+		run, err = timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.DepthFull})
 	}
 	if err != nil {
 		return status, err
 	}
-	look := timeline.Look{Now: time.Now(), Verbose: s.isVerbose}
+	look := timeline.Observation{Now: time.Now(), Verbose: s.isVerbose}
 	if look.LastSign, err = signal.LastChangeTime(ctx, s.runPath); err != nil {
 		run.Problems = append(run.Problems, err.Error())
 	}
 	s.lastPollDuration = time.Since(began)
 	look.Unchanged = s.unchangedFor(run, look)
-	return timeline.Summarize(run, look), nil
+	return timeline.SummarizeRun(run, look), nil
 }
 
 // unchangedFor returns the time since the last change.
-func (s *statusCmd) unchangedFor(run *timeline.Run, look timeline.Look) time.Duration {
-	signs := []int64{look.LastSign.UnixNano(), run.Control.Beat, int64(len(run.Events))}
+func (s *statusCmd) unchangedFor(run *timeline.Run, look timeline.Observation) time.Duration {
+	signs := []int64{look.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
 	for i := range run.Nodes {
-		signs = append(signs, run.Nodes[i].Beat, int64(len(run.Nodes[i].States)))
+		signs = append(signs, run.Nodes[i].Heartbeat, int64(len(run.Nodes[i].States)))
 	}
 	if seen := fmt.Sprint(signs); seen != s.lastSeen {
 		s.lastSeen, s.changedAt = seen, time.Now()
@@ -138,7 +138,7 @@ func (s *statusCmd) unchangedFor(run *timeline.Run, look timeline.Look) time.Dur
 // statusWriter returns a function that shows a status, and remembers what it has shown.
 func (s *statusCmd) statusWriter() func(timeline.Status) error {
 	out := s.streams.Out
-	style := timeline.Style{Colour: showsColour(out)}
+	style := timeline.TextStyle{Colour: showsColour(out)}
 	last := make(map[string]bool)
 	drawn := 0
 	switch width, height := terminalSize(out); {
@@ -167,7 +167,7 @@ func (s *statusCmd) statusWriter() func(timeline.Status) error {
 		style.Width = width
 		return func(status timeline.Status) error {
 			var changed strings.Builder
-			for _, line := range status.Changes(style, last) {
+			for _, line := range status.ChangedLines(style, last) {
 				changed.WriteString(status.At.Format(time.TimeOnly) + " " + line + "\n")
 			}
 			_, err := io.WriteString(out, changed.String())
@@ -196,7 +196,7 @@ func (s *statusCmd) jsonStatusWriter() func(timeline.Status) error {
 		if !s.keepWatching {
 			return writeJSON(s.streams.Out, status)
 		}
-		still, err := json.Marshal(status.Still())
+		still, err := json.Marshal(status.WithoutTimes())
 		if err != nil || bytes.Equal(still, last) {
 			return err
 		}

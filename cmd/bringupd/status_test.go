@@ -246,7 +246,7 @@ func BenchmarkStatus(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := io.WriteString(io.Discard, status.Text(timeline.Style{})); err != nil || status.Ready != 4095 {
+		if _, err := io.WriteString(io.Discard, status.Text(timeline.TextStyle{})); err != nil || status.Ready != 4095 {
 			b.Fatalf("%d are ready: %v", status.Ready, err)
 		}
 	}

@@ -51,7 +51,7 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 	if err != nil {
 		return "", err
 	}
-	return timeline.Resolve(ctx, arg, logDir)
+	return timeline.FindRun(ctx, arg, logDir)
 }
 
 // openedRun is a run directory that was opened from outside the job.

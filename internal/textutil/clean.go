@@ -1,5 +1,5 @@
-// Package textutil formats texts for people: times, sizes, numbers and lists in few words, and foreign
-// texts so that they fit on a line and contain nothing that a terminal would execute.
+// Package textutil formats texts for people: times, sizes, numbers and lists in few words, and
+// foreign texts so that they fit on a line and contain nothing that a terminal would execute.
 package textutil
 
 import (

@@ -1,5 +1,5 @@
-// Package console writes a daemon's log messages to standard error, for the user, and to the daemon's
-// own log.
+// Package console writes a daemon's log messages to standard error, for the user, and to the
+// daemon's own log.
 package console
 
 import (

@@ -41,8 +41,8 @@ func runHead(n *node) lifecycle.Exit {
 	return lifecycle.Exit{Code: end.Code, Outcome: end}
 }
 
-// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome if the driver has ended or a stop
-// was requested, and otherwise the failure.
+// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome if the driver has ended or
+// a stop was requested, and otherwise the failure.
 //
 // The head's own service starts before all nodes have joined, so that it is up when they need it.
 func (h *head) runPhases(ctx context.Context) error {
@@ -443,8 +443,8 @@ func (h *head) openGate() error {
 }
 
 // runDriver runs the driver, or the world of ranks, to its end. Without a driver it waits until the
-// run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself, whatever
-// its exit code, and otherwise the cause of the end of the run.
+// run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself,
+// whatever its exit code, and otherwise the cause of the end of the run.
 func (h *head) runDriver(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))

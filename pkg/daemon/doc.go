@@ -3,8 +3,8 @@
 // the whole job and reports the first cause.
 //
 // There is one daemon per node; the daemon of node 0 is also the head. All tasks and children of a
-// daemon depend on one context, lifecycle.Lifetime.Life. Its cause is an orderly *lifecycle.Outcome or a
-// failure.
+// daemon depend on one context, lifecycle.Lifetime.Life. Its cause is an orderly *lifecycle.Outcome
+// or a failure.
 //
 // In comments, Nodes and Control are the subdirectories signal.NodesDir and signal.ControlDir of
 // the run directory. The team is the set of nodes that the driver gets, each with a place in it. If

@@ -17,8 +17,8 @@ import (
 
 // followTeam is the last part of a worker's sequence if there are spares. It follows the changes of
 // the team, and runs the service of this node's place in it. A node without a place starts nothing
-// and stays until the end of the run. The error is the published *lifecycle.Outcome, or the failure of
-// this node.
+// and stays until the end of the run. The error is the published *lifecycle.Outcome, or the failure
+// of this node.
 func (w *worker) followTeam(ctx context.Context) error {
 	w.Events.EnterPhase("stand-by")
 	w.ControlWatch.SpeedUp()

@@ -142,8 +142,8 @@ func (h *head) planRanks(ctx context.Context) error {
 }
 
 // runWorld runs the world to its end: it runs the head's own ranks, and waits for those of the
-// other nodes, which start them when they see the open gate. Its error is an orderly *lifecycle.Outcome
-// if all ranks have ended, and otherwise the cause of the end of the run.
+// other nodes, which start them when they see the open gate. Its error is an orderly
+// *lifecycle.Outcome if all ranks have ended, and otherwise the cause of the end of the run.
 func (h *head) runWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error { return h.runRanks(own, &membership.Slot{Size: h.membership.Count()}, h.world.Record) })

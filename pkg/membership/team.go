@@ -1,6 +1,6 @@
-// Package membership decides which nodes of a launch the driver gets if there are more than it needs, and
-// holds the head's view of the membership. The chosen nodes are the members, or the team. Each
-// member has a place, a number from 0 to the number of members minus one.
+// Package membership decides which nodes of a launch the driver gets if there are more than it
+// needs, and holds the head's view of the membership. The chosen nodes are the members, or the
+// team. Each member has a place, a number from 0 to the number of members minus one.
 package membership
 
 import (

@@ -174,7 +174,8 @@ func (o *childOutput) closeWhenGone(swept <-chan struct{}) {
 	case <-swept:
 	}
 	o.closePipes()
-	ctxutil.AwaitDoneFor(o.closed.open, time.Second) // longer only if a write to Stdout or Stderr hangs
+	// longer only if a write to Stdout or Stderr hangs
+	ctxutil.AwaitDoneFor(o.closed.open, time.Second)
 }
 
 // outputStream reads one of a child's two pipes.

@@ -12,7 +12,8 @@ import (
 // ActualBindingVersion is the version of the JSON format of [ActualBinding], like [LayoutVersion].
 const ActualBindingVersion = 1
 
-// ActualBinding compares the actual binding of a rank (CPUs, memory, devices) with its planned binding.
+// ActualBinding compares the actual binding of a rank (CPUs, memory, devices) with its planned
+// binding.
 type ActualBinding struct {
 	Version     int               `json:"version"`
 	Host        string            `json:"host"`

@@ -23,8 +23,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// LocalRanks starts the ranks of one node and waits for them. The exported fields must be set before
-// [LocalRanks.Run].
+// LocalRanks starts the ranks of one node and waits for them. The exported fields must be set
+// before [LocalRanks.Run].
 type LocalRanks struct {
 	Ranks []Rank
 	Node  string // name of the node, for messages

@@ -14,12 +14,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
-// MostNodes is the maximum number of nodes of a simulation.
-const MostNodes = 16384
+// MaxNodes is the maximum number of nodes of a simulation.
+const MaxNodes = 16384
 
 // Config configures the simulation of one job.
 type Config struct {
-	Nodes int // 1 to MostNodes
+	Nodes int // 1 to MaxNodes
 
 	// Latency is added to every call into the shared file system. Jitter is the mean of a random
 	// (exponentially distributed) addition; it rarely exceeds five times the mean.
@@ -33,7 +33,7 @@ type Config struct {
 	// Steady is how long the job stays up after the gate opens; 0 ends it at once. In the first half,
 	// the nodes' polling intervals grow to their maximum. The second half is measured.
 	Steady time.Duration
-	// Death selects the daemon that dies then, as by kill -9: DeathOfWorker or DeathOfHead. If it is
+	// Death selects the daemon that dies then, as by kill -9: WorkerDies or HeadDies. If it is
 	// empty, no daemon dies and the job ends in an orderly way.
 	Death string
 	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
@@ -42,28 +42,28 @@ type Config struct {
 	// Bytes is the number of bytes that each rank contributes to each fence, as MPI libraries do. If
 	// it is 0, each rank puts a value before the fence instead.
 	Bytes int
-	// Lifeline selects whether workers have a peer link to the head; empty means auto.
-	Lifeline config.LinkMode
+	// LinkMode selects whether workers have a peer link to the head; empty means auto.
+	LinkMode config.LinkMode
 
-	Join    time.Duration // value of --join-timeout
-	Peer    time.Duration // value of --peer-timeout
-	Program string        // version of this bringupd
-	// Told, if it is not nil, receives short progress messages.
-	Told func(what string)
+	JoinTimeout time.Duration // value of --join-timeout
+	Peer        time.Duration // value of --peer-timeout
+	Program     string        // version of this bringupd
+	// Progress, if it is not nil, receives short progress messages.
+	Progress func(what string)
 }
 
 // Validate returns an error for the first rule that the configuration violates.
 func (c Config) Validate() error {
-	if c.Nodes < 1 || c.Nodes > MostNodes {
-		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MostNodes)
+	if c.Nodes < 1 || c.Nodes > MaxNodes {
+		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MaxNodes)
 	}
-	if err := c.judgeDeath(); err != nil {
+	if err := c.validateDeath(); err != nil {
 		return err
 	}
-	if c.Ranks < 0 || c.Ranks > mostRanks || c.Fences < 0 || c.Fences > mostFences || c.Ranks > 0 && c.Fences == 0 {
-		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, mostRanks, mostFences)
+	if c.Ranks < 0 || c.Ranks > maxRanks || c.Fences < 0 || c.Fences > maxFences || c.Ranks > 0 && c.Fences == 0 {
+		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, maxRanks, maxFences)
 	}
-	if c.Ranks > 0 && c.Nodes > 1 && c.Lifeline == config.LinkOff {
+	if c.Ranks > 0 && c.Nodes > 1 && c.LinkMode == config.LinkOff {
 		return errors.New("cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks")
 	}
 	if values := c.Nodes * c.Ranks * c.Fences; values > client.MaxKeys {
@@ -79,9 +79,9 @@ func (c Config) Validate() error {
 		value time.Duration
 		most  time.Duration
 	}{
-		{"op-latency", c.Latency, mostLatency},
-		{"latency-jitter", c.Jitter, mostLatency},
-		{"start-skew", c.Skew, c.Join / 2},
+		{"op-latency", c.Latency, maxLatency},
+		{"latency-jitter", c.Jitter, maxLatency},
+		{"start-skew", c.Skew, c.JoinTimeout / 2},
 		{"steady", c.Steady, time.Hour},
 	} {
 		if row.value < 0 || row.value > row.most {
@@ -89,76 +89,76 @@ func (c Config) Validate() error {
 		}
 	}
 	// Let package config check the timeouts.
-	times := c.times()
+	times := c.daemonTimeouts()
 	return (&config.Config{LogDir: "/", Times: times}).Validate()
 }
 
 // Limits of a simulated world.
 const (
-	mostRanks  = 1024
-	mostFences = 10_000
+	maxRanks  = 1024
+	maxFences = 10_000
 )
 
-// mostLatency is longer than any latency of a shared file system on which a job could run.
-const mostLatency = time.Second
+// maxLatency is longer than any latency of a shared file system on which a job could run.
+const maxLatency = time.Second
 
-// times returns the timeouts of the daemons.
-func (c Config) times() config.Timeouts {
+// daemonTimeouts returns the timeouts of the daemons.
+func (c Config) daemonTimeouts() config.Timeouts {
 	times := config.DefaultTimeouts()
-	times.Join, times.Peer = c.Join, c.Peer
+	times.Join, times.Peer = c.JoinTimeout, c.Peer
 	return times
 }
 
-// delay returns a function that computes the additional duration of each call, for all daemons
-// together. It returns nil if calls are not delayed.
-func (c Config) delay() func() time.Duration {
+// newCallDelay returns a function that computes the additional duration of each call, for all
+// daemons together. It returns nil if calls are not delayed.
+func (c Config) newCallDelay() func() time.Duration {
 	if c.Latency == 0 && c.Jitter == 0 && c.Rate == 0 {
 		return nil
 	}
-	turns := &queue{rate: c.Rate}
+	turns := &serverQueue{rate: c.Rate}
 	return func() time.Duration {
-		return c.Latency + time.Duration(rand.ExpFloat64()*float64(c.Jitter)) + turns.wait(time.Now())
+		return c.Latency + time.Duration(rand.ExpFloat64()*float64(c.Jitter)) + turns.takeTurn(time.Now())
 	}
 }
 
-// queue is a server that answers a limited number of calls per second, in the order in which they
-// arrive.
-type queue struct {
+// serverQueue is a server that answers a limited number of calls per second, in the order in which
+// they arrive.
+type serverQueue struct {
 	rate int // calls per second; 0 means unlimited
 
-	mu   sync.Mutex
-	free time.Time // when it will have answered all calls so far, guarded by mu
+	mu     sync.Mutex
+	idleAt time.Time // when it will have answered all calls so far, guarded by mu
 }
 
-// wait enqueues a call, and returns the time from now until it is answered.
-func (q *queue) wait(now time.Time) time.Duration {
+// takeTurn enqueues a call, and returns the time from now until it is answered.
+func (q *serverQueue) takeTurn(now time.Time) time.Duration {
 	if q.rate == 0 {
 		return 0
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.free.Before(now) {
-		q.free = now
+	if q.idleAt.Before(now) {
+		q.idleAt = now
 	}
-	q.free = q.free.Add(time.Second / time.Duration(q.rate))
-	return q.free.Sub(now)
+	q.idleAt = q.idleAt.Add(time.Second / time.Duration(q.rate))
+	return q.idleAt.Sub(now)
 }
 
 const (
-	// filesANode is the maximum number of files that a daemon has open: its two logs, a directory that
-	// it lists, and a record that it writes.
-	filesANode = 4
-	// filesBeside is the number of files for the rest of the process.
-	filesBeside = 64
+	// filesPerNode is the maximum number of files that a daemon has open: its two logs, a directory
+	// that it lists, and a record that it writes.
+	filesPerNode = 4
+	// otherFiles is the number of files for the rest of the process.
+	otherFiles = 64
 )
 
-// Fits returns an error if this process may not open as many files as the daemons of that many
-// nodes need.
-func Fits(nodes int) error { return fits(nodes, mostFiles()) }
+// CheckFileLimit returns an error if this process may not open as many files as the daemons of that
+// many nodes need.
+func CheckFileLimit(nodes int) error { return checkFilesNeeded(nodes, openFileLimit()) }
 
-// mostFiles returns how many files this process may open. If the limit is unknown, it returns the
-// maximum, and a failing call will show the limit.
-func mostFiles() uint64 {
+// openFileLimit returns how many files this process may open. If the limit is unknown, it returns
+// the maximum, and a failing call will show the limit.
+func openFileLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxUint64
@@ -166,12 +166,12 @@ func mostFiles() uint64 {
 	return limit.Cur
 }
 
-// fits is like Fits, for a given limit of open files.
-func fits(nodes int, files uint64) error {
-	if need := uint64(filesANode*nodes + filesBeside); need > files {
+// checkFilesNeeded is like Fits, for a given limit of open files.
+func checkFilesNeeded(nodes int, files uint64) error {
+	if need := uint64(filesPerNode*nodes + otherFiles); need > files {
 		return fmt.Errorf("cannot simulate %d nodes in one process: they open up to %d files, and this shell allows %d: "+
 			"give at most %d nodes, or raise what it allows (ulimit -n)",
-			nodes, need, files, max(0, int(files)-filesBeside)/filesANode)
+			nodes, need, files, max(0, int(files)-otherFiles)/filesPerNode)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 // few is a job that is soon over.
 func few(nodes int) Config {
-	return Config{Nodes: nodes, Join: 30 * time.Second, Peer: 10 * time.Second, Program: "test"}
+	return Config{Nodes: nodes, JoinTimeout: 30 * time.Second, Peer: 10 * time.Second, Program: "test"}
 }
 
 func TestValidate(t *testing.T) {
@@ -23,22 +23,22 @@ func TestValidate(t *testing.T) {
 		{"as it is", func(*Config) {}, ""},
 		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "cannot simulate 1024 nodes of 32 ranks in 4 fences: they put 131,072 values, and a world keeps at most 100,000"},
 		{"the most", func(c *Config) {
-			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
+			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MaxNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
 		{"ranks without lifelines", func(c *Config) {
-			c.Nodes, c.Ranks, c.Fences, c.Lifeline = 2, 1, 1, config.LinkOff
+			c.Nodes, c.Ranks, c.Fences, c.LinkMode = 2, 1, 1, config.LinkOff
 		}, "cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks"},
 		{"no nodes", func(c *Config) { c.Nodes = 0 }, "cannot simulate 0 nodes: give a number of 1 to 16384"},
-		{"too many nodes", func(c *Config) { c.Nodes = MostNodes + 1 }, "cannot simulate 16385 nodes"},
+		{"too many nodes", func(c *Config) { c.Nodes = MaxNodes + 1 }, "cannot simulate 16385 nodes"},
 		{"a call from the past", func(c *Config) { c.Latency = -1 }, "cannot use --op-latency=-1ns: give a time of 0s to 1s"},
 		{"a call that takes too long", func(c *Config) { c.Jitter = 2 * time.Second }, "cannot use --latency-jitter=2s"},
 		{"starts after the join timeout", func(c *Config) { c.Skew = time.Minute }, "cannot use --start-skew=1m0s: give a time of 0s to 15s"},
 		{"steady for less than nothing", func(c *Config) { c.Steady = -time.Second }, "cannot use --steady=-1s"},
 		{"too steady", func(c *Config) { c.Steady = 2 * time.Hour }, "cannot use --steady=2h0m0s"},
 		{"a server that asks", func(c *Config) { c.Rate = -1 }, "cannot use --server-rate=-1"},
-		{"a worker's death", func(c *Config) { c.Death = DeathOfWorker }, ""},
+		{"a worker's death", func(c *Config) { c.Death = WorkerDies }, ""},
 		{"a death of nobody's", func(c *Config) { c.Death = "all" }, `cannot simulate the death of "all": give worker or head`},
-		{"a death that nobody notices", func(c *Config) { c.Nodes, c.Death = 1, DeathOfHead }, "cannot simulate a death with one node: nobody is left"},
+		{"a death that nobody notices", func(c *Config) { c.Nodes, c.Death = 1, HeadDies }, "cannot simulate a death with one node: nobody is left"},
 		{"a peer timeout that no job may have", func(c *Config) { c.Peer = time.Millisecond }, "cannot use --peer-timeout=1ms: give at least 1s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -62,10 +62,10 @@ func TestFits(t *testing.T) {
 		{"enough", 240, 1024, ""},
 		{"one too many", 241, 1024, "this shell allows 1024: give at most 240 nodes"},
 		{"hardly any", 1, 32, "give at most 0 nodes"},
-		{"no limit", MostNodes, math.MaxUint64, ""},
+		{"no limit", MaxNodes, math.MaxUint64, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := fits(tc.nodes, tc.files)
+			err := checkFilesNeeded(tc.nodes, tc.files)
 			if (err == nil) != (tc.want == "") || (err != nil && !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -74,14 +74,14 @@ func TestFits(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
-	if (Config{}).delay() != nil {
+	if (Config{}).newCallDelay() != nil {
 		t.Error("nothing is to be added, and yet something would")
 	}
-	took := Config{Latency: 3 * time.Millisecond}.delay()
+	took := Config{Latency: 3 * time.Millisecond}.newCallDelay()
 	if got := took(); got != 3*time.Millisecond {
 		t.Errorf("got %s, want 3ms", got)
 	}
-	random := Config{Latency: time.Second, Jitter: time.Millisecond}.delay()
+	random := Config{Latency: time.Second, Jitter: time.Millisecond}.newCallDelay()
 	var sum time.Duration
 	const draws = 10_000
 	for range draws {
@@ -111,9 +111,9 @@ func TestQueue(t *testing.T) {
 		{"one that has not", 100, []time.Duration{0, 4 * time.Millisecond}, []time.Duration{10 * time.Millisecond, 16 * time.Millisecond}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			q := &queue{rate: tc.rate}
+			q := &serverQueue{rate: tc.rate}
 			for i, at := range tc.at {
-				if got := q.wait(now.Add(at)); got != tc.want[i] {
+				if got := q.takeTurn(now.Add(at)); got != tc.want[i] {
 					t.Errorf("call %d waits %s, want %s", i, got, tc.want[i])
 				}
 			}

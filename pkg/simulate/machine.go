@@ -13,45 +13,45 @@ import (
 	"time"
 )
 
-// machine measures the resources of this machine that the daemons use.
-type machine struct {
-	start, gate reading // readings when the daemons start, and when the gate opens
+// machineMonitor measures the resources of this machine that the daemons use.
+type machineMonitor struct {
+	start, gate usageReading // readings when the daemons start, and when the gate opens
 
 	// The maximum values of all samples; read after sampling has ended.
 	heap, goroutines int64
 }
 
-// reading has the time and the used processor time at one moment.
-type reading struct {
-	at  time.Time
-	own time.Duration // processor time of this process
-	all ticks         // time of all processes of the machine
+// usageReading has the time and the used processor time at one moment.
+type usageReading struct {
+	at           time.Time
+	processTime  time.Duration // processor time of this process
+	machineTicks cpuTicks      // time of all processes of the machine
 }
 
-// read takes a reading.
-func read() reading { return reading{time.Now(), processorTime(), allTicks()} }
+// takeReading takes a reading.
+func takeReading() usageReading { return usageReading{time.Now(), processorTime(), readTicks()} }
 
-// samplePace is the interval at which the heap and the goroutines are sampled.
-const samplePace = 20 * time.Millisecond
+// sampleInterval is the interval at which the heap and the goroutines are sampled.
+const sampleInterval = 20 * time.Millisecond
 
-// watch frees unused memory, and samples the process until the returned function is called.
-func (m *machine) watch() (stop func()) {
+// startSampling frees unused memory, and samples the process until the returned function is called.
+func (m *machineMonitor) startSampling() (stop func()) {
 	debug.FreeOSMemory()
 	// Reset the peak size, which may be that of an earlier run.
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	var sampling sync.WaitGroup
-	sampling.Go(func() { m.sample(ctx) })
+	sampling.Go(func() { m.sampleUntilDone(ctx) })
 	return sync.OnceFunc(func() {
 		cancel()
 		sampling.Wait()
 	})
 }
 
-// sample samples the process until ctx ends.
-func (m *machine) sample(ctx context.Context) {
+// sampleUntilDone samples the process until ctx ends.
+func (m *machineMonitor) sampleUntilDone(ctx context.Context) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	looks := time.NewTicker(samplePace)
+	looks := time.NewTicker(sampleInterval)
 	defer looks.Stop()
 	for {
 		metrics.Read(heap)
@@ -65,40 +65,40 @@ func (m *machine) sample(ctx context.Context) {
 	}
 }
 
-// result returns the measurements. The sampling must have ended.
-func (m *machine) result() Machine {
-	result := Machine{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines}
+// machineUse returns the measurements. The sampling must have ended.
+func (m *machineMonitor) machineUse() MachineUse {
+	result := MachineUse{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines}
 	if !m.gate.at.IsZero() {
-		result.Processor = m.gate.own - m.start.own
-		result.Busy = busy(result.Processor, m.gate.at.Sub(m.start.at))
-		result.Others = othersPart(m.start.all, m.gate.all, result.Processor)
+		result.Processor = m.gate.processTime - m.start.processTime
+		result.Busy = busyFraction(result.Processor, m.gate.at.Sub(m.start.at))
+		result.Others = othersFraction(m.start.machineTicks, m.gate.machineTicks, result.Processor)
 	}
 	return result
 }
 
-// busy returns a processor time as a fraction of what all cores offer in the given time.
-func busy(processor, took time.Duration) float64 {
+// busyFraction returns a processor time as a fraction of what all cores offer in the given time.
+func busyFraction(processor, took time.Duration) float64 {
 	return processor.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0))
 }
 
-// ticks is the time of all processors of the machine, in clock ticks.
-type ticks struct{ busy, all int64 }
+// cpuTicks is the time of all processors of the machine, in clock ticks.
+type cpuTicks struct{ busy, all int64 }
 
-// tick is the unit of /proc/stat: USER_HZ, which is 100 on all platforms of Linux.
-const tick = time.Second / 100
+// tickDuration is the unit of /proc/stat: USER_HZ, which is 100 on all platforms of Linux.
+const tickDuration = time.Second / 100
 
-// othersPart returns the fraction of the machine's processor time that other processes used.
-func othersPart(before, after ticks, own time.Duration) float64 {
+// othersFraction returns the fraction of the machine's processor time that other processes used.
+func othersFraction(before, after cpuTicks, own time.Duration) float64 {
 	all := float64(after.all - before.all)
 	if all <= 0 {
 		return 0
 	}
-	return max(0, float64(after.busy-before.busy)-float64(own)/float64(tick)) / all
+	return max(0, float64(after.busy-before.busy)-float64(own)/float64(tickDuration)) / all
 }
 
-// allTicks returns the processor time since the machine started; zero if the kernel does not report
-// it.
-func allTicks() ticks {
+// readTicks returns the processor time since the machine started; zero if the kernel does not
+// report it.
+func readTicks() cpuTicks {
 	data, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(data), "\n")
 	return parseTicks(line)
@@ -106,7 +106,7 @@ func allTicks() ticks {
 
 // parseTicks parses the first line of /proc/stat: cpu, user, nice, system, idle, iowait, irq,
 // softirq, steal. The time of guests is already included in user and nice.
-func parseTicks(line string) (t ticks) {
+func parseTicks(line string) (t cpuTicks) {
 	const idle, iowait, steal = 4, 5, 8
 	for i, field := range strings.Fields(line) {
 		n, err := strconv.ParseInt(field, 10, 64)

@@ -16,108 +16,109 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// memory is a network in memory, which needs no file descriptors.
-type memory struct {
-	mu    sync.Mutex
-	ports []*port // number N is at index N-1; guarded by mu
+// memoryNetwork is a network in memory, which needs no file descriptors.
+type memoryNetwork struct {
+	mu        sync.Mutex
+	listeners []*memoryListener // number N is at index N-1; guarded by mu
 }
 
-var _ peerlink.Network = (*memory)(nil)
+var _ peerlink.Network = (*memoryNetwork)(nil)
 
 // Listen implements peerlink.Network.
-func (m *memory) Listen() (net.Listener, error) {
+func (m *memoryNetwork) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := &port{number: len(m.ports) + 1, calls: make(chan end)}
-	p.open, p.close = context.WithCancel(context.Background())
-	m.ports = append(m.ports, p)
+	p := &memoryListener{number: len(m.listeners) + 1, incoming: make(chan memoryConn)}
+	p.lifetime, p.close = context.WithCancel(context.Background())
+	m.listeners = append(m.listeners, p)
 	return p, nil
 }
 
 // Dial implements peerlink.Network. It ignores the host, because the port alone identifies the
 // listener.
-func (m *memory) Dial(ctx context.Context, address string) (net.Conn, error) {
+func (m *memoryNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
 	_, digits, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	number, _ := strconv.Atoi(digits)
 	m.mu.Lock()
-	ports := m.ports
+	ports := m.listeners
 	m.mu.Unlock()
 	refused := fmt.Errorf("cannot connect to %s: %w", address, syscall.ECONNREFUSED)
 	if number < 1 || number > len(ports) {
 		return nil, refused
 	}
-	ours, theirs := pair()
+	ours, theirs := newConnPair()
 	p := ports[number-1]
 	select {
-	case p.calls <- theirs:
+	case p.incoming <- theirs:
 		return ours, nil
-	case <-p.open.Done():
+	case <-p.lifetime.Done():
 		return nil, refused
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// port is a listener.
-type port struct {
-	number int
-	calls  chan end
-	open   context.Context // ends when the listener is closed
-	close  func()
+// memoryListener is a listener.
+type memoryListener struct {
+	number   int
+	incoming chan memoryConn
+	lifetime context.Context // ends when the listener is closed
+	close    func()
 }
 
 // Accept implements net.Listener.
-func (p *port) Accept() (net.Conn, error) {
+func (p *memoryListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-p.calls:
+	case c := <-p.incoming:
 		return c, nil
-	case <-p.open.Done():
+	case <-p.lifetime.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements net.Listener.
-func (p *port) Close() error {
+func (p *memoryListener) Close() error {
 	p.close()
 	return nil
 }
 
 // Addr implements net.Listener.
-func (p *port) Addr() net.Addr { return &net.TCPAddr{Port: p.number} }
+func (p *memoryListener) Addr() net.Addr { return &net.TCPAddr{Port: p.number} }
 
-// end is one end of a connection.
-type end struct {
+// memoryConn is one end of a connection.
+type memoryConn struct {
 	net.Conn
-	*parting
+	*closeState
 }
 
-// parting is the way in which a connection was closed. The end that is closed first decides.
-type parting struct {
+// closeState is the way in which a connection was closed. The end that is closed first decides.
+type closeState struct {
 	first sync.Once
 	reset atomic.Bool // closed with a reset
 }
 
-// room is the size in bytes of the buffer for each direction. It is more than is sent at once.
-const room = 512
+// connBufferSize is the size in bytes of the buffer for each direction. It is more than is sent at
+// once.
+const connBufferSize = 512
 
-// pair returns the two ends of a new connection.
-func pair() (ours, theirs end) {
-	l := bufconn.Listen(room)
+// newConnPair returns the two ends of a new connection.
+func newConnPair() (ours, theirs memoryConn) {
+	l := bufconn.Listen(connBufferSize)
 	dialled := make(chan net.Conn)
 	go func() {
 		c, _ := l.Dial() // cannot fail: l is not closed
 		dialled <- c
 	}()
-	how := new(parting)
+	how := new(closeState)
 	one, _ := l.Accept()
-	return end{one, how}, end{<-dialled, how}
+	return memoryConn{one, how}, memoryConn{<-dialled, how}
 }
 
 // Read implements net.Conn.
-func (e end) Read(into []byte) (int, error) {
+func (e memoryConn) Read(into []byte) (int, error) {
 	n, err := e.Conn.Read(into)
 	switch {
 	case errors.Is(err, io.ErrClosedPipe):
@@ -129,18 +130,18 @@ func (e end) Read(into []byte) (int, error) {
 }
 
 // SetLinger makes Close reset the connection. Callers use it for nothing else.
-func (e end) SetLinger(int) error {
+func (e memoryConn) SetLinger(int) error {
 	e.first.Do(func() { e.reset.Store(true) })
 	return nil
 }
 
 // Close implements net.Conn.
-func (e end) Close() error {
+func (e memoryConn) Close() error {
 	e.first.Do(func() {})
 	return e.Conn.Close()
 }
 
 // TCPState reports what a kernel would know about the other end.
-func (end) TCPState() peerlink.TCPState {
+func (memoryConn) TCPState() peerlink.TCPState {
 	return peerlink.TCPState{Connected: true, Acknowledges: true}
 }

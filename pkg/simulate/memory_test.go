@@ -13,7 +13,7 @@ import (
 )
 
 // connected are both ends of a connection in memory.
-func connected(t *testing.T, m *memory) (ours, theirs net.Conn) {
+func connected(t *testing.T, m *memoryNetwork) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := m.Listen()
 	if err != nil {
@@ -44,13 +44,13 @@ func TestMemoryEnds(t *testing.T) {
 		want error
 	}{
 		{"closed", func(_, theirs net.Conn) { _ = theirs.Close() }, io.EOF},
-		{"broken off", func(_, theirs net.Conn) { _ = theirs.(end).SetLinger(0); _ = theirs.Close() }, syscall.ECONNRESET},
-		{"closed, and broken off too late", func(_, theirs net.Conn) { _ = theirs.Close(); _ = theirs.(end).SetLinger(0) }, io.EOF},
+		{"broken off", func(_, theirs net.Conn) { _ = theirs.(memoryConn).SetLinger(0); _ = theirs.Close() }, syscall.ECONNRESET},
+		{"closed, and broken off too late", func(_, theirs net.Conn) { _ = theirs.Close(); _ = theirs.(memoryConn).SetLinger(0) }, io.EOF},
 		{"by ourselves", func(ours, _ net.Conn) { _ = ours.Close() }, net.ErrClosed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ours, theirs := connected(t, new(memory))
-			if got := ours.(end).TCPState(); got != (peerlink.TCPState{Connected: true, Acknowledges: true}) {
+			ours, theirs := connected(t, new(memoryNetwork))
+			if got := ours.(memoryConn).TCPState(); got != (peerlink.TCPState{Connected: true, Acknowledges: true}) {
 				t.Errorf("the evidence is %+v", got)
 			}
 			if _, err := theirs.Write([]byte("a word")); err != nil {
@@ -71,7 +71,7 @@ func TestMemoryEnds(t *testing.T) {
 
 // Who is called may not be there, or not any more, or not answer.
 func TestMemoryDial(t *testing.T) {
-	m := new(memory)
+	m := new(memoryNetwork)
 	l, err := m.Listen()
 	if err != nil {
 		t.Fatal(err)

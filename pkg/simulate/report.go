@@ -23,32 +23,36 @@ type Report struct {
 	Dies    string        `json:"dies,omitempty"` // value of --death
 	Ranks   int           `json:"ranks_per_node"` // 0 if there are no ranks
 
-	Runs []Run `json:"runs"` // one per number of nodes, in the given order
+	Runs []JobResult `json:"runs"` // one per number of nodes, in the given order
 }
 
-// Run is the result of one simulated job. Measurements that a failed run did not reach are zero.
-type Run struct {
+// JobResult is the result of one simulated job. Measurements that a failed run did not reach are
+// zero.
+type JobResult struct {
 	Nodes     int      `json:"nodes"`
 	Lifelines string   `json:"lifelines"`         // transport of the peer links
 	Failure   *Failure `json:"failure,omitempty"` // nil if the run succeeded
 
 	// Gate is the time at which the head opened the gate, and Up the times at which the nodes reported
 	// that they were up, both from the start of all daemons.
-	Gate time.Duration         `json:"gate_ns"`
-	Up   Spread[time.Duration] `json:"up_ns"`
+	Gate time.Duration              `json:"gate_ns"`
+	Up   Percentiles[time.Duration] `json:"up_ns"`
 
-	Worker Calls `json:"worker_calls"` // calls of each worker, from its start until it reported that it was up
+	// calls of each worker, from its start until it reported that it was up
+	Worker CallDistribution `json:"worker_calls"`
 	// WorkerToGate has the calls of each worker, from its start until the gate opened.
-	WorkerToGate Spread[int64] `json:"worker_calls_to_gate"`
-	Head         Tally         `json:"head_calls"`  // calls of the head until the gate opened
-	ToGate       Tally         `json:"calls"`       // calls of all nodes until the gate opened
-	Peak         int64         `json:"peak_rate"`   // calls of all nodes per second in the busiest tenth of a second before the gate opened
-	Steady       *Steady       `json:"steady"`      // nil if not measured
-	World        *World        `json:"world"`       // nil if there were no ranks
-	End          End           `json:"end"`         // measured from the head's request to end
-	Death        *Death        `json:"death"`       // nil if no daemon died
-	Whole        Tally         `json:"whole_calls"` // calls of all nodes from the start to the end
-	Machine      Machine       `json:"machine"`
+	WorkerToGate Percentiles[int64] `json:"worker_calls_to_gate"`
+	Head         CallTotals         `json:"head_calls"` // calls of the head until the gate opened
+	ToGate       CallTotals         `json:"calls"`      // calls of all nodes until the gate opened
+	// calls of all nodes per second in the busiest tenth of a second before the gate opened
+	Peak   int64        `json:"peak_rate"`
+	Steady *SteadyLoad  `json:"steady"` // nil if not measured
+	World  *WorldTiming `json:"world"`  // nil if there were no ranks
+	End    OrderlyEnd   `json:"end"`    // measured from the head's request to end
+	Death  *DeathResult `json:"death"`  // nil if no daemon died
+	// calls of all nodes from the start to the end
+	Whole   CallTotals `json:"whole_calls"`
+	Machine MachineUse `json:"machine"`
 }
 
 // Failure describes why a run failed.
@@ -59,58 +63,63 @@ type Failure struct {
 	Codes map[int]int `json:"codes"` // number of daemons by exit code
 }
 
-// Calls has the distribution over many nodes of their calls into the shared file system.
-type Calls struct {
-	Calls  Spread[int64]            `json:"calls"`
-	ByKind map[string]Spread[int64] `json:"by_kind"`
+// CallDistribution has the distribution over many nodes of their calls into the shared file system.
+type CallDistribution struct {
+	Calls  Percentiles[int64]            `json:"calls"`
+	ByKind map[string]Percentiles[int64] `json:"by_kind"`
 }
 
-// Tally counts calls into the shared file system.
-type Tally struct {
+// CallTotals counts calls into the shared file system.
+type CallTotals struct {
 	Calls  int64            `json:"calls"`
 	ByKind map[string]int64 `json:"by_kind"`
 }
 
-// Steady is the load on the shared file system from a job that is up, without any events.
-type Steady struct {
+// SteadyLoad is the load on the shared file system from a job that is up, without any events.
+type SteadyLoad struct {
 	For    time.Duration `json:"for_ns"`      // duration of the measurement
 	Worker float64       `json:"worker_rate"` // calls per second of one worker, on average
 	Head   float64       `json:"head_rate"`   // calls per second of the head
 	All    float64       `json:"rate"`        // calls per second of all nodes
 }
 
-// World has the timing of the fences of a job's ranks. Each rank put a value before each fence.
-type World struct {
-	Ranks  int                   `json:"ranks_per_node"`
-	Fences int                   `json:"fences"`
-	Met    time.Duration         `json:"met_ns"`   // from the gate until the last rank had left the last fence
-	Fence  Spread[time.Duration] `json:"fence_ns"` // all ranks and fences, from entering to leaving
-	Calls  Tally                 `json:"calls"`    // calls of all nodes during Met
+// WorldTiming has the timing of the fences of a job's ranks. Each rank put a value before each
+// fence.
+type WorldTiming struct {
+	Ranks  int `json:"ranks_per_node"`
+	Fences int `json:"fences"`
+	// from the gate until the last rank had left the last fence
+	Met time.Duration `json:"met_ns"`
+	// all ranks and fences, from entering to leaving
+	Fence Percentiles[time.Duration] `json:"fence_ns"`
+	Calls CallTotals                 `json:"calls"` // calls of all nodes during Met
 }
 
-// End is the orderly end, as after a driver.
-type End struct {
+// OrderlyEnd is the orderly end, as after a driver.
+type OrderlyEnd struct {
 	Took  time.Duration `json:"took_ns"` // from the head's request until the last daemon had ended
 	Calls int64         `json:"calls"`   // calls of all nodes
 	Peak  int64         `json:"peak_rate"`
 }
 
-// Death is the end of a job after one of its daemons died, as by kill -9.
-type Death struct {
-	Rank  int                   `json:"rank"`    // node index of the daemon that died
-	Took  Spread[time.Duration] `json:"took_ns"` // from its death until each other daemon returned
-	Kind  string                `json:"kind"`    // kind of the first cause, as the other daemons determined it
-	Why   string                `json:"why"`     // the first cause as a sentence
-	Calls int64                 `json:"calls"`   // calls of all nodes after the death
-	Peak  int64                 `json:"peak_rate"`
+// DeathResult is the end of a job after one of its daemons died, as by kill -9.
+type DeathResult struct {
+	Rank int `json:"rank"` // node index of the daemon that died
+	// from its death until each other daemon returned
+	Took Percentiles[time.Duration] `json:"took_ns"`
+	// kind of the first cause, as the other daemons determined it
+	Kind  string `json:"kind"`
+	Why   string `json:"why"`   // the first cause as a sentence
+	Calls int64  `json:"calls"` // calls of all nodes after the death
+	Peak  int64  `json:"peak_rate"`
 	// Processor is the processor time that the end took, and Busy the fraction of all cores. A
 	// fraction near 1 means that this machine limited the speed.
 	Processor time.Duration `json:"processor_ns"`
 	Busy      float64       `json:"busy"`
 }
 
-// Machine has the resources of this machine that all daemons together used.
-type Machine struct {
+// MachineUse has the resources of this machine that all daemons together used.
+type MachineUse struct {
 	Memory     int64 `json:"peak_rss"`  // peak resident size of the process
 	Heap       int64 `json:"peak_heap"` // peak size of Go's heap, which is part of Memory
 	Goroutines int64 `json:"peak_goroutines"`

@@ -35,7 +35,7 @@ func TestOpenRoom(t *testing.T) {
 		{"one that nobody can write to", "/proc", false, "cannot use the directory /proc on here: cannot make a directory in it: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			room, err := OpenRoom(t.Context(), tc.dir, "here")
+			room, err := MakeScratchDir(t.Context(), tc.dir, "here")
 			if tc.want == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -48,7 +48,7 @@ func TestOpenRoom(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrNoDir) != tc.noDir {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrNotDirectory) != tc.noDir {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			if _, directory := errors.AsType[*signal.DirError](err); directory == tc.noDir {
@@ -72,9 +72,9 @@ func names(t *testing.T, dir string) (names []string) {
 }
 
 // newRoom is a room in an empty directory.
-func newRoom(t *testing.T) *Room {
+func newRoom(t *testing.T) *ScratchDir {
 	t.Helper()
-	room, err := OpenRoom(t.Context(), t.TempDir(), "here")
+	room, err := MakeScratchDir(t.Context(), t.TempDir(), "here")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestRemove(t *testing.T) {
 		os.WriteFile(filepath.Join(beside, "file"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 10 * removers {
+	for i := range 10 * maxConcurrentRemovals {
 		if err := os.WriteFile(filepath.Join(run, strconv.Itoa(i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -134,9 +134,9 @@ func TestRemoveGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errRoom)
+	cancel(errTimeOver)
 	err := room.Remove(ctx)
-	if !errors.Is(err, errRoom) || !strings.Contains(err.Error(), room.Path()) || !strings.Contains(err.Error(), "is left to you") {
+	if !errors.Is(err, errTimeOver) || !strings.Contains(err.Error(), room.Path()) || !strings.Contains(err.Error(), "is left to you") {
 		t.Errorf("got %v", err)
 	}
 }

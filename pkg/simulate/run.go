@@ -24,142 +24,143 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Simulate runs one job in the room, and returns when its daemons have ended. It returns the type
-// of the file system as share. A job that failed is a Run with a Failure. The error is ctx's cause
-// if ctx ended before the job, or the reason for which nothing could be run.
-func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share string, err error) {
+// SimulateJob runs one job in the room, and returns when its daemons have ended. It returns the
+// type of the file system as share. A job that failed is a Run with a Failure. The error is ctx's
+// cause if ctx ended before the job, or the reason for which nothing could be run.
+func SimulateJob(ctx context.Context, room *ScratchDir, cfg Config) (run JobResult, share string, err error) {
 	local, err := os.MkdirTemp("", "bringupd-simulate-")
 	if err != nil {
-		return Run{}, "", fmt.Errorf("cannot make a directory for the daemons' private files: %v", err)
+		return JobResult{}, "", fmt.Errorf("cannot make a directory for the daemons' private files: %v", err)
 	}
 	defer func() { _ = os.RemoveAll(local) }()
 	said, err := os.Create(filepath.Join(local, "said"))
 	if err != nil {
-		return Run{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
+		return JobResult{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
 	}
 	defer func() { _ = said.Close() }()
-	j := newJob(room, cfg, said)
-	run = j.simulate(ctx)
+	j := newSimulatedJob(room, cfg, said)
+	run = j.runToEnd(ctx)
 	if ctx.Err() != nil {
 		return run, "", context.Cause(ctx)
 	}
-	share = j.explain(&run)
+	share = j.explainFailure(&run)
 	return run, share, nil
 }
 
-// mostAtOnce is the maximum number of concurrent calls of all daemons together, because each call
-// occupies a thread. It is more than the client of one machine sends to a server, and more than a
-// server processes concurrently. Go gives up at 10,000 threads.
-const mostAtOnce = 512
+// maxConcurrentCalls is the maximum number of concurrent calls of all daemons together, because
+// each call occupies a thread. It is more than the client of one machine sends to a server, and
+// more than a server processes concurrently. Go gives up at 10,000 threads.
+const maxConcurrentCalls = 512
 
-// job is one simulated job: its daemons, and the measurements.
-type job struct {
-	cfg     Config
-	run     string    // its run directory
-	said    *os.File  // receives all output of the daemons; its directory has their private files
-	daemons []*player // in node order
-	victim  *victim   // nil if no daemon dies
-	over    string    // transport of the peer links
-	clock   *clock
-	machine machine
+// simulatedJob is one simulated job: its daemons, and the measurements.
+type simulatedJob struct {
+	cfg    Config
+	runDir string // its run directory
+	// receives all output of the daemons; its directory has their private files
+	outputFile  *os.File
+	daemons     []*simDaemon // in node order
+	faultTarget *faultTarget // nil if no daemon dies
+	transport   string       // transport of the peer links
+	clock       *callClock
+	machine     machineMonitor
 
-	ends  chan ended // receives the end of each daemon
-	ended []ended    // ends that have been received
+	endEvents    chan daemonEnd // receives the end of each daemon
+	endedDaemons []daemonEnd    // ends that have been received
 
-	notUp atomic.Int64  // number of daemons that are not up
-	allUp chan struct{} // closed when all are up
-	gate  gate
-	world *world
+	pendingUp atomic.Int64  // number of daemons that are not up
+	allUp     chan struct{} // closed when all are up
+	gate      gateMeasurements
+	world     *rankWorld
 }
 
-// player is one simulated daemon.
-type player struct {
+// simDaemon is one simulated daemon.
+type simDaemon struct {
 	config.Config
-	way     *way
+	share   *simulatedShare
 	signals chan os.Signal // for interrupts that hasten its end; nil if it needs none
 
 	// Written by the daemon itself, and read after all daemons have ended.
 	upAt    time.Duration // from the start of all daemons
-	upCalls count         // its calls until it was up; nil if it never was
+	upCalls callCounts    // its calls until it was up; nil if it never was
 }
 
-// gate has the measurements at the opening of the gate. The head writes the other fields before it
-// closes open.
-type gate struct {
+// gateMeasurements has the measurements at the opening of the gate. The head writes the other
+// fields before it closes open.
+type gateMeasurements struct {
 	open  chan struct{}
 	at    time.Duration // from the start of all daemons
-	calls []count       // calls of each daemon until then
+	calls []callCounts  // calls of each daemon until then
 }
 
-// ended is the end of one daemon.
-type ended struct {
+// daemonEnd is the end of one daemon.
+type daemonEnd struct {
 	rank, code int
 	at         time.Duration // from the start of all daemons
 }
 
-// newJob prepares the daemons of a job, but does not start them.
-func newJob(room *Room, cfg Config, said *os.File) *job {
-	j := &job{
-		cfg: cfg, said: said, over: cfg.over(), victim: newVictim(cfg), clock: newClock(2*cfg.Join + cfg.Steady),
-		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})},
+// newSimulatedJob prepares the daemons of a job, but does not start them.
+func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob {
+	j := &simulatedJob{
+		cfg: cfg, outputFile: said, transport: cfg.chooseTransport(), faultTarget: newFaultTarget(cfg), clock: newCallClock(2*cfg.JoinTimeout + cfg.Steady),
+		endEvents: make(chan daemonEnd, cfg.Nodes), allUp: make(chan struct{}), gate: gateMeasurements{open: make(chan struct{})},
 	}
-	j.world = newWorld(cfg, j.counts)
-	j.notUp.Store(int64(cfg.Nodes))
-	room.runs++
+	j.world = newRankWorld(cfg, j.countCalls)
+	j.pendingUp.Store(int64(cfg.Nodes))
+	room.runCount++
 	// All daemons have the identity of a local job, with simulated host names.
 	id := roles.Identity{
-		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runs),
+		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runCount),
 		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
 	}
 	for rank := range cfg.Nodes {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), rank))
 	}
-	j.run = filepath.Join(room.path, id.RunName())
+	j.runDir = filepath.Join(room.path, id.RunName())
 	// All daemons share the simulated server and the limit of concurrent calls.
-	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
+	delay, slots := cfg.newCallDelay(), make(chan struct{}, maxConcurrentCalls)
 	for rank := range cfg.Nodes {
-		p := &player{way: newWay(j.clock.called, delay, slots)}
+		p := &simDaemon{share: newSimulatedShare(j.clock.countCall, delay, slots)}
 		// The daemon reports its milestones by the marks that it writes.
-		p.way.marked = func(name string) { j.marked(rank, name) }
-		if j.victim != nil && j.victim.rank == rank {
-			p.way.victim = j.victim
+		p.share.onWrite = func(name string) { j.noteMilestone(rank, name) }
+		if j.faultTarget != nil && j.faultTarget.rank == rank {
+			p.share.faultTarget = j.faultTarget
 		}
-		p.Config = j.configure(room, id, rank, p.way)
-		if rank == 0 || p.way.victim != nil {
+		p.Config = j.daemonConfig(room, id, rank, p.share)
+		if rank == 0 || p.share.faultTarget != nil {
 			p.signals = make(chan os.Signal, 4)
 			p.Signals = p.signals
 		}
 		j.daemons = append(j.daemons, p)
 	}
-	j.connect()
+	j.setNetworks()
 	return j
 }
 
-// configure returns the configuration of one daemon. As for "bringupd local", a directory that only
-// this machine can see is sufficient. The daemon polls it as it would poll a real shared file
+// daemonConfig returns the configuration of one daemon. As for "bringupd local", a directory that
+// only this machine can see is sufficient. The daemon polls it as it would poll a real shared file
 // system.
-func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) config.Config {
+func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, rank int, way *simulatedShare) config.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
-	world, played, argv := j.world.means(j.cfg)
+	world, played, argv := j.world.daemonOptions(j.cfg)
 	return config.Config{
 		World: world, Driver: argv,
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
-		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
+		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
 		Deps: config.Deps{
-			TempDir: filepath.Dir(j.said.Name()), Checks: healthy{rank},
+			TempDir: filepath.Dir(j.outputFile.Name()), Checks: passingChecks{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
 			Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 		},
-		Output: config.Output{Streams: config.Streams{Out: j.said, Err: j.said}, JSONLog: true},
+		Output: config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},
 	}
 }
 
-// healthy are checks that pass at once. All nodes report the same hardware.
-type healthy struct{ rank int }
+// passingChecks are checks that pass at once. All nodes report the same hardware.
+type passingChecks struct{ rank int }
 
-var _ config.Checks = healthy{}
+var _ config.Checks = passingChecks{}
 
-func (h healthy) AwaitReady(context.Context, func(check.Report)) check.Report {
+func (h passingChecks) AwaitReady(context.Context, func(check.Report)) check.Report {
 	return check.Report{
 		Version: check.ReportVersion, Rank: h.rank, Verdict: check.Pass,
 		Findings:   []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
@@ -167,109 +168,109 @@ func (h healthy) AwaitReady(context.Context, func(check.Report)) check.Report {
 	}
 }
 
-func (healthy) ApplyPolicy(findings []check.Finding) []check.Finding {
+func (passingChecks) ApplyPolicy(findings []check.Finding) []check.Finding {
 	return check.Policy{Mode: check.ModeAuto}.Apply(findings)
 }
 
-func (healthy) MaxDuration() time.Duration { return time.Second }
+func (passingChecks) MaxDuration() time.Duration { return time.Second }
 
-// nothing is a framework whose services are ready at once.
-type nothing struct{}
+// instantFramework is a framework whose services are ready at once.
+type instantFramework struct{}
 
-var _ framework.Framework = nothing{}
+var _ framework.Framework = instantFramework{}
 
-func (nothing) Name() string { return "simulated" }
+func (instantFramework) Name() string { return "simulated" }
 
-func (nothing) HasServices() bool { return true }
+func (instantFramework) HasServices() bool { return true }
 
-func (nothing) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+func (instantFramework) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
 	return nil, framework.Endpoint{Address: node.Address}, nil
 }
 
-func (nothing) WorkerService(framework.Node, framework.Endpoint) (*framework.Service, error) {
+func (instantFramework) WorkerService(framework.Node, framework.Endpoint) (*framework.Service, error) {
 	return nil, nil
 }
 
-// marked records the time and the calls of a milestone when a daemon has written the mark of that
-// name: the node is up, or the gate is open.
-func (j *job) marked(rank int, name string) {
-	since := j.clock.elapsed()
+// noteMilestone records the time and the calls of a milestone when a daemon has written the mark of
+// that name: the node is up, or the gate is open.
+func (j *simulatedJob) noteMilestone(rank int, name string) {
+	since := j.clock.sinceStart()
 	switch name {
 	case signal.NodeName(rank, j.cfg.Nodes, signal.StateServiceUp):
 		p := j.daemons[rank]
-		p.upAt, p.upCalls = since, p.way.meter.OpStats()
-		if j.notUp.Add(-1) == 0 {
+		p.upAt, p.upCalls = since, p.share.meter.OpStats()
+		if j.pendingUp.Add(-1) == 0 {
 			close(j.allUp)
 		}
 	case signal.NameGateOpen:
-		j.gate.at, j.gate.calls = since, j.counts()
-		j.machine.gate = read()
+		j.gate.at, j.gate.calls = since, j.countCalls()
+		j.machine.gate = takeReading()
 		close(j.gate.open)
 	}
 }
 
-// counts returns the calls so far of each daemon.
-func (j *job) counts() []count {
-	counts := make([]count, len(j.daemons))
+// countCalls returns the calls so far of each daemon.
+func (j *simulatedJob) countCalls() []callCounts {
+	counts := make([]callCounts, len(j.daemons))
 	for rank, p := range j.daemons {
-		counts[rank] = p.way.meter.OpStats()
+		counts[rank] = p.share.meter.OpStats()
 	}
 	return counts
 }
 
-// errEarly reports that a daemon ended before it was requested to.
-var errEarly = errors.New("a daemon has ended unasked")
+// errEndedEarly reports that a daemon ended before it was requested to.
+var errEndedEarly = errors.New("a daemon has ended unasked")
 
-// simulate runs the job to its end.
-func (j *job) simulate(ctx context.Context) Run {
+// runToEnd runs the job to its end.
+func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
 	// The daemons' contexts do not end with ctx but only by the functions below, so that the daemons
 	// end in an orderly way.
 	workers, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	head, leaveHead := context.WithCancel(workers)
 	defer leaveHead()
-	stop := j.machine.watch()
+	stop := j.machine.startSampling()
 	defer stop()
 
 	// Bring the job up, and measure the steady state.
-	j.start(head, workers)
-	steady, err := j.live(ctx)
-	wish := j.clock.elapsed()
+	j.startDaemons(head, workers)
+	steady, err := j.measureSteady(ctx)
+	wish := j.clock.sinceStart()
 	// Then end the job in the way that the configuration requires.
-	before := tally(j.counts()...)
-	var death *Death
+	before := sumCounts(j.countCalls()...)
+	var death *DeathResult
 	switch {
-	case err == nil && j.victim != nil:
-		death = j.outlive(ctx, leave)
+	case err == nil && j.faultTarget != nil:
+		death = j.killAndMeasure(ctx, leave)
 	case err == nil:
-		j.tell("the end")
+		j.reportProgress("the end")
 		leaveHead()
-	case errors.Is(err, errEarly):
-		j.tell("a daemon has ended unasked: waiting for the others")
+	case errors.Is(err, errEndedEarly):
+		j.reportProgress("a daemon has ended unasked: waiting for the others")
 	default:
-		j.tell("interrupted: all daemons leave")
+		j.reportProgress("interrupted: all daemons leave")
 	}
 	// Wait for all daemons and for their last calls.
-	j.gather(ctx, leave, func() bool { return len(j.ended) == len(j.daemons) })
-	gone := j.clock.elapsed()
-	j.settle()
+	j.awaitEnds(ctx, leave, func() bool { return len(j.endedDaemons) == len(j.daemons) })
+	gone := j.clock.sinceStart()
+	j.settleCalls()
 	stop()
-	run := j.sum()
+	run := j.collectResult()
 	run.Steady, run.Death = steady, death
-	switch code := j.code(); {
+	switch code := j.exitCode(); {
 	case death != nil:
-		run.Failure = judged(j.others())
+		run.Failure = checkSurvivors(j.survivors())
 	case code != 0 || err != nil:
-		run.Failure = &Failure{Code: code, Codes: codesOf(j.ended)}
+		run.Failure = &Failure{Code: code, Codes: countExitCodes(j.endedDaemons)}
 	default:
-		run.End = End{Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.clock.peak(wish, gone)}
+		run.End = OrderlyEnd{Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.clock.peakRate(wish, gone)}
 	}
 	return run
 }
 
-// start starts all daemons. The head has its own context, because it is the first to be requested
-// to end. The workers learn of that from the run directory.
-func (j *job) start(head, workers context.Context) {
+// startDaemons starts all daemons. The head has its own context, because it is the first to be
+// requested to end. The workers learn of that from the run directory.
+func (j *simulatedJob) startDaemons(head, workers context.Context) {
 	begin := make(chan struct{})
 	for rank, p := range j.daemons {
 		role, ctx := roles.RoleWorker, workers
@@ -280,59 +281,62 @@ func (j *job) start(head, workers context.Context) {
 			<-begin
 			ctxutil.SleepContext(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
 			code := daemon.Run(ctx, p.Config, role).Code
-			j.ends <- ended{rank, code, j.clock.elapsed()}
+			j.endEvents <- daemonEnd{rank, code, j.clock.sinceStart()}
 		}()
 	}
-	j.machine.start = read()
+	j.machine.start = takeReading()
 	j.clock.began = time.Now()
 	close(begin)
 }
 
-// live waits until the gate is open and all nodes have reported that they are up. Then it measures
-// the steady state. It returns errEarly if a daemon has ended, or ctx's cause.
-func (j *job) live(ctx context.Context) (*Steady, error) {
-	j.tell("bringing up")
-	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp, j.world.met} {
-		if err := j.await(ctx, milestone, nil); err != nil {
+// measureSteady waits until the gate is open and all nodes have reported that they are up. Then it
+// measures the steady state. It returns errEndedEarly if a daemon has ended, or ctx's cause.
+func (j *simulatedJob) measureSteady(ctx context.Context) (*SteadyLoad, error) {
+	j.reportProgress("bringing up")
+	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp, j.world.allDone} {
+		if err := j.awaitMilestone(ctx, milestone, nil); err != nil {
 			return nil, err
 		}
 	}
-	j.tell("the gate was open after " + textutil.MeasuredDuration(j.gate.at))
+	j.reportProgress("the gate was open after " + textutil.MeasuredDuration(j.gate.at))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
 	}
-	j.tell("staying up for " + textutil.MeasuredDuration(2*span))
-	if err := j.await(ctx, nil, time.After(span)); err != nil {
+	j.reportProgress("staying up for " + textutil.MeasuredDuration(2*span))
+	if err := j.awaitMilestone(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}
-	began, before := time.Now(), j.counts()
-	if err := j.await(ctx, nil, time.After(span)); err != nil {
+	began, before := time.Now(), j.countCalls()
+	if err := j.awaitMilestone(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}
-	return steadyOf(time.Since(began), before, j.counts()), nil
+	return steadyLoad(time.Since(began), before, j.countCalls()), nil
 }
 
-// await waits for a milestone or for a time. It returns errEarly if a daemon ends before, and ctx's
-// cause if ctx ends.
-func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan time.Time) error {
+// awaitMilestone waits for a milestone or for a time. It returns errEndedEarly if a daemon ends
+// before, and ctx's cause if ctx ends.
+func (j *simulatedJob) awaitMilestone(ctx context.Context, milestone <-chan struct{}, over <-chan time.Time) error {
 	select {
 	case <-milestone:
 		return nil
 	case <-over:
 		return nil
-	case e := <-j.ends:
-		j.ended = append(j.ended, e)
-		return errEarly
+	case e := <-j.endEvents:
+		j.endedDaemons = append(j.endedDaemons, e)
+		return errEndedEarly
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// steadyOf returns the rates of calls between two counts. Their first elements belong to the head.
-func steadyOf(took time.Duration, before, after []count) *Steady {
-	rate := func(rank int) float64 { return float64(after[rank].sum()-before[rank].sum()) / took.Seconds() }
-	s := &Steady{For: took, Head: rate(0)}
+// steadyLoad returns the rates of calls between two counts. Their first elements belong to the
+// head.
+func steadyLoad(took time.Duration, before, after []callCounts) *SteadyLoad {
+	rate := func(rank int) float64 {
+		return float64(after[rank].totalCalls()-before[rank].totalCalls()) / took.Seconds()
+	}
+	s := &SteadyLoad{For: took, Head: rate(0)}
 	for rank := range after {
 		s.All += rate(rank)
 	}
@@ -342,29 +346,29 @@ func steadyOf(took time.Duration, before, after []count) *Steady {
 	return s
 }
 
-// tell reports progress, if the configuration includes a function for that.
-func (j *job) tell(what string) {
-	if j.cfg.Told != nil {
-		j.cfg.Told(what)
+// reportProgress reports progress, if the configuration includes a function for that.
+func (j *simulatedJob) reportProgress(what string) {
+	if j.cfg.Progress != nil {
+		j.cfg.Progress(what)
 	}
 }
 
-// gather waits until enough daemons have ended. If ctx ends, or if they take longer than they
+// awaitEnds waits until enough daemons have ended. If ctx ends, or if they take longer than they
 // should, it calls leave and interrupts them, so that they end at once.
-func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
+func (j *simulatedJob) awaitEnds(ctx context.Context, leave func(), enough func() bool) {
 	// After ctx has ended once, do not react to it again.
 	asked := ctx.Done()
-	timer := time.NewTimer(j.patience())
+	timer := time.NewTimer(j.endTimeout())
 	defer timer.Stop()
-	if j.victim != nil && j.victim.isBuried() {
-		timer.Reset(hurryPause) // all others have ended
+	if j.faultTarget != nil && j.faultTarget.isReleased() {
+		timer.Reset(interruptPause) // all others have ended
 	}
 	for !enough() {
 		select {
-		case e := <-j.ends:
-			j.ended = append(j.ended, e)
+		case e := <-j.endEvents:
+			j.endedDaemons = append(j.endedDaemons, e)
 			if e.rank == 0 {
-				timer.Reset(j.patience())
+				timer.Reset(j.endTimeout())
 			}
 			continue
 		case <-asked:
@@ -373,31 +377,31 @@ func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
 		}
 		leave()
 		// A second signal after a pause ends the head's grace periods.
-		j.hurry()
-		timer.Reset(hurryPause)
+		j.interruptDaemons()
+		timer.Reset(interruptPause)
 	}
 }
 
-// settle waits for calls that ended daemons have left in progress: files that such calls create
-// would interfere with the removal of the directory. It gives up after settleTimeout if the shared
-// file system hangs.
-func (j *job) settle() {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errRoom)
+// settleCalls waits for calls that ended daemons have left in progress: files that such calls
+// create would interfere with the removal of the directory. It gives up after settleTimeout if the
+// shared file system hangs.
+func (j *simulatedJob) settleCalls() {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errTimeOver)
 	defer cancel()
 	for _, p := range j.daemons {
-		p.way.meter.AwaitIdle(ctx)
+		p.share.meter.AwaitIdle(ctx)
 	}
 }
 
 // settleTimeout is a few times the maximum latency that can be simulated.
-const settleTimeout = 5 * mostLatency
+const settleTimeout = 5 * maxLatency
 
-// hurryPause is longer than the time within which a further signal is taken for a duplicate of the
-// first.
-const hurryPause = 2500 * time.Millisecond
+// interruptPause is longer than the time within which a further signal is taken for a duplicate of
+// the first.
+const interruptPause = 2500 * time.Millisecond
 
-// hurry interrupts the head and the victim, so that they end without grace periods.
-func (j *job) hurry() {
+// interruptDaemons interrupts the head and the victim, so that they end without grace periods.
+func (j *simulatedJob) interruptDaemons() {
 	for _, p := range j.daemons {
 		select {
 		case p.signals <- os.Interrupt: // a nil channel blocks, so this selects default
@@ -406,25 +410,25 @@ func (j *job) hurry() {
 	}
 }
 
-// patience returns the maximum time that the workers take to end after the head has ended, and that
-// the head takes after the request to end.
-func (j *job) patience() time.Duration {
-	times := j.cfg.times()
+// endTimeout returns the maximum time that the workers take to end after the head has ended, and
+// that the head takes after the request to end.
+func (j *simulatedJob) endTimeout() time.Duration {
+	times := j.cfg.daemonTimeouts()
 	return health.WorkerHeartbeatTiming(times.Peer, j.cfg.Nodes).MaxPollInterval + times.Peer + times.DriverGrace + times.StopGrace
 }
 
-// sum returns the measurements of the run. All daemons must have ended.
-func (j *job) sum() Run {
-	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...), World: j.world.seen(j.cfg, j.clock.began.Add(j.gate.at), j.gate.calls)}
+// collectResult returns the measurements of the run. All daemons must have ended.
+func (j *simulatedJob) collectResult() JobResult {
+	run := JobResult{Nodes: len(j.daemons), Lifelines: j.transport, Gate: j.gate.at, Machine: j.machine.machineUse(), Whole: sumCounts(j.countCalls()...), World: j.world.worldTiming(j.cfg, j.clock.began.Add(j.gate.at), j.gate.calls)}
 	// Calls until the gate opened, if it did.
 	if calls := j.gate.calls; calls != nil {
-		run.Head, run.ToGate = tally(calls[0]), tally(calls...)
-		run.WorkerToGate = differing(calls[1:]).Calls
-		run.Peak = j.clock.peak(0, j.gate.at)
+		run.Head, run.ToGate = sumCounts(calls[0]), sumCounts(calls...)
+		run.WorkerToGate = callDistribution(calls[1:]).Calls
+		run.Peak = j.clock.peakRate(0, j.gate.at)
 	}
 	// Times and calls until each daemon was up, for those that were.
 	var up []time.Duration
-	var workers []count
+	var workers []callCounts
 	for rank, p := range j.daemons {
 		if p.upCalls == nil {
 			continue
@@ -434,12 +438,12 @@ func (j *job) sum() Run {
 			workers = append(workers, p.upCalls)
 		}
 	}
-	run.Up, run.Worker = spreadOf(up), differing(workers)
+	run.Up, run.Worker = percentilesOf(up), callDistribution(workers)
 	return run
 }
 
-// codesOf counts the daemons by their exit codes.
-func codesOf(all []ended) map[int]int {
+// countExitCodes counts the daemons by their exit codes.
+func countExitCodes(all []daemonEnd) map[int]int {
 	counts := make(map[int]int)
 	for _, one := range all {
 		counts[one.code]++
@@ -447,9 +451,9 @@ func codesOf(all []ended) map[int]int {
 	return counts
 }
 
-// code returns the exit code of the job: the head's or, if that is 0, the highest of all.
-func (j *job) code() (highest int) {
-	for _, one := range j.ended {
+// exitCode returns the exit code of the job: the head's or, if that is 0, the highest of all.
+func (j *simulatedJob) exitCode() (highest int) {
+	for _, one := range j.endedDaemons {
 		if one.rank == 0 && one.code != 0 {
 			return one.code
 		}
@@ -458,13 +462,13 @@ func (j *job) code() (highest int) {
 	return highest
 }
 
-// explain returns the type of the file system that the daemons used, and adds the reason of a
-// failure, which it reads from the run directory or from the daemons' output.
-func (j *job) explain(run *Run) (share string) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), j.cfg.Peer, errRoom)
+// explainFailure returns the type of the file system that the daemons used, and adds the reason of
+// a failure, which it reads from the run directory or from the daemons' output.
+func (j *simulatedJob) explainFailure(run *JobResult) (share string) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), j.cfg.Peer, errTimeOver)
 	defer cancel()
 	// Read the file system and the result from the run directory.
-	dir, record, err := signal.OpenExisting(ctx, j.run, "this machine")
+	dir, record, err := signal.OpenExisting(ctx, j.runDir, "this machine")
 	if err == nil {
 		share = record.FileSystem
 	}
@@ -483,18 +487,18 @@ func (j *job) explain(run *Run) (share string) {
 		return share
 	}
 	// Without a cause in the result, search the daemons' output.
-	run.Failure.Word = wordOf(run.Failure.Code)
+	run.Failure.Word = outcomeWord(run.Failure.Code)
 	run.Failure.Why = "it left no cause"
-	if said, err := os.ReadFile(j.said.Name()); err == nil {
-		if why, told := firstError(said); told {
+	if said, err := os.ReadFile(j.outputFile.Name()); err == nil {
+		if why, told := findFirstError(said); told {
 			run.Failure.Why = why
 		}
 	}
 	return share
 }
 
-// wordOf returns the word for an exit code.
-func wordOf(code int) string {
+// outcomeWord returns the word for an exit code.
+func outcomeWord(code int) string {
 	for _, outcome := range health.OutcomeTable() {
 		if outcome.Code == code {
 			return outcome.Name
@@ -503,9 +507,9 @@ func wordOf(code int) string {
 	return health.OutcomeOfKind(health.Internal).Name
 }
 
-// firstError returns the first error in the daemons' output, which consists of lines of JSON.
+// findFirstError returns the first error in the daemons' output, which consists of lines of JSON.
 // Without an error, it returns the last line.
-func firstError(said []byte) (what string, told bool) {
+func findFirstError(said []byte) (what string, told bool) {
 	for line := range bytes.Lines(said) {
 		var entry struct{ Level, Msg string }
 		if json.Unmarshal(line, &entry) != nil {

@@ -19,14 +19,14 @@ import (
 )
 
 // simulated runs one job, bounded.
-func simulated(t *testing.T, room *Room, cfg Config) (Run, string) {
+func simulated(t *testing.T, room *ScratchDir, cfg Config) (JobResult, string) {
 	t.Helper()
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), ceiling, errors.New("the ceiling of the test"))
 	defer cancel()
-	run, share, err := Simulate(ctx, room, cfg)
+	run, share, err := SimulateJob(ctx, room, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSimulate(t *testing.T) {
 }
 
 // plausible checks what must hold for every job that went well.
-func plausible(t *testing.T, cfg Config, run Run) {
+func plausible(t *testing.T, cfg Config, run JobResult) {
 	t.Helper()
 	workers := int64(cfg.Nodes - 1)
 	if run.Nodes != cfg.Nodes || run.Gate <= 0 || run.Up.Min <= 0 || run.Up.Max < run.Up.P50 || run.End.Took <= 0 {
@@ -78,7 +78,7 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	if run.ToGate.Calls < run.Head.Calls+workers*run.WorkerToGate.Min || run.ToGate.Calls > run.Head.Calls+workers*run.WorkerToGate.Max {
 		t.Errorf("%d calls of all, %d of the head, and of %d workers %+v", run.ToGate.Calls, run.Head.Calls, workers, run.WorkerToGate)
 	}
-	for name, tally := range map[string]Tally{"head": run.Head, "to the gate": run.ToGate, "whole": run.Whole} {
+	for name, tally := range map[string]CallTotals{"head": run.Head, "to the gate": run.ToGate, "whole": run.Whole} {
 		var sum int64
 		for _, n := range tally.ByKind {
 			sum += n
@@ -119,7 +119,7 @@ func plausible(t *testing.T, cfg Config, run Run) {
 func TestCallsDoNotGrowWithRanks(t *testing.T) {
 	calls := func(ranks int) map[string]int64 {
 		cfg := few(4)
-		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, config.LinkOn
+		cfg.Ranks, cfg.Fences, cfg.LinkMode = ranks, 10, config.LinkOn
 		run, _ := simulated(t, newRoom(t), cfg)
 		if run.Failure != nil {
 			t.Fatalf("it failed: %+v", run.Failure)
@@ -163,29 +163,29 @@ func TestDeath(t *testing.T) {
 		memory   bool
 		kind     health.Kind
 	}{
-		{DeathOfWorker, config.LinkOff, false, health.PeerLost},
-		{DeathOfHead, config.LinkOff, false, health.PeerLost},
-		{DeathOfWorker, config.LinkOn, false, health.DaemonDied},
-		{DeathOfHead, config.LinkOn, false, health.DaemonDied},
-		{DeathOfWorker, config.LinkOn, true, health.DaemonDied},
-		{DeathOfHead, config.LinkOn, true, health.DaemonDied},
+		{WorkerDies, config.LinkOff, false, health.PeerLost},
+		{HeadDies, config.LinkOff, false, health.PeerLost},
+		{WorkerDies, config.LinkOn, false, health.DaemonDied},
+		{HeadDies, config.LinkOn, false, health.DaemonDied},
+		{WorkerDies, config.LinkOn, true, health.DaemonDied},
+		{HeadDies, config.LinkOn, true, health.DaemonDied},
 	} {
 		t.Run(fmt.Sprintf("%s, lifeline %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
 			room := newRoom(t)
 			cfg := few(4)
-			cfg.Peer, cfg.Death, cfg.Lifeline = 2*time.Second, tc.who, tc.lifeline
+			cfg.Peer, cfg.Death, cfg.LinkMode = 2*time.Second, tc.who, tc.lifeline
 			// While the gate opens there is something for the victim to read, and
 			// its kernel breaks the connection instead of closing it.
 			cfg.Steady = 500 * time.Millisecond
 			if tc.memory {
-				scarce(t, uint64(filesANode*cfg.Nodes+filesBeside))
+				scarce(t, uint64(filesPerNode*cfg.Nodes+otherFiles))
 			}
 			run, _ := simulated(t, room, cfg)
 			who, d := tc.who, run.Death
 			if run.Failure != nil || d == nil {
 				t.Fatalf("it failed: %+v, %+v", run.Failure, d)
 			}
-			victim := map[string]int{DeathOfWorker: 2, DeathOfHead: 0}[who]
+			victim := map[string]int{WorkerDies: 2, HeadDies: 0}[who]
 			if d.Rank != victim || d.Took.Min <= 0 || d.Took.Max < d.Took.P50 || d.Kind != string(tc.kind) || d.Why == "" || d.Calls == 0 || d.Processor <= 0 {
 				t.Errorf("the death: %+v", d)
 			}
@@ -228,20 +228,20 @@ func TestOver(t *testing.T) {
 		files uint64
 		want  string
 	}{
-		{"enough for all", 1024, 6*1024 + 64, overTCP},
-		{"one too few", 1024, 6*1024 + 63, overMemory},
-		{"hardly any", 4096, 20, overMemory},
+		{"enough for all", 1024, 6*1024 + 64, transportTCP},
+		{"one too few", 1024, 6*1024 + 63, transportMemory},
+		{"hardly any", 4096, 20, transportMemory},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := overWith(tc.nodes, connectionsANode, tc.files); got != tc.want {
+			if got := transportWithin(tc.nodes, filesPerLink, tc.files); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
 	}
-	if got := (Config{Nodes: 2, Lifeline: config.LinkOff}).over(); got != overNone {
+	if got := (Config{Nodes: 2, LinkMode: config.LinkOff}).chooseTransport(); got != transportNone {
 		t.Errorf("without lifelines: %s", got)
 	}
-	if got := (Config{Nodes: 1}).over(); got != overNone {
+	if got := (Config{Nodes: 1}).chooseTransport(); got != transportNone {
 		t.Errorf("alone: %s", got)
 	}
 }
@@ -258,11 +258,11 @@ func TestJudged(t *testing.T) {
 		{"one of them otherwise", []int{76, 0, 76, 66}, 66},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var others []ended
+			var others []daemonEnd
 			for rank, code := range tc.codes {
-				others = append(others, ended{rank: rank, code: code})
+				others = append(others, daemonEnd{rank: rank, code: code})
 			}
-			got := judged(slices.Delete(others, 1, 2))
+			got := checkSurvivors(slices.Delete(others, 1, 2))
 			if (got == nil) != (tc.want == 0) || tc.want > 0 && (got.Code != tc.want || got.Codes[76] != 2) {
 				t.Errorf("got %+v", got)
 			}
@@ -286,23 +286,23 @@ func TestFailures(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		spoil func(t *testing.T, room *Room, cfg *Config)
+		spoil func(t *testing.T, room *ScratchDir, cfg *Config)
 		code  int
 		word  string
 		why   string // part of it
 	}{
-		{"the room is a file", func(t *testing.T, room *Room, _ *Config) {
+		{"the room is a file", func(t *testing.T, room *ScratchDir, _ *Config) {
 			if err := errors.Join(os.Remove(room.Path()), os.WriteFile(room.Path(), nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}, 66, "share", "it is not a directory"},
-		{"somebody else can write to it", func(t *testing.T, room *Room, _ *Config) {
+		{"somebody else can write to it", func(t *testing.T, room *ScratchDir, _ *Config) {
 			if err := os.Chmod(room.Path(), 0o777); err != nil {
 				t.Fatal(err)
 			}
 		}, 66, "share", "its mode is 0777"},
-		{"it takes longer than they wait", func(_ *testing.T, _ *Room, cfg *Config) {
-			cfg.Join, cfg.Latency = time.Second, 900*time.Millisecond
+		{"it takes longer than they wait", func(_ *testing.T, _ *ScratchDir, cfg *Config) {
+			cfg.JoinTimeout, cfg.Latency = time.Second, 900*time.Millisecond
 		}, 66, "share", "the share has not answered for "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -333,13 +333,13 @@ func TestInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			var once sync.Once
-			cfg.Told = func(what string) {
+			cfg.Progress = func(what string) {
 				if strings.HasPrefix(what, when) {
 					once.Do(func() { cancel(why) })
 				}
 			}
 			began := time.Now()
-			_, _, err := Simulate(ctx, room, cfg)
+			_, _, err := SimulateJob(ctx, room, cfg)
 			if !errors.Is(err, why) {
 				t.Errorf("got %v, want %v", err, why)
 			}
@@ -368,7 +368,7 @@ func TestFirstError(t *testing.T) {
 		{"cut short", info + `{"level":"err`, `{"level":"err`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, told := firstError([]byte(tc.said)); got != tc.want || told != (tc.want != "") {
+			if got, told := findFirstError([]byte(tc.said)); got != tc.want || told != (tc.want != "") {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -376,30 +376,30 @@ func TestFirstError(t *testing.T) {
 }
 
 // counted are a daemon's calls of two kinds.
-func counted(open, read int64) count {
-	return count{{Op: signal.OpOpen, Calls: open}, {Op: signal.OpRead, Calls: read}}
+func counted(open, read int64) callCounts {
+	return callCounts{{Op: signal.OpOpen, Calls: open}, {Op: signal.OpRead, Calls: read}}
 }
 
 func TestSteadyOf(t *testing.T) {
-	before := []count{counted(1, 1), counted(2, 0), counted(5, 5)}
-	after := []count{counted(11, 11), counted(5, 3), counted(10, 6)}
-	want := Steady{For: 2 * time.Second, Head: 10, Worker: 3, All: 16}
-	if got := *steadyOf(2*time.Second, before, after); got != want {
+	before := []callCounts{counted(1, 1), counted(2, 0), counted(5, 5)}
+	after := []callCounts{counted(11, 11), counted(5, 3), counted(10, 6)}
+	want := SteadyLoad{For: 2 * time.Second, Head: 10, Worker: 3, All: 16}
+	if got := *steadyLoad(2*time.Second, before, after); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := steadyOf(time.Second, before[:1], after[:1]); got.Worker != 0 || got.All != got.Head {
+	if got := steadyLoad(time.Second, before[:1], after[:1]); got.Worker != 0 || got.All != got.Head {
 		t.Errorf("without workers: %+v", got)
 	}
 }
 
 func TestCounts(t *testing.T) {
-	c := newClock(time.Second)
+	c := newCallClock(time.Second)
 	c.began = time.Now()
 	calls := []struct {
 		rank int
 		op   signal.Op
 	}{{0, signal.OpOpen}, {0, signal.OpOpen}, {0, signal.OpClose}, {2, signal.OpStat}}
-	ways := []*way{newWay(c.called, nil, nil), newWay(c.called, nil, nil), newWay(c.called, nil, nil)}
+	ways := []*simulatedShare{newSimulatedShare(c.countCall, nil, nil), newSimulatedShare(c.countCall, nil, nil), newSimulatedShare(c.countCall, nil, nil)}
 	slots := make(chan struct{}, len(calls))
 	for _, call := range calls {
 		ways[call.rank].slots = slots
@@ -407,27 +407,27 @@ func TestCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := &job{clock: c}
+	j := &simulatedJob{clock: c}
 	for _, w := range ways {
-		j.daemons = append(j.daemons, &player{way: w})
+		j.daemons = append(j.daemons, &simDaemon{share: w})
 	}
-	all := j.counts()
-	if got := tally(all...); got.Calls != 4 || got.ByKind["open"] != 2 || len(got.ByKind) != 3 {
+	all := j.countCalls()
+	if got := sumCounts(all...); got.Calls != 4 || got.ByKind["open"] != 2 || len(got.ByKind) != 3 {
 		t.Errorf("all: %+v", got)
 	}
-	if got := tally(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
+	if got := sumCounts(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
 		t.Errorf("rank 0: %+v", got)
 	}
-	each := differing(all[1:])
-	if each.Calls != (Spread[int64]{0, 0, 1, 1}) || len(each.ByKind) != 1 || each.ByKind["stat"].Max != 1 {
+	each := callDistribution(all[1:])
+	if each.Calls != (Percentiles[int64]{0, 0, 1, 1}) || len(each.ByKind) != 1 || each.ByKind["stat"].Max != 1 {
 		t.Errorf("the others: %+v", each)
 	}
-	if got := c.peak(0, time.Second); got != 40 {
+	if got := c.peakRate(0, time.Second); got != 40 {
 		t.Errorf("four calls within a moment are %d a second in the busiest tenth", got)
 	}
 	// What comes later than expected is not lost.
 	c.began = time.Now().Add(-time.Hour)
-	c.called()
+	c.countCall()
 	if got := c.bins[len(c.bins)-1].Load(); got != 1 {
 		t.Errorf("a late call: %d", got)
 	}

@@ -14,22 +14,22 @@ type Series struct {
 	Sizes []int  // number of nodes of each simulation
 	Dir   string // directory in which the room is created, an absolute path
 	Keep  bool   // do not remove the room
-	Say   func(format string, args ...any)
+	Logf  func(format string, args ...any)
 }
 
 // Run runs the simulations until one fails, because larger ones would fail, too. The failed one is
-// the last in the report. If Run returns an error, which is of the kinds that OpenRoom returns, the
-// report has the simulations before it.
+// the last in the report. If Run returns an error, which is of the kinds that MakeScratchDir
+// returns, the report has the simulations before it.
 func (s Series) Run(ctx context.Context) (report Report, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return report, err
 	}
-	room, err := OpenRoom(ctx, s.Dir, host)
+	room, err := MakeScratchDir(ctx, s.Dir, host)
 	if err != nil {
 		return report, err
 	}
-	s.Say("simulating in %s%s", room.Path(), map[bool]string{true: ", which is kept"}[s.Keep])
+	s.Logf("simulating in %s%s", room.Path(), map[bool]string{true: ", which is kept"}[s.Keep])
 	report = Report{
 		Version: ReportVersion, Program: s.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.Dir,
 		Latency: s.Latency, Jitter: s.Jitter, Rate: s.Rate, Skew: s.Skew, Peer: s.Peer,
@@ -37,7 +37,7 @@ func (s Series) Run(ctx context.Context) (report Report, err error) {
 	}
 	err = s.runAll(ctx, room, &report)
 	if !s.Keep {
-		removing, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errRoom)
+		removing, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errTimeOver)
 		defer cancel()
 		err = errors.Join(err, room.Remove(removing))
 	}
@@ -45,12 +45,12 @@ func (s Series) Run(ctx context.Context) (report Report, err error) {
 }
 
 // runAll runs the simulations and adds their results to the report.
-func (s Series) runAll(ctx context.Context, room *Room, report *Report) error {
+func (s Series) runAll(ctx context.Context, room *ScratchDir, report *Report) error {
 	for _, nodes := range s.Sizes {
 		cfg := s.Config
 		cfg.Nodes = nodes
-		cfg.Told = func(what string) { s.Say("%d nodes: %s", nodes, what) }
-		run, share, err := Simulate(ctx, room, cfg)
+		cfg.Progress = func(what string) { s.Logf("%d nodes: %s", nodes, what) }
+		run, share, err := SimulateJob(ctx, room, cfg)
 		if err != nil {
 			return err
 		}

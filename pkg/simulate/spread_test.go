@@ -16,21 +16,21 @@ func TestSpreadOf(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		values []int64
-		want   Spread[int64]
+		want   Percentiles[int64]
 	}{
-		{"none", nil, Spread[int64]{}},
-		{"one", []int64{7}, Spread[int64]{7, 7, 7, 7}},
-		{"two: the lower one is the median", []int64{9, 3}, Spread[int64]{3, 3, 9, 9}},
-		{"three", []int64{9, 3, 5}, Spread[int64]{3, 5, 9, 9}},
-		{"ninety-nine: the last is the 99th", numbers(99), Spread[int64]{1, 50, 99, 99}},
-		{"a hundred: the last is not", numbers(100), Spread[int64]{1, 50, 99, 100}},
-		{"a hundred and one", numbers(101), Spread[int64]{1, 51, 100, 101}},
-		{"a thousand", numbers(1000), Spread[int64]{1, 500, 990, 1000}},
-		{"all the same", []int64{4, 4, 4, 4}, Spread[int64]{4, 4, 4, 4}},
-		{"below zero", []int64{-1, 1, -3}, Spread[int64]{-3, -1, 1, 1}},
+		{"none", nil, Percentiles[int64]{}},
+		{"one", []int64{7}, Percentiles[int64]{7, 7, 7, 7}},
+		{"two: the lower one is the median", []int64{9, 3}, Percentiles[int64]{3, 3, 9, 9}},
+		{"three", []int64{9, 3, 5}, Percentiles[int64]{3, 5, 9, 9}},
+		{"ninety-nine: the last is the 99th", numbers(99), Percentiles[int64]{1, 50, 99, 99}},
+		{"a hundred: the last is not", numbers(100), Percentiles[int64]{1, 50, 99, 100}},
+		{"a hundred and one", numbers(101), Percentiles[int64]{1, 51, 100, 101}},
+		{"a thousand", numbers(1000), Percentiles[int64]{1, 500, 990, 1000}},
+		{"all the same", []int64{4, 4, 4, 4}, Percentiles[int64]{4, 4, 4, 4}},
+		{"below zero", []int64{-1, 1, -3}, Percentiles[int64]{-3, -1, 1, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := spreadOf(tc.values); got != tc.want {
+			if got := percentilesOf(tc.values); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
@@ -54,7 +54,7 @@ func TestPeakOf(t *testing.T) {
 		{"the last bins", []int64{1, 1, 1, 5, 5}, 2, 10, 50},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := peakOf(tc.bins, tc.window, tc.aSecond); got != tc.want {
+			if got := maxWindowRate(tc.bins, tc.window, tc.aSecond); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})

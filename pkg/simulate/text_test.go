@@ -13,29 +13,29 @@ import (
 
 // sample is a report in which no figure is zero, or like another.
 func sample() Report {
-	spread := func(n int64) Spread[int64] { return Spread[int64]{n, n + 1, n + 2, n + 3} }
+	spread := func(n int64) Percentiles[int64] { return Percentiles[int64]{n, n + 1, n + 2, n + 3} }
 	return Report{
 		Version: ReportVersion, Program: "v1", Host: "login1", Cores: 64, Dir: "/scratch/me", Share: "lustre",
 		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
-		Dies: DeathOfWorker, Ranks: 8,
-		Runs: []Run{{
-			Nodes: 1024, Lifelines: overTCP, Gate: 1930 * time.Millisecond,
-			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
-			Worker: Calls{Calls: spread(21), ByKind: map[string]Spread[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
-			Head: Tally{63, map[string]int64{"open": 17}}, ToGate: Tally{28123, map[string]int64{"open": 8101}}, Peak: 48770,
-			World: &World{
+		Dies: WorkerDies, Ranks: 8,
+		Runs: []JobResult{{
+			Nodes: 1024, Lifelines: transportTCP, Gate: 1930 * time.Millisecond,
+			Up:     Percentiles[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
+			Worker: CallDistribution{Calls: spread(21), ByKind: map[string]Percentiles[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
+			Head: CallTotals{63, map[string]int64{"open": 17}}, ToGate: CallTotals{28123, map[string]int64{"open": 8101}}, Peak: 48770,
+			World: &WorldTiming{
 				Ranks: 8, Fences: 4, Met: 1400 * time.Millisecond,
-				Fence: Spread[time.Duration]{11 * time.Millisecond, 110 * time.Millisecond, 620 * time.Millisecond, 650 * time.Millisecond},
-				Calls: Tally{31234, map[string]int64{"read": 1023, "write": 1024}},
+				Fence: Percentiles[time.Duration]{11 * time.Millisecond, 110 * time.Millisecond, 620 * time.Millisecond, 650 * time.Millisecond},
+				Calls: CallTotals{31234, map[string]int64{"read": 1023, "write": 1024}},
 			},
-			Steady: &Steady{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
-			End:    End{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
-			Death: &Death{
-				Rank: 512, Took: Spread[time.Duration]{21 * time.Millisecond, 32 * time.Millisecond, 43 * time.Millisecond, 54 * time.Millisecond},
+			Steady: &SteadyLoad{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
+			End:    OrderlyEnd{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
+			Death: &DeathResult{
+				Rank: 512, Took: Percentiles[time.Duration]{21 * time.Millisecond, 32 * time.Millisecond, 43 * time.Millisecond, 54 * time.Millisecond},
 				Kind: "daemon-died", Why: "rank 512 (n0512) was killed", Calls: 23456, Peak: 98760, Processor: 111 * time.Millisecond, Busy: 0.22,
 			},
-			Whole: Tally{56789, map[string]int64{"open": 16202}},
-			Machine: Machine{
+			Whole: CallTotals{56789, map[string]int64{"open": 16202}},
+			Machine: MachineUse{
 				Memory: 109 << 20, Heap: 44 << 20, Goroutines: 10646, Processor: 777 * time.Millisecond, Busy: 0.37, Others: 0.11,
 			},
 		}},
@@ -76,7 +76,7 @@ Times are from the start of all. p50 and p99 are by nearest rank, over the nodes
 
 func TestTable(t *testing.T) {
 	r := sample()
-	r.Runs = append(r.Runs, Run{Nodes: 4096, Lifelines: overNone, Failure: &Failure{
+	r.Runs = append(r.Runs, JobResult{Nodes: 4096, Lifelines: transportNone, Failure: &Failure{
 		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
 	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
@@ -93,7 +93,7 @@ func TestTable(t *testing.T) {
 1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
 
 `
-	if diff := cmp.Diff(want+legend+worldLegend+r.notes(), r.Table()); diff != "" {
+	if diff := cmp.Diff(want+tableLegend+worldLegend+r.formatNotes(), r.Table()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -204,9 +204,9 @@ func change(v reflect.Value) {
 // A run that failed before the gate has no figures of the gate.
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
-	r.Runs[0] = Run{
-		Nodes: 3, Lifelines: overMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
-		Whole: Tally{17, map[string]int64{"open": 17}}, Machine: Machine{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
+	r.Runs[0] = JobResult{
+		Nodes: 3, Lifelines: transportMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
+		Whole: CallTotals{17, map[string]int64{"open": 17}}, Machine: MachineUse{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
 	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes
 

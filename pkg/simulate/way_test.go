@@ -15,8 +15,8 @@ import (
 func TestWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
-		w := newWay(func() { told.Add(1) }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
-		w.victim = newVictim(Config{Death: DeathOfHead})
+		w := newSimulatedShare(func() { told.Add(1) }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
+		w.faultTarget = newFaultTarget(Config{Death: HeadDies})
 		for range 2 {
 			go func() {
 				entered, _ := w.BeginCall(signal.OpList, "nodes")
@@ -28,10 +28,10 @@ func TestWay(t *testing.T) {
 		if stats := w.meter.CallStats(); stats.Calls != 2 || told.Load() != 2 || stats.Busy != 5*time.Second {
 			t.Errorf("%d calls, of which %d were told of, took %s, want 2 that took 2s and 3s", stats.Calls, told.Load(), stats.Busy)
 		}
-		w.victim.die()
-		close(w.victim.buried)
+		w.faultTarget.kill()
+		close(w.faultTarget.released)
 		_, err := w.Stat(t.TempDir())
-		if stats := w.meter.CallStats(); !errors.Is(err, errDead) || stats.Calls != 2 || told.Load() != 2 {
+		if stats := w.meter.CallStats(); !errors.Is(err, errDaemonDead) || stats.Calls != 2 || told.Load() != 2 {
 			t.Errorf("got %v, and %d calls are counted", err, stats.Calls)
 		}
 	})

@@ -14,49 +14,50 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-// world has the ranks of a job, which are goroutines. Their messages take the real path through the
-// daemons.
-type world struct {
-	met   chan struct{}  // closed when all ranks have left the last fence
-	count func() []count // returns the calls of each daemon so far
+// rankWorld has the ranks of a job, which are goroutines. Their messages take the real path through
+// the daemons.
+type rankWorld struct {
+	allDone    chan struct{}       // closed when all ranks have left the last fence
+	countCalls func() []callCounts // returns the calls of each daemon so far
 
-	mu   sync.Mutex
-	left int             // number of ranks that have not left the last fence, guarded by mu
-	last time.Time       // when the last rank left it, guarded by mu
-	then []count         // calls of each daemon until last, guarded by mu
-	took []time.Duration // duration of each fence of each rank, guarded by mu
+	mu         sync.Mutex
+	remaining  int             // number of ranks that have not left the last fence, guarded by mu
+	doneAt     time.Time       // when the last rank left it, guarded by mu
+	doneCalls  []callCounts    // calls of each daemon until last, guarded by mu
+	fenceTimes []time.Duration // duration of each fence of each rank, guarded by mu
 }
 
-// newWorld returns the ranks of a job. Without ranks, met is closed at once.
-func newWorld(cfg Config, count func() []count) *world {
-	w := &world{met: make(chan struct{}), count: count, left: cfg.Nodes * cfg.Ranks}
-	if w.left == 0 {
-		close(w.met)
+// newRankWorld returns the ranks of a job. Without ranks, met is closed at once.
+func newRankWorld(cfg Config, count func() []callCounts) *rankWorld {
+	w := &rankWorld{allDone: make(chan struct{}), countCalls: count, remaining: cfg.Nodes * cfg.Ranks}
+	if w.remaining == 0 {
+		close(w.allDone)
 	}
 	return w
 }
 
-// means returns the configuration with which a daemon runs ranks: the world, the simulated ranks,
-// and the command.
-func (w *world) means(cfg Config) (config.RankOptions, config.SimHooks, []string) {
+// daemonOptions returns the configuration with which a daemon runs ranks: the world, the simulated
+// ranks, and the command.
+func (w *rankWorld) daemonOptions(cfg Config) (config.RankOptions, config.SimHooks, []string) {
 	if cfg.Ranks == 0 {
 		return config.RankOptions{}, config.SimHooks{}, nil
 	}
 	return config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
 		config.SimHooks{Node: affinity.Node{}, RunRanks: func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
-			return w.play(ctx, cfg, meet, of)
+			return w.runRanks(ctx, cfg, meet, of)
 		}},
 		[]string{"/proc/self/exe"} // an existing file, which is not started
 }
 
-// play runs the ranks of a node until ctx ends. It returns the error of the first rank that fails.
-func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
+// runRanks runs the ranks of a node until ctx ends. It returns the error of the first rank that
+// fails.
+func (w *rankWorld) runRanks(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
 	// With Bytes, one goroutine enters the fences for all ranks; otherwise each rank has its own.
 	playing, own := errgroup.WithContext(ctx)
 	alone := of // ranks that put values and enter fences on their own
 	if cfg.Bytes > 0 {
 		alone = nil
-		playing.Go(func() error { return w.gather(own, cfg, meet, of) })
+		playing.Go(func() error { return w.gatherFences(own, cfg, meet, of) })
 	}
 	for _, rank := range alone {
 		playing.Go(func() error {
@@ -71,7 +72,7 @@ func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of 
 				}
 				took = append(took, time.Since(began))
 			}
-			w.note(took)
+			w.recordRankDone(took)
 			return nil
 		})
 	}
@@ -83,8 +84,8 @@ func (w *world) play(ctx context.Context, cfg Config, meet *rendezvous.Node, of 
 	return nil
 }
 
-// gather enters the fences as the server of an MPI library does for all ranks of a node.
-func (w *world) gather(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
+// gatherFences enters the fences as the server of an MPI library does for all ranks of a node.
+func (w *rankWorld) gatherFences(ctx context.Context, cfg Config, meet *rendezvous.Node, of []ranks.Rank) error {
 	var group rendezvous.Group
 	for _, rank := range of {
 		group.Local = append(group.Local, rank.Rank)
@@ -98,30 +99,30 @@ func (w *world) gather(ctx context.Context, cfg Config, meet *rendezvous.Node, o
 		took = append(took, time.Since(began))
 	}
 	for range of {
-		w.note(took)
+		w.recordRankDone(took)
 	}
 	return nil
 }
 
-// note records the fences of a rank that has left all of them.
-func (w *world) note(took []time.Duration) {
+// recordRankDone records the fences of a rank that has left all of them.
+func (w *rankWorld) recordRankDone(took []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.took = append(w.took, took...)
-	if w.left--; w.left == 0 {
-		w.last, w.then = time.Now(), w.count()
-		close(w.met)
+	w.fenceTimes = append(w.fenceTimes, took...)
+	if w.remaining--; w.remaining == 0 {
+		w.doneAt, w.doneCalls = time.Now(), w.countCalls()
+		close(w.allDone)
 	}
 }
 
-// seen returns the timing of the ranks. gate is the time at which the gate opened, and calls the
-// calls of each daemon until then. It returns nil if there were no ranks, or if not all of them
+// worldTiming returns the timing of the ranks. gate is the time at which the gate opened, and calls
+// the calls of each daemon until then. It returns nil if there were no ranks, or if not all of them
 // have left the last fence.
-func (w *world) seen(cfg Config, gate time.Time, calls []count) *World {
+func (w *rankWorld) worldTiming(cfg Config, gate time.Time, calls []callCounts) *WorldTiming {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if cfg.Ranks == 0 || w.left > 0 {
+	if cfg.Ranks == 0 || w.remaining > 0 {
 		return nil
 	}
-	return &World{Ranks: cfg.Ranks, Fences: cfg.Fences, Met: w.last.Sub(gate), Fence: spreadOf(w.took), Calls: tally(w.then...).less(tally(calls...))}
+	return &WorldTiming{Ranks: cfg.Ranks, Fences: cfg.Fences, Met: w.doneAt.Sub(gate), Fence: percentilesOf(w.fenceTimes), Calls: sumCounts(w.doneCalls...).subtract(sumCounts(calls...))}
 }

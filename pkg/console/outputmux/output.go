@@ -1,5 +1,5 @@
-// Package outputmux merges the output of the ranks of one node into the daemon's standard output and
-// standard error. It writes whole lines, and a slow reader does not block the ranks.
+// Package outputmux merges the output of the ranks of one node into the daemon's standard output
+// and standard error. It writes whole lines, and a slow reader does not block the ranks.
 package outputmux
 
 import (

@@ -1,5 +1,5 @@
-// Package telemetry exports the state of a daemon outside the run directory: as metrics for Prometheus,
-// and to a service manager (systemd) that waits until the daemon is up.
+// Package telemetry exports the state of a daemon outside the run directory: as metrics for
+// Prometheus, and to a service manager (systemd) that waits until the daemon is up.
 package telemetry
 
 import (

@@ -9,45 +9,45 @@ import (
 
 // Limits for texts that come from files.
 const (
-	mostLine  = 600  // characters of a line of a log
-	mostWords = 2000 // characters of a sentence
+	maxLineLength     = 600  // characters of a line of a log
+	maxSentenceLength = 2000 // characters of a sentence
 )
 
-// clean removes from a line all that a terminal or a page would interpret: escape sequences,
+// sanitizeLine removes from a line all that a terminal or a page would interpret: escape sequences,
 // control characters, and marks that change the writing direction. It cuts the line after the given
 // number of characters.
-func clean(text string, most int) string {
+func sanitizeLine(text string, most int) string {
 	if len(text) > 8*most { // do not process the part that is cut off anyway
-		return clean(strings.ToValidUTF8(text[:8*most], ""), most) + fmt.Sprintf(" (%d bytes in all)", len(text))
+		return sanitizeLine(strings.ToValidUTF8(text[:8*most], ""), most) + fmt.Sprintf(" (%d bytes in all)", len(text))
 	}
 	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), most+1), " ")
 }
 
-// words cleans a sentence, and replaces line breaks by spaces.
-func words(text string) string {
-	return clean(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), mostWords)
+// sanitizeSentence cleans a sentence, and replaces line breaks by spaces.
+func sanitizeSentence(text string) string {
+	return sanitizeLine(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), maxSentenceLength)
 }
 
-// mapped returns the results of calling the function on each element.
-func mapped[T, U any](all []T, to func(T) U) (out []U) {
+// mapSlice returns the results of calling the function on each element.
+func mapSlice[T, U any](all []T, to func(T) U) (out []U) {
 	for _, one := range all {
 		out = append(out, to(one))
 	}
 	return out
 }
 
-// allWords cleans the sentences, and drops those that are empty.
-func allWords(texts []string) []string {
+// sanitizeSentences cleans the sentences, and drops those that are empty.
+func sanitizeSentences(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {
-		if text = words(text); text != "" {
+		if text = sanitizeSentence(text); text != "" {
 			out = append(out, text)
 		}
 	}
 	return out
 }
 
-// plural formats a number of things: "1 node", "1,024 nodes".
-func plural(n int, what string) string {
+// formatCount formats a number of things: "1 node", "1,024 nodes".
+func formatCount(n int, what string) string {
 	return textutil.GroupThousands(n) + " " + textutil.PluralForm(n, what)
 }

@@ -14,12 +14,12 @@ import (
 // sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// config returns what the run directory contains about the configuration of the run. It shows only
-// the names of environment variables, not their values, because the page may be passed on to other
-// people.
-func (l looking) config() (facts []Fact) {
+// configFacts returns what the run directory contains about the configuration of the run. It shows
+// only the names of environment variables, not their values, because the page may be passed on to
+// other people.
+func (l viewBuilder) configFacts() (facts []Fact) {
 	add := func(name, value string) {
-		if value = words(value); value != "" {
+		if value = sanitizeSentence(value); value != "" {
 			facts = append(facts, Fact{Name: name, Value: value})
 		}
 	}
@@ -37,22 +37,22 @@ func (l looking) config() (facts []Fact) {
 		}
 	}
 	// Different versions on the nodes may be a mistake, so they are highlighted.
-	if others := l.otherPrograms(); others != "" {
-		facts = append(facts, Fact{Name: "other versions", Value: words(others), Tone: Mind})
+	if others := l.otherVersions(); others != "" {
+		facts = append(facts, Fact{Name: "other versions", Value: sanitizeSentence(others), Tone: SeverityAttention})
 	}
-	if s := l.run.Control.Service; s != nil {
+	if s := l.run.Control.HeadRecord; s != nil {
 		add("head's service", s.Address)
 		add("variables for the driver", strings.Join(sortedKeys(s.Env), ", "))
 	}
-	if team := l.run.Control.Team; team != nil {
+	if team := l.run.Control.Membership; team != nil {
 		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
 	}
-	add("clocks", l.clocks())
+	add("clocks", l.describeClocks())
 	return facts
 }
 
-// otherPrograms lists the daemons whose version differs from the head's.
-func (l looking) otherPrograms() string {
+// otherVersions lists the daemons whose version differs from the head's.
+func (l viewBuilder) otherVersions() string {
 	if l.run.Job == nil {
 		return ""
 	}
@@ -62,13 +62,13 @@ func (l looking) otherPrograms() string {
 			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
 		}
 	}
-	return strings.Join(mapped(sortedKeys(by), func(program string) string {
-		return fmt.Sprintf("%s on %s", program, onNodes(l.run.Nodes, by[program]))
+	return strings.Join(mapSlice(sortedKeys(by), func(program string) string {
+		return fmt.Sprintf("%s on %s", program, formatNodes(l.run.Nodes, by[program]))
 	}), "; ")
 }
 
-// clocks describes how well the times of different nodes can be compared.
-func (l looking) clocks() string {
+// describeClocks describes how well the times of different nodes can be compared.
+func (l viewBuilder) describeClocks() string {
 	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
 	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })
 	if len(known) == 0 {
@@ -76,7 +76,7 @@ func (l looking) clocks() string {
 	}
 	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
 	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
-	name := func(n timeline.Node) string { return nameOf(n.Rank, clean(n.Host, 80)) }
+	name := func(n timeline.Node) string { return nodeName(n.Rank, sanitizeLine(n.Host, 80)) }
 	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
 		len(known), l.run.Size()-1, textutil.BriefDuration(far.Clock.Offset.Abs()), name(far), textutil.BriefDuration(worst.Clock.Residual), name(worst))
 }

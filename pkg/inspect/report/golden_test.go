@@ -28,7 +28,7 @@ var inFull = []string{"good", "service-77", "peer-76", "running", "cut-off"}
 
 // recorded reads a recording as it was a minute after it began.
 // Where it lies, and when git has put it there, shows nowhere.
-func recorded(t *testing.T, name string) (*timeline.Run, []Log) {
+func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(recordings, name))); err != nil {
@@ -52,7 +52,7 @@ func recorded(t *testing.T, name string) (*timeline.Run, []Log) {
 		later = 24 * time.Hour
 	}
 	now := func() time.Time { return job.At.Add(later) }
-	run, err := timeline.Read(context.Background(), dir, timeline.Options{Depth: timeline.Full, Now: now})
+	run, err := timeline.Read(context.Background(), dir, timeline.Options{Depth: timeline.DepthFull, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +81,14 @@ func TestGolden(t *testing.T) {
 	for _, name := range names(t) {
 		t.Run(name, func(t *testing.T) {
 			run, logs := recorded(t, name)
-			v := Look(run, logs, time.Time{})
+			v := NewView(run, logs, time.Time{})
 			page := pageOf(t, v)
 			if !strings.Contains(page, v.Banner.Word) || !strings.Contains(page, `id="timeline"`) {
 				t.Error("the page does not tell how it ended")
 			}
-			formats := []Format{Text}
+			formats := []Format{FormatText}
 			if slices.Contains(inFull, name) {
-				formats = []Format{Text, MD, JSON, Trace}
+				formats = []Format{FormatText, FormatMarkdown, FormatJSON, FormatTrace}
 			}
 			for _, format := range formats {
 				var b bytes.Buffer

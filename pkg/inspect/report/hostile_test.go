@@ -49,14 +49,14 @@ func evilView(t *testing.T) *View {
 	run.Result.Reason, run.Result.Advice, run.Result.BadNodes = evil, []string{evil}, []string{evil}
 	run.Result.Cause.Message, run.Result.Cause.Kind, run.Result.Cause.Lines = evil, evil, []string{evil}
 	run.Nodes[3].Check.Findings[0].Observed, run.Nodes[3].Check.Findings[0].Verdict = evil, "FAIL"
-	run.Job.ProgramVersion, run.Control.Service.Env = evil, map[string]string{evil: evil}
+	run.Job.ProgramVersion, run.Control.HeadRecord.Env = evil, map[string]string{evil: evil}
 	run.Events[0].Record = evil
-	return Look(run, ReadLogs(context.Background(), run), time.Time{})
+	return NewView(run, ReadLogs(context.Background(), run), time.Time{})
 }
 
 func TestEvilLinesAreInert(t *testing.T) {
 	v := evilView(t)
-	for _, format := range []Format{HTML, Text, MD, JSON, Trace} {
+	for _, format := range []Format{FormatHTML, FormatText, FormatMarkdown, FormatJSON, FormatTrace} {
 		t.Run(string(format), func(t *testing.T) {
 			var b bytes.Buffer
 			if err := v.Write(&b, format); err != nil {
@@ -75,18 +75,18 @@ func TestEvilLinesAreInert(t *testing.T) {
 				t.Error("a link is followed out of the run directory")
 			}
 			switch format {
-			case HTML:
+			case FormatHTML:
 				if n := len(regexp.MustCompile(`(?i)<script`).FindAllString(written, -1)); n != 2 {
 					t.Errorf("the page has %d scripts, not its two", n)
 				}
 				if strings.Contains(strings.ToLower(written), "<img") {
 					t.Error("the page has an image")
 				}
-			case JSON, Trace:
+			case FormatJSON, FormatTrace:
 				if !json.Valid(b.Bytes()) {
 					t.Error("it is no JSON")
 				}
-			case MD:
+			case FormatMarkdown:
 				inline := regexp.MustCompile("(?ms)^ *`{3,}text\n.*?^ *`{3,}$").ReplaceAllString(written, "")
 				inline = regexp.MustCompile("`[^`\n]*`").ReplaceAllString(inline, "")
 				if strings.Contains(inline, "<") || strings.Contains(inline, "](") && !strings.Contains(inline, `\](`) {
@@ -109,7 +109,7 @@ func TestCleanLeavesTextAlone(t *testing.T) {
 		{"very long", strings.Repeat("x", 500), strings.Repeat("x", 40) + "… (500 bytes in all)"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			if got := clean(one.text, 40); got != one.want {
+			if got := sanitizeLine(one.text, 40); got != one.want {
 				t.Errorf("got %q, want %q", got, one.want)
 			}
 		})
@@ -133,16 +133,16 @@ func TestPageOfHardlyAnything(t *testing.T) {
 		}, Events: []timeline.Event{{Rank: 500, Name: eventlog.RecordSeen}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
-			Job: timeline.Mark{There: true, At: at.Add(-time.Minute)}, Go: timeline.Mark{There: true, At: at},
+			Job: timeline.RecordTime{Exists: true, At: at.Add(-time.Minute)}, Go: timeline.RecordTime{Exists: true, At: at},
 		}}},
-		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{Phases: []timeline.Span{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}}}}}},
+		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{Phases: []timeline.PhaseSpan{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}}}}}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			v := Look(&one.run, ReadLogs(context.Background(), &one.run), time.Time{})
+			v := NewView(&one.run, ReadLogs(context.Background(), &one.run), time.Time{})
 			if page := pageOf(t, v); !strings.Contains(page, "</html>") || v.Banner.Word == "" {
 				t.Errorf("the page is cut off, or says nothing: %q", v.Banner.Word)
 			}
-			for _, format := range []Format{Text, MD, JSON, Trace} {
+			for _, format := range []Format{FormatText, FormatMarkdown, FormatJSON, FormatTrace} {
 				if err := v.Write(new(bytes.Buffer), format); err != nil {
 					t.Error(err)
 				}

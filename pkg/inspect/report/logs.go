@@ -14,17 +14,18 @@ import (
 
 // Limits for the logs that are shown.
 const (
-	logTail   = 64 << 10 // bytes that are read from the end of a file
-	logLines  = 60       // lines of an important log
-	nodeLines = 20       // lines of any other node's log
-	// AllRows is the maximum number of nodes for which each node has a row, and its logs are shown.
-	AllRows = 128
-	logMost = 400 // files
+	maxTailBytes      = 64 << 10 // bytes that are read from the end of a file
+	maxImportantLines = 60       // lines of an important log
+	maxNodeLines      = 20       // lines of any other node's log
+	// MaxFullRows is the maximum number of nodes for which each node has a row, and its logs are
+	// shown.
+	MaxFullRows = 128
+	maxLogs     = 400 // files
 )
 
 // ReadLogs reads the ends of the run's most useful logs: those of the driver, the head and the
-// nodes that failed, and of all nodes if there are at most AllRows.
-func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
+// nodes that failed, and of all nodes if there are at most MaxFullRows.
+func ReadLogs(ctx context.Context, run *timeline.Run) []LogTail {
 	reader, err := signal.OpenReader(ctx, run.Path)
 	if err != nil {
 		return nil
@@ -33,23 +34,23 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
 	if err != nil {
 		return nil
 	}
-	var logs []Log
-	for _, log := range worth(run, folder.Names) {
-		content, err := folder.ReadFile(ctx, log.name, 2*logTail)
-		logs = append(logs, shown(log, content, err))
+	var logs []LogTail
+	for _, log := range selectLogs(run, folder.Names) {
+		content, err := folder.ReadFile(ctx, log.name, 2*maxTailBytes)
+		logs = append(logs, newLogTail(log, content, err))
 	}
 	return logs
 }
 
-// wanted is a log that is shown, with the number of its lines.
-type wanted struct {
-	name        string
-	rank, lines int
-	first       int // logs with lower values come first
+// logSelection is a log that is shown, with the number of its lines.
+type logSelection struct {
+	name           string
+	rank, maxLines int
+	priority       int // logs with lower values come first
 }
 
-// worth selects the logs that are shown, in the order in which they are shown.
-func worth(run *timeline.Run, names []string) (logs []wanted) {
+// selectLogs selects the logs that are shown, in the order in which they are shown.
+func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
 	blamed := func(rank int) bool {
@@ -58,41 +59,41 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 	}
 	for _, name := range names {
 		what, rank, ok := signal.ParseLogName(name)
-		w := wanted{name: name, rank: rank, lines: nodeLines, first: 3}
+		w := logSelection{name: name, rank: rank, maxLines: maxNodeLines, priority: 3}
 		switch {
 		case !ok:
 			continue
 		case what == signal.RankLogPrefix:
 			w.rank = -1 // it belongs to no node
 			if cause != nil && cause.Log == name {
-				w.lines, w.first = logLines, 1
+				w.maxLines, w.priority = maxImportantLines, 1
 			}
 		case rank < 0:
-			w.lines, w.first = logLines, 0
+			w.maxLines, w.priority = maxImportantLines, 0
 			if what == "driver" || what == "head" {
 				w.rank = 0
 			}
 		case blamed(rank):
-			w.lines, w.first = logLines, 1
+			w.maxLines, w.priority = maxImportantLines, 1
 		case rank == 0:
-			w.lines, w.first = logLines, 2
-		case run.Size() > AllRows:
+			w.maxLines, w.priority = maxImportantLines, 2
+		case run.Size() > MaxFullRows:
 			continue
 		}
 		logs = append(logs, w)
 	}
 	// Show the most important logs first.
-	slices.SortFunc(logs, func(a, b wanted) int {
-		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+	slices.SortFunc(logs, func(a, b logSelection) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
 	})
-	return logs[:min(len(logs), logMost)]
+	return logs[:min(len(logs), maxLogs)]
 }
 
-// shown returns the last lines of a log, which may contain anything.
-func shown(what wanted, content signal.FileContent, err error) Log {
-	log := Log{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
+// newLogTail returns the last lines of a log, which may contain anything.
+func newLogTail(what logSelection, content signal.FileContent, err error) LogTail {
+	log := LogTail{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
 	if err != nil {
-		log.Error = words(err.Error())
+		log.Error = sanitizeSentence(err.Error())
 		return log
 	}
 	data := content.Data
@@ -108,16 +109,16 @@ func shown(what wanted, content signal.FileContent, err error) Log {
 		return log
 	}
 	lines := strings.Split(text, "\n")
-	if more := len(lines) - what.lines; more > 0 {
+	if more := len(lines) - what.maxLines; more > 0 {
 		lines, log.Cut = lines[more:], true
 	}
-	log.Lines = mapped(lines, func(line string) string { return clean(said(line), mostLine) })
+	log.Lines = mapSlice(lines, func(line string) string { return sanitizeLine(formatLogLine(line), maxLineLength) })
 	return log
 }
 
-// said formats a line of a daemon's own log, which is JSON, for people. It returns other lines
-// unchanged.
-func said(line string) string {
+// formatLogLine formats a line of a daemon's own log, which is JSON, for people. It returns other
+// lines unchanged.
+func formatLogLine(line string) string {
 	if strings.HasPrefix(line, `{"level":`) {
 		if text, ok := console.FormatRecord([]byte(line)); ok {
 			return text

@@ -39,7 +39,7 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	if want := []string{"driver.log", "head.log", "worker-0199.log", "daemon-0000.log"}; !slices.Equal(got, want) {
 		t.Fatalf("the logs are %v, want %v", got, want)
 	}
-	if lines := logs[0].Lines; len(lines) != logLines || lines[len(lines)-1] != "the last one" || !logs[0].Cut || strings.Contains(logs[0].Error, "cannot") {
+	if lines := logs[0].Lines; len(lines) != maxImportantLines || lines[len(lines)-1] != "the last one" || !logs[0].Cut || strings.Contains(logs[0].Error, "cannot") {
 		t.Errorf("of the driver's log %d lines are shown, the last of them %q", len(lines), lines[len(lines)-1])
 	}
 	if logs[1].Error == "" {
@@ -51,7 +51,7 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 }
 
 func TestFencesHold(t *testing.T) {
-	if got := fenced([]string{"```", "````x", "<script>"}, ""); !strings.HasPrefix(got, "\n`````text\n") || !strings.HasSuffix(got, "\n`````\n") {
+	if got := codeBlock([]string{"```", "````x", "<script>"}, ""); !strings.HasPrefix(got, "\n`````text\n") || !strings.HasSuffix(got, "\n`````\n") {
 		t.Errorf("lines can end their fence: %s", got)
 	}
 }

@@ -27,11 +27,11 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 		{"two nodes have no median", []time.Duration{time.Second, 9 * time.Second}, nil},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			var nodes []Node
+			var nodes []NodeRow
 			for rank, took := range one.took {
-				nodes = append(nodes, Node{Rank: rank, Lanes: []Lane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
+				nodes = append(nodes, NodeRow{Rank: rank, Lanes: []PhaseLane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
 			}
-			markSlow(nodes, phases(nodes))
+			markSlowPhases(nodes, phaseStats(nodes))
 			var slow []int
 			for _, n := range nodes {
 				if len(n.Slow) > 0 {
@@ -46,12 +46,12 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 }
 
 func TestPhasesByNearestRank(t *testing.T) {
-	var nodes []Node
+	var nodes []NodeRow
 	for rank := range 10 {
-		nodes = append(nodes, Node{Rank: rank, Host: fmt.Sprint("n", rank), Lanes: []Lane{{Phase: "check", From: 5, To: time.Duration(5 + rank + 1), Open: rank == 3, Failed: rank == 4}}})
+		nodes = append(nodes, NodeRow{Rank: rank, Host: fmt.Sprint("n", rank), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + rank + 1), Open: rank == 3, Failed: rank == 4}}})
 	}
 	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, Rank: 9, Host: "n9"}}
-	if diff := cmp.Diff(want, phases(nodes)); diff != "" {
+	if diff := cmp.Diff(want, phaseStats(nodes)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -89,7 +89,7 @@ func TestTheFailedComeFirst(t *testing.T) {
 func TestArrowsPointForward(t *testing.T) {
 	run := sample(4, false)
 	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "drain", time.Hour), event(eventlog.RecordSeen, 2, "drain", time.Hour-time.Second), event(eventlog.RecordSeen, 1, "never-written", time.Hour))
-	v := Look(run, nil, time.Time{})
+	v := NewView(run, nil, time.Time{})
 	if len(v.Seen) != 3*3+1 {
 		t.Errorf("there are %d arrows", len(v.Seen))
 	}
@@ -111,19 +111,19 @@ func TestChecksAreGrouped(t *testing.T) {
 	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
 	nodes[5].Check = report(pass, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"})
 	want := []CheckGroup{
-		{ID: "c", Verdict: "FAIL", Tone: Bad, Observed: "z", Count: 1, On: "n5 (rank 5)"},
-		{ID: "b", Verdict: "WARN", Tone: Mind, Observed: "x", Count: 1, On: "n2 (rank 2)"},
-		{ID: "b", Verdict: "WARN", Tone: Mind, Observed: "y", Count: 1, On: "n3 (rank 3)"},
-		{ID: "a", Verdict: "PASS", Tone: Good, Count: 6, On: "all 6"},
+		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5 (rank 5)"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2 (rank 2)"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "y", Count: 1, On: "n3 (rank 3)"},
+		{ID: "a", Verdict: "PASS", Tone: SeverityGood, Count: 6, On: "all 6"},
 	}
-	if diff := cmp.Diff(want, checks(nodes), cmpopts.IgnoreUnexported(CheckGroup{})); diff != "" {
+	if diff := cmp.Diff(want, groupChecks(nodes), cmpopts.IgnoreUnexported(CheckGroup{})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestRanges(t *testing.T) {
 	for want, ranks := range map[string][]int{"0-3, 7": {0, 1, 2, 3, 7}, "5": {5}, "": nil} {
-		if got := ranges(ranks); got != want {
+		if got := formatRanges(ranks); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -132,16 +132,16 @@ func TestRanges(t *testing.T) {
 // A long driver leaves room for what came before it.
 func TestScaleSqueezesTheDriver(t *testing.T) {
 	v := look(4, true)
-	s := newScale(v)
-	if at := s.at(v.Gate); at < 60 || at > 75 {
+	s := newTimeScale(v)
+	if at := s.position(v.Gate); at < 60 || at > 75 {
 		t.Errorf("the gate is at %g %% of the width", at)
 	}
-	if a, b := s.at(v.Banner.Chain[0].At), s.at(v.Last); a < 80 || b != 100 || a >= b {
+	if a, b := s.position(v.Banner.Chain[0].At), s.position(v.Last); a < 80 || b != 100 || a >= b {
 		t.Errorf("the cause is at %g %%, the end at %g %%", a, b)
 	}
 	last := 0.0
 	for d := time.Duration(0); d <= v.Last; d += v.Last / 1000 {
-		if x := s.at(d); x < last {
+		if x := s.position(d); x < last {
 			t.Fatalf("the scale goes back at %s", d)
 		} else {
 			last = x
@@ -151,9 +151,9 @@ func TestScaleSqueezesTheDriver(t *testing.T) {
 
 // The names of variables are told, and what they hold is not.
 func TestSecretsAreNotTold(t *testing.T) {
-	for _, format := range []Format{HTML, JSON, Text, MD} {
+	for _, format := range []Format{FormatHTML, FormatJSON, FormatText, FormatMarkdown} {
 		var b strings.Builder
-		if err := look(4, true).Write(&b, format); err != nil || strings.Contains(b.String(), "hush") || format != MD && !strings.Contains(b.String(), "RAY_PASSWORD") {
+		if err := look(4, true).Write(&b, format); err != nil || strings.Contains(b.String(), "hush") || format != FormatMarkdown && !strings.Contains(b.String(), "RAY_PASSWORD") {
 			t.Errorf("%s tells what a variable holds, or not that there is one: %v", format, err)
 		}
 	}

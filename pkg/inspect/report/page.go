@@ -14,83 +14,84 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// mostRows is the number of nodes with a row if not all nodes have one.
-const mostRows = 24
+// maxRows is the number of nodes with a row if not all nodes have one.
+const maxRows = 24
 
-// page is a view with the additional data of the HTML page.
-type page struct {
+// pageTemplateData is a view with the additional data of the HTML page.
+type pageTemplateData struct {
 	*View
-	scale
+	timeScale
 	CSS    template.CSS
 	JS     template.JS
 	Policy string
-	Rows   []Node
-	Map    []Node  // all nodes by index; nil if all of them have a row
-	Arrows []Arrow // to nodes that have a row
+	Rows   []NodeRow
+	Map    []NodeRow     // all nodes by index; nil if all of them have a row
+	Arrows []RecordArrow // to nodes that have a row
 	Passed []CheckGroup
 	Wrong  []CheckGroup
-	Data   data
+	Data   scriptData
 
-	full time.Duration // duration that the full width of a percentile bar stands for
+	barScale time.Duration // duration that the full width of a percentile bar stands for
 }
 
-// bar is a lane with its position in a row.
-type bar struct {
-	Lane
+// laneBar is a lane with its position in a row.
+type laneBar struct {
+	PhaseLane
 	Named bool // the phase's name is written on the bar
 	Style template.CSS
 }
 
-// data is the data about all nodes that the page's script uses.
-type data struct {
-	Nodes []brieflyNode      `json:"nodes"`
+// scriptData is the data about all nodes that the page's script uses.
+type scriptData struct {
+	Nodes []scriptNode       `json:"nodes"`
 	P50   map[string]float64 `json:"p50"`
 }
 
-// brieflyNode is a Node with short JSON keys, because the page contains all nodes.
-type brieflyNode struct {
-	Rank     int        `json:"r"`
-	Host     string     `json:"h"`
-	State    string     `json:"s"`
-	Tone     Tone       `json:"t"`
-	Ready    string     `json:"at,omitempty"`
-	Slow     []string   `json:"slow,omitempty"`
-	Lanes    [][]any    `json:"l,omitempty"` // phase, class, left, width, start as text, duration as text, duration in ms
-	Failures []Link     `json:"f,omitempty"`
-	Befell   []string   `json:"b,omitempty"`
-	Checks   []string   `json:"c,omitempty"`
-	Facts    [][]string `json:"a,omitempty"`
-	Logs     []string   `json:"g,omitempty"`
+// scriptNode is a Node with short JSON keys, because the page contains all nodes.
+type scriptNode struct {
+	Rank  int      `json:"r"`
+	Host  string   `json:"h"`
+	State string   `json:"s"`
+	Tone  Severity `json:"t"`
+	Ready string   `json:"at,omitempty"`
+	Slow  []string `json:"slow,omitempty"`
+	// phase, class, left, width, start as text, duration as text, duration in ms
+	Lanes    [][]any      `json:"l,omitempty"`
+	Failures []CauseEntry `json:"f,omitempty"`
+	Befell   []string     `json:"b,omitempty"`
+	Checks   []string     `json:"c,omitempty"`
+	Facts    [][]string   `json:"a,omitempty"`
+	Logs     []string     `json:"g,omitempty"`
 }
 
-// asPage writes the view as an HTML page, which needs no other files.
-func (v *View) asPage(w io.Writer) error {
-	css, _ := parts.ReadFile("page.css") // embedded, so it cannot fail
-	js, _ := parts.ReadFile("page.js")
-	p := page{
-		View: v, scale: newScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: policy(js), //nolint:gosec // our own files
+// writePage writes the view as an HTML page, which needs no other files.
+func (v *View) writePage(w io.Writer) error {
+	css, _ := templateFiles.ReadFile("page.css") // embedded, so it cannot fail
+	js, _ := templateFiles.ReadFile("page.js")
+	p := pageTemplateData{
+		View: v, timeScale: newTimeScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: contentSecurityPolicy(js), //nolint:gosec // our own files
 		Rows: v.Nodes,
 	}
 	// Large runs have rows for some nodes only, and a map of all.
-	if len(v.Nodes) > AllRows {
-		p.Rows = v.Nodes[:mostRows]
-		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b Node) int { return cmp.Compare(a.Rank, b.Rank) })
+	if len(v.Nodes) > MaxFullRows {
+		p.Rows = v.Nodes[:maxRows]
+		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int { return cmp.Compare(a.Rank, b.Rank) })
 	}
-	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a Arrow) bool { return p.Middle(a.Rank) == 0 })
-	p.Wrong, p.Passed = v.sortedOut()
-	p.Data = v.data(p.scale)
+	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a RecordArrow) bool { return p.Middle(a.Rank) == 0 })
+	p.Wrong, p.Passed = v.splitChecks()
+	p.Data = v.buildScriptData(p.timeScale)
 	// The percentile bars are scaled to the slowest phase before the gate.
 	for _, s := range v.Phases {
-		if brings(s.Phase) {
-			p.full = max(p.full, s.Max)
+		if isBeforeGate(s.Phase) {
+			p.barScale = max(p.barScale, s.Max)
 		}
 	}
-	return template.Must(template.New("page.html").Funcs(functions).ParseFS(parts, "page.html")).Execute(w, p)
+	return template.Must(template.New("page.html").Funcs(templateFunctions).ParseFS(templateFiles, "page.html")).Execute(w, p)
 }
 
-// policy returns the content security policy of the page. It forbids to load anything, and to run
-// any script but the page's own, even if a log line contains one.
-func policy(script []byte) string {
+// contentSecurityPolicy returns the content security policy of the page. It forbids to load
+// anything, and to run any script but the page's own, even if a log line contains one.
+func contentSecurityPolicy(script []byte) string {
 	sum := sha256.Sum256(script)
 	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
 		base64.StdEncoding.EncodeToString(sum[:]))
@@ -101,12 +102,12 @@ func policy(script []byte) string {
 const rowHeight = 24
 
 // Height returns the height of all rows in pixels.
-func (p page) Height() int { return len(p.Rows) * rowHeight }
+func (p pageTemplateData) Height() int { return len(p.Rows) * rowHeight }
 
 // Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
 // is above the rows.
-func (p page) Middle(rank int) int {
-	at := slices.IndexFunc(p.Rows, func(n Node) bool { return n.Rank == rank })
+func (p pageTemplateData) Middle(rank int) int {
+	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.Rank == rank })
 	if at < 0 {
 		return 0
 	}
@@ -115,19 +116,19 @@ func (p page) Middle(rank int) int {
 
 // Part returns a duration as a percentage of the widest percentile bar. The driver's duration does
 // not count for that scale.
-func (p page) Part(d time.Duration) string {
-	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.full)))
+func (p pageTemplateData) Part(d time.Duration) string {
+	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.barScale)))
 }
 
-// brings reports whether a phase is part of the bring-up, before the gate.
-func brings(phase string) bool { return phase != "driver" && phase != "drain" }
+// isBeforeGate reports whether a phase is part of the bring-up, before the gate.
+func isBeforeGate(phase string) bool { return phase != "driver" && phase != "drain" }
 
 // Bars positions the lanes of a row. Lanes that overlap are placed one above the other.
-func (s scale) Bars(lanes []Lane) (bars []bar) {
-	track, tracks := stack(lanes)
+func (s timeScale) Bars(lanes []PhaseLane) (bars []laneBar) {
+	track, tracks := assignTracks(lanes)
 	high := 100 / float64(max(1, tracks))
 	for i, lane := range lanes {
-		b := bar{Lane: lane, Style: s.Span(lane.From, lane.To)}
+		b := laneBar{PhaseLane: lane, Style: s.Span(lane.From, lane.To)}
 		b.Style += template.CSS(fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)) //nolint:gosec // numbers
 		// A name would be unreadable on a pattern.
 		b.Named = tracks == 1 && !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
@@ -137,8 +138,8 @@ func (s scale) Bars(lanes []Lane) (bars []bar) {
 }
 
 // Class returns the CSS classes of a lane.
-func (l Lane) Class() string {
-	c := class(l.Phase)
+func (l PhaseLane) Class() string {
+	c := phaseClass(l.Phase)
 	if l.Failed {
 		c += " failed"
 	}
@@ -151,53 +152,53 @@ func (l Lane) Class() string {
 	return c
 }
 
-// class returns the CSS class of a phase. It never contains the text of a file, because names of
-// unknown phases are untrusted.
-func class(phase string) string {
-	if slices.Contains(order, phase) {
+// phaseClass returns the CSS class of a phase. It never contains the text of a file, because names
+// of unknown phases are untrusted.
+func phaseClass(phase string) string {
+	if slices.Contains(phaseOrder, phase) {
 		return "p-" + phase
 	}
 	return "p-other"
 }
 
 // Span returns the horizontal position and the width of a bar.
-func (s scale) Span(from, to time.Duration) template.CSS {
-	left, right := s.at(from), s.at(to)
-	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", hundredths(left), hundredths(right-left))) //nolint:gosec // numbers
+func (s timeScale) Span(from, to time.Duration) template.CSS {
+	left, right := s.position(from), s.position(to)
+	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", roundToHundredths(left), roundToHundredths(right-left))) //nolint:gosec // numbers
 }
 
 // Wide reports whether a bar is wide enough for a name.
-func (s scale) Wide(from, to time.Duration) bool { return s.at(to)-s.at(from) > 6 }
+func (s timeScale) Wide(from, to time.Duration) bool { return s.position(to)-s.position(from) > 6 }
 
 // Across returns the position of a time in thousandths of the width.
-func (s scale) Across(t time.Duration) float64 { return 10 * hundredths(s.at(t)) }
+func (s timeScale) Across(t time.Duration) float64 { return 10 * roundToHundredths(s.position(t)) }
 
-// hundredths rounds to two decimals.
-func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
+// roundToHundredths rounds to two decimals.
+func roundToHundredths(x float64) float64 { return math.Round(x*100) / 100 }
 
-// data returns the data of all nodes for the page's script.
-func (v *View) data(s scale) data {
-	d := data{P50: make(map[string]float64)}
+// buildScriptData returns the data of all nodes for the page's script.
+func (v *View) buildScriptData(s timeScale) scriptData {
+	d := scriptData{P50: make(map[string]float64)}
 	for _, p := range v.Phases {
-		d.P50[p.Phase] = millis(p.P50)
+		d.P50[p.Phase] = toMilliseconds(p.P50)
 	}
 	for _, n := range v.Nodes {
-		b := brieflyNode{
+		b := scriptNode{
 			Rank: n.Rank, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures, Befell: n.Befell,
 			Checks: n.Checks, Logs: n.Logs,
 		}
 		if n.Ready > 0 {
 			b.Ready = textutil.BriefDuration(n.Ready)
 		}
-		b.Facts = mapped(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
+		b.Facts = mapSlice(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
 		for _, lane := range n.Lanes {
-			left, right := s.at(lane.From), s.at(lane.To)
-			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), hundredths(left), hundredths(right - left), textutil.BriefDuration(lane.From), textutil.BriefDuration(lane.Took()), millis(lane.Took())})
+			left, right := s.position(lane.From), s.position(lane.To)
+			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), roundToHundredths(left), roundToHundredths(right - left), textutil.BriefDuration(lane.From), textutil.BriefDuration(lane.Took()), toMilliseconds(lane.Took())})
 		}
 		d.Nodes = append(d.Nodes, b)
 	}
 	return d
 }
 
-// millis returns a duration in milliseconds with one decimal.
-func millis(d time.Duration) float64 { return math.Round(float64(d)/1e5) / 10 }
+// toMilliseconds returns a duration in milliseconds with one decimal.
+func toMilliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e5) / 10 }

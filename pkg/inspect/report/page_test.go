@@ -14,13 +14,13 @@ import (
 // look is the view of a sample.
 func look(size int, fails bool) *View {
 	run := sample(size, fails)
-	return Look(run, sampleLogs(run), time.Time{})
+	return NewView(run, sampleLogs(run), time.Time{})
 }
 
 func pageOf(t *testing.T, v *View) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := v.Write(&b, HTML); err != nil {
+	if err := v.Write(&b, FormatHTML); err != nil {
 		t.Fatal(err)
 	}
 	if at := os.Getenv("BRINGUPD_TEST_PAGES"); at != "" {
@@ -58,7 +58,7 @@ func TestRunsWhileItsBeatsMove(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			run.Job.Plan = &signal.JobPlan{MaxHeartbeatInterval: one.rest}
-			if v := Look(run, logs, one.touched); v.Banner.Word != one.word {
+			if v := NewView(run, logs, one.touched); v.Banner.Word != one.word {
 				t.Errorf("it is %s, want %s", v.Banner.Word, one.word)
 			}
 		})

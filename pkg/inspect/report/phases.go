@@ -9,15 +9,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// slowFloor is the minimum delay after the median of a straggler, in addition to the factor of two.
-// A few milliseconds are due to the scheduler.
-const slowFloor = 100 * time.Millisecond
+// minSlowDelay is the minimum delay after the median of a straggler, in addition to the factor of
+// two. A few milliseconds are due to the scheduler.
+const minSlowDelay = 100 * time.Millisecond
 
-// phases returns statistics of all phases, in the sequence of the phases.
-func phases(nodes []Node) []PhaseStat {
+// phaseStats returns statistics of all phases, in the sequence of the phases.
+func phaseStats(nodes []NodeRow) []PhaseStat {
 	type part struct {
-		Lane
-		node *Node
+		PhaseLane
+		node *NodeRow
 	}
 	// Collect the lanes of each phase.
 	parts := make(map[string][]part)
@@ -37,18 +37,18 @@ func phases(nodes []Node) []PhaseStat {
 			Phase: phase, Nodes: n, Rank: last.node.Rank, Host: last.node.Host,
 			Min: all[0].Took(), P50: all[(n-1)/2].Took(), P90: all[(n*9+9)/10-1].Took(), Max: last.Took(),
 		}
-		s.Open = count(all, func(p part) bool { return p.Open })
-		s.Failed = count(all, func(p part) bool { return p.Failed })
+		s.Open = countMatching(all, func(p part) bool { return p.Open })
+		s.Failed = countMatching(all, func(p part) bool { return p.Failed })
 		stats = append(stats, s)
 	}
 	slices.SortFunc(stats, func(a, b PhaseStat) int {
-		return cmp.Or(cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)), cmp.Compare(a.Phase, b.Phase))
+		return cmp.Or(cmp.Compare(phaseIndex(a.Phase), phaseIndex(b.Phase)), cmp.Compare(a.Phase, b.Phase))
 	})
 	return stats
 }
 
-// count returns the number of elements for which the function returns true.
-func count[T any](all []T, so func(T) bool) (n int) {
+// countMatching returns the number of elements for which the function returns true.
+func countMatching[T any](all []T, so func(T) bool) (n int) {
 	for _, one := range all {
 		if so(one) {
 			n++
@@ -57,15 +57,15 @@ func count[T any](all []T, so func(T) bool) (n int) {
 	return n
 }
 
-// straggles reports whether a node itself can be the reason that this phase is slow.
-func straggles(phase string) bool {
+// canStraggle reports whether a node itself can be the reason that this phase is slow.
+func canStraggle(phase string) bool {
 	return slices.Contains([]string{"join", "check", "sandbox", "workers"}, phase)
 }
 
-// markSlow marks the phases of each node that took more than twice the median.
-func markSlow(nodes []Node, stats []PhaseStat) {
+// markSlowPhases marks the phases of each node that took more than twice the median.
+func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
 	for _, s := range stats {
-		if s.Nodes < 3 || !straggles(s.Phase) {
+		if s.Nodes < 3 || !canStraggle(s.Phase) {
 			continue
 		}
 		for i := range nodes {
@@ -73,7 +73,7 @@ func markSlow(nodes []Node, stats []PhaseStat) {
 				continue // the head waits for all others in these phases
 			}
 			for _, lane := range nodes[i].Lanes {
-				if lane.Phase == s.Phase && lane.Took() > 2*s.P50 && lane.Took() > s.P50+slowFloor {
+				if lane.Phase == s.Phase && lane.Took() > 2*s.P50 && lane.Took() > s.P50+minSlowDelay {
 					nodes[i].Slow = append(nodes[i].Slow, s.Phase)
 				}
 			}
@@ -81,48 +81,48 @@ func markSlow(nodes []Node, stats []PhaseStat) {
 	}
 }
 
-// critical returns the critical path from the beginning to the gate and on to the end. Each step
-// names the node for which all others waited.
-func (l looking) critical() (steps []Step) {
+// criticalPath returns the critical path from the beginning to the gate and on to the end. Each
+// step names the node for which all others waited.
+func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	var from time.Duration
 	add := func(phase string, rank int, to time.Duration) {
 		if to > from {
-			steps = append(steps, Step{phase, rank, l.host(rank), from, to})
+			steps = append(steps, CriticalStep{phase, rank, l.hostName(rank), from, to})
 			from = to
 		}
 	}
 	// Up to the gate, each step ends when the last node has completed it.
-	phase, rank, to := l.latest([]string{signal.StateJoined}, []string{"join"})
+	phase, rank, to := l.latestNode([]string{signal.StateJoined}, []string{"join"})
 	add(phase, rank, to)
-	phase, rank, to = l.latest([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
-	if head := l.at(l.run.Control.Head.At); head > to {
+	phase, rank, to = l.latestNode([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
+	if head := l.sinceStart(l.run.Control.Head.At); head > to {
 		phase, rank, to = "head", 0, head
 	}
 	add(phase, rank, to)
-	phase, rank, to = l.latest([]string{signal.StateServiceUp}, []string{"workers"})
+	phase, rank, to = l.latestNode([]string{signal.StateServiceUp}, []string{"workers"})
 	add(phase, rank, to)
-	if l.gate > 0 {
-		add("gate", 0, l.gate)
+	if l.gateAfter > 0 {
+		add("gate", 0, l.gateAfter)
 		for _, head := range l.run.Nodes[:min(len(l.run.Nodes), 1)] {
-			if at := slices.IndexFunc(head.Phases, func(s timeline.Span) bool { return s.Phase == "driver" }); at >= 0 {
-				add("driver", 0, l.at(head.Phases[at].To))
+			if at := slices.IndexFunc(head.Phases, func(s timeline.PhaseSpan) bool { return s.Phase == "driver" }); at >= 0 {
+				add("driver", 0, l.sinceStart(head.Phases[at].To))
 			}
 		}
 	}
 	return steps
 }
 
-// latest returns the node that was the last to reach one of the given states, with the time and the
-// phase of that state.
-func (l looking) latest(states, phases []string) (phase string, rank int, at time.Duration) {
+// latestNode returns the node that was the last to reach one of the given states, with the time and
+// the phase of that state.
+func (l viewBuilder) latestNode(states, phases []string) (phase string, rank int, at time.Duration) {
 	for i := range l.run.Nodes {
 		for _, state := range l.run.Nodes[i].States {
 			which := slices.Index(states, state.Word)
 			// A state that is reached after the gate has opened delays no node.
-			if l.gate > 0 && l.at(state.At) > l.gate {
+			if l.gateAfter > 0 && l.sinceStart(state.At) > l.gateAfter {
 				continue
 			}
-			if t := l.at(state.At); which >= 0 && t > at {
+			if t := l.sinceStart(state.At); which >= 0 && t > at {
 				phase, rank, at = phases[which], l.run.Nodes[i].Rank, t
 			}
 		}
@@ -131,8 +131,8 @@ func (l looking) latest(states, phases []string) (phase string, rank int, at tim
 }
 
 // markCritical marks the nodes for which the others waited on the critical path.
-func markCritical(nodes []Node, steps []Step) {
+func markCritical(nodes []NodeRow, steps []CriticalStep) {
 	for i := range nodes {
-		nodes[i].Critical = slices.ContainsFunc(steps, func(s Step) bool { return s.Rank == nodes[i].Rank && straggles(s.Phase) })
+		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool { return s.Rank == nodes[i].Rank && canStraggle(s.Phase) })
 	}
 }

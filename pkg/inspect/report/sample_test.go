@@ -14,8 +14,8 @@ import (
 
 var dawn = time.Date(2026, 11, 21, 2, 10, 50, 0, time.UTC)
 
-func mark(at time.Duration) timeline.Mark {
-	return timeline.Mark{There: true, At: dawn.Add(at)}
+func mark(at time.Duration) timeline.RecordTime {
+	return timeline.RecordTime{Exists: true, At: dawn.Add(at)}
 }
 
 // sample is a run as it might have been: the node before the last is slow in
@@ -39,7 +39,7 @@ func sample(size int, fails bool) *timeline.Run {
 		n := timeline.Node{Rank: rank, Host: host, Clock: timeline.Clock{Known: rank > 0, Offset: time.Duration(rank) * 7 * time.Millisecond, Residual: 3 * time.Millisecond}}
 		from := time.Duration(random.Int64N(int64(600 * time.Millisecond)))
 		span := func(phase string, took time.Duration) time.Duration {
-			n.Phases = append(n.Phases, timeline.Span{Phase: phase, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(from + took), OK: true})
+			n.Phases = append(n.Phases, timeline.PhaseSpan{Phase: phase, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(from + took), OK: true})
 			from += took
 			return from
 		}
@@ -77,7 +77,7 @@ func sample(size int, fails bool) *timeline.Run {
 			to = end - 400*time.Millisecond
 		}
 		phase := func(name string, from, to time.Duration, ok bool) {
-			n.Phases = append(n.Phases, timeline.Span{Phase: name, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(to), OK: ok})
+			n.Phases = append(n.Phases, timeline.PhaseSpan{Phase: name, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(to), OK: ok})
 		}
 		if rank == 0 {
 			phase("gate", latest, gate, true)
@@ -85,7 +85,7 @@ func sample(size int, fails bool) *timeline.Run {
 		phase("driver", max(gate, ups[rank]+200*time.Millisecond), to, rank != dies || !fails)
 		phase("drain", to, end+time.Duration(random.Int64N(int64(2*time.Second))), true)
 		n.States = append(n.States, timeline.NodeState{Word: signal.StateDone, At: dawn.Add(end + 2*time.Second)})
-		n.Seen = dawn.Add(end + 2*time.Second)
+		n.LastSign = dawn.Add(end + 2*time.Second)
 		if rank > 0 {
 			run.Events = append(run.Events, event(eventlog.RecordSeen, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
 				event(eventlog.RecordSeen, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(eventlog.RecordSeen, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
@@ -93,7 +93,7 @@ func sample(size int, fails bool) *timeline.Run {
 	}
 	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "job", 200*time.Millisecond), event(eventlog.RecordPublished, 0, "head", 3200*time.Millisecond), event(eventlog.RecordPublished, 0, "go", gate))
 	run.Control = timeline.Control{Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(gate),
-		Service: &signal.HeadRecord{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
+		HeadRecord: &signal.HeadRecord{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
 	run.Result = sampleResult(run, end, gate, fails)
 	return run
 }
@@ -150,23 +150,23 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 			Message: "the head has ended the job"})
 	}
 	run.Nodes[dead].Failures = []signal.FailureRecord{cause}
-	run.Nodes[1].Befell = []signal.EventRecord{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
+	run.Nodes[1].EventRecords = []signal.EventRecord{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
 	r.Events = []signal.EventRecord{{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
 	return r
 }
 
 // sampleLogs are the ends of the logs that ReadLogs would find.
-func sampleLogs(run *timeline.Run) (logs []Log) {
+func sampleLogs(run *timeline.Run) (logs []LogTail) {
 	size := len(run.Nodes)
 	add := func(name string, rank int, lines ...string) {
-		logs = append(logs, Log{Name: name, Rank: rank, Size: 91234, Cut: true, Lines: lines})
+		logs = append(logs, LogTail{Name: name, Rank: rank, Size: 91234, Cut: true, Lines: lines})
 	}
 	add("driver.log", 0, "step 18200  loss 1.8812  4102 tokens/s", "step 18300  loss 1.8790  4098 tokens/s", "Traceback (most recent call last):",
 		`  File "train.py", line 212, in <module>`, "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.")
 	add(signal.LogName("worker", size-1, size), size-1, "raylet: object store is 97 % full, spilling", "<script>window.hacked=3</script>", "raylet: cannot allocate 8.0 GiB for a task argument", "Killed")
 	add("head.log", 0, "gcs_server: node n3 is dead: missed too many heartbeats")
 	for rank := range size {
-		if size <= AllRows || rank == 0 {
+		if size <= MaxFullRows || rank == 0 {
 			add(signal.LogName("daemon", rank, size), rank, "02:10:51.402 info phase join is over  took=701ms", "02:10:53.011 info phase check is over  took=1.6s", "02:10:54.209 info phase workers is over  took=1.2s")
 		}
 	}

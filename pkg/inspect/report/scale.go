@@ -8,39 +8,40 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// scale maps times to percentages of the chart's width. A long driver phase is compressed, because
-// readers look for the bring-up before it and the end after it.
-type scale struct {
-	pieces []piece
+// timeScale maps times to percentages of the chart's width. A long driver phase is compressed,
+// because readers look for the bring-up before it and the end after it.
+type timeScale struct {
+	segments []scaleSegment
 }
 
-// piece is a segment of the scale: it maps the times from-to linearly to the positions x0-x1.
-type piece struct {
-	from, to time.Duration
-	x0, x1   float64
-	squeezed bool
+// scaleSegment is a segment of the scale: it maps the times from-to linearly to the positions
+// x0-x1.
+type scaleSegment struct {
+	from, to   time.Duration
+	x0, x1     float64
+	compressed bool
 }
 
-// squeezeAbove is the ratio of the driver's duration to the rest of the run above which the driver
-// phase is compressed.
-const squeezeAbove = 3
+// minCompressRatio is the ratio of the driver's duration to the rest of the run above which the
+// driver phase is compressed.
+const minCompressRatio = 3
 
-// newScale returns the scale of a view. If it compresses, it has three segments: up to the gate,
-// the driver, and the end.
-func newScale(v *View) scale {
+// newTimeScale returns the scale of a view. If it compresses, it has three segments: up to the
+// gate, the driver, and the end.
+func newTimeScale(v *View) timeScale {
 	last := max(v.Last, v.End, time.Millisecond)
-	gate, ending := v.Gate, v.ending(last)
-	if gate == 0 || ending-gate < squeezeAbove*(gate+last-ending) {
-		return scale{[]piece{{0, last, 0, 100, false}}}
+	gate, ending := v.Gate, v.endingTime(last)
+	if gate == 0 || ending-gate < minCompressRatio*(gate+last-ending) {
+		return timeScale{[]scaleSegment{{0, last, 0, 100, false}}}
 	}
 	gate += gate / 20 // keep the opening of the gate visible
-	pieces := []piece{{0, gate, 0, 72, false}, {gate, ending, 72, 86, true}}
-	return scale{append(pieces, piece{ending, max(last, ending+1), 86, 100, false})}
+	pieces := []scaleSegment{{0, gate, 0, 72, false}, {gate, ending, 72, 86, true}}
+	return timeScale{append(pieces, scaleSegment{ending, max(last, ending+1), 86, 100, false})}
 }
 
-// ending returns when the end of the run began: the drain phase, the first cause or the recorded
-// end.
-func (v *View) ending(last time.Duration) time.Duration {
+// endingTime returns when the end of the run began: the drain phase, the first cause or the
+// recorded end.
+func (v *View) endingTime(last time.Duration) time.Duration {
 	// Take the earliest sign of the end after the gate, and leave some space before it.
 	ending := last
 	for _, n := range v.Nodes {
@@ -61,10 +62,10 @@ func (v *View) ending(last time.Duration) time.Duration {
 	return max(ending-(last-ending)/10, v.Gate)
 }
 
-// at returns the position of a time.
-func (s scale) at(t time.Duration) float64 {
-	for i, p := range s.pieces {
-		if t <= p.to || i == len(s.pieces)-1 {
+// position returns the position of a time.
+func (s timeScale) position(t time.Duration) float64 {
+	for i, p := range s.segments {
+		if t <= p.to || i == len(s.segments)-1 {
 			part := float64(t-p.from) / float64(max(1, p.to-p.from))
 			return p.x0 + (p.x1-p.x0)*min(1, max(0, part))
 		}
@@ -72,8 +73,8 @@ func (s scale) at(t time.Duration) float64 {
 	return 0
 }
 
-// tick is a vertical line of the chart, with a label above it.
-type tick struct {
+// axisTick is a vertical line of the chart, with a label above it.
+type axisTick struct {
 	X    float64
 	Text string
 	Wide float64 // width of the compressed segment, which is shown as a band
@@ -81,28 +82,29 @@ type tick struct {
 }
 
 // Ticks returns the lines of the chart, at round times.
-func (s scale) Ticks() (ticks []tick) {
-	for i, p := range s.pieces {
+func (s timeScale) Ticks() (ticks []axisTick) {
+	for i, p := range s.segments {
 		switch {
-		case p.squeezed:
-			ticks = append(ticks, tick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + textutil.BriefDuration(p.to-p.from)})
+		case p.compressed:
+			ticks = append(ticks, axisTick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + textutil.BriefDuration(p.to-p.from)})
 		case i == 0:
-			step := round(p.to - p.from)
-			for t := time.Duration(0); s.at(t) < p.x1-12; t += step {
-				ticks = append(ticks, tick{X: s.at(t), Text: axis(t, step)})
+			step := roundStep(p.to - p.from)
+			for t := time.Duration(0); s.position(t) < p.x1-12; t += step {
+				ticks = append(ticks, axisTick{X: s.position(t), Text: formatTick(t, step)})
 			}
-			if len(s.pieces) == 1 {
-				ticks = append(ticks, tick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
+			if len(s.segments) == 1 {
+				ticks = append(ticks, axisTick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
 			}
 		default:
-			ticks = append(ticks, tick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
+			ticks = append(ticks, axisTick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
 		}
 	}
 	return ticks
 }
 
-// round returns a step of 1, 2 or 5 times a unit that divides the duration into about five parts.
-func round(all time.Duration) time.Duration {
+// roundStep returns a step of 1, 2 or 5 times a unit that divides the duration into about five
+// parts.
+func roundStep(all time.Duration) time.Duration {
 	for power := time.Duration(1); all <= 2*time.Minute; power *= 10 {
 		for _, times := range []time.Duration{1, 2, 5} {
 			if all <= 6*times*power {
@@ -118,8 +120,8 @@ func round(all time.Duration) time.Duration {
 	return (all / 5).Round(time.Hour) + time.Hour
 }
 
-// axis formats the time of a tick. The unit depends on the step between ticks.
-func axis(t, step time.Duration) string {
+// formatTick formats the time of a tick. The unit depends on the step between ticks.
+func formatTick(t, step time.Duration) string {
 	switch {
 	case t == 0:
 		return "0"

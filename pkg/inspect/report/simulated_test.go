@@ -22,19 +22,19 @@ func simulated(t *testing.T, nodes int) *View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	room, err := simulate.OpenRoom(ctx, t.TempDir(), "here")
+	room, err := simulate.MakeScratchDir(ctx, t.TempDir(), "here")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := simulate.Config{Nodes: nodes, Join: 90 * time.Second, Peer: 30 * time.Second, Program: "test"}
-	if _, _, err := simulate.Simulate(ctx, room, cfg); err != nil {
+	cfg := simulate.Config{Nodes: nodes, JoinTimeout: 90 * time.Second, Peer: 30 * time.Second, Program: "test"}
+	if _, _, err := simulate.SimulateJob(ctx, room, cfg); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := timeline.Resolve(ctx, "", room.Path())
+	dir, err := timeline.FindRun(ctx, "", room.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := timeline.Read(ctx, dir, timeline.Options{Depth: timeline.Full})
+	run, err := timeline.Read(ctx, dir, timeline.Options{Depth: timeline.DepthFull})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func simulated(t *testing.T, nodes int) *View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Look(run, ReadLogs(ctx, run), touched)
+	return NewView(run, ReadLogs(ctx, run), touched)
 }
 
 // Real run directories of all sizes make pages that are small and soon there.
@@ -67,7 +67,7 @@ func TestSimulatedPagesInABrowser(t *testing.T) {
 			shown := eval[string](b, `document.getElementById('drawer').innerText`)
 			for _, want := range []string{"join", "workers", "driver", "phase join is over"} {
 				// Of many nodes not all logs are in the page.
-				if !strings.Contains(shown, want) && (size <= AllRows || want != "phase join is over") {
+				if !strings.Contains(shown, want) && (size <= MaxFullRows || want != "phase join is over") {
 					t.Errorf("the node does not show %q:\n%s", want, shown)
 				}
 			}

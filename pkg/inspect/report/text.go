@@ -13,15 +13,16 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// parts has the formats for people. They alone decide how the content of a View is presented.
+// templateFiles has the formats for people. They alone decide how the content of a View is
+// presented.
 //
 //go:embed page.html page.css page.js text.tmpl markdown.tmpl tables.tmpl
-var parts embed.FS
+var templateFiles embed.FS
 
-// functions are the functions that the templates call.
-var functions = template.FuncMap{
-	"brief": textutil.BriefDuration, "name": nameOf, "grouped": textutil.GroupThousands[int], "plural": plural, "join": strings.Join,
-	"class": class, "bringsUp": brings, "table": newTable, "marked": marking.Replace, "coded": coded, "fenced": fenced,
+// templateFunctions are the functions that the templates call.
+var templateFunctions = template.FuncMap{
+	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "plural": formatCount, "join": strings.Join,
+	"class": phaseClass, "bringsUp": isBeforeGate, "table": newTextTable, "marked": markdownEscaper.Replace, "coded": inlineCode, "fenced": codeBlock,
 }
 
 // Format is an output format of a report.
@@ -29,76 +30,76 @@ type Format string
 
 // The output formats.
 const (
-	HTML  Format = "html"
-	JSON  Format = "json"
-	Text  Format = "text"
-	MD    Format = "md"
-	Trace Format = "chrome-trace"
+	FormatHTML     Format = "html"
+	FormatJSON     Format = "json"
+	FormatText     Format = "text"
+	FormatMarkdown Format = "md"
+	FormatTrace    Format = "chrome-trace"
 )
 
-// Formats returns the names of all output formats.
-func Formats() []string {
-	return []string{string(HTML), string(JSON), string(Text), string(MD), string(Trace)}
+// FormatNames returns the names of all output formats.
+func FormatNames() []string {
+	return []string{string(FormatHTML), string(FormatJSON), string(FormatText), string(FormatMarkdown), string(FormatTrace)}
 }
 
 // Write writes the view in the given format.
 func (v *View) Write(w io.Writer, format Format) error {
 	switch format {
-	case JSON:
+	case FormatJSON:
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(v)
-	case Text:
-		return v.write(w, "text.tmpl")
-	case MD:
-		return v.write(w, "markdown.tmpl")
-	case Trace:
-		return v.asTrace(w)
+	case FormatText:
+		return v.writeText(w, "text.tmpl")
+	case FormatMarkdown:
+		return v.writeText(w, "markdown.tmpl")
+	case FormatTrace:
+		return v.writeTrace(w)
 	default:
-		return v.asPage(w)
+		return v.writePage(w)
 	}
 }
 
-// sheet is a view with the additional data of the text formats.
-type sheet struct {
+// textTemplateData is a view with the additional data of the text formats.
+type textTemplateData struct {
 	*View
 	Text          bool // plain text, not Markdown, which has shorter headings
 	Wrong, Passed []CheckGroup
-	Few           []Node // nodes that have a line
+	Few           []NodeRow // nodes that have a line
 	MostNodes     int
 }
 
-// mostText is the maximum number of nodes that have a line in a text.
-const mostText = 16
+// maxTextNodes is the maximum number of nodes that have a line in a text.
+const maxTextNodes = 16
 
-// write writes the view with the named template. It parses the template at each call, because work
-// at program start would slow down every command.
-func (v *View) write(w io.Writer, name string) error {
-	s := sheet{View: v, Text: name == "text.tmpl", Few: v.Nodes[:min(len(v.Nodes), mostText)], MostNodes: mostText}
-	s.Wrong, s.Passed = v.sortedOut()
-	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name, "tables.tmpl")).Execute(w, s)
+// writeText writes the view with the named template. It parses the template at each call, because
+// work at program start would slow down every command.
+func (v *View) writeText(w io.Writer, name string) error {
+	s := textTemplateData{View: v, Text: name == "text.tmpl", Few: v.Nodes[:min(len(v.Nodes), maxTextNodes)], MostNodes: maxTextNodes}
+	s.Wrong, s.Passed = v.splitChecks()
+	return template.Must(template.New(name).Funcs(templateFunctions).ParseFS(templateFiles, name, "tables.tmpl")).Execute(w, s)
 }
 
-// table has a heading, column names, and rows.
-type table struct {
+// textTable has a heading, column names, and rows.
+type textTable struct {
 	Heading string
 	Columns []string
 	Rows    [][]string
 }
 
-// newTable returns a table without rows. The column names are separated by "|".
-func newTable(heading, columns string) *table {
-	return &table{Heading: heading, Columns: strings.Split(columns, "|")}
+// newTextTable returns a table without rows. The column names are separated by "|".
+func newTextTable(heading, columns string) *textTable {
+	return &textTable{Heading: heading, Columns: strings.Split(columns, "|")}
 }
 
 // Row adds a row. It returns an empty string, because a template prints the result of each call.
-func (t *table) Row(cells ...string) string {
+func (t *textTable) Row(cells ...string) string {
 	t.Rows = append(t.Rows, cells)
 	return ""
 }
 
 // Aligned formats the table for a terminal, without its heading.
-func (t *table) Aligned() string {
+func (t *textTable) Aligned() string {
 	var padded, text strings.Builder
 	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Columns}, t.Rows...) {
@@ -111,16 +112,16 @@ func (t *table) Aligned() string {
 	return text.String()
 }
 
-// marking escapes the characters that have a meaning in Markdown, or in HTML inside of it.
-var marking = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "#", `\#`, "!", `\!`,
+// markdownEscaper escapes the characters that have a meaning in Markdown, or in HTML inside of it.
+var markdownEscaper = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "#", `\#`, "!", `\!`,
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`, "@", "@\u200b", "://", ":\u200b//")
 
-// coded formats text as inline code.
-func coded(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
+// inlineCode formats text as inline code.
+func inlineCode(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
 
-// fenced formats lines as a code block. The fence is longer than any row of back-quotes in the
+// codeBlock formats lines as a code block. The fence is longer than any row of back-quotes in the
 // lines, so that they cannot close the block.
-func fenced(lines []string, indent string) string {
+func codeBlock(lines []string, indent string) string {
 	if len(lines) == 0 {
 		return ""
 	}
@@ -133,7 +134,7 @@ func fenced(lines []string, indent string) string {
 }
 
 // Cause returns the label of a failure in the chain.
-func (l Link) Cause() string {
+func (l CauseEntry) Cause() string {
 	if l.First {
 		return "first cause"
 	}
@@ -141,8 +142,8 @@ func (l Link) Cause() string {
 }
 
 // Sentence describes the failure, and when and on which node it occurred.
-func (l Link) Sentence() string {
-	said := nameOf(l.Rank, l.Host) + ": " + l.What
+func (l CauseEntry) Sentence() string {
+	said := nodeName(l.Rank, l.Host) + ": " + l.What
 	if l.Phase != "" {
 		said += " [" + l.Kind + ", phase " + l.Phase
 		if l.By != "" {
@@ -156,15 +157,15 @@ func (l Link) Sentence() string {
 	return said
 }
 
-// importantLogs is the number of logs that are shown first, and in a text exclusively. The list
+// maxImportantLogs is the number of logs that are shown first, and in a text exclusively. The list
 // begins with the logs of the driver, the head and the nodes that caused the failure.
-const importantLogs = 6
+const maxImportantLogs = 6
 
 // Important returns the important logs.
-func (v *View) Important() []Log { return v.Logs[:min(len(v.Logs), importantLogs)] }
+func (v *View) Important() []LogTail { return v.Logs[:min(len(v.Logs), maxImportantLogs)] }
 
 // Note describes which part of the file the lines are; it is empty if they are the whole file.
-func (l Log) Note() string {
+func (l LogTail) Note() string {
 	switch {
 	case l.Error != "":
 		return l.Error

@@ -23,30 +23,30 @@ type traceEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// micros returns a duration in microseconds.
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+// toMicroseconds returns a duration in microseconds.
+func toMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// asTrace writes the view as a trace: one process per node, and one thread per track of overlapping
-// phases.
-func (v *View) asTrace(w io.Writer) error {
+// writeTrace writes the view as a trace: one process per node, and one thread per track of
+// overlapping phases.
+func (v *View) writeTrace(w io.Writer) error {
 	events := []traceEvent{}
 	for _, n := range v.Nodes {
 		pid := n.Rank + 1 // 0 would be no valid process
 		events = append(events,
-			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nameOf(n.Rank, n.Host)}},
+			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nodeName(n.Rank, n.Host)}},
 			traceEvent{Name: "process_sort_index", Phase: "M", Process: pid, Args: map[string]any{"sort_index": n.Rank}})
 		// Phases are complete events; failures are instant events.
-		track, _ := stack(n.Lanes)
+		track, _ := assignTracks(n.Lanes)
 		for i, lane := range n.Lanes {
-			took := micros(lane.Took())
+			took := toMicroseconds(lane.Took())
 			events = append(events, traceEvent{
-				Name: lane.Phase, Category: "phase", Phase: "X", At: micros(lane.From), Took: &took, Process: pid, Thread: track[i],
+				Name: lane.Phase, Category: "phase", Phase: "X", At: toMicroseconds(lane.From), Took: &took, Process: pid, Thread: track[i],
 				Args: map[string]any{"open": lane.Open, "failed": lane.Failed},
 			})
 		}
 		for _, f := range n.Failures {
 			events = append(events, traceEvent{
-				Name: "failed: " + f.Kind, Category: "failure", Phase: "i", At: micros(f.At), Process: pid, Scope: "p",
+				Name: "failed: " + f.Kind, Category: "failure", Phase: "i", At: toMicroseconds(f.At), Process: pid, Scope: "p",
 				Args: map[string]any{"what": f.What},
 			})
 		}
@@ -55,8 +55,8 @@ func (v *View) asTrace(w io.Writer) error {
 	for i, a := range v.Seen {
 		name := "control/" + a.Record
 		events = append(events,
-			traceEvent{Name: name, Category: "record", Phase: "s", At: micros(a.Wrote), Process: 1, ID: i + 1},
-			traceEvent{Name: name, Category: "record", Phase: "f", Binding: "e", At: micros(a.Saw), Process: a.Rank + 1, ID: i + 1})
+			traceEvent{Name: name, Category: "record", Phase: "s", At: toMicroseconds(a.Wrote), Process: 1, ID: i + 1},
+			traceEvent{Name: name, Category: "record", Phase: "f", Binding: "e", At: toMicroseconds(a.Saw), Process: a.Rank + 1, ID: i + 1})
 	}
 	return json.NewEncoder(w).Encode(map[string]any{
 		"traceEvents": events, "displayTimeUnit": "ms",
@@ -64,9 +64,9 @@ func (v *View) asTrace(w io.Writer) error {
 	})
 }
 
-// stack assigns the lanes to tracks, such that the lanes of a track do not overlap. It uses as few
-// tracks as possible.
-func stack(lanes []Lane) (track []int, tracks int) {
+// assignTracks assigns the lanes to tracks, such that the lanes of a track do not overlap. It uses
+// as few tracks as possible.
+func assignTracks(lanes []PhaseLane) (track []int, tracks int) {
 	track = make([]int, len(lanes))
 	var until []time.Duration
 	for i, lane := range lanes {

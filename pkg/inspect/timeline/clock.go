@@ -13,43 +13,43 @@ type Clock struct {
 	Offset, Residual time.Duration
 }
 
-// Correct converts a time of the node's clock to the head's clock. It returns the time unchanged if
-// it or the result is implausible.
-func (c Clock) Correct(at time.Time) time.Time {
-	if on := at.Add(-c.Offset); believable(at) && believable(on) {
+// ToHeadTime converts a time of the node's clock to the head's clock. It returns the time unchanged
+// if it or the result is implausible.
+func (c Clock) ToHeadTime(at time.Time) time.Time {
+	if on := at.Add(-c.Offset); isPlausibleTime(at) && isPlausibleTime(on) {
 		return on
 	}
 	return at
 }
 
-// exchange is a record that one side has written and the other has read, each with a time of its
-// own clock. A record is written before it is read, so each exchange bounds the clock offset on one
-// side.
-type exchange struct {
-	wrote, saw time.Time
-	// byNode reports that the node wrote and the head read; otherwise the head wrote.
-	byNode bool
+// clockExchange is a record that one side has written and the other has read, each with a time of
+// its own clock. A record is written before it is read, so each exchange bounds the clock offset on
+// one side.
+type clockExchange struct {
+	writtenAt, readAt time.Time
+	// fromNode reports that the node wrote and the head read; otherwise the head wrote.
+	fromNode bool
 }
 
-// reckon estimates from their exchanges how far the node's clock is ahead of the head's. sameHost
-// reports that both seem to run on one machine, which has one clock; this is assumed unless an
-// exchange contradicts it.
+// estimateOffset estimates from their exchanges how far the node's clock is ahead of the head's.
+// sameHost reports that both seem to run on one machine, which has one clock; this is assumed
+// unless an exchange contradicts it.
 //
 // Contradictory exchanges mean that a clock was set in the meantime. The offset then lies between
 // the two bounds, and the residual covers both.
-func reckon(exchanges []exchange, sameHost bool) Clock {
+func estimateOffset(exchanges []clockExchange, sameHost bool) Clock {
 	var least, most time.Duration // bounds of the possible offsets
 	var above, below bool         // whether most and least are known
 	// Narrow the bounds by each exchange.
 	for _, x := range exchanges {
-		if !believable(x.wrote) || !believable(x.saw) {
+		if !isPlausibleTime(x.writtenAt) || !isPlausibleTime(x.readAt) {
 			continue
 		}
-		gap := x.saw.Sub(x.wrote) // apparent delay: the real delay, plus or minus the offset
+		gap := x.readAt.Sub(x.writtenAt) // apparent delay: the real delay, plus or minus the offset
 		switch {
-		case x.byNode && (!below || -gap > least):
+		case x.fromNode && (!below || -gap > least):
 			least, below = -gap, true
-		case !x.byNode && (!above || gap < most):
+		case !x.fromNode && (!above || gap < most):
 			most, above = gap, true
 		}
 	}

@@ -10,31 +10,33 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func TestReckon(t *testing.T) {
 	at := func(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond) }
-	down := func(wrote, saw int) exchange { return exchange{wrote: at(wrote), saw: at(saw)} }
-	up := func(wrote, saw int) exchange { return exchange{wrote: at(wrote), saw: at(saw), byNode: true} }
+	down := func(wrote, saw int) clockExchange { return clockExchange{writtenAt: at(wrote), readAt: at(saw)} }
+	up := func(wrote, saw int) clockExchange {
+		return clockExchange{writtenAt: at(wrote), readAt: at(saw), fromNode: true}
+	}
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, test := range []struct {
 		name      string
-		exchanges []exchange
+		exchanges []clockExchange
 		sameHost  bool
 		want      Clock
 	}{
 		{"nothing is known", nil, false, Clock{}},
-		{"one way only, and nothing speaks against 0", []exchange{down(0, 20)}, false, Clock{}},
-		{"one way only, and the node would have seen it before", []exchange{down(0, -500)}, false, Clock{Offset: ms(-500)}},
-		{"the other way only, before it was written", []exchange{up(500, 0)}, false, Clock{Offset: ms(500)}},
-		{"equal clocks", []exchange{down(0, 20), up(30, 50)}, false, Clock{Known: true, Residual: ms(20)}},
-		{"an hour ahead", []exchange{down(0, 3_600_020), up(3_600_030, 40)}, false, Clock{Known: true, Offset: ms(3_600_005), Residual: ms(15)}},
-		{"an hour behind", []exchange{down(0, -3_599_980), up(-3_599_970, 40)}, false, Clock{Known: true, Offset: ms(-3_599_995), Residual: ms(15)}},
-		{"the closest count", []exchange{down(0, 900), down(1000, 1010), up(0, 700), up(1020, 1040)}, false, Clock{Known: true, Offset: ms(-5), Residual: ms(15)}},
-		{"one machine", []exchange{down(0, 20), up(30, 100)}, true, Clock{Known: true}},
+		{"one way only, and nothing speaks against 0", []clockExchange{down(0, 20)}, false, Clock{}},
+		{"one way only, and the node would have seen it before", []clockExchange{down(0, -500)}, false, Clock{Offset: ms(-500)}},
+		{"the other way only, before it was written", []clockExchange{up(500, 0)}, false, Clock{Offset: ms(500)}},
+		{"equal clocks", []clockExchange{down(0, 20), up(30, 50)}, false, Clock{Known: true, Residual: ms(20)}},
+		{"an hour ahead", []clockExchange{down(0, 3_600_020), up(3_600_030, 40)}, false, Clock{Known: true, Offset: ms(3_600_005), Residual: ms(15)}},
+		{"an hour behind", []clockExchange{down(0, -3_599_980), up(-3_599_970, 40)}, false, Clock{Known: true, Offset: ms(-3_599_995), Residual: ms(15)}},
+		{"the closest count", []clockExchange{down(0, 900), down(1000, 1010), up(0, 700), up(1020, 1040)}, false, Clock{Known: true, Offset: ms(-5), Residual: ms(15)}},
+		{"one machine", []clockExchange{down(0, 20), up(30, 100)}, true, Clock{Known: true}},
 		{"one machine, and nothing was exchanged", nil, true, Clock{Known: true}},
-		{"one name for two machines", []exchange{down(0, 1020), up(1030, 40)}, true, Clock{Known: true, Offset: ms(1005), Residual: ms(15)}},
-		{"the clock was set meanwhile", []exchange{down(0, -100), up(300, 100)}, false, Clock{Known: true, Offset: ms(50), Residual: ms(150)}},
-		{"times that can't be", []exchange{{wrote: time.Time{}, saw: noon}, {wrote: noon, saw: noon.AddDate(5000, 0, 0), byNode: true}}, false, Clock{}},
+		{"one name for two machines", []clockExchange{down(0, 1020), up(1030, 40)}, true, Clock{Known: true, Offset: ms(1005), Residual: ms(15)}},
+		{"the clock was set meanwhile", []clockExchange{down(0, -100), up(300, 100)}, false, Clock{Known: true, Offset: ms(50), Residual: ms(150)}},
+		{"times that can't be", []clockExchange{{writtenAt: time.Time{}, readAt: noon}, {writtenAt: noon, readAt: noon.AddDate(5000, 0, 0), fromNode: true}}, false, Clock{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := reckon(test.exchanges, test.sameHost); got != test.want {
+			if got := estimateOffset(test.exchanges, test.sameHost); got != test.want {
 				t.Errorf("the clock is %+v, want %+v", got, test.want)
 			}
 		})
@@ -47,18 +49,18 @@ func TestReckonHoldsTheTrueOffset(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
 		offset := time.Duration(random.Int64N(int64(2*time.Hour))) - time.Hour
-		var exchanges []exchange
+		var exchanges []clockExchange
 		down, up := false, false
 		for range random.IntN(8) {
 			wrote := noon.Add(time.Duration(random.Int64N(int64(time.Minute))))
 			saw := wrote.Add(time.Duration(random.ExpFloat64() * float64(50*time.Millisecond)))
 			if random.IntN(2) == 0 {
-				exchanges, down = append(exchanges, exchange{wrote: wrote, saw: saw.Add(offset)}), true
+				exchanges, down = append(exchanges, clockExchange{writtenAt: wrote, readAt: saw.Add(offset)}), true
 			} else {
-				exchanges, up = append(exchanges, exchange{wrote: wrote.Add(offset), saw: saw, byNode: true}), true
+				exchanges, up = append(exchanges, clockExchange{writtenAt: wrote.Add(offset), readAt: saw, fromNode: true}), true
 			}
 		}
-		got := reckon(exchanges, false)
+		got := estimateOffset(exchanges, false)
 		if got.Known != (down && up) {
 			t.Fatalf("of %+v the clock is %+v", exchanges, got)
 		}
@@ -66,9 +68,9 @@ func TestReckonHoldsTheTrueOffset(t *testing.T) {
 			t.Fatalf("of %+v the clock is %+v, and truly %s", exchanges, got, offset)
 		}
 		for _, x := range exchanges {
-			wrote, saw := x.wrote, got.Correct(x.saw)
-			if x.byNode {
-				wrote, saw = got.Correct(x.wrote), x.saw
+			wrote, saw := x.writtenAt, got.ToHeadTime(x.readAt)
+			if x.fromNode {
+				wrote, saw = got.ToHeadTime(x.writtenAt), x.readAt
 			}
 			if saw.Before(wrote.Add(-1)) {
 				t.Fatalf("of %+v one is seen %s before it was written by %+v", exchanges, wrote.Sub(saw), got)
@@ -80,11 +82,11 @@ func TestReckonHoldsTheTrueOffset(t *testing.T) {
 func TestCorrectLeavesWhatCannotBe(t *testing.T) {
 	clock := Clock{Known: true, Offset: time.Hour}
 	for _, at := range []time.Time{{}, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
-		if got := clock.Correct(at); !got.Equal(at) {
+		if got := clock.ToHeadTime(at); !got.Equal(at) {
 			t.Errorf("%s becomes %s", at, got)
 		}
 	}
-	if got := clock.Correct(noon); !got.Equal(noon.Add(-time.Hour)) {
+	if got := clock.ToHeadTime(noon); !got.Equal(noon.Add(-time.Hour)) {
 		t.Errorf("noon becomes %s", got)
 	}
 }

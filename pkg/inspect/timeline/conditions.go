@@ -11,37 +11,38 @@ import (
 // types, their order and their meanings are those of a job of Kubeflow's mpi-operator
 // (pkg/apis/kubeflow/v2beta1/types.go).
 type Condition struct {
-	Type    string     `json:"type"`
-	Status  bool       `json:"status"`
-	Reason  string     `json:"reason"`          // one word for programs; empty if Status is false
-	Message string     `json:"message"`         // description for people
-	Since   *time.Time `json:"since,omitempty"` // when it became true, by the reporting node's clock; nil if unknown
+	Type    string `json:"type"`
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason"`  // one word for programs; empty if Status is false
+	Message string `json:"message"` // description for people
+	// when it became true, by the reporting node's clock; nil if unknown
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // The types of conditions, in the order in which a Status lists them.
 const (
-	Created    = "Created"    // a run directory exists
-	Running    = "Running"    // the gate is open, and no end has been published
-	Restarting = "Restarting" // this attempt has failed, and another one follows
-	Succeeded  = "Succeeded"  // ended with code 0
-	Failed     = "Failed"     // ended with another code, and no attempt follows
+	ConditionCreated    = "Created"    // a run directory exists
+	ConditionRunning    = "Running"    // the gate is open, and no end has been published
+	ConditionRestarting = "Restarting" // this attempt has failed, and another one follows
+	ConditionSucceeded  = "Succeeded"  // ended with code 0
+	ConditionFailed     = "Failed"     // ended with another code, and no attempt follows
 )
 
-// conditions returns all conditions, whether they are true or false.
-func (v *view) conditions(s Status) []Condition {
+// listConditions returns all conditions, whether they are true or false.
+func (v *statusView) listConditions(s Status) []Condition {
 	all := []Condition{
-		so(Created, "run-made", "the run directory is there", v.start),
-		{Type: Running}, {Type: Restarting}, {Type: Succeeded}, {Type: Failed},
+		metCondition(ConditionCreated, "run-made", "the run directory is there", v.start),
+		{Type: ConditionRunning}, {Type: ConditionRestarting}, {Type: ConditionSucceeded}, {Type: ConditionFailed},
 	}
 	// At most one of the conditions after the first is true, depending on the state.
 	verdict := v.run.Verdict()
 	switch {
-	case s.State == IsUp:
-		all[1] = so(Running, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes), v.run.Control.Go.At)
+	case s.State == StateUp:
+		all[1] = metCondition(ConditionRunning, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes), v.run.Control.Go.At)
 		if s.DriverCode != nil {
 			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and all else stays for a look", *s.DriverCode)
 		}
-	case s.State == BringingUp:
+	case s.State == StateBringingUp:
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {
 			all[1].Message += ": " + s.Waits[0].What
@@ -51,18 +52,18 @@ func (v *view) conditions(s Status) []Condition {
 		}
 	case verdict == nil: // over, but its result cannot be read
 	case verdict.NextAttempt > 0:
-		all[2] = so(Restarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.WrittenAt)
-	case s.State == Ending:
+		all[2] = metCondition(ConditionRestarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.WrittenAt)
+	case s.State == StateEnding:
 	case verdict.Code == 0:
-		all[3] = so(Succeeded, s.End.Word, s.End.Why, verdict.WrittenAt)
+		all[3] = metCondition(ConditionSucceeded, s.End.Word, s.End.Why, verdict.WrittenAt)
 	default:
-		all[4] = so(Failed, s.End.Word, fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why), verdict.WrittenAt)
+		all[4] = metCondition(ConditionFailed, s.End.Word, fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why), verdict.WrittenAt)
 	}
 	return all
 }
 
-// so returns a condition that is true.
-func so(typ, reason, message string, since time.Time) Condition {
+// metCondition returns a condition that is true.
+func metCondition(typ, reason, message string, since time.Time) Condition {
 	c := Condition{Type: typ, Status: true, Reason: reason, Message: message}
 	if !since.IsZero() {
 		c.Since = &since

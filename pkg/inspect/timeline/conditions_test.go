@@ -14,7 +14,7 @@ func TestConditions(t *testing.T) {
 	result := func(code, next int) *signal.Result {
 		return &signal.Result{Header: signal.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", NextAttempt: next}
 	}
-	open := Mark{There: true, At: begin.Add(time.Minute)}
+	open := RecordTime{Exists: true, At: begin.Add(time.Minute)}
 	for _, tc := range []struct {
 		name string
 		make func(run *Run)
@@ -22,16 +22,16 @@ func TestConditions(t *testing.T) {
 		says string // of that, or of Running
 	}{
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
-		{"it is up", func(run *Run) { run.Control.Go = open }, Running, "2 of 2 nodes are ready, and the gate is open"},
-		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.Look = open, &signal.OrderlyEndRecord{Code: 3} }, Running,
+		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},
+		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &signal.OrderlyEndRecord{Code: 3} }, ConditionRunning,
 			"the driver has ended with code 3, and all else stays for a look"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
-		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, Succeeded, "n1 is lost"},
-		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, Failed, "code 76: n1 is lost"},
-		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, Restarting, "attempt 2 follows: n1 is lost"},
+		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, ConditionSucceeded, "n1 is lost"},
+		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, ConditionFailed, "code 76: n1 is lost"},
+		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, ConditionRestarting, "attempt 2 follows: n1 is lost"},
 		{"it fails, and another attempt will follow", func(run *Run) {
 			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: signal.FailureRecord{Message: "n1 is lost"}}}
-		}, Restarting, "attempt 1 follows: n1 is lost"},
+		}, ConditionRestarting, "attempt 1 follows: n1 is lost"},
 		{"it is over, and its result can't be read", func(run *Run) { run.Control.Over = open }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -41,22 +41,22 @@ func TestConditions(t *testing.T) {
 			}
 			run.Control.Job.At = begin
 			tc.make(run)
-			if run.Control.Go.There || run.Result != nil {
+			if run.Control.Go.Exists || run.Result != nil {
 				only(run, 0, signal.StateJoined)
 				only(run, 1, signal.StateJoined)
 			}
 			var got, says string
 			var types []string
-			for _, c := range Summarize(run, Look{Now: begin.Add(2 * time.Hour)}).Conditions {
+			for _, c := range SummarizeRun(run, Observation{Now: begin.Add(2 * time.Hour)}).Conditions {
 				types = append(types, c.Type)
-				if c.Status && c.Type != Created {
+				if c.Status && c.Type != ConditionCreated {
 					got += c.Type
 				}
-				if c.Status && c.Type != Created || c.Type == Running && says == "" {
+				if c.Status && c.Type != ConditionCreated || c.Type == ConditionRunning && says == "" {
 					says = c.Message
 				}
 			}
-			if diff := cmp.Diff([]string{Created, Running, Restarting, Succeeded, Failed}, types); diff != "" {
+			if diff := cmp.Diff([]string{ConditionCreated, ConditionRunning, ConditionRestarting, ConditionSucceeded, ConditionFailed}, types); diff != "" {
 				t.Error(diff)
 			}
 			if got != tc.want || says != tc.says {

@@ -28,52 +28,54 @@ type Event struct {
 func (e Event) Took() time.Duration { return time.Duration(e.TookNS) }
 
 const (
-	// longestLine is the maximum length in bytes of a line of an event log.
-	longestLine = 64 << 10
-	// longestRun is the maximum plausible lifetime of a daemon.
-	longestRun = 10 * 365 * 24 * time.Hour
+	// maxLineLength is the maximum length in bytes of a line of an event log.
+	maxLineLength = 64 << 10
+	// maxDaemonLifetime is the maximum plausible lifetime of a daemon.
+	maxDaemonLifetime = 10 * 365 * 24 * time.Hour
 )
 
-// firstYear and lastYear bound the years that are plausible for a run. Some times outside of them
-// could not even be encoded again.
-const firstYear, lastYear = 1990, 2100
+// minPlausibleYear and maxPlausibleYear bound the years that are plausible for a run. Some times
+// outside of them could not even be encoded again.
+const minPlausibleYear, maxPlausibleYear = 1990, 2100
 
-// believable reports whether the time is plausible for a run.
-func believable(at time.Time) bool { return at.Year() >= firstYear && at.Year() <= lastYear }
+// isPlausibleTime reports whether the time is plausible for a run.
+func isPlausibleTime(at time.Time) bool {
+	return at.Year() >= minPlausibleYear && at.Year() <= maxPlausibleYear
+}
 
 // decodeLine decodes one line of an event log. ok reports whether it is a plausible event.
 func decodeLine(data []byte) (e Event, version int, ok bool) {
 	l, ok := eventlog.DecodeEvent(data)
 	e = Event{Name: l.Word, Host: l.Host, Phase: l.Phase, Fields: l.Fields}
-	if since := time.Duration(l.SinceNS); since > 0 && since < longestRun {
+	if since := time.Duration(l.SinceNS); since > 0 && since < maxDaemonLifetime {
 		e.Since = since
 	}
-	if e.TookNS < 0 || e.Took() > longestRun {
+	if e.TookNS < 0 || e.Took() > maxDaemonLifetime {
 		e.TookNS = 0
 	}
 	if !ok || e.Name == eventlog.LinesLost {
 		return e, l.Version, ok
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.At)
-	if err != nil || !believable(at) {
+	if err != nil || !isPlausibleTime(at) {
 		return e, l.Version, false
 	}
 	e.At, e.Wrote = at, at
 	return e, l.Version, true
 }
 
-// told is the decoded content of one event log.
-type told struct {
+// decodedLog is the decoded content of one event log.
+type decodedLog struct {
 	rank     int
 	daemon   string
 	events   []Event
 	problems []string
 }
 
-// decodeTrail decodes an event log. If the log was too large, its middle is missing. decodeTrail
-// decodes at most the given number of lines of each part.
-func decodeTrail(name string, content signal.FileContent, most int) told {
-	var t told
+// decodeEventLog decodes an event log. If the log was too large, its middle is missing.
+// decodeEventLog decodes at most the given number of lines of each part.
+func decodeEventLog(name string, content signal.FileContent, most int) decodedLog {
+	var t decodedLog
 	t.rank, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, newer, more := 0, 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
@@ -92,7 +94,7 @@ func decodeTrail(name string, content signal.FileContent, most int) told {
 				break // the line is still being written
 			}
 			e, version, ok := decodeLine(line)
-			if !ok || len(line) > longestLine {
+			if !ok || len(line) > maxLineLength {
 				damaged++
 				continue
 			}
@@ -111,14 +113,14 @@ func decodeTrail(name string, content signal.FileContent, most int) told {
 	if newer > eventlog.FormatVersion {
 		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, eventlog.FormatVersion))
 	}
-	t.steady()
+	t.normalizeTimes()
 	return t
 }
 
-// steady recomputes the times of all events from the daemon's monotonic clock and a single start
-// time, because its wall clock may have been set in the meantime. Each event implies a start time;
-// the median of them is used.
-func (t *told) steady() {
+// normalizeTimes recomputes the times of all events from the daemon's monotonic clock and a single
+// start time, because its wall clock may have been set in the meantime. Each event implies a start
+// time; the median of them is used.
+func (t *decodedLog) normalizeTimes() {
 	// Each event with both times implies a start; take the median.
 	var starts []time.Time
 	for _, e := range t.events {
@@ -147,5 +149,5 @@ func (t *told) steady() {
 	}
 }
 
-// began returns the time at which the reported operation began, on the node's clock.
-func (e Event) began() time.Time { return e.Wrote.Add(-e.Took()) }
+// startTime returns the time at which the reported operation began, on the node's clock.
+func (e Event) startTime() time.Time { return e.Wrote.Add(-e.Took()) }

@@ -59,12 +59,12 @@ func TestDecodeTrail(t *testing.T) {
 		{"cut off", signal.FileContent{Data: []byte(good + `{"at":"20`)}, 3, nil},
 		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are no events"}},
 		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"a part of it is left out"}},
-		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", longestLine+1) + "\n" + good)}, 3, []string{"1 lines"}},
+		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", maxLineLength+1) + "\n" + good)}, 3, []string{"1 lines"}},
 		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"is of version 2"}},
 		{"nothing", signal.FileContent{}, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := decodeTrail("0007.jsonl", test.content, 100)
+			got := decodeEventLog("0007.jsonl", test.content, 100)
 			if len(got.events) != test.events || len(got.problems) != len(test.problems) {
 				t.Fatalf("it has %d events, want %d, and the problems %q", len(got.events), test.events, got.problems)
 			}
@@ -75,7 +75,7 @@ func TestDecodeTrail(t *testing.T) {
 			}
 		})
 	}
-	if got := decodeTrail("0007.jsonl", signal.FileContent{Data: []byte(good)}, 2); len(got.events) != 2 || len(got.problems) != 1 {
+	if got := decodeEventLog("0007.jsonl", signal.FileContent{Data: []byte(good)}, 2); len(got.events) != 2 || len(got.problems) != 1 {
 		t.Errorf("of three events two are asked for: %d, %q", len(got.events), got.problems)
 	}
 }
@@ -90,7 +90,7 @@ func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 		}
 		fmt.Fprintf(&text, `{"at":%q,"event":"probe","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), int64(i+1)*int64(time.Second))
 	}
-	for i, e := range decodeTrail("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100).events {
+	for i, e := range decodeEventLog("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100).events {
 		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) || !e.Wrote.Equal(want) {
 			t.Errorf("event %d was at %s, want %s", i, e.At, want)
 		}
@@ -147,16 +147,16 @@ func FuzzDecodeTrail(f *testing.F) {
 	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
 	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
 	f.Fuzz(func(t *testing.T, begin, end []byte) {
-		got := decodeTrail("0001.jsonl", signal.FileContent{Data: begin, Tail: end}, 50)
+		got := decodeEventLog("0001.jsonl", signal.FileContent{Data: begin, Tail: end}, 50)
 		for _, e := range got.events {
 			if _, err := json.Marshal(e); err != nil {
 				t.Errorf("an event can't be written again: %v", err)
 			}
-			if e.Name != eventlog.LinesLost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
+			if e.Name != eventlog.LinesLost && !isPlausibleTime(e.Wrote) && !isPlausibleTime(e.Wrote.Add(maxDaemonLifetime)) && !isPlausibleTime(e.Wrote.Add(-maxDaemonLifetime)) {
 				t.Errorf("an event was at %s", e.Wrote)
 			}
 		}
-		for _, span := range spansOf(got.events, true) {
+		for _, span := range deriveSpans(got.events, true) {
 			if span.Took() < 0 {
 				t.Errorf("%+v ends before it begins", span)
 			}

@@ -11,62 +11,62 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// readEvents reads the event logs. A quick read includes only the head's log, which has the head's
-// observations of all other nodes.
-func (r *reading) readEvents(events *signal.DirSnapshot) {
+// readEventLogs reads the event logs. A quick read includes only the head's log, which has the
+// head's observations of all other nodes.
+func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	var names []string
 	for _, name := range events.Names {
 		rank, kind, ok := signal.ParseEventsName(name)
 		if !ok || rank >= len(r.Nodes) || len(name) > 64 {
 			continue
 		}
-		if r.opts.Depth == Full || rank == 0 && kind == daemonKind {
+		if r.opts.Depth == DepthFull || rank == 0 && kind == mainDaemonKind {
 			names = append(names, name)
 		}
 	}
 	// Share the total limits among the files. The head's log always gets the full limit.
-	limit, most := r.opts.FileLimit, mostLines
+	limit, most := r.opts.FileLimit, maxFileLines
 	if n := len(names); n > 1 {
-		limit = min(limit, max(r.opts.TotalLimit/int64(n), leastFileLimit))
-		most = min(most, max(allLines/n, leastLines))
+		limit = min(limit, max(r.opts.TotalLimit/int64(n), minFileLimit))
+		most = min(most, max(maxTotalLines/n, minFileLines))
 	}
-	each(r, names, func(name string) {
+	readConcurrently(r, names, func(name string) {
 		limit, most := limit, most
 		if rank, _, _ := signal.ParseEventsName(name); rank == 0 {
-			limit, most = r.opts.FileLimit, mostLines
+			limit, most = r.opts.FileLimit, maxFileLines
 		}
 		content, err := events.ReadFile(r.ctx, name, limit)
 		if err != nil {
-			r.problem(err)
+			r.noteProblem(err)
 			return
 		}
-		t := decodeTrail(name, content, most)
+		t := decodeEventLog(name, content, most)
 		r.mu.Lock()
-		r.trails = append(r.trails, t)
+		r.eventLogs = append(r.eventLogs, t)
 		r.mu.Unlock()
 	})
 	// The order must not depend on which file was read first.
-	slices.SortFunc(r.trails, func(a, b told) int {
-		return strings.Compare(signal.EventsName(a.daemon, a.rank, mostNodes), signal.EventsName(b.daemon, b.rank, mostNodes))
+	slices.SortFunc(r.eventLogs, func(a, b decodedLog) int {
+		return strings.Compare(signal.EventsName(a.daemon, a.rank, maxNodes), signal.EventsName(b.daemon, b.rank, maxNodes))
 	})
-	for _, t := range r.trails {
+	for _, t := range r.eventLogs {
 		for _, problem := range t.problems {
-			r.problem(errors.New(problem))
+			r.noteProblem(errors.New(problem))
 		}
 	}
 }
 
-// daemonKind is the kind of a node's main daemon, in contrast to that of its sandbox.
-const daemonKind = "daemon"
+// mainDaemonKind is the kind of a node's main daemon, in contrast to that of its sandbox.
+const mainDaemonKind = "daemon"
 
-// place converts all times that were read to the head's clock.
-func (r *reading) place() {
+// convertTimes converts all times that were read to the head's clock.
+func (r *runReader) convertTimes() {
 	slices.Sort(r.Problems)
 	// First the times of the head's records, which need no correction.
-	published, reached, exchanges := r.clues()
+	published, reached, exchanges := r.collectTimestamps()
 	c := &r.Control
-	for name, mark := range map[string]*Mark{signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain} {
-		if at, known := published[name]; known && mark.There {
+	for name, mark := range map[string]*RecordTime{signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain} {
+		if at, known := published[name]; known && mark.Exists {
 			mark.At = at // a mark itself has only the file system's time
 		}
 	}
@@ -76,41 +76,42 @@ func (r *reading) place() {
 		node := &r.Nodes[rank]
 		node.Clock = Clock{Known: true}
 		if rank > 0 {
-			node.Clock = reckon(exchanges[rank], node.Host != "" && node.Host == r.Nodes[0].Host)
+			node.Clock = estimateOffset(exchanges[rank], node.Host != "" && node.Host == r.Nodes[0].Host)
 		}
 		for i := range node.States {
 			s := &node.States[i]
-			if at, known := node.told[s.Word]; known {
-				s.At = node.Clock.Correct(at)
+			if at, known := node.publishedAt[s.Word]; known {
+				s.At = node.Clock.ToHeadTime(at)
 			} else {
-				s.At = reached[sight{s.Word, rank}]
+				s.At = reached[stateObservation{s.Word, rank}]
 			}
-			node.sign(s.At)
+			node.noteSignOfLife(s.At)
 		}
-		node.told = nil
+		node.publishedAt = nil
 	}
-	r.placeTrails()
+	r.convertEventTimes()
 }
 
-// tell notes the time at which the node began to publish a state, by its own clock.
-func (n *Node) tell(state string, at time.Time) {
-	if n.told == nil { // allocated late: most nodes of a damaged run have no times
-		n.told = make(map[string]time.Time)
+// notePublished notes the time at which the node began to publish a state, by its own clock.
+func (n *Node) notePublished(state string, at time.Time) {
+	if n.publishedAt == nil { // allocated late: most nodes of a damaged run have no times
+		n.publishedAt = make(map[string]time.Time)
 	}
-	n.told[state] = at
+	n.publishedAt[state] = at
 }
 
-// sight is the observation of the head that a node has reached a state.
-type sight struct {
+// stateObservation is the observation of the head that a node has reached a state.
+type stateObservation struct {
 	state string
 	rank  int
 }
 
-// clues collects times from all events: when the head began to publish each record in control/,
-// when it first observed each node in each state, and the exchanges between each node and the head.
-func (r *reading) clues() (published map[string]time.Time, reached map[sight]time.Time, exchanges [][]exchange) {
-	published, reached, exchanges = r.recorded(), make(map[sight]time.Time), make([][]exchange, len(r.Nodes))
-	saw := func(rank int, x exchange) {
+// collectTimestamps collects times from all events: when the head began to publish each record in
+// control/, when it first observed each node in each state, and the exchanges between each node and
+// the head.
+func (r *runReader) collectTimestamps() (published map[string]time.Time, reached map[stateObservation]time.Time, exchanges [][]clockExchange) {
+	published, reached, exchanges = r.recordedTimes(), make(map[stateObservation]time.Time), make([][]clockExchange, len(r.Nodes))
+	saw := func(rank int, x clockExchange) {
 		if rank > 0 {
 			exchanges[rank] = append(exchanges[rank], x)
 		}
@@ -118,25 +119,25 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 	// A node reads the job record before it joins.
 	for rank := range r.Nodes {
 		if joined := r.Nodes[rank].Joined; joined != nil && r.Job != nil {
-			saw(rank, exchange{wrote: r.Job.WrittenAt, saw: joined.WrittenAt.Add(-joined.TimeToAnswer)})
+			saw(rank, clockExchange{writtenAt: r.Job.WrittenAt, readAt: joined.WrittenAt.Add(-joined.TimeToAnswer)})
 		}
 	}
-	for _, t := range r.trails { // the head's own log comes first
-		ofHead := t.rank == 0 && t.daemon == daemonKind
+	for _, t := range r.eventLogs { // the head's own log comes first
+		ofHead := t.rank == 0 && t.daemon == mainDaemonKind
 		for _, e := range t.events {
-			r.Nodes[t.rank].sees(e.Host)
-			switch state := stateOf(e.Record); {
+			r.Nodes[t.rank].noteHost(e.Host)
+			switch state := stateOfRecord(e.Record); {
 			case e.Name == eventlog.RecordPublished && state != "":
-				r.Nodes[t.rank].tell(plain(state), e.began())
+				r.Nodes[t.rank].notePublished(stripGeneration(state), e.startTime())
 			case e.Name == eventlog.RecordPublished && ofHead:
-				published[e.Record] = e.began()
+				published[e.Record] = e.startTime()
 			case e.Name == eventlog.RecordSeen:
 				if wrote, known := published[e.Record]; known {
-					saw(t.rank, exchange{wrote: wrote, saw: e.Wrote})
+					saw(t.rank, clockExchange{writtenAt: wrote, readAt: e.Wrote})
 				}
 			case e.Name == eventlog.StateReached && ofHead:
-				for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
-					if seen := (sight{plain(e.State), rank}); reached[seen].IsZero() {
+				for _, rank := range parseNodeIndices(e.Ranks, len(r.Nodes)) {
+					if seen := (stateObservation{stripGeneration(e.State), rank}); reached[seen].IsZero() {
 						reached[seen] = e.Wrote
 					}
 				}
@@ -145,89 +146,90 @@ func (r *reading) clues() (published map[string]time.Time, reached map[sight]tim
 	}
 	// Records of the nodes that the head has observed bound the offsets on the other side.
 	for seen, at := range reached {
-		if wrote, known := r.Nodes[seen.rank].told[seen.state]; known {
-			saw(seen.rank, exchange{wrote: wrote, saw: at, byNode: true})
+		if wrote, known := r.Nodes[seen.rank].publishedAt[seen.state]; known {
+			saw(seen.rank, clockExchange{writtenAt: wrote, readAt: at, fromNode: true})
 		}
 	}
 	return published, reached, exchanges
 }
 
-// recorded returns when the head has published those records in control/ that contain the time
+// recordedTimes returns when the head has published those records in control/ that contain the time
 // themselves.
-func (r *reading) recorded() map[string]time.Time {
+func (r *runReader) recordedTimes() map[string]time.Time {
 	published := make(map[string]time.Time)
 	note := func(name string, there bool, at time.Time) {
-		if there && believable(at) {
+		if there && isPlausibleTime(at) {
 			published[name] = at
 		}
 	}
 	c := &r.Control
 	note(signal.NameJob, r.Job != nil, c.Job.At)
-	note(signal.NameHead, c.Service != nil, c.Head.At)
-	note(signal.NameOrderlyEnd, c.Ending != nil, c.Drain.At)
+	note(signal.NameHead, c.HeadRecord != nil, c.Head.At)
+	note(signal.NameOrderlyEnd, c.DrainRecord != nil, c.Drain.At)
 	return published
 }
 
-// stateOf returns the state in the name of a node's record, or an empty string for other names.
-func stateOf(record string) string {
+// stateOfRecord returns the state in the name of a node's record, or an empty string for other
+// names.
+func stateOfRecord(record string) string {
 	_, state, _, _ := signal.ParseNodeName(record, 0)
 	return state
 }
 
-// plain returns a state without its generation, if it has one.
-func plain(state string) string {
+// stripGeneration returns a state without its generation, if it has one.
+func stripGeneration(state string) string {
 	if _, up := signal.ParseServiceUpState(state); up {
 		return signal.StateServiceUp
 	}
 	return state
 }
 
-// placeTrails converts the times of all events to the head's clock, and derives the phases from
-// them.
-func (r *reading) placeTrails() {
+// convertEventTimes converts the times of all events to the head's clock, and derives the phases
+// from them.
+func (r *runReader) convertEventTimes() {
 	// A quick read needs the phases only, not the events.
 	total := 0
-	for _, t := range r.trails {
+	for _, t := range r.eventLogs {
 		total += len(t.events)
 	}
-	if r.opts.Depth == Full {
+	if r.opts.Depth == DepthFull {
 		r.Events = make([]Event, 0, total)
 	}
 	// A drain record counts unless the head has aborted the run.
-	orderly := r.Control.Drain.There && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].Rank != 0)
-	for _, t := range r.trails {
+	orderly := r.Control.Drain.Exists && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].Rank != 0)
+	for _, t := range r.eventLogs {
 		node := &r.Nodes[t.rank]
 		for i := range t.events {
 			e := &t.events[i]
-			e.At = node.Clock.Correct(e.Wrote)
+			e.At = node.Clock.ToHeadTime(e.Wrote)
 			if e.Host == "" {
 				e.Host = node.Host
 			}
 		}
-		node.Phases = append(node.Phases, spansOf(t.events, orderly)...)
+		node.Phases = append(node.Phases, deriveSpans(t.events, orderly)...)
 		if len(t.events) > 0 {
-			node.sign(t.events[len(t.events)-1].At)
+			node.noteSignOfLife(t.events[len(t.events)-1].At)
 		}
-		if r.opts.Depth == Full {
+		if r.opts.Depth == DepthFull {
 			r.Events = append(r.Events, t.events...)
 		}
 	}
 	slices.SortStableFunc(r.Events, func(a, b Event) int { return a.At.Compare(b.At) })
 	for i := range r.Nodes {
-		slices.SortStableFunc(r.Nodes[i].Phases, func(a, b Span) int { return a.From.Compare(b.From) })
+		slices.SortStableFunc(r.Nodes[i].Phases, func(a, b PhaseSpan) int { return a.From.Compare(b.From) })
 	}
 }
 
-// sign takes over the time of a sign of life if it is the newest.
-func (n *Node) sign(at time.Time) {
-	if at.After(n.Seen) {
-		n.Seen = at
+// noteSignOfLife takes over the time of a sign of life if it is the newest.
+func (n *Node) noteSignOfLife(at time.Time) {
+	if at.After(n.LastSign) {
+		n.LastSign = at
 	}
 }
 
-// parseRanks parses a list such as 1-3,7 of node indices below size. It skips invalid parts,
+// parseNodeIndices parses a list such as 1-3,7 of node indices below size. It skips invalid parts,
 // because the text is untrusted.
-func parseRanks(list string, size int) []int {
+func parseNodeIndices(list string, size int) []int {
 	var ranks []int
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, two := strings.Cut(part, "-")

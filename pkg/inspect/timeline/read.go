@@ -17,7 +17,7 @@ import (
 
 // Options configures Read.
 type Options struct {
-	Depth Depth
+	Depth ReadDepth
 	// FileLimit and TotalLimit are the maximum numbers of bytes that are read of one event log and of
 	// all logs together; 0 selects the default. Each log may have a minimum size even if the total
 	// exceeds TotalLimit then. Of larger logs, the beginning and the end are read.
@@ -29,33 +29,33 @@ type Options struct {
 const (
 	defaultFileLimit  = 1 << 20
 	defaultTotalLimit = 128 << 20
-	leastFileLimit    = 16 << 10
-	// mostLines is the maximum number of events of one file (twice that if its middle is left out),
-	// allLines that of all files together, and leastLines the minimum that each of many files may
-	// have.
-	mostLines, leastLines, allLines = 20_000, 250, 1_000_000
-	// mostNodes is the maximum number of nodes of a run, because a damaged record may contain any
+	minFileLimit      = 16 << 10
+	// maxFileLines is the maximum number of events of one file (twice that if its middle is left out),
+	// maxTotalLines that of all files together, and minFileLines the minimum that each of many files
+	// may have.
+	maxFileLines, minFileLines, maxTotalLines = 20_000, 250, 1_000_000
+	// maxNodes is the maximum number of nodes of a run, because a damaged record may contain any
 	// number.
-	mostNodes = 1 << 17
-	// quickRecords is the maximum number of failure records that a quick read opens.
-	quickRecords = 64
-	// atOnce is the number of files that are read concurrently: a shared file system answers many
-	// requests as fast as one.
-	atOnce = 16
-	// mostProblems is the maximum number of problems that a run lists.
-	mostProblems = 100
+	maxNodes = 1 << 17
+	// maxQuickRecords is the maximum number of failure records that a quick read opens.
+	maxQuickRecords = 64
+	// maxConcurrentReads is the number of files that are read concurrently: a shared file system
+	// answers many requests as fast as one.
+	maxConcurrentReads = 16
+	// maxProblems is the maximum number of problems that a run lists.
+	maxProblems = 100
 )
 
-// reading is the state of one call of Read.
-type reading struct {
+// runReader is the state of one call of Read.
+type runReader struct {
 	ctx   context.Context
 	opts  Options
 	nonce string
 	*Run
 
-	trails []told
-	mu     sync.Mutex // guards Problems, trails and Nodes while files are read concurrently
-	more   int        // number of problems that are not listed
+	eventLogs        []decodedLog
+	mu               sync.Mutex // guards Problems, trails and Nodes while files are read concurrently
+	unlistedProblems int        // number of problems that are not listed
 }
 
 // Read reads the run directory at dir, which Resolve has returned. It returns an error only if
@@ -76,42 +76,42 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 		return nil, err
 	}
 	if !slices.Contains(top.Names, signal.ControlDir) {
-		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.ControlDir, mend)
+		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.ControlDir, pathAdvice)
 	}
-	r := &reading{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
-	r.readTop(reader, top)
+	r := &runReader{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
+	r.readAll(reader, top)
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read %s to the end: %w", dir, err)
 	}
 	// All times are converted at the end, because the clock offsets depend on all records.
-	r.place()
-	if r.more > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("and %d more things can't be read", r.more))
+	r.convertTimes()
+	if r.unlistedProblems > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("and %d more things can't be read", r.unlistedProblems))
 	}
 	return r.Run, nil
 }
 
-// problem adds an error to the run's problems; nil is ignored. It may be called concurrently.
-func (r *reading) problem(err error) {
+// noteProblem adds an error to the run's problems; nil is ignored. It may be called concurrently.
+func (r *runReader) noteProblem(err error) {
 	if err == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.Problems) >= mostProblems {
-		r.more++
+	if len(r.Problems) >= maxProblems {
+		r.unlistedProblems++
 		return
 	}
 	// All files are in the run directory, so relative paths are sufficient.
 	r.Problems = append(r.Problems, strings.ReplaceAll(err.Error(), r.Path+"/", ""))
 }
 
-// readTop reads the whole run directory, even if parts of it are missing.
-func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
+// readAll reads the whole run directory, even if parts of it are missing.
+func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 	folder := func(sub string, read func(*signal.DirSnapshot)) {
 		f, err := reader.ListDir(r.ctx, sub)
 		if err != nil {
-			r.problem(err)
+			r.noteProblem(err)
 			return
 		}
 		read(f)
@@ -119,42 +119,42 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.DirSnapshot) {
 	folder(signal.ControlDir, r.readJob)
 	// The result exists only after the end of the run.
 	if slices.Contains(top.Names, signal.NameResult) {
-		result, _, err := usable[signal.Result](r, top, signal.NameResult)
+		result, _, err := readAttemptRecord[signal.Result](r, top, signal.NameResult)
 		if err == nil && result.Run == "" {
-			err = fmt.Errorf("cannot use %s: %w", signal.NameResult, errEmpty)
+			err = fmt.Errorf("cannot use %s: %w", signal.NameResult, errEmptyRecord)
 		}
-		if r.problem(err); err == nil {
+		if r.noteProblem(err); err == nil {
 			r.Result = result
 		}
 	}
 	folder(signal.NodesDir, func(nodes *signal.DirSnapshot) {
-		r.makeNodes(nodes.Names)
+		r.createNodes(nodes.Names)
 		folder(signal.ControlDir, r.readControl)
 		r.readNodes(nodes)
 	})
 	if r.Nodes == nil { // nodes/ is missing
-		r.makeNodes(nil)
+		r.createNodes(nil)
 		folder(signal.ControlDir, r.readControl)
 	}
-	folder(signal.EventsDir, r.readEvents)
+	folder(signal.EventsDir, r.readEventLogs)
 }
 
 // readJob reads the job record, on which the evaluation of all other records depends.
-func (r *reading) readJob(control *signal.DirSnapshot) {
+func (r *runReader) readJob(control *signal.DirSnapshot) {
 	if !slices.Contains(control.Names, signal.NameJob) {
-		r.problem(errors.New("there is no job record: the head may never have come so far"))
+		r.noteProblem(errors.New("there is no job record: the head may never have come so far"))
 		return
 	}
-	job, at, err := usable[signal.JobRecord](r, control, signal.NameJob)
-	r.problem(err)
-	if r.Control.Job = (Mark{There: true, At: at}); job != nil {
+	job, at, err := readAttemptRecord[signal.JobRecord](r, control, signal.NameJob)
+	r.noteProblem(err)
+	if r.Control.Job = (RecordTime{Exists: true, At: at}); job != nil {
 		r.Job, r.nonce = job, job.Nonce
 	}
 }
 
-// makeNodes creates a Node for each node of the run. Their number comes from the job record, the
+// createNodes creates a Node for each node of the run. Their number comes from the job record, the
 // result or, without both, from the names in nodes/.
-func (r *reading) makeNodes(names []string) {
+func (r *runReader) createNodes(names []string) {
 	size := 0
 	switch {
 	case r.Job != nil:
@@ -163,15 +163,15 @@ func (r *reading) makeNodes(names []string) {
 		size = r.Result.Size
 	default:
 		for _, name := range names {
-			if rank, _, _, ok := signal.ParseNodeName(name, 0); ok && rank < mostNodes {
+			if rank, _, _, ok := signal.ParseNodeName(name, 0); ok && rank < maxNodes {
 				size = max(size, rank+1)
 			}
 		}
 	}
 	// A damaged record may contain any size.
-	if size < 0 || size > mostNodes {
-		r.problem(fmt.Errorf("the run says that it has %d nodes, of which %d are shown at most", size, mostNodes))
-		size = min(max(size, 0), mostNodes)
+	if size < 0 || size > maxNodes {
+		r.noteProblem(fmt.Errorf("the run says that it has %d nodes, of which %d are shown at most", size, maxNodes))
+		size = min(max(size, 0), maxNodes)
 	}
 	r.Nodes = make([]Node, size)
 	for rank := range r.Nodes {
@@ -179,22 +179,22 @@ func (r *reading) makeNodes(names []string) {
 	}
 	// Take over the hosts, if there is one per node. Those of the result take precedence.
 	if r.Job != nil && r.Job.Hosts != "" {
-		hosts, err := roles.ExpandNodeList(r.Job.Hosts, mostNodes)
+		hosts, err := roles.ExpandNodeList(r.Job.Hosts, maxNodes)
 		if err == nil && len(hosts) == size {
-			r.name(hosts)
+			r.setHosts(hosts)
 		}
 	}
 	if r.Result != nil && len(r.Result.Hosts) == size {
-		r.name(r.Result.Hosts)
+		r.setHosts(r.Result.Hosts)
 	}
 }
 
-// name sets the hosts of all nodes.
-func (r *reading) name(hosts []string) {
+// setHosts sets the hosts of all nodes.
+func (r *runReader) setHosts(hosts []string) {
 	for rank, host := range hosts {
 		r.Nodes[rank].Host = host
 	}
 }
 
-// sees takes over the host that a node reports, unless its host is known.
-func (n *Node) sees(host string) { n.Host = cmp.Or(n.Host, host) }
+// noteHost takes over the host that a node reports, unless its host is known.
+func (n *Node) noteHost(host string) { n.Host = cmp.Or(n.Host, host) }

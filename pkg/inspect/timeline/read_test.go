@@ -63,7 +63,7 @@ func TestRecordings(t *testing.T) {
 			if !known {
 				t.Fatal("nothing is said of this recording")
 			}
-			for _, depth := range []Depth{Quick, Full} {
+			for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 				run := read(t, name, depth)
 				if run.Size() != 4 || run.Job == nil {
 					t.Fatalf("it has %d nodes, and the job %+v", run.Size(), run.Job)
@@ -71,11 +71,11 @@ func TestRecordings(t *testing.T) {
 				if name != "cut-off" && len(run.Problems) > 0 {
 					t.Errorf("there are problems: %q", run.Problems)
 				}
-				if run.Control.Go.There != want.gate {
+				if run.Control.Go.Exists != want.gate {
 					t.Errorf("the gate is open: %v", run.Control.Go)
 				}
-				if ended := want.code >= 0; run.Ended() != ended || (run.Result != nil) != ended {
-					t.Fatalf("it has ended: %v, %+v", run.Ended(), run.Result)
+				if ended := want.code >= 0; run.HasEnded() != ended || (run.Result != nil) != ended {
+					t.Fatalf("it has ended: %v, %+v", run.HasEnded(), run.Result)
 				}
 				if run.Result == nil {
 					continue
@@ -87,7 +87,7 @@ func TestRecordings(t *testing.T) {
 					t.Errorf("the cause is %+v, want %s of rank %d", cause, want.kind, want.rank)
 				}
 			}
-			run := read(t, name, Full)
+			run := read(t, name, DepthFull)
 			for _, word := range want.events {
 				if !slices.ContainsFunc(run.Events, func(e Event) bool { return string(e.Name) == word }) {
 					t.Errorf("there is no event %q", word)
@@ -119,13 +119,13 @@ func causal(t *testing.T, run *Run) {
 }
 
 func TestGoodRun(t *testing.T) {
-	run := read(t, "good", Full)
+	run := read(t, "good", DepthFull)
 	for _, node := range run.Nodes {
 		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
 			t.Errorf("rank %d is on %q", node.Rank, node.Host)
 		}
 		for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
-			if !node.In(state) {
+			if !node.HasReached(state) {
 				t.Errorf("rank %d was never %s", node.Rank, state)
 			}
 		}
@@ -146,14 +146,14 @@ func TestGoodRun(t *testing.T) {
 			}
 		}
 	}
-	if slow := run.In(signal.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
+	if slow := run.NodesInState(signal.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
 		t.Errorf("up are %v", slow)
 	}
 }
 
 // A quick look knows when each node came into its states, by the head's word.
 func TestQuickLookTellsTimes(t *testing.T) {
-	run := read(t, "good", Quick)
+	run := read(t, "good", DepthQuick)
 	if len(run.Events) > 0 || run.Nodes[1].Joined != nil {
 		t.Error("a quick look has read all of it")
 	}
@@ -169,13 +169,13 @@ func TestQuickLookTellsTimes(t *testing.T) {
 // A clock that is an hour off is put right.
 func TestClockOff(t *testing.T) {
 	dir, _ := recorded(t, "good")
-	before, err := Read(t.Context(), dir, Options{Depth: Full})
+	before, err := Read(t.Context(), dir, Options{Depth: DepthFull})
 	if err != nil {
 		t.Fatal(err)
 	}
 	shift(t, filepath.Join(dir, signal.EventsDir, "0002.jsonl"), time.Hour)
 	shift(t, filepath.Join(dir, signal.NodesDir, "0002.joined"), time.Hour)
-	after, err := Read(t.Context(), dir, Options{Depth: Full})
+	after, err := Read(t.Context(), dir, Options{Depth: DepthFull})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestPlantedFiles(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "events/0001.jsonl"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, depth := range []Depth{Quick, Full} {
+	for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 		run, err := Read(t.Context(), dir, Options{Depth: depth})
 		if err != nil {
 			t.Fatal(err)
@@ -272,13 +272,13 @@ func TestWithoutSomething(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
-			for _, depth := range []Depth{Quick, Full} {
+			for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 				run, err := Read(t.Context(), dir, Options{Depth: depth})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(run.Nodes) != 4 || !run.Ended() {
-					t.Errorf("it has %d nodes, and has ended: %v", len(run.Nodes), run.Ended())
+				if len(run.Nodes) != 4 || !run.HasEnded() {
+					t.Errorf("it has %d nodes, and has ended: %v", len(run.Nodes), run.HasEnded())
 				}
 			}
 		})
@@ -302,7 +302,7 @@ func many(t testing.TB, size int) string {
 		for _, state := range []string{signal.StateServiceUp, signal.StateSandboxReady, "checked.000123", "beat.000007"} {
 			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, state)), "")
 		}
-		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(daemonKind, rank, size)), events)
+		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(mainDaemonKind, rank, size)), events)
 	}
 	return dir
 }
@@ -310,27 +310,27 @@ func many(t testing.TB, size int) string {
 func TestManyNodes(t *testing.T) {
 	const size = 1024
 	dir := many(t, size)
-	for _, depth := range []Depth{Quick, Full} {
+	for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 		run, err := Read(t.Context(), dir, Options{Depth: depth})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(run.In(signal.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
-			t.Errorf("%d are up, there are the problems %q", len(run.In(signal.StateServiceUp)), run.Problems)
+		if len(run.NodesInState(signal.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
+			t.Errorf("%d are up, there are the problems %q", len(run.NodesInState(signal.StateServiceUp)), run.Problems)
 		}
-		if depth == Full && len(run.Events) != 30*size {
+		if depth == DepthFull && len(run.Events) != 30*size {
 			t.Errorf("there are %d events", len(run.Events))
 		}
 	}
-	run, err := Read(t.Context(), dir, Options{Depth: Full, TotalLimit: 1, FileLimit: 1000})
-	if err != nil || len(run.Events) == 0 || len(run.Problems) != mostProblems+1 {
+	run, err := Read(t.Context(), dir, Options{Depth: DepthFull, TotalLimit: 1, FileLimit: 1000})
+	if err != nil || len(run.Events) == 0 || len(run.Problems) != maxProblems+1 {
 		t.Errorf("by tight bounds it has %d events and %d problems: %v", len(run.Events), len(run.Problems), err)
 	}
 }
 
 func BenchmarkRead(b *testing.B) {
 	dir := many(b, 4096)
-	for _, depth := range []Depth{Quick, Full} {
+	for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 		b.Run(strconv.Itoa(int(depth)), func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Read(b.Context(), dir, Options{Depth: depth}); err != nil {
@@ -370,9 +370,9 @@ func FuzzRead(f *testing.F) {
 		write(t, filepath.Join(dir, "events/0001.jsonl"), string(events))
 		// not all are names
 		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
-		for _, depth := range []Depth{Quick, Full} {
+		for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 			run, err := Read(t.Context(), dir, Options{Depth: depth})
-			if err != nil || len(run.Nodes) > mostNodes {
+			if err != nil || len(run.Nodes) > maxNodes {
 				t.Fatalf("it is %+v: %v", run, err)
 			}
 			if run.Job == nil && len(run.Problems) == 0 {

@@ -17,13 +17,13 @@ func recorded(t testing.TB, name string) (dir string, now time.Time) {
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	run, err := Read(t.Context(), dir, Options{Depth: Full})
+	run, err := Read(t.Context(), dir, Options{Depth: DepthFull})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range run.Nodes {
-		if node.Seen.After(now) {
-			now = node.Seen
+		if node.LastSign.After(now) {
+			now = node.LastSign
 		}
 	}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -55,7 +55,7 @@ func recordings(t testing.TB) (names []string) {
 }
 
 // read reads a recorded run.
-func read(t testing.TB, name string, depth Depth) *Run {
+func read(t testing.TB, name string, depth ReadDepth) *Run {
 	t.Helper()
 	dir, now := recorded(t, name)
 	run, err := Read(t.Context(), dir, Options{Depth: depth, Now: func() time.Time { return now }})

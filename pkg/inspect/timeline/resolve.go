@@ -13,26 +13,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// mend ends the error messages with advice.
-const mend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
+// pathAdvice ends the error messages with advice.
+const pathAdvice = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
 
-// Resolve returns the run directory that a user means by arg. It may be a run directory, a log
+// FindRun returns the run directory that a user means by arg. It may be a run directory, a log
 // directory or its link "latest" (both mean the newest run), or the name of a run in logDir. An
 // empty arg means the newest run in logDir. A name is looked up in the working directory first, and
 // in logDir only if there is no run of that name.
-func Resolve(ctx context.Context, arg, logDir string) (string, error) {
-	found, err := runOrNewest(ctx, cmp.Or(arg, logDir))
+func FindRun(ctx context.Context, arg, logDir string) (string, error) {
+	found, err := runAtOrBelow(ctx, cmp.Or(arg, logDir))
 	if err != nil && arg != "" && arg == filepath.Base(arg) {
-		if inLogs, err := runOrNewest(ctx, filepath.Join(logDir, arg)); err == nil {
+		if inLogs, err := runAtOrBelow(ctx, filepath.Join(logDir, arg)); err == nil {
 			return inLogs, nil
 		}
 	}
 	return found, err
 }
 
-// runOrNewest returns the path if it is a run directory, or the newest run in it if it is a log
+// runAtOrBelow returns the path if it is a run directory, or the newest run in it if it is a log
 // directory.
-func runOrNewest(ctx context.Context, path string) (string, error) {
+func runAtOrBelow(ctx context.Context, path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot use %s: %v", path, err)
@@ -41,21 +41,21 @@ func runOrNewest(ctx context.Context, path string) (string, error) {
 	if isLink {
 		path = filepath.Dir(path)
 	}
-	folder, err := look(ctx, path)
+	folder, err := listDirectory(ctx, path)
 	switch {
-	case err == nil && !isLink && isRun(folder):
+	case err == nil && !isLink && isRunDirectory(folder):
 		return path, nil
 	case err == nil:
-		return newest(ctx, path, folder)
+		return findNewestRun(ctx, path, folder)
 	case !isLink && errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, mend)
+		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, pathAdvice)
 	default:
 		return "", err
 	}
 }
 
-// look lists a directory.
-func look(ctx context.Context, path string) (*signal.DirSnapshot, error) {
+// listDirectory lists a directory.
+func listDirectory(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	reader, err := signal.OpenReader(ctx, path)
 	if err != nil {
 		return nil, err
@@ -63,15 +63,17 @@ func look(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	return reader.ListDir(ctx, "")
 }
 
-// isRun reports whether a directory is a run directory.
-func isRun(folder *signal.DirSnapshot) bool { return slices.Contains(folder.Names, signal.ControlDir) }
+// isRunDirectory reports whether a directory is a run directory.
+func isRunDirectory(folder *signal.DirSnapshot) bool {
+	return slices.Contains(folder.Names, signal.ControlDir)
+}
 
-// newest returns the newest run directory in a log directory: the target of its link "latest" or,
-// without a valid link, the run that was changed last.
-func newest(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
+// findNewestRun returns the newest run directory in a log directory: the target of its link
+// "latest" or, without a valid link, the run that was changed last.
+func findNewestRun(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
 	there := func(name string) bool {
-		run, err := look(ctx, filepath.Join(logDir, name))
-		return err == nil && isRun(run)
+		run, err := listDirectory(ctx, filepath.Join(logDir, name))
+		return err == nil && isRunDirectory(run)
 	}
 	if slices.Contains(folder.Names, signal.LatestLink) {
 		target, err := folder.ReadLink(ctx, signal.LatestLink)
@@ -88,7 +90,7 @@ func newest(ctx context.Context, logDir string, folder *signal.DirSnapshot) (str
 	}
 	at := slices.IndexFunc(byAge, there)
 	if at < 0 {
-		return "", fmt.Errorf("cannot find a run in %s: there is none in it: %s", logDir, mend)
+		return "", fmt.Errorf("cannot find a run in %s: there is none in it: %s", logDir, pathAdvice)
 	}
 	return filepath.Join(logDir, byAge[at]), nil
 }

@@ -66,13 +66,13 @@ func TestResolve(t *testing.T) {
 		{"the name of a run", "2.0", dir, dir + "/2.0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, err := Resolve(t.Context(), test.arg, test.logDir); got != test.want {
+			if got, err := FindRun(t.Context(), test.arg, test.logDir); got != test.want {
 				t.Errorf("it is %q, want %q: %v", got, test.want, err)
 			}
 		})
 	}
 	for name, arg := range map[string]string{"nothing of that name": dir + "/9.0", "none in it": t.TempDir()} {
-		if got, err := Resolve(t.Context(), arg, "/nowhere"); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), mend) {
+		if got, err := FindRun(t.Context(), arg, "/nowhere"); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), pathAdvice) {
 			t.Errorf("%s is %q: %v", arg, got, err)
 		}
 	}

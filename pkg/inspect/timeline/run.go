@@ -25,9 +25,9 @@ type Run struct {
 // Size returns the number of nodes.
 func (r *Run) Size() int { return len(r.Nodes) }
 
-// Ended reports whether the job is over. Its daemons may still be cleaning up.
-func (r *Run) Ended() bool {
-	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
+// HasEnded reports whether the job is over. Its daemons may still be cleaning up.
+func (r *Run) HasEnded() bool {
+	return r.Result != nil || r.Control.Over.Exists || len(r.Control.Aborts) > 0
 }
 
 // Verdict returns the outcome of the run as far as it is published: its result or, if there is none
@@ -41,8 +41,8 @@ func (r *Run) Verdict() *signal.Result {
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
 		return &signal.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, NextAttempt: a.NextAttempt}
-	case c.Ending != nil:
-		return &signal.Result{Header: c.Ending.Header, Code: c.Ending.Code, Reason: c.Ending.Reason}
+	case c.DrainRecord != nil:
+		return &signal.Result{Header: c.DrainRecord.Header, Code: c.DrainRecord.Code, Reason: c.DrainRecord.Reason}
 	default:
 		return nil
 	}
@@ -56,16 +56,16 @@ func (r *Run) Cause() *signal.FailureRecord {
 	return nil
 }
 
-// Lost reports whether the first cause is the loss of the given node.
-func (r *Run) Lost(rank int) bool {
+// IsLost reports whether the first cause is the loss of the given node.
+func (r *Run) IsLost(rank int) bool {
 	cause := r.Cause()
 	return cause != nil && slices.Contains(cause.LostNodes, rank)
 }
 
-// Dropped returns the nodes that the job has dropped.
-func (r *Run) Dropped() (dropped []signal.DroppedNode) {
-	if r.Control.Team != nil {
-		dropped = append(dropped, r.Control.Team.Dropped...)
+// DroppedNodes returns the nodes that the job has dropped.
+func (r *Run) DroppedNodes() (dropped []signal.DroppedNode) {
+	if r.Control.Membership != nil {
+		dropped = append(dropped, r.Control.Membership.Dropped...)
 	}
 	if r.Result != nil {
 		dropped = append(dropped, r.Result.Dropped...)
@@ -73,49 +73,49 @@ func (r *Run) Dropped() (dropped []signal.DroppedNode) {
 	return dropped
 }
 
-// leastSilence is the minimum silence after which a run may be taken for dead. The clocks of the
+// minSilence is the minimum silence after which a run may be taken for dead. The clocks of the
 // file server and of the reader may differ, and older heads do not record their heartbeat interval.
-const leastSilence = 3 * time.Minute
+const minSilence = 3 * time.Minute
 
 // SilentAfter returns for how long a run may give no sign of life before its daemons may be gone.
 // It allows for one missed heartbeat of an idle head.
 func (r *Run) SilentAfter() time.Duration {
-	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.MaxHeartbeatInterval > longestRest {
-		return leastSilence
+	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.MaxHeartbeatInterval > maxHeartbeatInterval {
+		return minSilence
 	}
-	return max(leastSilence, 2*r.Job.Plan.MaxHeartbeatInterval)
+	return max(minSilence, 2*r.Job.Plan.MaxHeartbeatInterval)
 }
 
-// longestRest is the maximum plausible heartbeat interval of a head, because a damaged record may
-// contain any value.
-const longestRest = 7 * 24 * time.Hour
+// maxHeartbeatInterval is the maximum plausible heartbeat interval of a head, because a damaged
+// record may contain any value.
+const maxHeartbeatInterval = 7 * 24 * time.Hour
 
-// In returns the indices of the nodes that have reached a state, in order.
-func (r *Run) In(state string) []int {
+// NodesInState returns the indices of the nodes that have reached a state, in order.
+func (r *Run) NodesInState(state string) []int {
 	var ranks []int
 	for i := range r.Nodes {
-		if r.Nodes[i].In(state) {
+		if r.Nodes[i].HasReached(state) {
 			ranks = append(ranks, r.Nodes[i].Rank)
 		}
 	}
 	return ranks
 }
 
-// Depth selects how much of a run directory is read.
-type Depth int
+// ReadDepth selects how much of a run directory is read.
+type ReadDepth int
 
 // The values of Depth.
 const (
-	// Quick reads a few listings, and the few records of the head and of failures. Its cost hardly
-	// grows with the number of nodes.
-	Quick Depth = iota
-	// Full reads all records and events, within limits.
-	Full
+	// DepthQuick reads a few listings, and the few records of the head and of failures. Its cost
+	// hardly grows with the number of nodes.
+	DepthQuick ReadDepth = iota
+	// DepthFull reads all records and events, within limits.
+	DepthFull
 )
 
-// Mark reports whether a record exists, and since when.
-type Mark struct {
-	There bool
+// RecordTime reports whether a record exists, and since when.
+type RecordTime struct {
+	Exists bool
 	// At is the time in the record or, if its name carries all information, the modification time of
 	// the file; zero if neither is known.
 	At time.Time
@@ -123,14 +123,14 @@ type Mark struct {
 
 // Control has the records in control/: those of the head, and the abort records of all nodes.
 type Control struct {
-	Job, Head, Go, Drain, Over Mark
+	Job, Head, Go, Drain, Over RecordTime
 
-	Service *signal.HeadRecord       // content of Head; nil if it cannot be read
-	Look    *signal.OrderlyEndRecord // nil unless services stay up for a while after the driver
-	Ending  *signal.OrderlyEndRecord // content of Drain; nil if it cannot be read
-	Aborts  []signal.AbortRecord     // in node order, so the head's comes first
-	Team    *signal.TeamRecord       // newest membership; nil if there are no spares
-	Beat    int64                    // number of the head's newest heartbeat; 0 if there is none
+	HeadRecord   *signal.HeadRecord       // content of Head; nil if it cannot be read
+	LingerRecord *signal.OrderlyEndRecord // nil unless services stay up for a while after the driver
+	DrainRecord  *signal.OrderlyEndRecord // content of Drain; nil if it cannot be read
+	Aborts       []signal.AbortRecord     // in node order, so the head's comes first
+	Membership   *signal.TeamRecord       // newest membership; nil if there are no spares
+	Heartbeat    int64                    // number of the head's newest heartbeat; 0 if there is none
 }
 
 // Node is the data about one node of the run.
@@ -140,44 +140,45 @@ type Node struct {
 	Host string
 	// States are the states in the names of its records in nodes/, in the order in which a node
 	// reaches them, without heartbeats and events.
-	States []NodeState
-	Beat   int64 // number of its newest heartbeat; 0 if there is none
-	// SandboxBeat is the heartbeat number of its sandbox's daemon in another step; 0 if none has
+	States    []NodeState
+	Heartbeat int64 // number of its newest heartbeat; 0 if there is none
+	// SandboxHeartbeat is the heartbeat number of its sandbox's daemon in another step; 0 if none has
 	// appeared.
-	SandboxBeat int64
-	Joined      *signal.JoinedRecord
-	Done        *signal.DoneRecord
+	SandboxHeartbeat int64
+	Joined           *signal.JoinedRecord
+	Done             *signal.DoneRecord
 	// Failures are the failures that the node itself has recorded, by time.
 	Failures []signal.FailureRecord
-	// Befell are the recorded events that did not end the run, by time.
-	Befell []signal.EventRecord
-	Check  *check.Report
-	// Seen is the time of its newest sign of life on the head's clock; zero if the depth does not
+	// EventRecords are the recorded events that did not end the run, by time.
+	EventRecords []signal.EventRecord
+	Check        *check.Report
+	// LastSign is the time of its newest sign of life on the head's clock; zero if the depth does not
 	// include it.
-	Seen   time.Time
-	Phases []Span // phases of the node's daemons, by start time
-	Clock  Clock
+	LastSign time.Time
+	Phases   []PhaseSpan // phases of the node's daemons, by start time
+	Clock    Clock
 
-	told map[string]time.Time // times by its own clock at which it began to publish states; nil once they are converted
+	// times by its own clock at which it began to publish states; nil once they are converted
+	publishedAt map[string]time.Time
 }
 
-// In reports whether the node has reached a state.
-func (n *Node) In(state string) bool {
+// HasReached reports whether the node has reached a state.
+func (n *Node) HasReached(state string) bool {
 	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
 }
 
-// Blamed returns the node's first failure of its own, or nil if it has recorded none, or only the
-// loss of other nodes.
-func (n *Node) Blamed() *signal.FailureRecord {
-	at := slices.IndexFunc(n.Failures, func(f signal.FailureRecord) bool { return !OfOthers(f) })
+// OwnFailure returns the node's first failure of its own, or nil if it has recorded none, or only
+// the loss of other nodes.
+func (n *Node) OwnFailure() *signal.FailureRecord {
+	at := slices.IndexFunc(n.Failures, func(f signal.FailureRecord) bool { return !IsLossOfOthers(f) })
 	if at < 0 {
 		return nil
 	}
 	return &n.Failures[at]
 }
 
-// OfOthers reports whether a failure record is only about the loss of other nodes.
-func OfOthers(f signal.FailureRecord) bool {
+// IsLossOfOthers reports whether a failure record is only about the loss of other nodes.
+func IsLossOfOthers(f signal.FailureRecord) bool {
 	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.Rank)
 }
 
@@ -189,8 +190,8 @@ type NodeState struct {
 	Generation int
 }
 
-// Span is a phase of one node.
-type Span struct {
+// PhaseSpan is a phase of one node.
+type PhaseSpan struct {
 	Phase string
 	// Daemon is the kind of daemon that recorded it: "daemon" or "sandbox-daemon".
 	Daemon   string
@@ -200,4 +201,4 @@ type Span struct {
 }
 
 // Took returns the duration of the phase as far as it is recorded.
-func (s Span) Took() time.Duration { return s.To.Sub(s.From) }
+func (s PhaseSpan) Took() time.Duration { return s.To.Sub(s.From) }

@@ -6,15 +6,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 )
 
-// lastPhase is the phase in which a daemon shuts down.
-const lastPhase = "drain"
+// drainPhase is the phase in which a daemon shuts down.
+const drainPhase = "drain"
 
-// spansOf derives the phases of one daemon from its events, in the order in which they began. Some
-// phases run concurrently, and some are ended only by a later phase: a worker stays in its driver
-// phase until the end. orderly reports that the run has ended well; it is the result of all phases
-// that the end of the run closes.
-func spansOf(events []Event, orderly bool) []Span {
-	var spans []Span
+// deriveSpans derives the phases of one daemon from its events, in the order in which they began.
+// Some phases run concurrently, and some are ended only by a later phase: a worker stays in its
+// driver phase until the end. orderly reports that the run has ended well; it is the result of all
+// phases that the end of the run closes.
+func deriveSpans(events []Event, orderly bool) []PhaseSpan {
+	var spans []PhaseSpan
 	var newest Event
 	ended := false
 	for _, e := range events {
@@ -24,18 +24,18 @@ func spansOf(events []Event, orderly bool) []Span {
 		// The drain phase and the end of the daemon close all phases that are still open.
 		switch e.Name {
 		case eventlog.PhaseEntered:
-			if e.Phase == lastPhase {
-				closeAll(spans, e, orderly)
+			if e.Phase == drainPhase {
+				closeOpenSpans(spans, e, orderly)
 			}
-			spans = append(spans, Span{Phase: e.Phase, Daemon: e.Daemon, From: e.At, To: e.At, Open: true})
+			spans = append(spans, PhaseSpan{Phase: e.Phase, Daemon: e.Daemon, From: e.At, To: e.At, Open: true})
 		case eventlog.PhaseLeft:
-			if at := openSpan(spans, e.EndedPhase); at >= 0 {
-				spans[at].close(e, e.Succeeded())
+			if at := findOpenSpan(spans, e.EndedPhase); at >= 0 {
+				spans[at].closeAt(e, e.Succeeded())
 			} else if e.EndedPhase != "" { // its start was left out or lost
-				spans = append(spans, Span{Phase: e.EndedPhase, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
+				spans = append(spans, PhaseSpan{Phase: e.EndedPhase, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
 			}
 		case eventlog.DaemonEnded:
-			closeAll(spans, e, orderly)
+			closeOpenSpans(spans, e, orderly)
 			ended = true
 		}
 	}
@@ -45,29 +45,29 @@ func spansOf(events []Event, orderly bool) []Span {
 			spans[i].To = newest.At
 		}
 	}
-	slices.SortStableFunc(spans, func(a, b Span) int { return a.From.Compare(b.From) })
+	slices.SortStableFunc(spans, func(a, b PhaseSpan) int { return a.From.Compare(b.From) })
 	return spans
 }
 
-// close ends the phase with an event. ok reports whether the phase was successful.
-func (s *Span) close(e Event, ok bool) {
+// closeAt ends the phase with an event. ok reports whether the phase was successful.
+func (s *PhaseSpan) closeAt(e Event, ok bool) {
 	s.Open, s.OK = false, ok
 	if e.At.After(s.From) {
 		s.To = e.At
 	}
 }
 
-// closeAll closes all phases that are still open.
-func closeAll(spans []Span, e Event, ok bool) {
+// closeOpenSpans closes all phases that are still open.
+func closeOpenSpans(spans []PhaseSpan, e Event, ok bool) {
 	for i := range spans {
 		if spans[i].Open {
-			spans[i].close(e, ok)
+			spans[i].closeAt(e, ok)
 		}
 	}
 }
 
-// openSpan returns the index of the newest open span of a phase, or -1 if there is none.
-func openSpan(spans []Span, phase string) int {
+// findOpenSpan returns the index of the newest open span of a phase, or -1 if there is none.
+func findOpenSpan(spans []PhaseSpan, phase string) int {
 	for i, s := range slices.Backward(spans) {
 		if s.Open && s.Phase == phase {
 			return i

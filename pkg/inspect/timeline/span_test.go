@@ -37,7 +37,7 @@ func TestSpans(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, s := range spansOf(test.events, test.orderly) {
+			for _, s := range deriveSpans(test.events, test.orderly) {
 				text := fmt.Sprintf("%s %d-%d", s.Phase, s.From.Sub(noon).Milliseconds(), s.To.Sub(noon).Milliseconds())
 				if s.OK {
 					text += " ok"
@@ -58,7 +58,7 @@ func TestParseRanks(t *testing.T) {
 	for list, want := range map[string][]int{
 		"1-3,7": {1, 2, 3, 7}, "0": {0}, "": nil, "x,2": {2}, "3-1": nil, "5-99": nil, "-1": nil, "0-7,0-7,0-7": {0, 1, 2, 3, 4, 5, 6, 7},
 	} {
-		if got := parseRanks(list, 8); !slices.Equal(got, want) {
+		if got := parseNodeIndices(list, 8); !slices.Equal(got, want) {
 			t.Errorf("%q are %v, want %v", list, got, want)
 		}
 	}

@@ -13,96 +13,97 @@ import (
 // its meaning; new fields do not change it.
 const StatusVersion = 1
 
-// State is the overall state of a run.
-type State string
+// RunState is the overall state of a run.
+type RunState string
 
 // The states of a run.
 const (
-	BringingUp State = "bringing-up"
-	IsUp       State = "up"     // the gate is open
-	Ending     State = "ending" // the end is published, but not all daemons have reported theirs
-	Finished   State = "finished"
-	HasFailed  State = "failed"
+	StateBringingUp RunState = "bringing-up"
+	StateUp         RunState = "up" // the gate is open
+	// the end is published, but not all daemons have reported theirs
+	StateEnding   RunState = "ending"
+	StateFinished RunState = "finished"
+	StateFailed   RunState = "failed"
 )
 
 // Exit codes of bringupd status.
 const (
-	StatusGood       = 0 // the run is up, or has ended with code 0
-	StatusFailed     = 1
-	StatusInProgress = 2 // still in progress, or unknown because it gives no sign of life
-	StatusNoRun      = 3
+	ExitGood       = 0 // the run is up, or has ended with code 0
+	ExitFailed     = 1
+	ExitInProgress = 2 // still in progress, or unknown because it gives no sign of life
+	ExitNoRun      = 3
 )
 
 // Status is the state of a run at one moment, as --json prints it. Its texts are short single lines
 // without terminal control characters.
 type Status struct {
-	subject
-	standing
-	counts
-	times
-	purpose
-	Waits []Wait      `json:"waits_for,omitempty"`
+	runIdentity
+	overallState
+	nodeCounts
+	statusTimes
+	driverInfo
+	Waits []GateWait  `json:"waits_for,omitempty"`
 	Steps []StepCount `json:"steps"` // number of nodes at each step, in the order of the sequence
-	nodesShown
+	shownNodes
 	// Next describes what can happen next, and Deadline is the time of it; nil if unknown.
 	Next     string     `json:"next"`
 	Deadline *time.Time `json:"deadline,omitempty"`
-	End      *End       `json:"end,omitempty"` // nil while the run continues
-	life
+	End      *RunEnd    `json:"end,omitempty"` // nil while the run continues
+	signsOfLife
 	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
 }
 
-// subject identifies the run, and the time of the status.
-type subject struct {
+// runIdentity identifies the run, and the time of the status.
+type runIdentity struct {
 	Version int       `json:"v"`
 	Run     string    `json:"run"`
 	Path    string    `json:"path"`
 	At      time.Time `json:"at"`
 }
 
-// standing is the overall state of the run.
-type standing struct {
-	State State `json:"state"`
-	Code  int   `json:"exit_code"` // exit code of bringupd status, not of the job
+// overallState is the overall state of the run.
+type overallState struct {
+	State RunState `json:"state"`
+	Code  int      `json:"exit_code"` // exit code of bringupd status, not of the job
 	// Phase is the phase of the sequence that the run is in, or in which it ended.
 	Phase      string      `json:"phase"`
 	Conditions []Condition `json:"conditions"`
 }
 
-// counts has the number of nodes, the number that the driver needs (less if there are spares), and
-// the number that meet all requirements of the gate.
-type counts struct {
+// nodeCounts has the number of nodes, the number that the driver needs (less if there are spares),
+// and the number that meet all requirements of the gate.
+type nodeCounts struct {
 	Nodes int `json:"nodes"`
 	Need  int `json:"need"`
 	Ready int `json:"ready"`
 }
 
-// times are measured from the head's start. ToGate is 0 if the gate has not opened.
-type times struct {
+// statusTimes are measured from the head's start. ToGate is 0 if the gate has not opened.
+type statusTimes struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
 }
 
-// purpose describes what runs on the nodes, and its dashboard.
-type purpose struct {
+// driverInfo describes what runs on the nodes, and its dashboard.
+type driverInfo struct {
 	Driver string `json:"driver,omitempty"`
 	World  bool   `json:"world,omitempty"` // the driver runs as ranks on all nodes
 	// DriverCode is the driver's exit code while services stay up after it; nil if it has not ended,
 	// or if everything ends with it.
-	DriverCode *int   `json:"driver_code,omitempty"`
-	Pages      *Pages `json:"dashboard,omitempty"` // nil if there is none, or if the run is over
+	DriverCode *int       `json:"driver_code,omitempty"`
+	Pages      *Dashboard `json:"dashboard,omitempty"` // nil if there is none, or if the run is over
 }
 
-// nodesShown has the nodes that need attention, at most 20 with the worst first, and the number of
+// shownNodes has the nodes that need attention, at most 20 with the worst first, and the number of
 // further ones; and all nodes if they were requested.
-type nodesShown struct {
+type shownNodes struct {
 	Abnormal []NodeStatus `json:"abnormal,omitempty"`
 	More     int          `json:"abnormal_more,omitempty"`
 	All      []NodeStatus `json:"all,omitempty"`
 }
 
-// life describes the run's signs of life.
-type life struct {
+// signsOfLife describes the run's signs of life.
+type signsOfLife struct {
 	// LastSign is the time of the last change in the run directory, by the file server's clock.
 	// Unchanged is how long the reader has observed no change.
 	LastSign  *time.Time    `json:"last_sign,omitempty"`
@@ -113,14 +114,14 @@ type life struct {
 	SilentAfter time.Duration `json:"silent_after_ns"`
 }
 
-// Pages is the dashboard of the head's service.
-type Pages struct {
+// Dashboard is the dashboard of the head's service.
+type Dashboard struct {
 	URL  string `json:"url"` // valid on the head's node
 	Host string `json:"host"`
 }
 
-// Wait is a step that the gate waits for.
-type Wait struct {
+// GateWait is a step that the gate waits for.
+type GateWait struct {
 	Step  string `json:"step"`
 	What  string `json:"what"`
 	Ranks []int  `json:"ranks,omitempty"` // empty if the wait does not concern particular nodes
@@ -150,38 +151,40 @@ type NodeStatus struct {
 const (
 	markFailed   = "failed"
 	markLost     = "lost"
-	markLeft     = "left"
-	markWaits    = "waits"
-	markBefallen = "befallen"
+	markLeftover = "left"
+	markWaiting  = "waits"
+	markEvent    = "befallen"
 	markDropped  = "dropped"
 	markSlow     = "slow"
 	markOK       = "ok"
 )
 
-// worst lists the marks, the worst first.
-var worst = []string{markFailed, markLost, markLeft, markWaits, markBefallen, markDropped, markSlow, markOK}
+// marksBySeverity lists the marks, the worst first.
+var marksBySeverity = []string{markFailed, markLost, markLeftover, markWaiting, markEvent, markDropped, markSlow, markOK}
 
-// End is the outcome of a run that has ended or is about to end.
-type End struct {
-	Code   int           `json:"code"` // the job's exit code
-	Word   string        `json:"word"`
-	Why    string        `json:"why"`
-	Took   time.Duration `json:"took_ns,omitempty"`
-	Rank   *int          `json:"rank,omitempty"` // index of the node that observed the first cause
-	Host   string        `json:"host,omitempty"`
-	Lost   []int         `json:"lost,omitempty"` // indices of the lost nodes, if the first cause is a loss
-	LostOn string        `json:"lost_nodes,omitempty"`
-	Phase  string        `json:"phase,omitempty"`
-	Cause  string        `json:"cause,omitempty"` // the first cause as a sentence
-	Log    string        `json:"log,omitempty"`   // name of the log file to read about the first cause
-	Lines  []string      `json:"lines,omitempty"` // its last lines
-	Advice []string      `json:"advice,omitempty"`
-	Others int           `json:"consequences,omitempty"`
-	BadOn  string        `json:"bad_nodes,omitempty"`
+// RunEnd is the outcome of a run that has ended or is about to end.
+type RunEnd struct {
+	Code int           `json:"code"` // the job's exit code
+	Word string        `json:"word"`
+	Why  string        `json:"why"`
+	Took time.Duration `json:"took_ns,omitempty"`
+	Rank *int          `json:"rank,omitempty"` // index of the node that observed the first cause
+	Host string        `json:"host,omitempty"`
+	// indices of the lost nodes, if the first cause is a loss
+	Lost   []int    `json:"lost,omitempty"`
+	LostOn string   `json:"lost_nodes,omitempty"`
+	Phase  string   `json:"phase,omitempty"`
+	Cause  string   `json:"cause,omitempty"` // the first cause as a sentence
+	Log    string   `json:"log,omitempty"`   // name of the log file to read about the first cause
+	Lines  []string `json:"lines,omitempty"` // its last lines
+	Advice []string `json:"advice,omitempty"`
+	Others int      `json:"consequences,omitempty"`
+	BadOn  string   `json:"bad_nodes,omitempty"`
 }
 
-// Look has the input of Summarize besides the run: the options and observations of the reader.
-type Look struct {
+// Observation has the input of Summarize besides the run: the options and observations of the
+// reader.
+type Observation struct {
 	Now     time.Time // on the reader's clock
 	Verbose bool      // include all nodes
 	// LastSign is the time of the last change in the run directory, by the file server's clock; zero
@@ -191,48 +194,48 @@ type Look struct {
 	Unchanged time.Duration
 }
 
-// Summarize returns the status of a run. It does not trust its input: it returns a status for any
-// run.
-func Summarize(run *Run, look Look) Status {
-	v := newView(run, look.Now)
+// SummarizeRun returns the status of a run. It does not trust its input: it returns a status for
+// any run.
+func SummarizeRun(run *Run, look Observation) Status {
+	v := newStatusView(run, look.Now)
 	s := Status{
-		subject:  subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
-		standing: standing{State: v.state()}, times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.HasRanks}, End: v.end(), Problems: tameAll(run.Problems),
+		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
+		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate()}, driverInfo: driverInfo{Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
 	}
-	s.counts = counts{Nodes: run.Size(), Need: v.need}
-	s.Steps, s.Ready = v.count(s.Over())
-	s.nodesShown = v.shown(s.State, look.Verbose)
-	if s.State == BringingUp {
-		s.Waits = v.waits()
+	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
+	s.Steps, s.Ready = v.countSteps(s.Over())
+	s.shownNodes = v.selectNodes(s.State, look.Verbose)
+	if s.State == StateBringingUp {
+		s.Waits = v.gateWaits()
 	}
 	if !s.Over() {
-		s.Pages = v.pages()
+		s.Pages = v.serviceDashboard()
 	}
 	// Services stay up after the driver: report its exit code.
-	if look := run.Control.Look; look != nil && s.State == IsUp {
+	if look := run.Control.LingerRecord; look != nil && s.State == StateUp {
 		s.DriverCode = &look.Code
 	}
 	// The following fields depend on those above.
-	s.Phase = tame(v.phase(s))
-	s.Next, s.Deadline = v.next(s)
-	s.Code = statusCodes[s.State]
-	s.life = look.life(run.SilentAfter(), s.Over())
+	s.Phase = sanitizeText(v.currentPhase(s))
+	s.Next, s.Deadline = v.describeNext(s)
+	s.Code = exitCodes[s.State]
+	s.signsOfLife = look.evaluateSigns(run.SilentAfter(), s.Over())
 	if s.Silent { // possibly dead: not a success to rely on
-		s.Code = StatusInProgress
+		s.Code = ExitInProgress
 	}
-	s.Conditions = v.conditions(s)
+	s.Conditions = v.listConditions(s)
 	return s
 }
 
-// statusCodes maps states to the exit codes of bringupd status.
-var statusCodes = map[State]int{
-	BringingUp: StatusInProgress, IsUp: StatusGood, Ending: StatusInProgress, Finished: StatusGood, HasFailed: StatusFailed,
+// exitCodes maps states to the exit codes of bringupd status.
+var exitCodes = map[RunState]int{
+	StateBringingUp: ExitInProgress, StateUp: ExitGood, StateEnding: ExitInProgress, StateFinished: ExitGood, StateFailed: ExitFailed,
 }
 
-// life evaluates the signs of life. A run that is not over is silent if it has given none for the
-// given time.
-func (l Look) life(after time.Duration, over bool) life {
-	signs := life{Unchanged: l.Unchanged, SilentAfter: after, Silent: !over && l.Unchanged >= after}
+// evaluateSigns evaluates the signs of life. A run that is not over is silent if it has given none
+// for the given time.
+func (l Observation) evaluateSigns(after time.Duration, over bool) signsOfLife {
+	signs := signsOfLife{Unchanged: l.Unchanged, SilentAfter: after, Silent: !over && l.Unchanged >= after}
 	if !l.LastSign.IsZero() {
 		signs.LastSign = &l.LastSign
 		signs.Silent = signs.Silent || !over && l.Now.Sub(l.LastSign) >= after
@@ -241,27 +244,28 @@ func (l Look) life(after time.Duration, over bool) life {
 }
 
 // Over reports whether the run is over, so that there is nothing more to wait for.
-func (s Status) Over() bool { return s.State == Finished || s.State == HasFailed }
+func (s Status) Over() bool { return s.State == StateFinished || s.State == StateFailed }
 
-// state returns the overall state of the run. The result takes precedence over other records.
-func (v *view) state() State {
+// overallState returns the overall state of the run. The result takes precedence over other
+// records.
+func (v *statusView) overallState() RunState {
 	c := v.run.Control
 	switch {
 	case v.run.Result != nil && v.run.Result.Code == 0:
-		return Finished
-	case v.run.Result != nil, c.Over.There:
-		return HasFailed
-	case len(c.Aborts) > 0, c.Drain.There:
-		return Ending
-	case c.Go.There:
-		return IsUp
+		return StateFinished
+	case v.run.Result != nil, c.Over.Exists:
+		return StateFailed
+	case len(c.Aborts) > 0, c.Drain.Exists:
+		return StateEnding
+	case c.Go.Exists:
+		return StateUp
 	default:
-		return BringingUp
+		return StateBringingUp
 	}
 }
 
-// elapsed returns the duration of the run so far, or of the whole run if it is over.
-func (v *view) elapsed() time.Duration {
+// elapsedTime returns the duration of the run so far, or of the whole run if it is over.
+func (v *statusView) elapsedTime() time.Duration {
 	if v.run.Result != nil && v.run.Result.Duration > 0 {
 		return v.run.Result.Duration
 	}
@@ -271,8 +275,8 @@ func (v *view) elapsed() time.Duration {
 	return max(0, v.now.Sub(v.start))
 }
 
-// toGate returns the time from the head's start until the gate opened; 0 if it is not known.
-func (v *view) toGate() time.Duration {
+// timeToGate returns the time from the head's start until the gate opened; 0 if it is not known.
+func (v *statusView) timeToGate() time.Duration {
 	if v.run.Result != nil {
 		return v.run.Result.TimeToGate
 	}
@@ -282,45 +286,45 @@ func (v *view) toGate() time.Duration {
 	return 0
 }
 
-// end returns the outcome of the run as far as it is published, or nil.
-func (v *view) end() *End {
+// runEnd returns the outcome of the run as far as it is published, or nil.
+func (v *statusView) runEnd() *RunEnd {
 	r := v.run.Verdict()
 	if r == nil {
 		return nil
 	}
-	end := &End{
-		Code: r.Code, Word: tame(r.Outcome), Why: tame(r.Reason), Took: r.Duration, Advice: tameAll(r.Advice),
-		Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.BadNodes)),
+	end := &RunEnd{
+		Code: r.Code, Word: sanitizeText(r.Outcome), Why: sanitizeText(r.Reason), Took: r.Duration, Advice: sanitizeAll(r.Advice),
+		Others: len(r.Consequences), BadOn: sanitizeText(roles.CompactNodeList(r.BadNodes)),
 	}
-	end.blame(v, r.Cause)
+	end.setCause(v, r.Cause)
 	return end
 }
 
-// blame fills in the first cause; nil is ignored.
-func (e *End) blame(v *view, cause *signal.FailureRecord) {
+// setCause fills in the first cause; nil is ignored.
+func (e *RunEnd) setCause(v *statusView, cause *signal.FailureRecord) {
 	if cause == nil {
 		return
 	}
-	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, tame(cause.Host), tame(cause.Phase), tame(cause.Message), tame(cause.Log)
+	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, sanitizeText(cause.Host), sanitizeText(cause.Phase), sanitizeText(cause.Message), sanitizeText(cause.Log)
 	if len(cause.LostNodes) > 0 {
-		e.Lost, e.LostOn = cause.LostNodes, v.who(cause.LostNodes)
+		e.Lost, e.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
-	e.Lines = tameAll(cause.Lines[max(0, len(cause.Lines)-mostQuoted):])
+	e.Lines = sanitizeAll(cause.Lines[max(0, len(cause.Lines)-maxQuotedLines):])
 }
 
-// mostQuoted is the number of last lines of a log that are shown.
-const mostQuoted = 10
+// maxQuotedLines is the number of last lines of a log that are shown.
+const maxQuotedLines = 10
 
-// phase returns the phase that the run is in, or in which it ended.
-func (v *view) phase(s Status) string {
+// currentPhase returns the phase that the run is in, or in which it ended.
+func (v *statusView) currentPhase(s Status) string {
 	switch {
 	case v.run.Result != nil && v.run.Result.AtPhase != "":
 		return v.run.Result.AtPhase
 	case s.End != nil && s.End.Phase != "":
 		return s.End.Phase
-	case v.run.Control.Drain.There, s.Over():
+	case v.run.Control.Drain.Exists, s.Over():
 		return "drain"
-	case v.run.Control.Go.There:
+	case v.run.Control.Go.Exists:
 		return "driver"
 	case len(s.Waits) > 0:
 		return s.Waits[0].Step
@@ -329,29 +333,29 @@ func (v *view) phase(s Status) string {
 	}
 }
 
-// mostAbnormal is the maximum number of nodes that are shown individually.
-const mostAbnormal = 20
+// maxAbnormalNodes is the maximum number of nodes that are shown individually.
+const maxAbnormalNodes = 20
 
-// shown returns the nodes that need attention and, if verbose is set, all nodes by index.
-func (v *view) shown(state State, verbose bool) (shown nodesShown) {
+// selectNodes returns the nodes that need attention and, if verbose is set, all nodes by index.
+func (v *statusView) selectNodes(state RunState, verbose bool) (shown shownNodes) {
 	all := make([]NodeStatus, 0, len(v.nodes))
 	for _, n := range v.nodes {
-		all = append(all, v.status(n, state))
+		all = append(all, v.nodeStatus(n, state))
 	}
 	if verbose {
 		shown.All = slices.Clone(all)
 	}
 	odd := slices.DeleteFunc(all, func(n NodeStatus) bool { return n.Mark == markOK })
-	slices.SortStableFunc(odd, worseFirst)
-	shown.Abnormal, shown.More = odd[:min(len(odd), mostAbnormal)], max(0, len(odd)-mostAbnormal)
+	slices.SortStableFunc(odd, compareSeverity)
+	shown.Abnormal, shown.More = odd[:min(len(odd), maxAbnormalNodes)], max(0, len(odd)-maxAbnormalNodes)
 	return shown
 }
 
-// worseFirst compares two nodes: permanent failures come first, then conditions that may still
+// compareSeverity compares two nodes: permanent failures come first, then conditions that may still
 // resolve, then past events.
-func worseFirst(a, b NodeStatus) int {
+func compareSeverity(a, b NodeStatus) int {
 	return cmp.Or(
-		cmp.Compare(slices.Index(worst, a.Mark), slices.Index(worst, b.Mark)),
+		cmp.Compare(slices.Index(marksBySeverity, a.Mark), slices.Index(marksBySeverity, b.Mark)),
 		cmp.Compare(b.For/time.Second, a.For/time.Second), // in whole seconds, as shown
 		cmp.Compare(a.Rank, b.Rank))
 }

@@ -10,43 +10,43 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// waits returns the steps that the gate waits for, in the order of the sequence. It lists each node
-// once, with the first step that the node lacks.
-func (v *view) waits() (waits []Wait) {
-	for _, lack := range v.lacks {
+// gateWaits returns the steps that the gate waits for, in the order of the sequence. It lists each
+// node once, with the first step that the node lacks.
+func (v *statusView) gateWaits() (waits []GateWait) {
+	for _, lack := range v.unmetSteps {
 		ranks := slices.DeleteFunc(slices.Clone(lack.Nodes), func(rank int) bool { return v.nodes[rank].step != lack.Step })
-		wait := Wait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: ranks}
+		wait := GateWait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: ranks}
 		switch {
 		case len(ranks) > 0:
-			wait.Nodes = v.who(ranks)
+			wait.Nodes = v.formatNodeList(ranks)
 		case len(lack.Nodes) > 0:
 			continue // each node lacks an earlier step
 		case lack.Step != gate.StepHead:
-			wait.What = textutil.TruncateText(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"
+			wait.What = textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength) + " has not counted all nodes yet"
 		}
 		waits = append(waits, wait)
 	}
 	return waits
 }
 
-// next describes what can happen next. It returns the latest time for it, or nil if that is
+// describeNext describes what can happen next. It returns the latest time for it, or nil if that is
 // unknown.
-func (v *view) next(s Status) (what string, deadline *time.Time) {
+func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	// Describe the states other than bringing-up.
 	switch s.State {
-	case Finished, HasFailed:
+	case StateFinished, StateFailed:
 		return "nothing: the run is over", nil
-	case Ending:
+	case StateEnding:
 		return "the nodes end what they run, and the head writes the result", nil
-	case IsUp:
-		if look := v.run.Control.Look; look != nil {
+	case StateUp:
+		if look := v.run.Control.LingerRecord; look != nil {
 			end := look.WrittenAt.Add(look.InspectTime)
 			return "all else ends (--clean-after), or sooner by bringupd stop " + s.Path, &end
 		}
 		if v.plan.HasRanks {
 			return "the end of the last rank ends the job, or the first that fails", nil
 		}
-		if v.has(gate.StepDriver) {
+		if v.hasStep(gate.StepDriver) {
 			return "the driver's end ends the job", nil
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
@@ -58,23 +58,23 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	case s.Waits[0].Step == gate.StepWorkers && len(s.Waits[0].Ranks) == 0:
 		return "the gate opens, when it has", nil
 	}
-	return v.nextDeadline(s.Waits)
+	return v.describeFirstDeadline(s.Waits)
 }
 
-// nextDeadline describes the wait with the earliest deadline, and returns that deadline; nil if
-// none is known.
-func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
+// describeFirstDeadline describes the wait with the earliest deadline, and returns that deadline;
+// nil if none is known.
+func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadline *time.Time) {
 	var first time.Time
 	step, ranks := waits[0].Step, waits[0].Ranks
 	for _, wait := range waits {
-		if at, rank, known := v.deadline(wait); known && (first.IsZero() || at.Before(first)) {
+		if at, rank, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, ranks = at, wait.Step, []int{rank}
 			if wait.Step == gate.StepJoin {
 				ranks = wait.Ranks // all of them have the same deadline
 			}
 		}
 	}
-	words, who := gate.LabelsOf(step), textutil.TruncateText(v.who(ranks), mostNodesShown)
+	words, who := gate.LabelsOf(step), textutil.TruncateText(v.formatNodeList(ranks), maxNodeListLength)
 	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != gate.StepHead {
 		what = "who is late is dropped: the job waits until "
@@ -86,8 +86,9 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 	return what, &first
 }
 
-// deadline returns the earliest deadline of a wait, and the index of the node to which it applies.
-func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
+// waitDeadline returns the earliest deadline of a wait, and the index of the node to which it
+// applies.
+func (v *statusView) waitDeadline(wait GateWait) (at time.Time, rank int, known bool) {
 	within := v.plan.PhaseTimeouts[wait.Step]
 	switch {
 	case within <= 0 || v.start.IsZero():
@@ -97,9 +98,9 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	case wait.Step == gate.StepHead && len(v.nodes) == 0:
 		return v.start.Add(within), 0, true
 	case wait.Step == gate.StepHead:
-		return later(v.start, v.nodes[0].since).Add(within), 0, true
+		return laterTime(v.start, v.nodes[0].since).Add(within), 0, true
 	case wait.Step == gate.StepSandbox && v.run.Job != nil && v.run.Job.SandboxStep:
-		return v.stepDeadline(wait, within)
+		return v.sandboxStepDeadline(wait, within)
 	}
 	for _, of := range wait.Ranks {
 		// A time that is not after the head's start means that no step of the node is known.
@@ -111,24 +112,25 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	return at, rank, known
 }
 
-// stepDeadline returns the deadline of the sandboxes of a separate step, and the first node that
-// waits for one. The timeout counts from the job's start. The deadline is unknown once a daemon of
-// that step has appeared, and before the head's node has passed its checks.
-func (v *view) stepDeadline(wait Wait, within time.Duration) (at time.Time, rank int, known bool) {
+// sandboxStepDeadline returns the deadline of the sandboxes of a separate step, and the first node
+// that waits for one. The timeout counts from the job's start. The deadline is unknown once a
+// daemon of that step has appeared, and before the head's node has passed its checks.
+func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, rank int, known bool) {
 	head := v.nodes[0]
 	if head.step == gate.StepJoin || head.step == gate.StepCheck {
 		return at, 0, false
 	}
 	for _, of := range wait.Ranks {
-		if v.nodes[of].SandboxBeat > 0 {
+		if v.nodes[of].SandboxHeartbeat > 0 {
 			return at, 0, false
 		}
 	}
-	return later(v.start.Add(within), head.since), wait.Ranks[0], true
+	return laterTime(v.start.Add(within), head.since), wait.Ranks[0], true
 }
 
-// who formats a list of nodes for people: as hosts if these are distinct, otherwise as indices.
-func (v *view) who(ranks []int) string {
+// formatNodeList formats a list of nodes for people: as hosts if these are distinct, otherwise as
+// indices.
+func (v *statusView) formatNodeList(ranks []int) string {
 	var hosts []string
 	seen := make(map[string]bool)
 	for _, rank := range ranks {
@@ -136,7 +138,7 @@ func (v *view) who(ranks []int) string {
 			continue
 		}
 		host := v.nodes[rank].Host
-		if host == "" || seen[host] || v.local() {
+		if host == "" || seen[host] || v.isSingleHost() {
 			ranks = slices.Clone(ranks)
 			slices.Sort(ranks)
 			return textutil.FormatRanks(ranks)
@@ -144,10 +146,10 @@ func (v *view) who(ranks []int) string {
 		seen[host] = true
 		hosts = append(hosts, host)
 	}
-	return tame(roles.CompactNodeList(hosts))
+	return sanitizeText(roles.CompactNodeList(hosts))
 }
 
-// local reports whether all nodes are on one machine, and thus have the same host name.
-func (v *view) local() bool {
+// isSingleHost reports whether all nodes are on one machine, and thus have the same host name.
+func (v *statusView) isSingleHost() bool {
 	return len(v.nodes) > 1 && v.nodes[0].Host != "" && v.nodes[0].Host == v.nodes[1].Host
 }

@@ -26,18 +26,18 @@ func TestStatusGolden(t *testing.T) {
 	for _, name := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
 			dir, now := recorded(t, name)
-			run, err := Read(t.Context(), dir, Options{Depth: Full, Now: func() time.Time { return now }})
+			run, err := Read(t.Context(), dir, Options{Depth: DepthFull, Now: func() time.Time { return now }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			status := Summarize(run, Look{Now: now, Verbose: true, LastSign: now.Add(-2 * time.Second)})
+			status := SummarizeRun(run, Observation{Now: now, Verbose: true, LastSign: now.Add(-2 * time.Second)})
 			short := status
 			short.All = nil
 			data, err := json.MarshalIndent(status, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := short.Text(Style{}) + "\nwith --verbose:\n" + status.Text(Style{}) + "\nwith --json:\n" + string(data) + "\n"
+			got := short.Text(TextStyle{}) + "\nwith --verbose:\n" + status.Text(TextStyle{}) + "\nwith --json:\n" + string(data) + "\n"
 			got = strings.ReplaceAll(got, dir, "/logs/"+name)
 			golden(t, filepath.Join("testdata", "status", name+".golden"), got)
 		})
@@ -76,7 +76,7 @@ func made(size int, states ...string) *Run {
 		PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
 	}}}
 	run.Job.WrittenAt = begin
-	run.Control.Job = Mark{There: true, At: begin}
+	run.Control.Job = RecordTime{Exists: true, At: begin}
 	for rank := range size {
 		run.Nodes = append(run.Nodes, Node{Rank: rank, Host: fmt.Sprintf("n%d", rank)})
 		only(run, rank, states...)
@@ -96,12 +96,12 @@ var upStates = []string{signal.StateJoined, signal.StateChecked, signal.StateSan
 
 func up(size int) *Run {
 	run := made(size, upStates...)
-	run.Control.Head = Mark{There: true, At: begin.Add(2 * time.Second)}
+	run.Control.Head = RecordTime{Exists: true, At: begin.Add(2 * time.Second)}
 	return run
 }
 
 func open(run *Run) *Run {
-	run.Control.Go = Mark{There: true, At: begin.Add(5 * time.Second)}
+	run.Control.Go = RecordTime{Exists: true, At: begin.Add(5 * time.Second)}
 	return run
 }
 
@@ -157,7 +157,7 @@ func TestStatus(t *testing.T) {
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
 		{"a daemon of the sandboxes' step has appeared", func() *Run {
 			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
-			run.Nodes[0].SandboxBeat = 3
+			run.Nodes[0].SandboxHeartbeat = 3
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray has not counted all nodes yet\n"}, nil},
@@ -170,7 +170,7 @@ func TestStatus(t *testing.T) {
 		{"an up of an older team is none", func() *Run {
 			run := up(3)
 			run.Job.Plan.NodesNeeded = 2
-			run.Control.Team = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}},
+			run.Control.Membership = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}},
 				Dropped: []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU is lost"}}}
 			return run
 		}, 2, 0, []string{
@@ -187,7 +187,7 @@ func TestStatus(t *testing.T) {
 		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
 		{"up for a look", func() *Run {
 			run := open(up(4))
-			run.Control.Look = &signal.OrderlyEndRecord{Header: signal.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
+			run.Control.LingerRecord = &signal.OrderlyEndRecord{Header: signal.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
 			return run
 		}, 0, 0, []string{
 			"the gate opened after 5s: the driver train.py has ended with code 3\n",
@@ -200,7 +200,7 @@ func TestStatus(t *testing.T) {
 		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
 		{"up with pages", func() *Run {
 			run := open(up(2))
-			run.Control.Service = &signal.HeadRecord{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
+			run.Control.HeadRecord = &signal.HeadRecord{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
 			return run
 		}, 0, 0, []string{"  dashboard: http://127.0.0.1:8265 on n0\n  next: "}, nil},
 		{"one was slow", func() *Run {
@@ -239,12 +239,12 @@ func TestStatus(t *testing.T) {
 		}, []string{"gone", "next:"}},
 		{"it is over, and nobody could write the result", func() *Run {
 			run := open(up(2))
-			run.Control.Drain, run.Control.Over = Mark{There: true}, Mark{There: true}
+			run.Control.Drain, run.Control.Over = RecordTime{Exists: true}, RecordTime{Exists: true}
 			return run
 		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
 		{"it has ended well", func() *Run {
 			run := open(up(2))
-			run.Control.Service = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
+			run.Control.HeadRecord = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
 			run.Result = &signal.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: signal.RunTimings{Duration: time.Minute}}
 			only(run, 0, append(slices.Clone(upStates), signal.StateDone)...)
 			only(run, 1, append(slices.Clone(upStates), signal.StateDone)...)
@@ -270,8 +270,8 @@ func TestStatus(t *testing.T) {
 		}, 2, 0, []string{"waiting for ranks 0-3 (join)"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := Summarize(tc.run(), Look{Now: begin.Add(age), Unchanged: tc.silent})
-			text := s.Text(Style{})
+			s := SummarizeRun(tc.run(), Observation{Now: begin.Add(age), Unchanged: tc.silent})
+			text := s.Text(TextStyle{})
 			if s.Code != tc.code {
 				t.Errorf("the exit code is %d, not %d", s.Code, tc.code)
 			}
@@ -304,8 +304,8 @@ func TestStatusIsInert(t *testing.T) {
 		only(run, 1)
 		run.Nodes[2].Failures = []signal.FailureRecord{failure}
 		only(run, 3, signal.StateJoined)
-		run.Control.Service = &signal.HeadRecord{Dashboard: evil}
-		run.Nodes[0].Befell = []signal.EventRecord{{Message: evil}}
+		run.Control.HeadRecord = &signal.HeadRecord{Dashboard: evil}
+		run.Nodes[0].EventRecords = []signal.EventRecord{{Message: evil}}
 		run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 3, Fields: eventlog.Fields{Checks: evil}}}
 		if ended {
 			run.Nodes[0].Done = &signal.DoneRecord{LeftProcesses: []string{evil}}
@@ -313,8 +313,8 @@ func TestStatusIsInert(t *testing.T) {
 				FailureContext: signal.FailureContext{AtPhase: evil, Advice: []string{evil}},
 				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 1, Reason: evil}}}}
 		}
-		s := Summarize(run, Look{Now: begin.Add(age), Verbose: true})
-		text := s.Text(Style{})
+		s := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true})
+		text := s.Text(TextStyle{})
 		for _, r := range text {
 			if r != '\n' && !unicode.IsPrint(r) {
 				t.Fatalf("the text has %q (ended: %v)", r, ended)
@@ -339,24 +339,24 @@ func TestManyAbnormal(t *testing.T) {
 	run := made(300, signal.StateJoined)
 	run.Nodes[299].Failures = []signal.FailureRecord{{Message: "it failed"}}
 	run.Nodes[250].States[0].At = begin.Add(-time.Second / 2)
-	s := Summarize(run, Look{Now: begin.Add(age)})
+	s := SummarizeRun(run, Observation{Now: begin.Add(age)})
 	if len(s.Abnormal) != 20 || s.More != 280 {
 		t.Fatalf("%d are shown, and %d more", len(s.Abnormal), s.More)
 	}
 	if s.Abnormal[0].Rank != 299 || s.Abnormal[1].Rank != 250 || s.Abnormal[2].Rank != 0 {
 		t.Errorf("who failed comes first, then who has waited longest: %+v", s.Abnormal[:3])
 	}
-	if text := s.Text(Style{}); !strings.Contains(text, "  +280 more (-v shows all)\n") {
+	if text := s.Text(TextStyle{}); !strings.Contains(text, "  +280 more (-v shows all)\n") {
 		t.Errorf("the others are not told of:\n%s", text)
 	}
-	if all := Summarize(run, Look{Now: begin.Add(age), Verbose: true}); len(all.All) != 300 || strings.Contains(all.Text(Style{}), "more (") {
+	if all := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true}); len(all.All) != 300 || strings.Contains(all.Text(TextStyle{}), "more (") {
 		t.Errorf("of 300 nodes %d are shown", len(all.All))
 	}
 }
 
 func TestStyle(t *testing.T) {
-	s := Summarize(made(4, signal.StateJoined), Look{Now: begin.Add(age)})
-	plain, coloured := s.Text(Style{}), s.Text(Style{Colour: true})
+	s := SummarizeRun(made(4, signal.StateJoined), Observation{Now: begin.Add(age)})
+	plain, coloured := s.Text(TextStyle{}), s.Text(TextStyle{Colour: true})
 	if !strings.Contains(coloured, "\x1b[36mBRINGING UP\x1b[0m") {
 		t.Errorf("there is no colour: %q", coloured)
 	}
@@ -366,7 +366,7 @@ func TestStyle(t *testing.T) {
 	if coloured != plain {
 		t.Errorf("colours say more than words: %q", coloured)
 	}
-	for line := range strings.Lines(s.Text(Style{Width: 30})) {
+	for line := range strings.Lines(s.Text(TextStyle{Width: 30})) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 30 {
 			t.Errorf("%q has %d columns", line, n)
 		}
@@ -377,7 +377,7 @@ func TestChanges(t *testing.T) {
 	shown := make(map[string]bool)
 	run := made(3, signal.StateJoined)
 	at := func(d time.Duration) []string {
-		return Summarize(run, Look{Now: begin.Add(d), LastSign: begin.Add(d)}).Changes(Style{}, shown)
+		return SummarizeRun(run, Observation{Now: begin.Add(d), LastSign: begin.Add(d)}).ChangedLines(TextStyle{}, shown)
 	}
 	if first := at(age); len(first) != 7 {
 		t.Errorf("at first all is shown: %q", first)
@@ -398,7 +398,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[Wait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[End]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[GateWait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[RunEnd]()} {
 		for _, field := range reflect.VisibleFields(typ) {
 			if field.Anonymous {
 				continue
@@ -409,7 +409,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range slices.Concat(worst, []string{Created, Running, Restarting, Succeeded, Failed}, []string{string(BringingUp), string(IsUp), string(Ending), string(Finished), string(HasFailed)}) {
+	for _, word := range slices.Concat(marksBySeverity, []string{ConditionCreated, ConditionRunning, ConditionRestarting, ConditionSucceeded, ConditionFailed}, []string{string(StateBringingUp), string(StateUp), string(StateEnding), string(StateFinished), string(StateFailed)}) {
 		if !strings.Contains(string(data), "`"+word+"`") {
 			t.Errorf("docs/status.md does not tell of %s", word)
 		}

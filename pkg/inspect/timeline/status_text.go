@@ -12,51 +12,51 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Style is the format in which a status is shown to people.
-type Style struct {
+// TextStyle is the format in which a status is shown to people.
+type TextStyle struct {
 	Colour bool
 	// Width is the maximum line length in characters; 0 means unlimited.
 	Width int
 }
 
-// colours maps states and marks to ANSI colours. The text is complete without them.
-var colours = map[string]string{
-	string(BringingUp): "36", string(IsUp): "32", string(Finished): "32", string(Ending): "33", string(HasFailed): "1;31",
-	markLost: "1;31", markLeft: "31", markWaits: "36", markBefallen: "33", markDropped: "33", markSlow: "33",
+// ansiColours maps states and marks to ANSI colours. The text is complete without them.
+var ansiColours = map[string]string{
+	string(StateBringingUp): "36", string(StateUp): "32", string(StateFinished): "32", string(StateEnding): "33", string(StateFailed): "1;31",
+	markLost: "1;31", markLeftover: "31", markWaiting: "36", markEvent: "33", markDropped: "33", markSlow: "33",
 }
 
-// paint returns the text in the colour of a state or mark, if colours are enabled.
-func (s Style) paint(word, text string) string {
-	if colour := colours[word]; s.Colour && colour != "" {
+// applyColour returns the text in the colour of a state or mark, if colours are enabled.
+func (s TextStyle) applyColour(word, text string) string {
+	if colour := ansiColours[word]; s.Colour && colour != "" {
 		return "\x1b[" + colour + "m" + text + "\x1b[0m"
 	}
 	return text
 }
 
 // Text formats the status for people. The first line has the most important facts.
-func (s Status) Text(style Style) string { return strings.Join(s.lines(style), "\n") + "\n" }
+func (s Status) Text(style TextStyle) string { return strings.Join(s.textLines(style), "\n") + "\n" }
 
 //go:embed status.tmpl
-var statusText string
+var statusTemplateText string
 
-// statusTemplate parses the template when a status is first shown, because work at program start
-// would slow down every command.
-var statusTemplate = sync.OnceValue(func() *template.Template {
+// parsedStatusTemplate parses the template when a status is first shown, because work at program
+// start would slow down every command.
+var parsedStatusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
-		"clock": clock, "span": span, "seconds": func(d time.Duration) string { return span(d.Truncate(time.Second)) },
-		"cut": func(nodes string) string { return textutil.TruncateText(nodes, mostNodesShown) },
-	}).Parse(statusText))
+		"clock": formatClock, "span": formatDuration, "seconds": func(d time.Duration) string { return formatDuration(d.Truncate(time.Second)) },
+		"cut": func(nodes string) string { return textutil.TruncateText(nodes, maxNodeListLength) },
+	}).Parse(statusTemplateText))
 })
 
 const (
-	// mostProblemsShown is the maximum number of problems that are shown.
-	mostProblemsShown = 5
-	// mostNodesShown is the maximum length in characters of a list of nodes.
-	mostNodesShown = 60
+	// maxProblemsShown is the maximum number of problems that are shown.
+	maxProblemsShown = 5
+	// maxNodeListLength is the maximum length in characters of a list of nodes.
+	maxNodeListLength = 60
 )
 
-// sheet is a status with the additional data for its text.
-type sheet struct {
+// statusTemplateData is a status with the additional data for its text.
+type statusTemplateData struct {
 	Status
 	Word       string        // the state in capital letters
 	Since      time.Duration // time since the gate opened
@@ -65,45 +65,45 @@ type sheet struct {
 	MoreUnread int
 }
 
-// lines returns the lines of the text, cut to the width of the terminal.
-func (s Status) lines(style Style) []string {
+// textLines returns the lines of the text, cut to the width of the terminal.
+func (s Status) textLines(style TextStyle) []string {
 	shown := s.Abnormal
 	if s.All != nil {
 		shown = s.All
 	}
-	unread := min(len(s.Problems), mostProblemsShown)
-	of := sheet{
+	unread := min(len(s.Problems), maxProblemsShown)
+	of := statusTemplateData{
 		Status: s, Word: strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")), Since: max(0, s.Elapsed-s.ToGate),
-		Table: append(histogram(s.Steps), style.table(shown)...), Unread: s.Problems[:unread], MoreUnread: len(s.Problems) - unread,
+		Table: append(formatHistogram(s.Steps), style.nodeLines(shown)...), Unread: s.Problems[:unread], MoreUnread: len(s.Problems) - unread,
 	}
 	var text strings.Builder
-	if err := statusTemplate().Execute(&text, of); err != nil {
+	if err := parsedStatusTemplate().Execute(&text, of); err != nil {
 		return []string{"cannot tell of the run: " + err.Error()} // an error in the template
 	}
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	for i, line := range lines {
 		// Coloured lines are cut already. Commands must stay complete, because users copy them.
 		if !strings.Contains(line, "\x1b") && !strings.HasPrefix(line, "  do: ") {
-			lines[i] = style.fit(line)
+			lines[i] = style.cutLine(line)
 		}
 	}
-	lines[0] = style.paint(string(s.State), of.Word) + strings.TrimPrefix(lines[0], of.Word)
+	lines[0] = style.applyColour(string(s.State), of.Word) + strings.TrimPrefix(lines[0], of.Word)
 	return lines
 }
 
-// fit cuts a line to the width of the terminal.
-func (s Style) fit(line string) string {
+// cutLine cuts a line to the width of the terminal.
+func (s TextStyle) cutLine(line string) string {
 	if s.Width > 0 {
 		return textutil.TruncateText(line, s.Width)
 	}
 	return line
 }
 
-// histogramHead is the beginning of the first line of the histogram.
-const histogramHead = "  phase  "
+// histogramPrefix is the beginning of the first line of the histogram.
+const histogramPrefix = "  phase  "
 
-// histogram returns two lines that show how many nodes are at each step.
-func histogram(steps []StepCount) []string {
+// formatHistogram returns two lines that show how many nodes are at each step.
+func formatHistogram(steps []StepCount) []string {
 	var head, counts strings.Builder
 	for _, step := range steps {
 		width := max(len(step.Step), len(fmt.Sprint(step.Nodes)))
@@ -113,42 +113,43 @@ func histogram(steps []StepCount) []string {
 	return []string{"  phase" + head.String(), "  nodes" + counts.String()}
 }
 
-// signs maps the marks to the symbols before the nodes, which allow a quick scan of the table.
-var signs = map[string]string{markFailed: "✗", markLost: "✗", markLeft: "!", markWaits: "…", markBefallen: "!", markDropped: "-", markSlow: "~", markOK: "✓"}
+// markSymbols maps the marks to the symbols before the nodes, which allow a quick scan of the
+// table.
+var markSymbols = map[string]string{markFailed: "✗", markLost: "✗", markLeftover: "!", markWaiting: "…", markEvent: "!", markDropped: "-", markSlow: "~", markOK: "✓"}
 
-// mostHost is the maximum length in characters of a host name in the table.
-const mostHost = 40
+// maxHostLength is the maximum length in characters of a host name in the table.
+const maxHostLength = 40
 
-// table returns one line per node.
-func (s Style) table(nodes []NodeStatus) []string {
+// nodeLines returns one line per node.
+func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
 	var hosts, steps, ranks int
 	for _, n := range nodes {
-		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(textutil.TruncateText(n.Host, mostHost)))
+		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(textutil.TruncateText(n.Host, maxHostLength)))
 		steps = max(steps, len(n.Step))
 	}
 	var lines []string
 	for _, n := range nodes {
 		how := n.Mark
 		if n.For > 0 {
-			how += " " + clock(n.For)
+			how += " " + formatClock(n.For)
 		}
-		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", signs[n.Mark], ranks, n.Rank, hosts, textutil.TruncateText(n.Host, mostHost), steps, n.Step, how, n.What)
-		plain = strings.TrimRight(s.fit(plain), " ")
-		lines = append(lines, s.mark(plain, n.Mark))
+		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], ranks, n.Rank, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
+		plain = strings.TrimRight(s.cutLine(plain), " ")
+		lines = append(lines, s.colourMark(plain, n.Mark))
 	}
 	return lines
 }
 
-// mark colours the symbol of a node's line, unless the line was cut before it.
-func (s Style) mark(line, mark string) string {
-	if sign := signs[mark]; s.Colour {
-		line = strings.Replace(line, "  "+sign, "  "+s.paint(mark, sign), 1)
+// colourMark colours the symbol of a node's line, unless the line was cut before it.
+func (s TextStyle) colourMark(line, mark string) string {
+	if sign := markSymbols[mark]; s.Colour {
+		line = strings.Replace(line, "  "+sign, "  "+s.applyColour(mark, sign), 1)
 	}
 	return line
 }
 
-// clock formats a duration like a clock: 00:42, 1:02:03.
-func clock(d time.Duration) string {
+// formatClock formats a duration like a clock: 00:42, 1:02:03.
+func formatClock(d time.Duration) string {
 	seconds := int64(d / time.Second)
 	if seconds < 3600 {
 		return fmt.Sprintf("%02d:%02d", seconds/60, seconds%60)
@@ -156,18 +157,18 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
 }
 
-// Still returns the status without the fields that change merely because time passes.
-func (s Status) Still() Status {
+// WithoutTimes returns the status without the fields that change merely because time passes.
+func (s Status) WithoutTimes() Status {
 	s.At, s.Elapsed, s.Unchanged, s.LastSign, s.Deadline = time.Time{}, 0, 0, nil, nil
-	s.Abnormal, s.All = still(s.Abnormal), still(s.All)
+	s.Abnormal, s.All = withoutWaitTimes(s.Abnormal), withoutWaitTimes(s.All)
 	return s
 }
 
-// still returns the nodes without the times for which they have been waited for.
-func still(nodes []NodeStatus) []NodeStatus {
+// withoutWaitTimes returns the nodes without the times for which they have been waited for.
+func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {
 	var all []NodeStatus
 	for _, n := range nodes {
-		if n.Mark == markWaits {
+		if n.Mark == markWaiting {
 			n.For = 0
 		}
 		all = append(all, n)
@@ -175,15 +176,15 @@ func still(nodes []NodeStatus) []NodeStatus {
 	return all
 }
 
-// Changes returns the lines that differ from the lines shown before. It updates the set of shown
-// lines. Lines that differ only because time has passed are not returned.
-func (s Status) Changes(style Style, shown map[string]bool) (changed []string) {
+// ChangedLines returns the lines that differ from the lines shown before. It updates the set of
+// shown lines. Lines that differ only because time has passed are not returned.
+func (s Status) ChangedLines(style TextStyle, shown map[string]bool) (changed []string) {
 	// A line is identified by its text without times and colours.
-	keys := s.Still().lines(Style{})
-	lines := s.lines(style)
+	keys := s.WithoutTimes().textLines(TextStyle{})
+	lines := s.textLines(style)
 	now := make(map[string]bool)
 	for i, key := range keys {
-		if i+1 < len(keys) && strings.HasPrefix(key, histogramHead) {
+		if i+1 < len(keys) && strings.HasPrefix(key, histogramPrefix) {
 			key += keys[i+1] // repeat the header if the counts below it change
 		}
 		key = strings.Join(strings.Fields(key), " ") // column widths may change

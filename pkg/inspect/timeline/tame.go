@@ -7,24 +7,24 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// mostShown is the maximum length in characters of a text on one line.
-const mostShown = 400
+// maxTextLength is the maximum length in characters of a text on one line.
+const maxTextLength = 400
 
-// tame makes a text from a run directory safe for one line of a terminal. The text is untrusted: it
-// may move the cursor, reverse the writing direction, or be very long.
-func tame(text string) string { return textutil.SingleLine(text, mostShown) }
+// sanitizeText makes a text from a run directory safe for one line of a terminal. The text is
+// untrusted: it may move the cursor, reverse the writing direction, or be very long.
+func sanitizeText(text string) string { return textutil.SingleLine(text, maxTextLength) }
 
-// tameAll applies tame to each text.
-func tameAll(texts []string) []string {
+// sanitizeAll applies tame to each text.
+func sanitizeAll(texts []string) []string {
 	var all []string
 	for _, text := range texts {
-		all = append(all, tame(text))
+		all = append(all, sanitizeText(text))
 	}
 	return all
 }
 
-// span formats a duration for people. From one hour on, it leaves out the seconds.
-func span(d time.Duration) string {
+// formatDuration formats a duration for people. From one hour on, it leaves out the seconds.
+func formatDuration(d time.Duration) string {
 	if d >= time.Hour {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}

@@ -1,5 +1,5 @@
-// Package stackdump diagnoses hangs: it shows the current activity of a run's processes, which are the
-// driver, all ranks and the services.
+// Package stackdump diagnoses hangs: it shows the current activity of a run's processes, which are
+// the driver, all ranks and the services.
 //
 // On each node, a process beside the daemon inspects the daemon's child processes
 // ([NodeInspection.InspectChildren]) and prints one line of JSON per child. The requesting program
