@@ -70,7 +70,7 @@ func TestCheckAsJSON(t *testing.T) {
 	if err := decoder.Decode(&report); err != nil {
 		t.Fatalf("%v in:\n%s", err, got.out)
 	}
-	if got.code != 1 || report.Version != check.ReportVersion || report.Host != "n7" || report.Rank != -1 || report.Verdict != check.Warn ||
+	if got.code != 1 || report.Version != check.ReportVersion || report.Host != "n7" || report.NodeIndex != -1 || report.Verdict != check.Warn ||
 		len(report.Findings) != 1 || report.Findings[0].ID != "active.echo" || report.Findings[0].Observed != "slow" {
 		t.Errorf("code %d, %+v", got.code, report)
 	}
@@ -231,10 +231,10 @@ func TestCheckPlace(t *testing.T) {
 		gpus int
 		want nodecheck.Config
 	}{
-		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, nodecheck.Config{Host: "n2", Rank: -1, GrantedGPUs: -1}},
-		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", Rank: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, nodecheck.Config{Host: "n2", Rank: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", Rank: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
+		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"in a step", step, -1, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)

@@ -87,24 +87,24 @@ func TestDoctorOfRanks(t *testing.T) {
 	const size = 3
 	var outs, errs [size]strings.Builder
 	var ranks [size]*exec.Cmd
-	for rank := range size {
-		ranks[rank] = program(t, doctorArgs("--rank="+strconv.Itoa(rank), "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
-		ranks[rank].Stdout, ranks[rank].Stderr = &outs[rank], &errs[rank]
-		if err := ranks[rank].Start(); err != nil {
+	for node := range size {
+		ranks[node] = program(t, doctorArgs("--rank="+strconv.Itoa(node), "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
+		ranks[node].Stdout, ranks[node].Stderr = &outs[node], &errs[node]
+		if err := ranks[node].Start(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for rank := range size {
-		if err := ranks[rank].Wait(); err != nil {
-			t.Errorf("rank %d: %v: %s%s", rank, err, &outs[rank], &errs[rank])
+	for node := range size {
+		if err := ranks[node].Wait(); err != nil {
+			t.Errorf("rank %d: %v: %s%s", node, err, &outs[node], &errs[node])
 		}
 	}
 	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reached at ") {
 		t.Errorf("the head says: %s%s", out, &errs[0])
 	}
-	for rank := 1; rank < size; rank++ {
-		if said := outs[rank].String() + errs[rank].String(); said != "" {
-			t.Errorf("rank %d says: %s", rank, said)
+	for node := 1; node < size; node++ {
+		if said := outs[node].String() + errs[node].String(); said != "" {
+			t.Errorf("rank %d says: %s", node, said)
 		}
 	}
 	if left, err := os.ReadDir("logs"); err != nil || len(left) > 0 {

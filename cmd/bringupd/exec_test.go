@@ -14,13 +14,13 @@ import (
 )
 
 func TestExecConclude(t *testing.T) {
-	node := func(rank, code int) request.ExecResult {
+	node := func(nodeIndex, code int) request.ExecResult {
 		exit := request.Exit{Code: code, Exit: fmt.Sprintf("exit code %d", code)}
-		return request.ExecResult{Rank: rank, Host: fmt.Sprintf("n%d", rank), Answered: true, Exit: exit}
+		return request.ExecResult{NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex), Answered: true, Exit: exit}
 	}
 	lost := node(1, 76)
 	lost.Exit.Failed = "the node is lost"
-	silent := request.ExecResult{Rank: 2, Host: "n2"}
+	silent := request.ExecResult{NodeIndex: 2, Host: "n2"}
 	for _, tc := range []struct {
 		name  string
 		nodes []request.ExecResult

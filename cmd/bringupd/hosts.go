@@ -123,25 +123,25 @@ func (h *hostsCmd) runRemoteDaemons(cfg config.Config) error {
 		return err
 	}
 	h.setUpOutput()
-	job := launch.Job{Signals: h.signalChan, Output: h.outputMux, OnExit: h.handleSSHEnd, SendSignal: func(rank int, _ *process.Child, sig syscall.Signal) {
-		h.sessions[rank].SendSignal(sig)
+	job := launch.Job{Signals: h.signalChan, Output: h.outputMux, OnExit: h.handleSSHEnd, SendSignal: func(node int, _ *process.Child, sig syscall.Signal) {
+		h.sessions[node].SendSignal(sig)
 	}}
 	defer func() {
 		for _, tether := range h.sessions {
 			tether.Close()
 		}
 	}()
-	for rank, destination := range h.opts.overrides.Hosts {
+	for node, destination := range h.opts.overrides.Hosts {
 		mine := order
-		mine.Args = append([]string{"run", "--rank=" + strconv.Itoa(rank)}, order.Args...)
-		tether, stdin, err := launch.NewSSHSession(mine, h.outputOf(rank, true))
+		mine.Args = append([]string{"run", "--rank=" + strconv.Itoa(node)}, order.Args...)
+		tether, stdin, err := launch.NewSSHSession(mine, h.outputOf(node, true))
 		if err != nil {
 			return err
 		}
 		defer func() { _ = stdin.Close() }()
 		h.sessions = append(h.sessions, tether)
 		job.Specs = append(job.Specs, process.Spec{
-			Name: "ssh to " + destination, Argv: h.sshArgv(destination), Env: os.Environ(), Stdin: stdin, Stdout: h.outputOf(rank, false), Stderr: tether,
+			Name: "ssh to " + destination, Argv: h.sshArgv(destination), Env: os.Environ(), Stdin: stdin, Stdout: h.outputOf(node, false), Stderr: tether,
 		})
 	}
 	exits, err := job.Run()
@@ -191,9 +191,9 @@ func (h *hostsCmd) newDaemonSpec(cfg config.Config) (order launch.DaemonSpec, er
 // handleSSHEnd handles the end of the ssh to a host. If the connection is lost, the daemon there
 // ends, and then all others do. They would wait for a daemon that has never started, so they get a
 // signal and the launch has failed, unless there are enough spares.
-func (h *hostsCmd) handleSSHEnd(rank int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
+func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
-	tether, host := h.sessions[rank], h.opts.overrides.Hosts[rank]
+	tether, host := h.sessions[node], h.opts.overrides.Hosts[node]
 	said := "it has said nothing"
 	if lines := child.LastLines(); len(lines) > 0 {
 		said = textutil.SingleLine(lines[len(lines)-1], 200)
@@ -203,7 +203,7 @@ func (h *hostsCmd) handleSSHEnd(rank int, child *process.Child) (exit process.Ex
 		if exit.Code < health.OutcomeOfKind(health.Usage).Code || exit.Code > health.OutcomeOfKind(health.Internal).Code {
 			return exit, 0 // the log directory may not be shared with this machine
 		}
-		return h.handleDaemonEnd(rank, child)
+		return h.handleDaemonEnd(node, child)
 	case tether.HasStarted():
 		h.printMessage("lost the ssh connection to %s: %s", host, said)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
@@ -218,7 +218,7 @@ func (h *hostsCmd) handleSSHEnd(rank int, child *process.Child) (exit process.Ex
 	default: // the daemon has reported it itself
 		said = fmt.Sprintf("cannot begin on %s: %s", host, said)
 	}
-	if rank > 0 && h.spareCount > 0 && h.failedCode == 0 {
+	if node > 0 && h.spareCount > 0 && h.failedCode == 0 {
 		h.spareCount--
 		h.printMessage("going on without %s: %d more can be spared", host, h.spareCount)
 		return process.Exit{}, 0

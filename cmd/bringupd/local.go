@@ -111,8 +111,8 @@ const headlessRunTimeout = 10 * time.Second
 
 // handleDaemonEnd handles the end of a daemon. If the head ends before there is a run, the others
 // would wait for the run until their join timeout, so they are ended by a signal.
-func (l *localCmd) handleDaemonEnd(rank int, child *process.Child) (process.Exit, syscall.Signal) {
-	if rank == 0 && l.nodeCount > 1 && !l.runExists(headlessRunTimeout) {
+func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit, syscall.Signal) {
+	if node == 0 && l.nodeCount > 1 && !l.runExists(headlessRunTimeout) {
 		l.printMessage("the head has ended before the run began: ending the other daemons")
 		return child.Exit(), syscall.SIGTERM
 	}
@@ -150,8 +150,8 @@ func (l *localCmd) runDaemons() error {
 	}
 	l.setUpOutput()
 	job := launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: l.handleDaemonEnd}
-	for rank := range l.nodeCount {
-		job.Specs = append(job.Specs, l.daemonCommand(self, rank))
+	for node := range l.nodeCount {
+		job.Specs = append(job.Specs, l.daemonCommand(self, node))
 	}
 	exits, err := job.Run()
 	if exits != nil {
@@ -162,9 +162,9 @@ func (l *localCmd) runDaemons() error {
 
 // daemonCommand returns the command of a node's daemon. The daemon inherits variables and reads the
 // file itself.
-func (l *localCmd) daemonCommand(self string, rank int) process.Spec {
+func (l *localCmd) daemonCommand(self string, node int) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.overrides.JobID,
-		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodeCount)}
+		"--rank=" + strconv.Itoa(node), "--launched-of=" + strconv.Itoa(l.nodeCount)}
 	for _, s := range l.allSettings {
 		if s.Source != setting.SourceFlag || s.Name == "nodes" || s.Name == "job-id" {
 			continue
@@ -177,12 +177,12 @@ func (l *localCmd) daemonCommand(self string, rank int) process.Spec {
 		argv = append(append(argv, "--"), l.driver...)
 	}
 	spec := process.Spec{
-		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.outputOf(rank, false), Stderr: l.outputOf(rank, true),
+		Name: "daemon " + strconv.Itoa(node), Argv: argv, Env: os.Environ(), Stdout: l.outputOf(node, false), Stderr: l.outputOf(node, true),
 	}
-	if rank == 0 || l.opts.cfg.World.IsRequested() { // the node whose rank reads it
+	if node == 0 || l.opts.cfg.World.IsRequested() { // the node whose rank reads it
 		spec.Stdin = l.streams.In
 	}
-	if rank == 0 {
+	if node == 0 {
 		if l.notifySocket != "" { // the head reports for all daemons
 			spec.Env = append(spec.Env, sdnotify.SocketVariable+"="+l.notifySocket)
 		}
@@ -198,10 +198,10 @@ func (l *localCmd) setUpOutput() {
 }
 
 // outputOf returns the destination of a daemon's standard output or error.
-func (l *localCmd) outputOf(rank int, isErr bool) io.Writer {
+func (l *localCmd) outputOf(node int, isErr bool) io.Writer {
 	switch {
 	case l.outputMux != nil:
-		return l.outputMux.RankWriter(rank, isErr)
+		return l.outputMux.RankWriter(node, isErr)
 	case isErr:
 		return l.streams.Err
 	default:

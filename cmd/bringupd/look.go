@@ -83,7 +83,7 @@ func (l *nodeCheckCmd) writeReport(report any, text string) error {
 
 // readinessConfig determines the context: by hand, in a prolog, or in a step of a job.
 func (o *options) readinessConfig() (at nodecheck.Config, err error) {
-	at = nodecheck.Config{Rank: -1, TempDir: o.localTempDir()}
+	at = nodecheck.Config{NodeIndex: -1, TempDir: o.localTempDir()}
 	if o.cfg.LogDir != "" {
 		if at.LogDir, err = filepath.Abs(o.cfg.LogDir); err != nil {
 			return at, err
@@ -99,7 +99,7 @@ func (o *options) readinessConfig() (at nodecheck.Config, err error) {
 	}
 	at.GrantedGPUs, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
 	if id, err := roles.IdentifyDaemon(os.LookupEnv, host, roles.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}); err == nil {
-		at.Host, at.Rank, at.GrantedGPUs, at.GrantedBy = id.Host, id.Rank, id.GPUs, id.GPUsSource
+		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {
 		at.GrantedGPUs, at.GrantedBy = o.gpus, "--gpus-per-node"

@@ -72,7 +72,7 @@ func (o *options) addChecks(cfg *config.Config) error {
 	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
-		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
+		Config: told, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
@@ -210,7 +210,7 @@ func (o *options) launchOverrides() roles.Overrides {
 	want := o.overrides
 	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
 	if o.nodeIndex >= 0 {
-		want.Rank = &o.nodeIndex
+		want.NodeIndex = &o.nodeIndex
 	}
 	switch {
 	case o.localSize > 0:

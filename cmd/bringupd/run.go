@@ -32,7 +32,7 @@ func (inv *invocation) runCommand() *cli.Command {
 				return err
 			}
 			return inv.planOrRun(all, opts, driver, func(cfg config.Config, role roles.Role) error {
-				if id := cfg.Identity; id.Rank == 0 { // a head has a connection to each worker
+				if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
 					need := process.Limits{Files: minDaemonFiles + uint64(id.Size)}
 					if err := checkLimits(need, id.Host); err != nil {
 						return err

@@ -35,14 +35,14 @@ func TestNotifySocketIsTaken(t *testing.T) {
 	if want := (telemetry.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for rank, has := range []bool{true, false} {
-		spec := l.daemonCommand("bringupd", rank)
+	for node, has := range []bool{true, false} {
+		spec := l.daemonCommand("bringupd", node)
 		found := false
 		for _, entry := range spec.Env {
 			found = found || entry == sdnotify.SocketVariable+"=/run/notify"
 		}
 		if found != has {
-			t.Errorf("rank %d has the socket: %v", rank, found)
+			t.Errorf("rank %d has the socket: %v", node, found)
 		}
 	}
 }

@@ -30,8 +30,8 @@ func runDir(t testing.TB, size, late int) string {
 		}
 	}
 	began := time.Now().Add(-5 * time.Second)
-	header := func(rank int) signal.Header {
-		return signal.Header{Version: signal.FormatVersion, Nonce: "n0", Rank: rank, Host: fmt.Sprintf("node%04d", rank), WrittenAt: began}
+	header := func(node int) signal.Header {
+		return signal.Header{Version: signal.FormatVersion, Nonce: "n0", NodeIndex: node, Host: fmt.Sprintf("node%04d", node), WrittenAt: began}
 	}
 	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
 		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
@@ -41,20 +41,20 @@ func runDir(t testing.TB, size, late int) string {
 	put(t, dir, signal.ControlDir, signal.NameHead, &signal.HeadRecord{Header: header(0)})
 	touch(t, dir, signal.ControlDir, "0000.beat.000003")
 	events := []string{eventLine(began, "enter", `"phase":"join"`)}
-	for rank := range size {
-		if rank == late {
+	for node := range size {
+		if node == late {
 			continue
 		}
-		put(t, dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined), &signal.JoinedRecord{Header: header(rank)})
-		put(t, dir, signal.NodesDir, signal.CheckedName(rank, size, 4), &signal.CheckedRecord{Header: header(rank)})
-		touch(t, dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateServiceUp))
-		touch(t, dir, signal.NodesDir, signal.NodeName(rank, size, "beat.000012"))
-		if rank > 0 {
-			writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", rank, size)), eventLine(began, "enter", `"phase":"join"`))
+		put(t, dir, signal.NodesDir, signal.NodeName(node, size, signal.StateJoined), &signal.JoinedRecord{Header: header(node)})
+		put(t, dir, signal.NodesDir, signal.CheckedName(node, size, 4), &signal.CheckedRecord{Header: header(node)})
+		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, signal.StateServiceUp))
+		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, "beat.000012"))
+		if node > 0 {
+			writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", node, size)), eventLine(began, "enter", `"phase":"join"`))
 		}
 		for i, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateServiceUp} {
-			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(rank)*time.Microsecond)
-			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, rank)))
+			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(node)*time.Microsecond)
+			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, node)))
 		}
 	}
 	writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))
@@ -185,7 +185,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // is no news
-	put(t, dir, signal.NodesDir, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: 1, Host: "node0001", WrittenAt: time.Now()}})
+	put(t, dir, signal.NodesDir, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("rank 1  node0001  check")
 	ends(t, dir, 7)
 	shows("code 7")

@@ -133,11 +133,11 @@ func (run openedRun) findNode(ctx context.Context, name string) (int, string, er
 	if err != nil {
 		return 0, "", err
 	}
-	rank, err := roles.FindNode(name, run.jobRecord.Size, func(rank int) string { return hosts[rank] })
+	node, err := roles.FindNode(name, run.jobRecord.Size, func(node int) string { return hosts[node] })
 	if err != nil {
 		return 0, "", usageErrorf("cannot use run %s: %v", run.Name(), err)
 	}
-	return rank, hosts[rank], nil
+	return node, hosts[node], nil
 }
 
 // requestTimeout is the timeout of requests to the shared file system for which a user waits.

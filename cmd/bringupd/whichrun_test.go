@@ -75,9 +75,9 @@ func TestNodeOrRun(t *testing.T) {
 		t.Skip("it takes seconds")
 	}
 	dir := endedRun(t, "4711.0")
-	for rank, host := range []string{"n0", "0"} {
-		put(t, dir, signal.NodesDir, signal.NodeName(rank, 2, signal.StateJoined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: rank, Host: host}})
-		writeFile(t, filepath.Join(dir, signal.LogsDir, signal.LogName("worker", rank, 2)), "worker "+host+"\n")
+	for node, host := range []string{"n0", "0"} {
+		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, signal.StateJoined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", NodeIndex: node, Host: host}})
+		writeFile(t, filepath.Join(dir, signal.LogsDir, signal.LogName("worker", node, 2)), "worker "+host+"\n")
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
 	for _, tc := range []struct {

@@ -119,14 +119,14 @@ func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*byte
 	for _, node := range answers {
 		switch {
 		case !node.Answered:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: fmt.Sprint(missing)})
+			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: fmt.Sprint(missing)})
 		case node.Exit.Code != 0:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.Rank, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
+			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
 		}
-		for line := range bytes.Lines(told[node.Rank].Bytes()) {
+		for line := range bytes.Lines(told[node.NodeIndex].Bytes()) {
 			var one stackdump.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
-				one.Node, one.Host = node.Rank, node.Host
+				one.Node, one.Host = node.NodeIndex, node.Host
 				seen = append(seen, one)
 			}
 		}

@@ -133,7 +133,7 @@ func majorVersion(version string) string {
 // CompareNodes returns the differences among the nodes of a job, at most one finding per id. Ranks
 // of a finding are the indices of the odd nodes; it is nil if no value is more common than the
 // others. hosts formats node indices as a short list of host names: "n[3,5-7]".
-func CompareNodes(groups []NodeGroup, hosts func(ranks []int) string) []Finding {
+func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding {
 	var found []Finding
 	for _, k := range attributeRules {
 		told := slices.ContainsFunc(found, func(f Finding) bool { return f.ID == k.id })
@@ -178,9 +178,9 @@ func attributeValues(groups []NodeGroup, k attributeRule) []attributeValue {
 func sortByCount(byText map[string][]int) []attributeValue {
 	var values []attributeValue
 	for _, text := range slices.Sorted(maps.Keys(byText)) {
-		if ranks := byText[text]; len(ranks) > 0 {
-			slices.Sort(ranks)
-			values = append(values, attributeValue{text, slices.Compact(ranks)})
+		if nodes := byText[text]; len(nodes) > 0 {
+			slices.Sort(nodes)
+			values = append(values, attributeValue{text, slices.Compact(nodes)})
 		}
 	}
 	slices.SortStableFunc(values, func(a, b attributeValue) int {
@@ -196,7 +196,7 @@ func (k attributeRule) differenceFinding(values []attributeValue, hosts func([]i
 	usual := values[0]
 	if usual.text != k.defaultValue && len(usual.ranks) == len(values[1].ranks) {
 		f := k.valuesFinding(values, hosts)
-		f.Ranks, f.Expected = nil, "the same on all nodes"
+		f.NodeIndices, f.Expected = nil, "the same on all nodes"
 		return f
 	}
 	f := k.valuesFinding(values[1:], hosts)
@@ -213,10 +213,10 @@ func (k attributeRule) valuesFinding(odd []attributeValue, hosts func([]int) str
 	var said []string
 	for _, v := range odd {
 		said = append(said, displayValue(v.text)+" on "+formatNodes(v.ranks, hosts))
-		f.Ranks = append(f.Ranks, v.ranks...)
+		f.NodeIndices = append(f.NodeIndices, v.ranks...)
 	}
-	slices.Sort(f.Ranks)
-	f.Ranks = slices.Compact(f.Ranks)
+	slices.Sort(f.NodeIndices)
+	f.NodeIndices = slices.Compact(f.NodeIndices)
 	f.Observed = k.label + ": " + textutil.JoinLimited(said, maxListedValues, "; ")
 	return f
 }
@@ -242,13 +242,13 @@ func otherNodesSuffix(others int) string {
 
 // formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (rank
 // 7)", "n[3,5-7] (ranks 3,5-7)".
-func formatNodes(ranks []int, hosts func([]int) string) string {
-	told := ranks[:min(len(ranks), maxListedNodes)]
+func formatNodes(nodes []int, hosts func([]int) string) string {
+	told := nodes[:min(len(nodes), maxListedNodes)]
 	said := hosts(told)
 	if !strings.HasPrefix(said, "rank") { // the nodes have names
 		said += fmt.Sprintf(" (%s)", textutil.FormatRanks(told))
 	}
-	if more := len(ranks) - len(told); more > 0 {
+	if more := len(nodes) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)
 	}
 	return said
@@ -294,6 +294,6 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 	}
 	k := attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil, ""}
 	f := k.valuesFinding(odd, hosts)
-	f.Expected = "one shared with others" + otherNodesSuffix(size-len(f.Ranks))
+	f.Expected = "one shared with others" + otherNodesSuffix(size-len(f.NodeIndices))
 	return []Finding{f}
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // bySeparateNames names nodes as roles.CompactNodeList might.
-func bySeparateNames(ranks []int) string {
+func bySeparateNames(nodes []int) string {
 	var names []string
-	for _, rank := range ranks {
-		names = append(names, fmt.Sprint("n", rank))
+	for _, nodeIndex := range nodes {
+		names = append(names, fmt.Sprint("n", nodeIndex))
 	}
 	return strings.Join(names, "+")
 }
 
 // told is some nodes with these traits: "x.cuda=12.8".
-func told(ranks []int, traits ...string) NodeGroup {
-	g := NodeGroup{Ranks: ranks}
+func told(nodes []int, traits ...string) NodeGroup {
+	g := NodeGroup{Ranks: nodes}
 	for _, t := range traits {
 		id, text, _ := strings.Cut(t, "=")
 		g.Report.Attributes = append(g.Report.Attributes, Attribute{id, text})
@@ -27,11 +27,11 @@ func told(ranks []int, traits ...string) NodeGroup {
 	return g
 }
 
-func upTo(from, to int) (ranks []int) {
-	for rank := from; rank <= to; rank++ {
-		ranks = append(ranks, rank)
+func upTo(from, to int) (nodes []int) {
+	for nodeIndex := from; nodeIndex <= to; nodeIndex++ {
+		nodes = append(nodes, nodeIndex)
 	}
-	return ranks
+	return nodes
 }
 
 func TestCompare(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCompare(t *testing.T) {
 				if strict := d.Verdict == Warn && d.ID != AttrBringupd; d.Strict != strict {
 					t.Errorf("%s is strict: %t", d.ID, d.Strict)
 				}
-				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Ranks, d.Observed, d.Expected))
+				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.NodeIndices, d.Observed, d.Expected))
 				if d.Hint == "" || d.Class == "" {
 					t.Errorf("%s has no hint, or no class", d.ID)
 				}
@@ -141,19 +141,19 @@ func TestCompareKinds(t *testing.T) {
 		{"x.bringupd", "1.1", "1.0", false, "version of bringupd: 1.0 on n2 (rank 2); expected 1.1, as on 3 other nodes"},
 	} {
 		t.Run(tc.id, func(t *testing.T) {
-			some := func(value string, ranks ...int) NodeGroup {
+			some := func(value string, nodes ...int) NodeGroup {
 				if value == "" {
-					return told(ranks, "x.other=1")
+					return told(nodes, "x.other=1")
 				}
-				return told(ranks, "x.other=1", tc.id+"="+value)
+				return told(nodes, "x.other=1", tc.id+"="+value)
 			}
 			found := CompareNodes([]NodeGroup{some(tc.usual, 0, 1, 3), some(tc.odd, 2)}, bySeparateNames)
 			if len(found) != 1 {
 				t.Fatalf("one odd node of four: %+v", found)
 			}
 			f := found[0]
-			if got := f.Observed + "; expected " + f.Expected; f.ID != tc.id || got != tc.want || !slices.Equal(f.Ranks, []int{2}) {
-				t.Errorf("got %s of %v: %s\nwant %s", f.ID, f.Ranks, got, tc.want)
+			if got := f.Observed + "; expected " + f.Expected; f.ID != tc.id || got != tc.want || !slices.Equal(f.NodeIndices, []int{2}) {
+				t.Errorf("got %s of %v: %s\nwant %s", f.ID, f.NodeIndices, got, tc.want)
 			}
 			for mode, want := range map[GPUMode]Verdict{ModeRequire: Warn, ModeStrict: map[bool]Verdict{true: Fail, false: Warn}[tc.strict]} {
 				if got := (Policy{Mode: mode}).Apply(found)[0].Verdict; got != want {
@@ -161,7 +161,7 @@ func TestCompareKinds(t *testing.T) {
 				}
 			}
 			half := CompareNodes([]NodeGroup{some(tc.usual, 0, 1), some(tc.odd, 2, 3)}, bySeparateNames)
-			if known := tc.usual == ""; len(half) != 1 || known != slices.Equal(half[0].Ranks, []int{2, 3}) || known == (half[0].Ranks == nil) {
+			if known := tc.usual == ""; len(half) != 1 || known != slices.Equal(half[0].NodeIndices, []int{2, 3}) || known == (half[0].NodeIndices == nil) {
 				t.Errorf("half and half: %+v", half)
 			}
 			for _, value := range []string{tc.usual, tc.odd} {
@@ -177,7 +177,7 @@ func TestCompareKinds(t *testing.T) {
 // nothing is known is not taken for a normal one.
 func TestCompareWithNormal(t *testing.T) {
 	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
-	if len(found) != 1 || !slices.Equal(found[0].Ranks, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
+	if len(found) != 1 || !slices.Equal(found[0].NodeIndices, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
 		t.Errorf("got %+v", found)
 	}
 	if found := CompareNodes([]NodeGroup{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {
@@ -188,8 +188,8 @@ func TestCompareWithNormal(t *testing.T) {
 // However many nodes differ, and in whatever, what is said stays short.
 func TestCompareStaysShort(t *testing.T) {
 	var groups []NodeGroup
-	for rank := range 4096 {
-		groups = append(groups, told([]int{rank}, fmt.Sprintf("x.kernel=%d\x1b%s", rank%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(rank%2)))
+	for nodeIndex := range 4096 {
+		groups = append(groups, told([]int{nodeIndex}, fmt.Sprintf("x.kernel=%d\x1b%s", nodeIndex%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(nodeIndex%2)))
 	}
 	for _, d := range CompareNodes(groups, bySeparateNames) {
 		if n := len([]rune(d.Observed)); n > 1000 || strings.ContainsRune(d.Observed, '\x1b') {

@@ -76,10 +76,10 @@ type Finding struct {
 	ChangedBy string `json:"by,omitempty"`
 	// Lines are the last output lines of a command.
 	Lines []string `json:"lines,omitempty"`
-	// Ranks are the sorted indices of the nodes that the finding is about, if several nodes were
+	// NodeIndices are the sorted indices of the nodes that the finding is about, if several nodes were
 	// checked. Nodes are the names of these nodes.
-	Ranks []int    `json:"-"`
-	Nodes []string `json:"nodes,omitempty"`
+	NodeIndices []int    `json:"-"`
+	Nodes       []string `json:"nodes,omitempty"`
 }
 
 // IsQuiet reports whether the finding needs no action: the check has passed or was skipped.

@@ -161,8 +161,8 @@ func (v Verdict) severity() int {
 func WorstVerdict(findings []Finding) Verdict {
 	all := Pass
 	for _, f := range findings {
-		if rank := f.Verdict.severity(); rank > Skip.severity() && rank > all.severity() {
-			all = verdictOrder[rank]
+		if severity := f.Verdict.severity(); severity > Skip.severity() && severity > all.severity() {
+			all = verdictOrder[severity]
 		}
 	}
 	return all

@@ -14,13 +14,13 @@ const ReportVersion = 1
 
 // Report holds the results of all checks of a node.
 type Report struct {
-	Version  int           `json:"version"`
-	Host     string        `json:"host"`
-	Rank     int           `json:"rank"` // -1 outside of a run
-	At       time.Time     `json:"at"`
-	Took     time.Duration `json:"took_ns"`
-	Verdict  Verdict       `json:"verdict"`
-	Findings []Finding     `json:"findings"`
+	Version   int           `json:"version"`
+	Host      string        `json:"host"`
+	NodeIndex int           `json:"rank"` // -1 outside of a run
+	At        time.Time     `json:"at"`
+	Took      time.Duration `json:"took_ns"`
+	Verdict   Verdict       `json:"verdict"`
+	Findings  []Finding     `json:"findings"`
 	// Attributes are the attributes by which the nodes of a job are compared.
 	Attributes []Attribute `json:"traits,omitempty"`
 }

@@ -123,32 +123,32 @@ func (c *Config) EarlierFailures() []signal.FailureRecord {
 // AllUnfitNodes returns the sorted indices of the nodes that the next attempt must not use if this
 // one ends with the given failures.
 func (e PreviousAttempts) AllUnfitNodes(failures []signal.FailureRecord) []int {
-	ranks := health.UnfitNodes(failures...)
+	nodes := health.UnfitNodes(failures...)
 	for _, dropped := range e.UnfitNodes {
-		ranks = append(ranks, dropped.Rank)
+		nodes = append(nodes, dropped.NodeIndex)
 	}
-	slices.Sort(ranks)
-	return slices.Compact(ranks)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // AfterAttempt returns what an attempt that ends with the given failures leaves to the next one.
-func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf func(rank int) string) PreviousAttempts {
-	why := func(rank int) string {
+func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf func(node int) string) PreviousAttempts {
+	why := func(node int) string {
 		for _, failure := range failures {
-			if failure.Rank == rank || slices.Contains(failure.LostNodes, rank) {
+			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
 				return failure.Message
 			}
 		}
 		return ""
 	}
 	next := PreviousAttempts{UnfitNodes: slices.Clone(e.UnfitNodes), Failures: slices.Concat(e.Failures, failures)}
-	for _, rank := range e.AllUnfitNodes(failures) {
-		if !slices.ContainsFunc(e.UnfitNodes, func(d signal.DroppedNode) bool { return d.Rank == rank }) {
-			next.UnfitNodes = append(next.UnfitNodes, signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: why(rank)})
+	for _, node := range e.AllUnfitNodes(failures) {
+		if !slices.ContainsFunc(e.UnfitNodes, func(d signal.DroppedNode) bool { return d.NodeIndex == node }) {
+			next.UnfitNodes = append(next.UnfitNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
 		}
 	}
-	for _, rank := range health.LostNodes(failures...) {
-		next.LostNodes = append(next.LostNodes, signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: why(rank)})
+	for _, node := range health.LostNodes(failures...) {
+		next.LostNodes = append(next.LostNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
 	}
 	return next
 }
@@ -282,7 +282,7 @@ func (c *Config) PhaseTimeouts() map[string]advice.PhaseTimeout {
 // RunLocation returns the location of the run directory, and the identity of this node in it.
 func (c *Config) RunLocation() signal.Location {
 	id := c.Identity
-	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: c.Access}
+	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
 }
 
 // ToleratesShareOutage reports whether an unresponsive shared file system is tolerated longer than

@@ -9,10 +9,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-func testIdentity(rank, size int) roles.Identity {
-	id := roles.Identity{Launcher: roles.LauncherLocal, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank), Job: "17", Step: "0"}
-	for rank := range size {
-		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+func testIdentity(node, size int) roles.Identity {
+	id := roles.Identity{Launcher: roles.LauncherLocal, NodeIndex: node, Size: size, Host: fmt.Sprintf("n%d", node), Job: "17", Step: "0"}
+	for node := range size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", node))
 	}
 	return id
 }

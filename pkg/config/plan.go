@@ -18,7 +18,7 @@ import (
 func (c Config) DescribePlan(role roles.Role) []string {
 	id := c.Identity
 	lines := []string{
-		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.Rank, id.Size, id.Host, id.Launcher, role),
+		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
 	if c.HasSpares() {
@@ -90,13 +90,13 @@ func (c Config) planServices() (lines []string) {
 		return nil
 	}
 	self := framework.Node{
-		RunName: c.Identity.RunName(), Rank: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
+		RunName: c.Identity.RunName(), TeamIndex: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
 		Address: "HEAD-ADDRESS", TempDir: "TEMP-DIR", CPUs: c.Identity.CPUs, GPUs: c.Identity.GPUs,
 	}
 	head, endpoint, err := c.Framework.HeadService(self)
 	lines = append(lines, planService("head: rank 0", head, err)...)
 	if c.Identity.Size > 1 {
-		self.Rank, self.LaunchIndex, self.Host = 1, 1, c.Identity.HostOf(1)
+		self.TeamIndex, self.LaunchIndex, self.Host = 1, 1, c.Identity.HostOf(1)
 		worker, err := c.Framework.WorkerService(self, endpoint)
 		lines = append(lines, planService("workers: rank 1, and likewise the others,", worker, err)...)
 	}

@@ -17,7 +17,7 @@ func (c Config) minLevel(id roles.Identity) zapcore.Level {
 	switch {
 	case c.Verbose:
 		return zapcore.DebugLevel
-	case id.Rank != 0 || id.Size == 1:
+	case id.NodeIndex != 0 || id.Size == 1:
 		return zapcore.WarnLevel
 	default:
 		return zapcore.InfoLevel

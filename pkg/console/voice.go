@@ -54,7 +54,7 @@ func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Console {
 	v.consoleLevel = zap.NewAtomicLevelAt(cfg.minLevel(id))
 	people := zapcore.NewCore(consoleEncoder(cfg.JSON), v, v.consoleLevel)
 	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoderConfig()), own, zapcore.DebugLevel)
-	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host))
+	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.NodeIndex, id.Host))
 	return v
 }
 

@@ -143,8 +143,8 @@ func (a *membershipManager) teamHosts() []string {
 		return hosts
 	}
 	var team []string
-	for _, rank := range a.membership.MemberNodes() {
-		team = append(team, hosts[rank])
+	for _, nodeIndex := range a.membership.MemberNodes() {
+		team = append(team, hosts[nodeIndex])
 	}
 	return team
 }
@@ -166,9 +166,9 @@ func (a *membershipManager) droppedNodes() []signal.DroppedNode {
 	if !a.membership.HasSpares() {
 		return dropped
 	}
-	for _, rank := range a.nodeWatch.LastListing().NodesNotIn(signal.StateJoined, a.id.Size) {
-		if !slices.ContainsFunc(dropped, func(d signal.DroppedNode) bool { return d.Rank == rank }) {
-			dropped = append(dropped, signal.DroppedNode{Rank: rank, Host: a.id.HostOf(rank), Reason: "it did not join"})
+	for _, nodeIndex := range a.nodeWatch.LastListing().NodesNotIn(signal.StateJoined, a.id.Size) {
+		if !slices.ContainsFunc(dropped, func(d signal.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
+			dropped = append(dropped, signal.DroppedNode{NodeIndex: nodeIndex, Host: a.id.HostOf(nodeIndex), Reason: "it did not join"})
 		}
 	}
 	return dropped
@@ -177,7 +177,7 @@ func (a *membershipManager) droppedNodes() []signal.DroppedNode {
 // logDroppedNodes logs, at the end of the run, the nodes without which the job has run, and why.
 func (a *membershipManager) logDroppedNodes() {
 	for _, dropped := range a.droppedNodes() {
-		a.Log.Warn("the job did without " + a.nodeName(dropped.Rank) + ": " + dropped.Reason)
+		a.Log.Warn("the job did without " + a.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
 	}
 }
 
@@ -186,13 +186,13 @@ func (a *membershipManager) logDroppedNodes() {
 func (a *membershipManager) nodeHosts() []string {
 	joined := a.nodeWatch.LastListing().NodesIn(signal.StateJoined)
 	hosts := make([]string, a.id.Size)
-	for rank := range hosts {
-		hosts[rank] = a.id.HostOf(rank)
-		if _, there := slices.BinarySearch(joined, rank); hosts[rank] == "" && there {
-			hosts[rank] = a.hostOfJoined(rank)
+	for nodeIndex := range hosts {
+		hosts[nodeIndex] = a.id.HostOf(nodeIndex)
+		if _, there := slices.BinarySearch(joined, nodeIndex); hosts[nodeIndex] == "" && there {
+			hosts[nodeIndex] = a.hostOfJoined(nodeIndex)
 		}
-		if hosts[rank] == "" {
-			hosts[rank] = strconv.Itoa(rank)
+		if hosts[nodeIndex] == "" {
+			hosts[nodeIndex] = strconv.Itoa(nodeIndex)
 		}
 	}
 	return hosts
@@ -200,18 +200,18 @@ func (a *membershipManager) nodeHosts() []string {
 
 // hostOfJoined reads the host of a node that has joined. It returns an empty string if it cannot be
 // read.
-func (a *membershipManager) hostOfJoined(rank int) string {
-	joined, err := a.roundTrip.ReadJoined(a.WorkCtx, rank)
+func (a *membershipManager) hostOfJoined(nodeIndex int) string {
+	joined, err := a.roundTrip.ReadJoined(a.WorkCtx, nodeIndex)
 	if err != nil {
-		a.Log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
+		a.Log.Warn("cannot read which host a rank is on", zap.Int("of", nodeIndex), zap.Error(err))
 	}
 	return joined.Host
 }
 
 // wereLostBefore reports whether earlier attempts have lost all of the given nodes.
-func (a *membershipManager) wereLostBefore(ranks []int) bool {
-	return !slices.ContainsFunc(ranks, func(rank int) bool {
-		return !slices.ContainsFunc(a.cfg.Previous.LostNodes, func(d signal.DroppedNode) bool { return d.Rank == rank })
+func (a *membershipManager) wereLostBefore(nodes []int) bool {
+	return !slices.ContainsFunc(nodes, func(nodeIndex int) bool {
+		return !slices.ContainsFunc(a.cfg.Previous.LostNodes, func(d signal.DroppedNode) bool { return d.NodeIndex == nodeIndex })
 	})
 }
 

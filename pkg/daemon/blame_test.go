@@ -145,15 +145,15 @@ func TestBlame(t *testing.T) {
 func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	t.Helper()
 	by := &launcher{}
-	j := newJob(t, size, "exit 0").requeued(by).looked(func(rank int, l *looks) {
-		if slices.Contains(on, rank) {
+	j := newJob(t, size, "exit 0").requeued(by).looked(func(nodeIndex int, l *looks) {
+		if slices.Contains(on, nodeIndex) {
 			l.found = f.found
 		}
 	}).start()
 	j.expect(everyone(code, size)...)
 	var hosts []string
-	for _, rank := range bad {
-		hosts = append(hosts, j.configs[rank].Identity.Host)
+	for _, nodeIndex := range bad {
+		hosts = append(hosts, j.configs[nodeIndex].Identity.Host)
 	}
 	result := j.result()
 	blamed := slices.Sorted(slices.Values(result.BadNodes))
@@ -179,8 +179,8 @@ func TestSameFindingElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				failsOn := func(j *job, bad int) *job {
-					return j.looked(func(rank int, l *looks) {
-						if rank == bad {
+					return j.looked(func(nodeIndex int, l *looks) {
+						if nodeIndex == bad {
 							l.found = []check.Finding{temp}
 						}
 					}).all(func(c *config.Config) { c.Identity.Launcher = roles.LauncherSlurm })
@@ -213,8 +213,8 @@ func TestEvidenceComesLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				waits := make(chan struct{})
-				j := newJob(t, 3, "exit 0").looked(func(rank int, l *looks) {
-					if rank == 1 {
+				j := newJob(t, 3, "exit 0").looked(func(nodeIndex int, l *looks) {
+					if nodeIndex == 1 {
 						l.found = []check.Finding{temp}
 					} else {
 						l.waits = waits

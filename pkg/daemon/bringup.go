@@ -384,8 +384,8 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 		return nil
 	}
 	members := make([]framework.Member, 0, h.membership.Count())
-	for _, rank := range h.membership.MemberNodes() {
-		members = append(members, framework.Member{Rank: rank, Host: h.id.HostOf(rank)})
+	for _, nodeIndex := range h.membership.MemberNodes() {
+		members = append(members, framework.Member{NodeIndex: nodeIndex, Host: h.id.HostOf(nodeIndex)})
 	}
 	// Poll the list of the framework.
 	within := h.cfg.Times.Service

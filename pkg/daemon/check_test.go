@@ -53,14 +53,14 @@ func (l *looks) ApplyPolicy(findings []check.Finding) []check.Finding {
 func (*looks) MaxDuration() time.Duration { return 30 * time.Second }
 
 // looked gives every node checks that find nothing wrong.
-func (j *job) looked(change func(rank int, l *looks)) *job {
+func (j *job) looked(change func(nodeIndex int, l *looks)) *job {
 	return j.all(func(c *config.Config) {
 		l := &looks{
 			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
 		}
 		if change != nil {
-			change(c.Identity.Rank, l)
+			change(c.Identity.NodeIndex, l)
 		}
 		c.Checks = l
 	})
@@ -77,14 +77,14 @@ func TestChecksPass(t *testing.T) {
 		j.expect(0, 0, 0)
 		names := j.names(signal.NodesDir)
 		kinds := make(map[string]bool)
-		for rank := range 3 {
-			prefix := signal.NodeName(rank, 3, signal.StateChecked) + "."
+		for nodeIndex := range 3 {
+			prefix := signal.NodeName(nodeIndex, 3, signal.StateChecked) + "."
 			for _, name := range names {
 				if number, is := strings.CutPrefix(name, prefix); is {
 					kinds[number] = true
 					rec := record[signal.CheckedRecord](j, signal.NodesDir, name)
 					var report check.Report
-					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.Rank != rank || report.Findings[0].ID != "gpu.count" {
+					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.NodeIndex != nodeIndex || report.Findings[0].ID != "gpu.count" {
 						t.Errorf("%s has %s: %v", name, rec.Report, err)
 					}
 				}
@@ -111,8 +111,8 @@ func TestUnfitNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exit 0").looked(func(rank int, l *looks) {
-					if rank == tc.rank {
+				j := newJob(t, 3, "exit 0").looked(func(nodeIndex int, l *looks) {
+					if nodeIndex == tc.rank {
 						bad := lostGPU
 						bad.Class = tc.class
 						l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
@@ -143,8 +143,8 @@ func TestUnfitNode(t *testing.T) {
 
 func TestSpareForUnfitNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
-			if rank == 2 {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(nodeIndex int, l *looks) {
+			if nodeIndex == 2 {
 				l.found = append(l.found, lostGPU)
 			}
 		})
@@ -157,8 +157,8 @@ func TestSpareForUnfitNode(t *testing.T) {
 func TestGateWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ready := make(chan struct{})
-		j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
-			if rank == 1 {
+		j := newJob(t, 2, "exit 0").looked(func(nodeIndex int, l *looks) {
+			if nodeIndex == 1 {
 				l.waits = ready
 			}
 		}).all(func(c *config.Config) { c.Verbose = true }).start()
@@ -199,10 +199,10 @@ func TestNodesDiffer(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
+				j := newJob(t, 4, "exit 0").looked(func(nodeIndex int, l *looks) {
 					l.policy = tc.policy
 					for i, trait := range l.traits {
-						if rank == 2 && trait.ID == tc.trait.ID {
+						if nodeIndex == 2 && trait.ID == tc.trait.ID {
 							l.traits[i] = tc.trait
 						}
 					}
@@ -226,8 +226,8 @@ func TestNodesDiffer(t *testing.T) {
 // it, and its node is no worse than the other.
 func TestNobodyIsOdd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
-			if rank == 1 {
+		j := newJob(t, 2, "exit 0").looked(func(nodeIndex int, l *looks) {
+			if nodeIndex == 1 {
 				l.traits[0].Value = "7"
 			}
 		}).start()
@@ -245,8 +245,8 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode has the job do without the node that differs.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
-			if rank == 1 {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(nodeIndex int, l *looks) {
+			if nodeIndex == 1 {
 				l.traits[0].Value = "7"
 			}
 		})
@@ -258,8 +258,8 @@ func TestSpareForOddNode(t *testing.T) {
 // TestWarningsAreToldOnce has the head tell what many nodes' checks have found.
 func TestWarningsAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
-			if rank > 0 {
+		j := newJob(t, 4, "exit 0").looked(func(nodeIndex int, l *looks) {
+			if nodeIndex > 0 {
 				l.found = append(l.found, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "64 MiB", Hint: "enlarge it"})
 			}
 		}).start()
@@ -327,8 +327,8 @@ func xid(number int, effect gpu.Effect) gpu.ClassifiedEvent {
 
 func TestFatalXid(t *testing.T) {
 	t.Parallel()
-	for _, rank := range []int{0, 2} {
-		t.Run(fmt.Sprintf("on rank %d", rank), func(t *testing.T) {
+	for _, nodeIndex := range []int{0, 2} {
+		t.Run(fmt.Sprintf("on rank %d", nodeIndex), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 3, "exec sleep 300")
 				cards := j.carded()
@@ -338,15 +338,15 @@ func TestFatalXid(t *testing.T) {
 						t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
 					}
 				}
-				cards[rank].events <- xid(79, gpu.EffectFatal)
+				cards[nodeIndex].events <- xid(79, gpu.EffectFatal)
 				j.expect(75, 75, 75)
-				cause := j.blames(rank, string(health.GPUFailed), 75)
-				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", rank)} {
+				cause := j.blames(nodeIndex, string(health.GPUFailed), 75)
+				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", nodeIndex)} {
 					if !strings.Contains(cause.Message, want) {
 						t.Errorf("the cause lacks %q: %s", want, cause.Message)
 					}
 				}
-				if nodes := j.result().BadNodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
+				if nodes := j.result().BadNodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", nodeIndex) {
 					t.Errorf("the bad nodes are %v", nodes)
 				}
 				if said := j.said(); !strings.Contains(said, "the action") {

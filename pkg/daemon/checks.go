@@ -86,14 +86,14 @@ func (f *nodeChecker) awaitReport(ctx context.Context) (report check.Report, err
 		return report, cause
 	}
 	// Complete the report.
-	report.Rank, report.Host = f.id.Rank, f.id.Host
+	report.NodeIndex, report.Host = f.id.NodeIndex, f.id.Host
 	report.Findings = append(report.Findings, f.cfg.Checks.ApplyPolicy(f.shareFindings(ctx))...)
 	report.Verdict = check.WorstVerdict(report.Findings)
 	f.telemetry.SetCheckReport(report)
 	f.gpuMonitor.StartHistory(f.Dir.Name(), report.Findings)
 	nodecheck.RecordEvents(f.Events, report)
 	if report.Verdict == check.Fail {
-		return report, nodecheck.UnfitFailure(report, f.nodeName(f.id.Rank))
+		return report, nodecheck.UnfitFailure(report, f.nodeName(f.id.NodeIndex))
 	}
 	// Warnings are only logged here, because the head reports those of all nodes to the user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
@@ -110,7 +110,7 @@ func (f *nodeChecker) shareFindings(ctx context.Context) []check.Finding {
 	if offset, known := f.Dir.ClockOffset(); known {
 		share.Offset = &offset
 	}
-	if f.id.Rank == 0 {
+	if f.id.NodeIndex == 0 {
 		ctx, cancel := context.WithTimeoutCause(ctx, lifecycle.UnresponsiveTimeout, errDeadline)
 		defer cancel()
 		space, err := f.Dir.QuerySpace(ctx)
@@ -129,9 +129,9 @@ func (f *nodeChecker) publishChecked(report check.Report) error {
 	f.report = report
 	data, err := json.Marshal(report)
 	if err != nil {
-		return health.NewFailure(health.Internal, "cannot encode what the checks of %s say: %v", f.nodeName(f.id.Rank), err)
+		return health.NewFailure(health.Internal, "cannot encode what the checks of %s say: %v", f.nodeName(f.id.NodeIndex), err)
 	}
-	name := signal.CheckedName(f.id.Rank, f.id.Size, report.KindHash())
+	name := signal.CheckedName(f.id.NodeIndex, f.id.Size, report.KindHash())
 	err = f.Publish(signal.NodesDir, name, &signal.CheckedRecord{Report: data}, false)
 	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && f.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
@@ -150,8 +150,8 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	}
 	// Consider the members of the team only.
 	kinds := l.NodesByKind()
-	for kind, ranks := range kinds {
-		if kinds[kind] = h.membership.FilterMembers(ranks); len(kinds[kind]) == 0 {
+	for kind, nodes := range kinds {
+		if kinds[kind] = h.membership.FilterMembers(nodes); len(kinds[kind]) == 0 {
 			delete(kinds, kind)
 		}
 	}
@@ -175,11 +175,11 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 }
 
 // readCheckReport reads the report of another node's checks. kind is part of the record's name.
-func (h *head) readCheckReport(ctx context.Context, rank int, kind int64) (report check.Report, err error) {
+func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (report check.Report, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var record signal.CheckedRecord
-	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(rank, h.id.Size, kind), &record)
+	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &record)
 	if err == nil && len(record.Report) > 0 {
 		err = json.Unmarshal(record.Report, &report)
 	}
@@ -189,6 +189,6 @@ func (h *head) readCheckReport(ctx context.Context, rank int, kind int64) (repor
 	case cause != nil && !errors.Is(cause, errDeadline):
 		return report, cause
 	default:
-		return report, health.NewFailure(health.ShareUnusable, "cannot read what the checks of %s say: %v", h.nodeName(rank), err)
+		return report, health.NewFailure(health.ShareUnusable, "cannot read what the checks of %s say: %v", h.nodeName(nodeIndex), err)
 	}
 }

@@ -57,11 +57,11 @@ type child struct {
 
 // launch starts the daemon of a rank as a process of its own, which says what it
 // has to say to stderr.
-func (j *job) launch(rank int, stderr *os.File) *child {
+func (j *job) launch(nodeIndex int, stderr *os.File) *child {
 	j.t.Helper()
-	cfg := j.configs[rank]
+	cfg := j.configs[nodeIndex]
 	text, err := json.Marshal(childOrder{
-		Rank: rank, Size: j.size, Role: j.roles[rank], LogDir: cfg.LogDir, TempDir: cfg.TempDir,
+		Rank: nodeIndex, Size: j.size, Role: j.roles[nodeIndex], LogDir: cfg.LogDir, TempDir: cfg.TempDir,
 		Driver: cfg.Driver, Worker: cfg.Framework.(framework.None).WorkerCommand, Times: cfg.Times,
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func (j *job) launch(rank int, stderr *os.File) *child {
 		code := c.cmd.ProcessState.ExitCode()
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.codes[rank] = code
+		j.codes[nodeIndex] = code
 	})
 	j.t.Cleanup(func() { // before the job's own, which waits for its daemons
 		_ = c.cmd.Process.Kill()

@@ -137,7 +137,7 @@ func (h *head) peerLinkReport() *signal.LinkReport {
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
 // error that it returns.
 func (n *node) publishAbort(end *lifecycle.Outcome) error {
-	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
+	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), &signal.AbortRecord{
 		Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number,
 	}, true)
 	n.LogWriteError(err)
@@ -185,8 +185,8 @@ const notAllDoneMsg = "not all nodes have told that they are done"
 func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	lost := make(map[int]bool)
 	if end.Cause != nil {
-		for _, rank := range end.Cause.LostNodes {
-			lost[rank] = true
+		for _, nodeIndex := range end.Cause.LostNodes {
+			lost[nodeIndex] = true
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
@@ -199,7 +199,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
 	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
-	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(rank int) bool { return !h.peerLinks.IsConnected(rank) }) {
+	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.peerLinks.IsConnected(nodeIndex) }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
@@ -219,8 +219,8 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 // processes. If blind is set, their records cannot be read, and only the peer links count.
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
-	missing := slices.DeleteFunc(last.NodesNotIn(signal.StateDone, h.id.Size), func(rank int) bool {
-		return rank == 0 || lost[rank] || h.peerLinks.HasEnded(rank, blind)
+	missing := slices.DeleteFunc(last.NodesNotIn(signal.StateDone, h.id.Size), func(nodeIndex int) bool {
+		return nodeIndex == 0 || lost[nodeIndex] || h.peerLinks.HasEnded(nodeIndex, blind)
 	})
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 }
@@ -233,11 +233,12 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *signal.Result, taken
 	h.gpuMonitor.AwaitReports(lifecycle.UnresponsiveTimeout)
 	h.drainGPUEvents(h.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.members.nodeHosts(), h.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
-	hostOf := func(rank int) string { // the host of a node, or "" if it is unknown
-		if result.Hosts[rank] == strconv.Itoa(rank) { // the placeholder of [membershipManager.nodeHosts]
+	hostOf := func(nodeIndex int) string { // the host of a node, or "" if it is unknown
+		// the placeholder of [membershipManager.nodeHosts]
+		if result.Hosts[nodeIndex] == strconv.Itoa(nodeIndex) {
 			return ""
 		}
-		return result.Hosts[rank]
+		return result.Hosts[nodeIndex]
 	}
 	result.Events, result.BadNodes = h.gpuEvents.AllEvents(), h.gpuEvents.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
 	result.Advice = h.outcomeSummary(end, result).NextSteps()

@@ -71,14 +71,14 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	// The identity and the heartbeat timing: the head has its own.
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
 	n.timing = health.WorkerHeartbeatTiming(cfg.Times.Peer, n.id.Size)
-	if n.id.Rank == 0 {
+	if n.id.NodeIndex == 0 {
 		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle()}
 	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
-	n.NodeIndex.Store(int64(n.id.Rank))
+	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.telemetry = telemetry.StartTelemetry(cfg.Telemetry, telemetry.DaemonInfo{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)

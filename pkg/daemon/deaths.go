@@ -56,8 +56,8 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 
 // serveRendezvousConn serves a worker's connection to the rendezvous, by which its ranks exchange
 // data.
-func (d *failureTracker) serveRendezvousConn(ctx context.Context, rank int, conn io.ReadWriteCloser) {
-	d.rendezvous.ServeNode(ctx, slices.Index(d.membership.MemberNodes(), rank), conn)
+func (d *failureTracker) serveRendezvousConn(ctx context.Context, nodeIndex int, conn io.ReadWriteCloser) {
+	d.rendezvous.ServeNode(ctx, slices.Index(d.membership.MemberNodes(), nodeIndex), conn)
 }
 
 // workerLinkHandler handles the events of the peer links to workers.
@@ -65,17 +65,17 @@ type workerLinkHandler struct{ *failureTracker }
 
 // WorkerConnected records that a worker is connected. If it was connected before, it also polls
 // Nodes for the records that the worker has published while the head could not be notified.
-func (p *workerLinkHandler) WorkerConnected(rank int) {
-	if _, again := p.peerLinks.PeerState(rank); again {
+func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
+	if _, again := p.peerLinks.PeerState(nodeIndex); again {
 		p.nodeWatch.NotifyChange()
 	}
-	p.peerLinks.SetConnected(rank)
+	p.peerLinks.SetConnected(nodeIndex)
 }
 
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is
 // unresponsive.
-func (p *workerLinkHandler) WorkerHeartbeat(rank int, shareSick bool) {
-	p.peerLinks.RecordHeartbeat(rank, shareSick)
+func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareSick bool) {
+	p.peerLinks.RecordHeartbeat(nodeIndex, shareSick)
 }
 
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
@@ -84,17 +84,17 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // WorkerGone handles the end of a peer link. If the worker's kernel has closed the connection, and
 // there was no goodbye message, the worker's daemon has died. If the connection broke, the
 // heartbeat files decide whether the worker is alive.
-func (p *workerLinkHandler) WorkerGone(rank int, how peerlink.CloseReason) {
-	known, _ := p.peerLinks.PeerState(rank)
-	p.peerLinks.SetDisconnected(rank, how)
+func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
+	known, _ := p.peerLinks.PeerState(nodeIndex)
+	p.peerLinks.SetDisconnected(nodeIndex, how)
 	p.nodeWatch.NotifyChange()
 	switch how {
 	case peerlink.Closed:
-		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", p.nodeName(rank))
-		p.markDaemonDead(f, rank, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
+		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", p.nodeName(nodeIndex))
+		p.markDaemonDead(f, nodeIndex, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
 	case peerlink.Goodbye:
 		left := time.Now()
-		p.Background(func(ctx context.Context) { p.awaitSilentExit(ctx, rank, known.ShareUnresponsive, left) })
+		p.Background(func(ctx context.Context) { p.awaitSilentExit(ctx, nodeIndex, known.ShareUnresponsive, left) })
 	}
 }
 
@@ -102,24 +102,24 @@ func (p *workerLinkHandler) WorkerGone(rank int, how peerlink.CloseReason) {
 // is done or has failed, or the result is final. f is the failure. since is the time of death:
 // failures after it are consequences. If sick is set, the worker's file system was unresponsive,
 // and the failure is that its host hangs.
-func (d *failureTracker) markDaemonDead(f *health.Failure, rank int, sick bool, since time.Time) {
+func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
 	last := d.nodeWatch.LastListing()
-	done := slices.Contains(last.NodesIn(signal.StateDone), rank) || slices.Contains(last.NodesIn(signal.StateFailed), rank)
+	done := slices.Contains(last.NodesIn(signal.StateDone), nodeIndex) || slices.Contains(last.NodesIn(signal.StateFailed), nodeIndex)
 	if done || d.resultFinal.Load() {
 		return
 	}
 	if sick {
-		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", d.nodeName(rank))
+		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", d.nodeName(nodeIndex))
 	}
 	now := time.Now()
 	f.RecordDelay = now.Sub(since)
-	d.recordLoss(f, []int{rank}, now)
+	d.recordLoss(f, []int{nodeIndex}, now)
 }
 
 // awaitSilentExit records that a worker's daemon has died if it has sent a goodbye message, but
 // does not publish in time that it is done or has failed. Either the worker cannot write to the run
 // directory, or the head cannot read it while the job runs on without the file system.
-func (d *failureTracker) awaitSilentExit(ctx context.Context, rank int, sick bool, since time.Time) {
+func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	// Wait for two polls: the first may have started before the worker's last record appeared.
@@ -128,8 +128,8 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, rank int, sick boo
 	before := d.nodeWatch.LastListing().Polls
 	_, err := d.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
 	if err == nil || d.toleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
-		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.nodeName(rank))
-		d.markDaemonDead(f, rank, sick, since)
+		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.nodeName(nodeIndex))
+		d.markDaemonDead(f, nodeIndex, sick, since)
 	}
 }
 
@@ -145,8 +145,8 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		// Read new failures.
 		note(l)
 		for _, state := range []string{signal.StateFailed, signal.StateSandboxFailed} {
-			for _, rank := range l.NodesIn(state) {
-				d.readFailure(ctx, rank, state, l, read)
+			for _, nodeIndex := range l.NodesIn(state) {
+				d.readFailure(ctx, nodeIndex, state, l, read)
 			}
 		}
 		d.membership.ReleaseHeld(health.PassedNodes(l), d.cfg.EarlierFailures, d.handleFailure)
@@ -185,17 +185,17 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 
 // newlyLost returns those of the silent nodes that are not in lost yet, and adds them to it.
 func newlyLost(silent []int, lost map[int]bool) []int {
-	silent = slices.DeleteFunc(silent, func(rank int) bool { return lost[rank] })
-	for _, rank := range silent {
-		lost[rank] = true
+	silent = slices.DeleteFunc(silent, func(nodeIndex int) bool { return lost[nodeIndex] })
+	for _, nodeIndex := range silent {
+		lost[nodeIndex] = true
 	}
 	return silent
 }
 
 // readFailure reads the failure that a node has published as state, and records it, unless it is in
 // read, the set of names that have been read. The head's own failures are known without reading.
-func (d *failureTracker) readFailure(ctx context.Context, rank int, state string, l signal.Listing, read map[string]bool) {
-	name := signal.NodeName(rank, d.id.Size, state)
+func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state string, l signal.Listing, read map[string]bool) {
+	name := signal.NodeName(nodeIndex, d.id.Size, state)
 	if read[name] || name == signal.NodeName(0, d.id.Size, signal.StateFailed) {
 		return
 	}
@@ -212,7 +212,7 @@ func (d *failureTracker) readFailure(ctx context.Context, rank int, state string
 		if errors.Is(err, errDeadline) {
 			kind = health.ShareUnusable
 		}
-		record = d.unreadableRecordFailure(rank, kind, "%s failed, and its record can't be read: %v", err)
+		record = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record can't be read: %v", err)
 	}
 	// A failed sandbox matters only if too few are left.
 	if state == signal.StateSandboxFailed && !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(l.NodesIn(signal.StateSandboxFailed)), d.membership.Count()) {
@@ -224,9 +224,9 @@ func (d *failureTracker) readFailure(ctx context.Context, rank int, state string
 
 // unreadableRecordFailure returns the failure that replaces the record of a node, if the record
 // cannot be read or is damaged. format has the verbs for the name of the node and for err.
-func (d *failureTracker) unreadableRecordFailure(rank int, kind health.Kind, format string, err error) signal.FailureRecord {
-	record := health.NewFailure(kind, format, d.nodeName(rank), err).FailureRecord
-	record.Rank, record.Host = rank, d.id.HostOf(rank)
+func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) signal.FailureRecord {
+	record := health.NewFailure(kind, format, d.nodeName(nodeIndex), err).FailureRecord
+	record.NodeIndex, record.Host = nodeIndex, d.id.HostOf(nodeIndex)
 	return record
 }
 
@@ -234,7 +234,7 @@ func (d *failureTracker) unreadableRecordFailure(rank int, kind health.Kind, for
 // only by its heartbeat files, the reason may be the head's own mount, or the file system.
 // Therefore a write must first prove that the file system works.
 func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
-	byFiles := func(rank int) bool { return d.lossKind(rank) == health.PeerLost }
+	byFiles := func(nodeIndex int) bool { return d.lossKind(nodeIndex) == health.PeerLost }
 	if d.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := d.verifyShareWritable(ctx); err != nil {
 			d.CancelRun(health.AsFailure(err))
@@ -280,8 +280,8 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 		return alive
 	}
 	beats := l.Heartbeats(signal.StateSandboxHeartbeat)
-	for _, rank := range signal.WithoutNodes(l.NodesIn(signal.StateSandboxReady), l.NodesIn(signal.StateSandboxFailed)) {
-		alive[rank] = beats[rank]
+	for _, nodeIndex := range signal.WithoutNodes(l.NodesIn(signal.StateSandboxReady), l.NodesIn(signal.StateSandboxFailed)) {
+		alive[nodeIndex] = beats[nodeIndex]
 	}
 	return alive
 }
@@ -290,9 +290,9 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 // the run, and the abort record of a worker that has declared the head lost.
 func (d *failureTracker) followRequests(ctx context.Context) {
 	_, _ = d.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		for _, rank := range l.NodesWithAbort() {
-			if rank != 0 {
-				return d.endByPeerAbort(ctx, rank, l.PolledAt)
+		for _, nodeIndex := range l.NodesWithAbort() {
+			if nodeIndex != 0 {
+				return d.endByPeerAbort(ctx, nodeIndex, l.PolledAt)
 			}
 		}
 		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
@@ -304,16 +304,16 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 
 // endByPeerAbort ends the run with the cause in the abort record of a worker. It reports whether
 // that is done; it is not while the file system is unresponsive.
-func (d *failureTracker) endByPeerAbort(ctx context.Context, rank int, at time.Time) bool {
+func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var record signal.AbortRecord
-	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(rank, d.id.Size), &record)
+	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, d.id.Size), &record)
 	if d.WorkCtx.Err() != nil || signal.IsStalled(err) {
 		return false
 	}
 	if err != nil {
-		record.Cause = d.unreadableRecordFailure(rank, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
+		record.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
 	}
 	d.recordFailure(health.ObservedFailure{FailureRecord: record.Cause, ObservedAt: at})
 	return true
@@ -337,7 +337,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.Rank, Kind: seen.Kind, What: seen.Message})
+	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message})
 	d.Log.Warn("a node is dropped, and the job goes on: "+seen.Message, zap.String("kind", seen.Kind))
 	d.nodeWatch.NotifyChange()
 	return true
@@ -347,7 +347,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 // lock mu: settlePeerStates and others rely on never seeing one without the other.
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 	record := seen.FailureRecord
-	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{Subject: &record.Rank, Kind: record.Kind, What: record.Message})
+	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failures = append(d.failures, seen)
@@ -475,13 +475,13 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 // the peer timeout, because the heartbeat files decide about them.
 func (d *failureTracker) hasUncertainPeer(l signal.Listing, now, asked time.Time) bool {
 	missed := d.lostNodes()
-	for rank := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false) {
-		at, connected := d.peerLinks.LastHeartbeat(rank, now)
-		quiet, ever := d.peerLinks.PeerSilence(rank, now)
-		if !ever || missed[rank] || !connected && quiet > d.timing.SilenceTimeout+d.timing.MaxPollInterval {
+	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false) {
+		at, connected := d.peerLinks.LastHeartbeat(nodeIndex, now)
+		quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now)
+		if !ever || missed[nodeIndex] || !connected && quiet > d.timing.SilenceTimeout+d.timing.MaxPollInterval {
 			continue
 		}
-		if !connected || !d.peerLinks.Head.WorkerTCPState(rank).Connected || at.Before(asked) || now.Sub(at) > peerlink.MaxLateHeartbeats*d.cfg.Times.LinkHeartbeatInterval() {
+		if !connected || !d.peerLinks.Head.WorkerTCPState(nodeIndex).Connected || at.Before(asked) || now.Sub(at) > peerlink.MaxLateHeartbeats*d.cfg.Times.LinkHeartbeatInterval() {
 			return true
 		}
 	}
@@ -508,7 +508,7 @@ func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan str
 	all := health.DecideVerdict(health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures), d.id.HostOf)
 	besides := append([]signal.FailureRecord{all.Cause}, all.Consequences...)
 	cause := slices.IndexFunc(besides, func(f signal.FailureRecord) bool {
-		return f.Kind == end.Cause.Kind && f.Rank == end.Cause.Rank && f.Message == end.Cause.Message
+		return f.Kind == end.Cause.Kind && f.NodeIndex == end.Cause.NodeIndex && f.Message == end.Cause.Message
 	})
 	if cause >= 0 {
 		end.Consequences, end.BadNodes = slices.Delete(besides, cause, cause+1), all.BadNodes

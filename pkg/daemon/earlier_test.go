@@ -17,7 +17,7 @@ func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
 			c.Identity.Attempt = 1
-			c.Previous.UnfitNodes = []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
+			c.Previous.UnfitNodes = []signal.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
 		})
 		j.start().expect(0, 0, 0, 0)
 		j.chose([]int{0, 2, 3}, 1)
@@ -38,8 +38,8 @@ func TestNotBack(t *testing.T) {
 		code int
 		says string
 	}{
-		{"lost", []signal.DroppedNode{{Rank: 2}}, health.NotReturned, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
-		{"another one", []signal.DroppedNode{{Rank: 1}}, health.ShareUnusable, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
+		{"lost", []signal.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
+		{"another one", []signal.DroppedNode{{NodeIndex: 1}}, health.ShareUnusable, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestAsFailure(t *testing.T) {
 }
 
 func TestEnding(t *testing.T) {
-	hostOf := func(rank int) string { return fmt.Sprintf("n%d", rank) }
+	hostOf := func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }
 	lost := health.NewFailure(health.PeerLost, "two are lost").FailureRecord
 	lost.LostNodes = []int{1, 3}
 	for _, tc := range []struct {

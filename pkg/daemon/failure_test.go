@@ -121,8 +121,8 @@ func TestFirstCause(t *testing.T) {
 					t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
 				}
 				own := record[signal.FailureRecord](j, signal.NodesDir, signal.NodeName(tc.rank, size, signal.StateFailed))
-				if own.Message != cause.Message || own.Rank != tc.rank {
-					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.Message, own.Rank, cause.Message)
+				if own.Message != cause.Message || own.NodeIndex != tc.rank {
+					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
 				}
 				if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
 					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
@@ -136,9 +136,9 @@ func TestFirstCause(t *testing.T) {
 				if j.has(signal.ControlDir, signal.NameOrderlyEnd) {
 					t.Error("an abort is no drain")
 				}
-				for rank := range size {
-					if !j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateDone)) {
-						t.Errorf("rank %d has not said that it is done", rank)
+				for nodeIndex := range size {
+					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateDone)) {
+						t.Errorf("rank %d has not said that it is done", nodeIndex)
 					}
 				}
 			})

@@ -43,7 +43,7 @@ func TestHistory(t *testing.T) {
 			j.share = share
 			j.all(func(c *config.Config) {
 				c.Identity.Launcher, c.Identity.Job = roles.LauncherSlurm, run
-				if looks := c.Checks.(*looks); c.Identity.Rank == 1 && errors != "" {
+				if looks := c.Checks.(*looks); c.Identity.NodeIndex == 1 && errors != "" {
 					looks.found = append(looks.found, check.Finding{
 						ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.ClassNode, Observed: errors,
 					})

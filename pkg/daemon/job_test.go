@@ -33,14 +33,14 @@ func TestJobOfManySizes(t *testing.T) {
 				if result := j.result(); result.Code != 0 || result.Outcome != health.DriverOutcomeName || result.Cause != nil || result.Size != size || result.TimeToGate <= 0 {
 					t.Errorf("the result is %+v", result)
 				}
-				for rank := range size {
+				for nodeIndex := range size {
 					for _, state := range []string{signal.StateJoined, signal.StateDone} {
-						if !j.has(signal.NodesDir, signal.NodeName(rank, size, state)) {
-							t.Errorf("rank %d is not %s", rank, state)
+						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
+							t.Errorf("rank %d is not %s", nodeIndex, state)
 						}
 					}
-					if j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateFailed)) {
-						t.Errorf("rank %d has failed", rank)
+					if j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateFailed)) {
+						t.Errorf("rank %d has failed", nodeIndex)
 					}
 				}
 				for _, name := range []string{signal.NameJob, signal.NameGateOpen, signal.NameOrderlyEnd} {
@@ -193,10 +193,10 @@ func TestEverything(t *testing.T) {
 		if got := j.contents(j.out); got != want {
 			t.Errorf("the driver saw %q, not %q", got, want)
 		}
-		for rank := range size {
+		for nodeIndex := range size {
 			for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
-				if !j.has(signal.NodesDir, signal.NodeName(rank, size, state)) {
-					t.Errorf("rank %d is not %s", rank, state)
+				if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
+					t.Errorf("rank %d is not %s", nodeIndex, state)
 				}
 			}
 		}

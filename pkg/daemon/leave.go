@@ -234,7 +234,7 @@ func (w *worker) recordHeadLoss(ctx context.Context, own string, f *health.Failu
 // headLossMessages returns a builder of failures about the loss of the head, with the names of both
 // nodes.
 func (w *worker) headLossMessages() health.HeadLoss {
-	return health.HeadLoss{HeadName: w.nodeName(0), ObserverName: w.nodeName(w.id.Rank)}
+	return health.HeadLoss{HeadName: w.nodeName(0), ObserverName: w.nodeName(w.id.NodeIndex)}
 }
 
 // classifyHeadLoss returns the failure that the head is silent, and has been for quiet. It
@@ -456,7 +456,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
-	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.Rank, w.id.Size, signal.StateDone), &signal.DoneRecord{LeftProcesses: left, Share: &asked}, false))
+	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, signal.StateDone), &signal.DoneRecord{LeftProcesses: left, Share: &asked}, false))
 	if end.Orderly {
 		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
 		// head, so a worker with an exit code waits for the head.

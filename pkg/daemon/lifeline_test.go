@@ -123,7 +123,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1024
 		access := signal.Access{NoHints: true}
-		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: size, Host: "n1", Access: access}
+		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: size, Host: "n1", Access: access}
 		dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
 		if err != nil {
 			t.Fatal(err)
@@ -399,8 +399,8 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 		j := newJob(t, size, "exec sleep 300")
 		j.start(dead...)
 		var lines []*playedLine
-		for _, rank := range dead {
-			lines = append(lines, j.playLine(j.playWorker(rank), rank))
+		for _, nodeIndex := range dead {
+			lines = append(lines, j.playLine(j.playWorker(nodeIndex), nodeIndex))
 		}
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		var closing sync.WaitGroup
@@ -491,7 +491,7 @@ type playedLine struct {
 	freeze func()
 }
 
-func (j *job) playLine(p *peer, rank int) *playedLine {
+func (j *job) playLine(p *peer, nodeIndex int) *playedLine {
 	j.t.Helper()
 	job := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob)
 	l := &playedLine{net: j.network()}
@@ -500,7 +500,7 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	cfg := peerlink.Config{Key: p.dir.DeriveSecret(peerlink.SecretName), Nodes: j.size, HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
-	l.worker = peerlink.NewWorker(cfg, rank, l.net, job.LinkAddresses, heard, func() bool {
+	l.worker = peerlink.NewWorker(cfg, nodeIndex, l.net, job.LinkAddresses, heard, func() bool {
 		select {
 		case <-hang:
 			withhold()
@@ -522,7 +522,7 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 		}
 	}
 	j.t.Cleanup(l.close)
-	p.publish(signal.NodeName(rank, j.size, signal.StateServiceUp), &signal.StateRecord{})
+	p.publish(signal.NodeName(nodeIndex, j.size, signal.StateServiceUp), &signal.StateRecord{})
 	select {
 	case <-heard.up:
 	case <-bounded(j.t).Done():

@@ -68,7 +68,7 @@ func (w *worker) startLink(job signal.JobRecord) {
 	}
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
-	w.link.worker = peerlink.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
+	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify = w.link.worker.NotifyHead
 	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
@@ -84,7 +84,7 @@ func (w *worker) startLink(job signal.JobRecord) {
 
 // headDialer returns a function that opens a further connection to the head for the given purpose.
 func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (io.ReadWriteCloser, error) {
-	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.Rank, w.cfg.Network, w.link.addresses)
+	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.NodeIndex, w.cfg.Network, w.link.addresses)
 }
 
 // watchHeadLink adapts the polling interval of Control to the peer link until ctx ends: once the
@@ -132,7 +132,7 @@ func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 
 // newDuplicateError returns the failure of a daemon that is not the first one of its node.
 func (w *worker) newDuplicateError(why string) *duplicateDaemonError {
-	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start each rank once", w.nodeName(w.id.Rank), why)
+	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start each rank once", w.nodeName(w.id.NodeIndex), why)
 	f.Phase = w.Events.CurrentPhase()
 	return &duplicateDaemonError{f}
 }

@@ -39,8 +39,8 @@ type failureTracker struct {
 // isEveryPeer reports whether the silent nodes are exactly the peers that should be alive.
 func (d *failureTracker) isEveryPeer(silent []int) bool {
 	alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false)
-	for _, rank := range silent {
-		if _, needed := alive[rank]; !needed {
+	for _, nodeIndex := range silent {
+		if _, needed := alive[nodeIndex]; !needed {
 			return false
 		}
 	}
@@ -49,12 +49,12 @@ func (d *failureTracker) isEveryPeer(silent []int) bool {
 
 // recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
 // what their ranks and remote commands wait for.
-func (d *failureTracker) recordLoss(f *health.Failure, ranks []int, at time.Time) {
+func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time) {
 	record := f.FailureRecord
-	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), ranks
-	for _, rank := range ranks {
-		d.broker.CloseNodeConns(rank)
-		d.rendezvous.MarkNodeLost(slices.Index(d.membership.MemberNodes(), rank), record.Message)
+	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), nodes
+	for _, nodeIndex := range nodes {
+		d.broker.CloseNodeConns(nodeIndex)
+		d.rendezvous.MarkNodeLost(slices.Index(d.membership.MemberNodes(), nodeIndex), record.Message)
 	}
 	d.handleFailure(record, at)
 }
@@ -65,8 +65,8 @@ func (d *failureTracker) lostNodes() map[int]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, failure := range d.failures {
-		for _, rank := range failure.LostNodes {
-			missed[rank] = true
+		for _, nodeIndex := range failure.LostNodes {
+			missed[nodeIndex] = true
 		}
 	}
 	return missed
@@ -78,15 +78,15 @@ func (d *failureTracker) applyLinkLiveness(daemons *health.Liveness, alive map[i
 	if d.peerLinks == nil {
 		return
 	}
-	for rank := range alive {
-		if at, heard := d.peerLinks.LastHeartbeat(rank, now); heard {
-			daemons.RecordSignOfLife(rank, at)
+	for nodeIndex := range alive {
+		if at, heard := d.peerLinks.LastHeartbeat(nodeIndex, now); heard {
+			daemons.RecordSignOfLife(nodeIndex, at)
 		}
 		// A peer with an unresponsive file system cannot write heartbeat files. If this node could not
 		// poll either, the whole file system has failed, and this node's mount may recover a moment
 		// before the peer's: then the peer is not lost.
-		if known, _ := d.peerLinks.PeerState(rank); known.ShareUnresponsive {
-			daemons.ExcuseStall(rank)
+		if known, _ := d.peerLinks.PeerState(nodeIndex); known.ShareUnresponsive {
+			daemons.ExcuseStall(nodeIndex)
 		}
 	}
 }
@@ -103,13 +103,13 @@ func (d *failureTracker) checkLinkLiveness(now time.Time) {
 	var silent, unheard []int
 	longest := time.Duration(0)
 	missed := d.lostNodes()
-	for rank := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
-		quiet, ever := d.peerLinks.PeerSilence(rank, now)
+	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
+		quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now)
 		if !ever || quiet >= d.timing.SilenceTimeout-d.cfg.Times.LinkHeartbeatInterval() {
-			unheard = append(unheard, rank)
+			unheard = append(unheard, nodeIndex)
 		}
-		if ever && quiet >= d.timing.SilenceTimeout && !missed[rank] {
-			silent, longest = append(silent, rank), max(longest, quiet)
+		if ever && quiet >= d.timing.SilenceTimeout && !missed[nodeIndex] {
+			silent, longest = append(silent, nodeIndex), max(longest, quiet)
 		}
 	}
 	if len(silent) == 0 || d.isEveryPeer(unheard) {
@@ -126,8 +126,8 @@ func (d *failureTracker) checkLinkLiveness(now time.Time) {
 // within the peer timeout plus one interval. The interval leaves checkLinkLiveness time to declare
 // a peer lost before this node stops tolerating the unresponsive file system.
 func (d *failureTracker) allPeersAlive(now time.Time) bool {
-	for rank := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
-		if quiet, ever := d.peerLinks.PeerSilence(rank, now); !ever || quiet >= d.timing.SilenceTimeout+d.cfg.Times.LinkHeartbeatInterval() {
+	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
+		if quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now); !ever || quiet >= d.timing.SilenceTimeout+d.cfg.Times.LinkHeartbeatInterval() {
 			return false
 		}
 	}
@@ -135,17 +135,17 @@ func (d *failureTracker) allPeersAlive(now time.Time) bool {
 }
 
 // lossKind classifies the loss of a silent worker according to its peer link.
-func (d *failureTracker) lossKind(rank int) health.Kind {
+func (d *failureTracker) lossKind(nodeIndex int) health.Kind {
 	if d.peerLinks == nil {
 		return health.PeerLost
 	}
-	known, ever := d.peerLinks.PeerState(rank)
+	known, ever := d.peerLinks.PeerState(nodeIndex)
 	switch {
 	case !ever:
 		return health.PeerLost
 	case !known.Connected && known.CloseReason == peerlink.Goodbye: // it could not publish that it has ended
 		return health.HostHangs
-	case known.Connected && (known.ShareUnresponsive || d.peerLinks.Head.WorkerTCPState(rank).Acknowledges):
+	case known.Connected && (known.ShareUnresponsive || d.peerLinks.Head.WorkerTCPState(nodeIndex).Acknowledges):
 		return health.HostHangs
 	case !known.Connected && known.CloseReason == peerlink.Broken:
 		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
@@ -160,9 +160,9 @@ func (d *failureTracker) lossKind(rank int) health.Kind {
 func (d *failureTracker) lossFailures(silent []int, quiet time.Duration) []*health.Failure {
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
-	for _, rank := range silent {
-		kind := d.lossKind(rank)
-		kinds[kind] = append(kinds[kind], rank)
+	for _, nodeIndex := range silent {
+		kind := d.lossKind(nodeIndex)
+		kinds[kind] = append(kinds[kind], nodeIndex)
 	}
 	if f := d.headCutOffFailure(kinds[health.HostLost], since); f != nil {
 		return []*health.Failure{f}

@@ -127,8 +127,8 @@ func newRealJob(t *testing.T, size int, line string) *job {
 func (j *job) furnish(line string) *job {
 	j.t.Helper()
 	j.tempDir, j.codes, j.out, j.errs = j.t.TempDir(), make(map[int]int), tempFile(j.t), tempFile(j.t)
-	for rank := range j.size {
-		j.add(rank, roles.RoleWorker, line)
+	for nodeIndex := range j.size {
+		j.add(nodeIndex, roles.RoleWorker, line)
 	}
 	j.roles[0] = roles.RoleHead
 	j.t.Cleanup(j.tidy)
@@ -136,10 +136,10 @@ func (j *job) furnish(line string) *job {
 }
 
 // add is one more daemon.
-func (j *job) add(rank int, role roles.Role, line string) {
+func (j *job) add(nodeIndex int, role roles.Role, line string) {
 	signals := make(chan os.Signal, 4)
 	cfg := config.Config{
-		Identity: testIdentity(rank, j.size),
+		Identity: testIdentity(nodeIndex, j.size),
 		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
 		Times: config.Timeouts{
 			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
@@ -192,13 +192,13 @@ func (j *job) programs() map[string]fakechild.Program {
 	return map[string]fakechild.Program{"sh": shell.Run}
 }
 
-func testIdentity(rank, size int) roles.Identity {
+func testIdentity(nodeIndex, size int) roles.Identity {
 	id := roles.Identity{
-		Launcher: roles.LauncherLocal, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank),
+		Launcher: roles.LauncherLocal, NodeIndex: nodeIndex, Size: size, Host: fmt.Sprintf("n%d", nodeIndex),
 		Job: "17", Step: "0", LaunchKey: "facts", LocalSize: size, GPUs: -1,
 	}
-	for rank := range size {
-		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+	for nodeIndex := range size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", nodeIndex))
 	}
 	return id
 }
@@ -346,8 +346,8 @@ func (j *job) exists(path string) bool {
 }
 
 // daemonEvents are those that a daemon has told of.
-func (j *job) daemonEvents(rank int) string {
-	events, _ := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", rank, j.size)))
+func (j *job) daemonEvents(nodeIndex int) string {
+	events, _ := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", nodeIndex, j.size)))
 	return string(events)
 }
 
@@ -416,15 +416,15 @@ func (j *job) result() signal.Result {
 }
 
 // blames checks the first cause in the result.
-func (j *job) blames(rank int, kind string, code int) signal.FailureRecord {
+func (j *job) blames(nodeIndex int, kind string, code int) signal.FailureRecord {
 	j.t.Helper()
 	result := j.result()
 	if result.Cause == nil {
 		j.t.Fatalf("the result has no cause: %+v", result)
 	}
-	if got := *result.Cause; got.Rank != rank || got.Kind != kind || result.Code != code {
+	if got := *result.Cause; got.NodeIndex != nodeIndex || got.Kind != kind || result.Code != code {
 		j.t.Errorf("the result blames rank %d for %q with code %d (%s), not rank %d for %q with %d",
-			got.Rank, got.Kind, result.Code, got.Message, rank, kind, code)
+			got.NodeIndex, got.Kind, result.Code, got.Message, nodeIndex, kind, code)
 	}
 	return *result.Cause
 }
@@ -512,11 +512,11 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	n := &node{
 		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: lifecycle.NewLifetime(t.Context()),
 	}
-	if n.id.Rank == 0 {
+	if n.id.NodeIndex == 0 {
 		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
-	n.NodeIndex.Store(int64(n.id.Rank))
+	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.checker = &nodeChecker{node: n}
 	n.gpuMonitor = newGPUMonitor(n)
 	n.telemetry = telemetry.StartTelemetry(telemetry.Config{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
@@ -539,10 +539,10 @@ func bareHead(t *testing.T, cfg config.Config, dir *signal.Dir) *head {
 }
 
 // settled makes the team the ranks, for good.
-func settled(h *head, ranks ...int) {
+func settled(h *head, nodes ...int) {
 	record := &signal.TeamRecord{}
-	for _, rank := range ranks {
-		record.Members = append(record.Members, signal.Member{Rank: rank})
+	for _, nodeIndex := range nodes {
+		record.Members = append(record.Members, signal.Member{NodeIndex: nodeIndex})
 	}
 	h.membership.ApplyRecord(record)
 	_, changed := h.membership.Members()

@@ -63,18 +63,18 @@ func (n *node) reportUp(how string) {
 }
 
 // nodeName returns the name of a node for messages, such as "node 1 (t1)".
-func (n *node) nodeName(rank int) string {
-	return advice.NodeName(rank, n.id, n.cfg.World.IsRequested())
+func (n *node) nodeName(nodeIndex int) string {
+	return advice.NodeName(nodeIndex, n.id, n.cfg.World.IsRequested())
 }
 
 // nodeNames returns a list of nodes for messages.
-func (n *node) nodeNames(ranks []int) string {
-	return advice.NodeNames(ranks, n.id, n.cfg.World.IsRequested())
+func (n *node) nodeNames(nodes []int) string {
+	return advice.NodeNames(nodes, n.id, n.cfg.World.IsRequested())
 }
 
 // recordHeader returns the header of this node's records.
 func (n *node) recordHeader() signal.Header {
-	return signal.Header{Version: signal.FormatVersion, Nonce: n.Dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, WrittenAt: time.Now()}
+	return signal.Header{Version: signal.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.id.NodeIndex, Host: n.id.Host, WrittenAt: time.Now()}
 }
 
 // publishFailure publishes err as a failure of this node, under the given state, and returns it.
@@ -91,7 +91,7 @@ func (n *node) publishFailure(err error, state string) *health.Failure {
 	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{Kind: f.Kind, What: f.Message})
 	record := f.FailureRecord
 	publish := func(context.Context) {
-		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
+		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, state), &record, true))
 	}
 	if health.IsRequestedEnd(health.Kind(f.Kind)) {
 		// A daemon that was asked to end does not wait for the file system.
@@ -106,7 +106,7 @@ func (n *node) publishFailure(err error, state string) *health.Failure {
 // copies more of them if this node has caused the end of the run, or is the head.
 func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 	if n.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
-		n.children.CopyLogs(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
+		n.children.CopyLogs(end.Cause != nil && (end.Cause.NodeIndex == n.id.NodeIndex || n.id.NodeIndex == 0))
 	}
 }
 
@@ -127,7 +127,7 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 // newGPUMonitor returns the GPU monitor of a node.
 func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	return gpumonitor.New(gpumonitor.Config{
-		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
 		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() gpumonitor.HistoryStore { return n.Dir.HostHistory() },
 		Publish: func(name string, record *signal.EventRecord) {
 			n.LogWriteError(n.Publish(signal.NodesDir, name, record, false))

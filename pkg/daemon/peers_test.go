@@ -40,20 +40,20 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func (j *job) placeOf(rank int) signal.Location {
+func (j *job) placeOf(nodeIndex int) signal.Location {
 	id := j.configs[0].Identity
-	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank), Access: j.through(signal.Access{})}
+	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: nodeIndex, Size: j.size, Host: "n" + strconv.Itoa(nodeIndex), Access: j.through(signal.Access{})}
 }
 
 // playWorker joins as rank and beats.
-func (j *job) playWorker(rank int) *peer {
+func (j *job) playWorker(nodeIndex int) *peer {
 	j.t.Helper()
-	dir, job, err := signal.NewFinder(j.placeOf(rank)).AwaitRun(bounded(j.t))
+	dir, job, err := signal.NewFinder(j.placeOf(nodeIndex)).AwaitRun(bounded(j.t))
 	if err != nil {
 		j.t.Fatal(err)
 	}
 	p := &peer{t: j.t, dir: dir, sub: signal.NodesDir}
-	p.publish(signal.NodeName(rank, j.size, signal.StateJoined), &signal.JoinedRecord{JobNonce: job.Nonce})
+	p.publish(signal.NodeName(nodeIndex, j.size, signal.StateJoined), &signal.JoinedRecord{JobNonce: job.Nonce})
 	p.pulse(signal.StateHeartbeat)
 	return p
 }
@@ -116,8 +116,8 @@ func TestSilentWorker(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, size, "exec sleep 300").start(tc.silent...)
 				var played []*peer
-				for _, rank := range tc.silent {
-					played = append(played, j.playWorker(rank))
+				for _, nodeIndex := range tc.silent {
+					played = append(played, j.playWorker(nodeIndex))
 				}
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				// Longer than a peer may be silent: beats alone keep it alive.
@@ -134,13 +134,13 @@ func TestSilentWorker(t *testing.T) {
 					t.Errorf("it took %s to tell of the loss", took)
 				}
 				want := everyone(76, size)
-				for _, rank := range tc.silent {
-					want[rank] = -1
+				for _, nodeIndex := range tc.silent {
+					want[nodeIndex] = -1
 				}
 				j.expect(want...)
 				cause := j.blames(0, string(health.PeerLost), 76)
 				// Of several that fall silent, the first ones are enough for the end.
-				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
+				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(nodeIndex int) bool { return !slices.Contains(tc.silent, nodeIndex) }) {
 					t.Errorf("lost are %v, of %v that are silent", cause.LostNodes, tc.silent)
 				}
 				for i, host := range j.result().BadNodes {
@@ -186,8 +186,8 @@ func TestSilentHead(t *testing.T) {
 		j := newJob(t, size, "exit 0")
 		head := j.playHead()
 		j.start(0)
-		for rank := 1; rank < size; rank++ {
-			j.untilNamed(signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined))
+		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
+			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateJoined))
 		}
 		time.Sleep(j.configs[0].Times.Peer)
 		if aborted := j.has(signal.ControlDir, signal.AbortName(1, size)) || j.has(signal.ControlDir, signal.AbortName(2, size)); aborted {
@@ -196,8 +196,8 @@ func TestSilentHead(t *testing.T) {
 		head.silence()
 		j.expect(-1, 76, 76)
 		found := 0
-		for rank := 1; rank < size; rank++ {
-			if name := signal.AbortName(rank, size); j.has(signal.ControlDir, name) {
+		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
+			if name := signal.AbortName(nodeIndex, size); j.has(signal.ControlDir, name) {
 				found++
 				abort := record[signal.AbortRecord](j, signal.ControlDir, name)
 				if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.LostNodes, []int{0}) || !slices.Equal(abort.BadNodes, []string{"n0"}) {
@@ -221,7 +221,7 @@ func TestWorkerLosesTheHead(t *testing.T) {
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		p = &peer{t: t, dir: p.dir, sub: signal.ControlDir}
 		cause := health.NewFailure(health.PeerLost, "the head is lost").FailureRecord
-		cause.Rank, cause.LostNodes = 2, []int{0}
+		cause.NodeIndex, cause.LostNodes = 2, []int{0}
 		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: "peer-lost", Cause: cause})
 		j.expect(76, 76, -1)
 		j.blames(2, string(health.PeerLost), 76)
@@ -256,7 +256,7 @@ func TestAWorkersAbort(t *testing.T) {
 				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
 				p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
 				cause := health.NewFailure(health.ShareUnusable, "its share hangs").FailureRecord
-				cause.Rank = 2
+				cause.NodeIndex = 2
 				p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
 				seen := meter.CallStats().ByKind[signal.OpList.String()]
 				// The first may have been under way.
@@ -280,7 +280,7 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 		head.silence()
 		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
 		cause := health.NewFailure(health.Terminated, "it was told to end").FailureRecord
-		cause.Rank = 2
+		cause.NodeIndex = 2
 		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Outcome: string(health.Terminated), Cause: cause})
 		j.start(0, 2)
 		j.expect(-1, 143, -1)
@@ -304,7 +304,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 		wire.refuses.Store(true)
 		wire.cut()
 		cause := health.NewFailure(health.DaemonDied, "the daemon of the head has died").FailureRecord
-		cause.Rank, cause.LostNodes = 2, []int{0}
+		cause.NodeIndex, cause.LostNodes = 2, []int{0}
 		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
 		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.expect(-1, 76, -1)
@@ -396,7 +396,7 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 		p := j.playWorker(1)
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		cause := health.NewFailure(health.ServiceDied, "the service has died").FailureRecord
-		cause.Rank = 1
+		cause.NodeIndex = 1
 		p.publish(signal.NodeName(1, size, signal.StateFailed), &cause)
 		j.untilNamed(signal.NodesDir, signal.NodeName(0, size, signal.StateDone))
 		looks := func() int64 { return meter.CallStats().ByKind[signal.OpList.String()] }
@@ -448,7 +448,7 @@ type hearing struct {
 	sync.Map
 }
 
-func (h *hearing) WorkerHeartbeat(rank int, _ bool) { h.Store(rank, true) }
+func (h *hearing) WorkerHeartbeat(nodeIndex int, _ bool) { h.Store(nodeIndex, true) }
 
 // listen takes a port for the lifelines of a head that the test plays.
 func (j *job) listen() (listener net.Listener, port string) {
@@ -474,8 +474,8 @@ func TestUnreadableAbort(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			plant := func(j *job, rank int) {
-				path := filepath.Join(j.run(), signal.ControlDir, signal.AbortName(rank, size))
+			plant := func(j *job, nodeIndex int) {
+				path := filepath.Join(j.run(), signal.ControlDir, signal.AbortName(nodeIndex, size))
 				j.share.WriteFile(path, []byte(tc.content))
 			}
 			t.Run("by the head", func(t *testing.T) {
@@ -639,7 +639,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 					return nil
 				})
 				access.NoHints = true
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: 2, Host: "n1", Access: access}, signal.JobRecord{})
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: 2, Host: "n1", Access: access}, signal.JobRecord{})
 				if err != nil {
 					t.Fatal(err)
 				}

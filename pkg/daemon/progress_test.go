@@ -21,8 +21,8 @@ import (
 func TestProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		waits := make(chan struct{})
-		j := newJob(t, 4, "echo driven").looked(func(rank int, l *looks) {
-			if rank == 2 {
+		j := newJob(t, 4, "echo driven").looked(func(nodeIndex int, l *looks) {
+			if nodeIndex == 2 {
 				l.waits = waits
 			}
 		})

@@ -26,21 +26,21 @@ func (t remoteNodes) Hosts() ([]int, []string) {
 }
 
 // Address returns the address of a node, or an empty string if it is unknown.
-func (t remoteNodes) Address(rank int) string {
-	if rank == 0 {
+func (t remoteNodes) Address(nodeIndex int) string {
+	if nodeIndex == 0 {
 		address, _ := t.head.cfg.Address()
 		return address
 	}
-	joined, _ := t.head.roundTrip.ReadJoined(t.head.WorkCtx, rank)
+	joined, _ := t.head.roundTrip.ReadJoined(t.head.WorkCtx, nodeIndex)
 	return joined.Address
 }
 
 // RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
-func (t remoteNodes) RequestConn(rank int) error {
-	if !t.head.peerLinks.IsConnected(rank) {
-		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(rank))
+func (t remoteNodes) RequestConn(nodeIndex int) error {
+	if !t.head.peerLinks.IsConnected(nodeIndex) {
+		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
 	}
-	t.head.peerLinks.Head.RequestStream(rank)
+	t.head.peerLinks.Head.RequestStream(nodeIndex)
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 // newRequestNode returns the part of this node that runs commands from outside (bringupd exec).
 func newRequestNode(n *node) *request.Node {
 	return request.NewNode(request.Daemon{
-		Rank: n.id.Rank, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events, LogWriteError: n.LogWriteError,
+		NodeIndex: n.id.NodeIndex, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events, LogWriteError: n.LogWriteError,
 		FileTimeout: n.cfg.Times.Peer, RunCtx: n.RunCtx, WorkCtx: n.WorkCtx, Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
 		Start: n.commandStarter(n.children.StartWithLog),
 	})
@@ -63,11 +63,11 @@ var _ request.Team = requestNodes{}
 
 // OutputPrefix returns the name by which a user can select a node: its host, or its index if the
 // host is unknown or runs several daemons.
-func (t requestNodes) OutputPrefix(rank int) string {
+func (t requestNodes) OutputPrefix(nodeIndex int) string {
 	id := t.head.id
-	host := id.HostOf(rank)
-	if host == "" || slices.Index(id.Hosts, host) != rank || slices.Contains(id.Hosts[rank+1:], host) {
-		return fmt.Sprintf("rank %d", rank)
+	host := id.HostOf(nodeIndex)
+	if host == "" || slices.Index(id.Hosts, host) != nodeIndex || slices.Contains(id.Hosts[nodeIndex+1:], host) {
+		return fmt.Sprintf("rank %d", nodeIndex)
 	}
 	return host
 }
@@ -83,40 +83,40 @@ func (t requestNodes) AbsentNodes() []int {
 func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
 	joined, absent := h.nodeWatch.LastListing().NodesIn(signal.StateJoined), t.AbsentNodes()
-	var ranks []int
+	var nodes []int
 	for _, word := range words {
 		switch word {
 		case request.HeadNode:
-			ranks = append(ranks, 0)
+			nodes = append(nodes, 0)
 			continue
 		case request.AllNodes:
 			if missing := h.nodeWatch.LastListing().NodesNotIn(signal.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.nodeNames(missing))
 			}
-			ranks = append(ranks, signal.WithoutNodes(joined, absent)...)
+			nodes = append(nodes, signal.WithoutNodes(joined, absent)...)
 			continue
 		}
-		rank, err := roles.FindNode(word, h.id.Size, h.id.HostOf)
+		nodeIndex, err := roles.FindNode(word, h.id.Size, h.id.HostOf)
 		if err != nil {
 			return nil, err
 		}
-		if _, there := slices.BinarySearch(joined, rank); !there || slices.Contains(absent, rank) {
-			return nil, fmt.Errorf("%s is not there: it has not joined, or is lost", h.nodeName(rank))
+		if _, there := slices.BinarySearch(joined, nodeIndex); !there || slices.Contains(absent, nodeIndex) {
+			return nil, fmt.Errorf("%s is not there: it has not joined, or is lost", h.nodeName(nodeIndex))
 		}
-		ranks = append(ranks, rank)
+		nodes = append(nodes, nodeIndex)
 	}
-	slices.Sort(ranks)
-	ranks = slices.Compact(ranks)
-	if len(ranks) == 0 {
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	if len(nodes) == 0 {
 		return nil, errors.New("no node is named")
 	}
-	return ranks, nil
+	return nodes, nil
 }
 
 // NotifyWorker notifies a worker of a new order on its peer link, if there are peer links.
-func (t requestNodes) NotifyWorker(rank int) {
+func (t requestNodes) NotifyWorker(nodeIndex int) {
 	if t.head.peerLinks != nil && t.head.peerLinks.Head != nil {
-		t.head.peerLinks.Head.NotifyWorker(rank)
+		t.head.peerLinks.Head.NotifyWorker(nodeIndex)
 	}
 }
 

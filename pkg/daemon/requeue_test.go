@@ -62,7 +62,7 @@ func (j *job) badNodes() string {
 // failsCheck has one node fail its check: it has no place for temporaries.
 func failsCheck(c *config.Config) {
 	c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
-	if c.Identity.Rank == 1 {
+	if c.Identity.NodeIndex == 1 {
 		c.TempDir = "/nonexistent"
 	}
 }
@@ -117,9 +117,9 @@ func TestRequeue(t *testing.T) {
 					if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
 						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
 					}
-					for rank := range size {
-						if !j.has(signal.NodesDir, signal.NodeName(rank, size, signal.StateDone)) {
-							t.Errorf("rank %d is not done", rank)
+					for nodeIndex := range size {
+						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateDone)) {
+							t.Errorf("rank %d is not done", nodeIndex)
 						}
 					}
 				}
@@ -154,8 +154,8 @@ func TestRequeueWithoutHead(t *testing.T) {
 		j := newJob(t, 3, "").requeued(by)
 		head := j.playHead()
 		j.start(0)
-		for rank := 1; rank < 3; rank++ {
-			j.untilNamed(signal.NodesDir, signal.NodeName(rank, 3, signal.StateJoined))
+		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
+			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateJoined))
 		}
 		head.silence()
 		j.expect(-1, 76, 76)

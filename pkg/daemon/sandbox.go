@@ -99,22 +99,22 @@ func (w *worker) findSandboxRun() error {
 	dir, job, err := finder.AwaitRun(ctx)
 	if errors.Is(err, errDeadline) {
 		return health.NewFailure(health.ShareUnusable, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
-			w.nodeName(w.id.Rank), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
+			w.nodeName(w.id.NodeIndex), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
 	}
 	if err != nil {
 		return err
 	}
 	// Usually both steps have the same nodes in the same order.
-	rank, err := dir.AwaitNodeIndex(ctx, w.id.Host, w.id.Rank)
+	nodeIndex, err := dir.AwaitNodeIndex(ctx, w.id.Host, w.id.NodeIndex)
 	if errors.Is(err, errDeadline) {
 		return health.NewFailure(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
 	}
 	if err != nil {
 		return err
 	}
-	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
-	w.NodeIndex.Store(int64(rank))
+	w.id.NodeIndex, w.id.Size, w.id.Hosts = nodeIndex, job.Size, nil
+	w.NodeIndex.Store(int64(nodeIndex))
 	w.placement.Slot.Store(w.launchPlace())
-	w.startRunTasks(dir.ForNode(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
+	w.startRunTasks(dir.ForNode(nodeIndex), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil
 }

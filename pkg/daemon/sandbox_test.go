@@ -63,7 +63,7 @@ func TestSandboxRequired(t *testing.T) {
 					}
 					return
 				}
-				j.blames(failure.Rank, string(health.SandboxDied), tc.code)
+				j.blames(failure.NodeIndex, string(health.SandboxDied), tc.code)
 			})
 		})
 	}
@@ -123,13 +123,13 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 	j := newJob(t, size, line).all(func(c *config.Config) {
 		c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 	})
-	for rank := range size {
-		j.add(size-1-rank, roles.RoleSandbox, "")
-		cfg := &j.configs[size+rank]
+	for nodeIndex := range size {
+		j.add(size-1-nodeIndex, roles.RoleSandbox, "")
+		cfg := &j.configs[size+nodeIndex]
 		cfg.Sandbox = config.Sandbox{Command: sandbox, Require: require(t, "all")}
 		// Another step, and the nodes in another order.
 		cfg.Identity.Step = "1"
-		cfg.Identity.Rank = rank
+		cfg.Identity.NodeIndex = nodeIndex
 	}
 	return j
 }

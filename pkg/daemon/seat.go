@@ -17,7 +17,7 @@ func (n *node) launchPlace() *membership.Slot {
 	if n.cfg.HasSpares() {
 		return nil
 	}
-	return &membership.Slot{Rank: n.id.Rank, Size: n.id.Size}
+	return &membership.Slot{TeamIndex: n.id.NodeIndex, Size: n.id.Size}
 }
 
 // standbyBeatFactor is the factor by which the heartbeat interval of a spare is longer than that of
@@ -84,17 +84,17 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		return framework.Node{}, context.Cause(n.RunCtx)
 	}
 	if err != nil {
-		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.nodeName(n.id.Rank), err)
+		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self := framework.Node{
-		RunName: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchIndex: n.id.Rank, Host: n.id.Host, Address: address,
+		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size, LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
 		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
 	// Create the credentials that keep other users out of the services.
 	env, err := n.privateDir.WriteCredentials(n.cfg.Framework, self, n.Dir.DeriveSecret(n.cfg.Framework.Name()))
 	if err != nil {
-		return self, health.NewFailure(health.ServiceDied, "cannot keep strangers out of the services of %s: %v", n.nodeName(n.id.Rank), err)
+		return self, health.NewFailure(health.ServiceDied, "cannot keep strangers out of the services of %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self.Environ = process.WithEnv(self.Environ, env)
 	return self, nil

@@ -24,7 +24,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	pace.MinPause = min(pace.MinPause, pace.MaxPause)
 	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
 	n.Events.Open(dir, n.id, log)
-	n.children.OpenLogs(dir, n.id.Rank, n.id.Size, n.nodeName(n.id.Rank))
+	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.id.NodeIndex))
 	n.commands = newRequestNode(n)
 	n.remote = rsh.NewNode(rsh.Daemon{PrivateDir: n.privateDir.EnsureDir, Start: n.commandStarter(n.children.Start), Background: n.Background, Environ: n.cfg.Environ, Log: n.Log})
 	n.Background(n.ControlWatch.Run)
@@ -83,7 +83,7 @@ func (n *node) shareTimeoutFailure(silence time.Duration) *health.Failure {
 		}
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
-		n.nodeName(n.id.Rank), silence.Round(time.Second/10), n.Dir.Path())
+		n.nodeName(n.id.NodeIndex), silence.Round(time.Second/10), n.Dir.Path())
 }
 
 // heartbeatTask returns a task that writes this node's heartbeat files until ctx ends, in the
@@ -185,7 +185,7 @@ func (n *node) linkDownFailure() *health.Failure {
 // cutOffFailure returns the failure that the other nodes cannot reach this node; why is the
 // evidence.
 func (n *node) cutOffFailure(why string) *health.Failure {
-	f := health.NewFailure(health.CutOff, "%s is cut off from the others: %s", n.nodeName(n.id.Rank), why)
-	f.LostNodes = []int{n.id.Rank}
+	f := health.NewFailure(health.CutOff, "%s is cut off from the others: %s", n.nodeName(n.id.NodeIndex), why)
+	f.LostNodes = []int{n.id.NodeIndex}
 	return f
 }

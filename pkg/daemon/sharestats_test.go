@@ -17,10 +17,10 @@ func TestShareStats(t *testing.T) {
 		if report == nil || report.Head.Calls == 0 || report.Head.ByKind["open"] == 0 || report.Head.Slowest.Took == 0 {
 			t.Errorf("the result tells of the share: %+v", report)
 		}
-		for rank := 1; rank < 3; rank++ {
-			done := record[signal.DoneRecord](j, signal.NodesDir, signal.NodeName(rank, 3, signal.StateDone))
+		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
+			done := record[signal.DoneRecord](j, signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateDone))
 			if done.Share == nil || done.Share.ByKind["link"] == 0 {
-				t.Errorf("rank %d tells of the share: %+v", rank, done.Share)
+				t.Errorf("rank %d tells of the share: %+v", nodeIndex, done.Share)
 			}
 		}
 		for _, want := range []string{"all 2", "rename", "the slowest:"} {

@@ -30,7 +30,7 @@ func TestMetricsOfAJob(t *testing.T) {
 		c.Telemetry = telemetry.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
-	file := func(rank int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", rank)) }
+	file := func(nodeIndex int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", nodeIndex)) }
 	has := func(text string, lines ...string) bool {
 		for _, line := range lines {
 			if !strings.Contains(text, "\n"+line) {
@@ -39,19 +39,19 @@ func TestMetricsOfAJob(t *testing.T) {
 		}
 		return true
 	}
-	for rank := range 3 {
-		common := fmt.Sprintf(`run="17.0",rank="%d"`, rank)
+	for nodeIndex := range 3 {
+		common := fmt.Sprintf(`run="17.0",rank="%d"`, nodeIndex)
 		lines := []string{"bringupd_up{" + common + "} 1", "bringupd_phase_seconds{" + common + `,phase="join"} `, `bringupd_share_operations_total{` + common + `,op="open"} `,
 			`bringupd_share_operations_seconds_total{` + common + `,op="open"} `}
 		role := "worker"
-		if rank == 0 {
+		if nodeIndex == 0 {
 			role = "head"
 			lines = append(lines, "bringupd_nodes{"+common+`,state="joined"} 3`, "bringupd_nodes{"+common+`,state="checked"} 3`, "bringupd_nodes{"+common+`,state="failed"} 0`)
 		}
 		lines = append(lines, "bringupd_info{"+common+`,version="test",role="`+role+`"} 1`)
-		j.until(file(rank), func() bool {
-			text, err := os.ReadFile(file(rank))
-			return err == nil && has(string(text), lines...) && (rank == 0 || !strings.Contains(string(text), "bringupd_nodes"))
+		j.until(file(nodeIndex), func() bool {
+			text, err := os.ReadFile(file(nodeIndex))
+			return err == nil && has(string(text), lines...) && (nodeIndex == 0 || !strings.Contains(string(text), "bringupd_nodes"))
 		})
 	}
 	url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+/metrics`).FindString(j.said())
@@ -137,15 +137,15 @@ func TestNotify(t *testing.T) {
 	}
 	touch(t, marks+"/go")
 	j.expect(0, 0)
-	for rank, messages := range [][]string{ofHead(), ofWorker()} {
-		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, rank %d: %s", rank, []string{"the gate is open", "up"}[rank])
-		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, rank %d: ends: the driver has ended", rank)
+	for nodeIndex, messages := range [][]string{ofHead(), ofWorker()} {
+		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, rank %d: %s", nodeIndex, []string{"the gate is open", "up"}[nodeIndex])
+		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, rank %d: ends: the driver has ended", nodeIndex)
 		isReady, isStopping := slices.Index(messages, ready), slices.IndexFunc(messages, func(m string) bool { return strings.HasPrefix(m, stopping) })
-		if messages[0] != fmt.Sprintf("STATUS=run 17.0, rank %d: join", rank) || isReady < 1 || isStopping < isReady {
-			t.Errorf("rank %d has told %q", rank, messages)
+		if messages[0] != fmt.Sprintf("STATUS=run 17.0, rank %d: join", nodeIndex) || isReady < 1 || isStopping < isReady {
+			t.Errorf("rank %d has told %q", nodeIndex, messages)
 		}
 		if text := strings.Join(messages, "\n"); strings.Count(text, "READY=1") != 1 || strings.Count(text, "STOPPING=1") != 1 {
-			t.Errorf("rank %d has told twice: %q", rank, messages)
+			t.Errorf("rank %d has told twice: %q", nodeIndex, messages)
 		}
 	}
 	if strings.Contains(j.contents(j.out), sdnotify.SocketVariable) {

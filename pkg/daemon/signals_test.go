@@ -48,12 +48,12 @@ func TestSignals(t *testing.T) {
 					}
 				}).start()
 				j.untilFile(filepath.Join(marks, "running"))
-				for _, rank := range tc.to {
-					j.signals[rank] <- tc.sig
+				for _, nodeIndex := range tc.to {
+					j.signals[nodeIndex] <- tc.sig
 				}
 				j.expect(everyone(tc.code, 3)...)
-				if cause := j.blames(j.result().Cause.Rank, string(tc.kind), tc.code); len(tc.to) == 1 && cause.Rank != tc.to[0] {
-					t.Errorf("the result blames rank %d, not %d", cause.Rank, tc.to[0])
+				if cause := j.blames(j.result().Cause.NodeIndex, string(tc.kind), tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
+					t.Errorf("the result blames rank %d, not %d", cause.NodeIndex, tc.to[0])
 				}
 				saved, err := os.Stat(filepath.Join(marks, "saved"))
 				if err != nil {
@@ -176,16 +176,16 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 			}
 		}).start()
 		j.untilFile(filepath.Join(marks, "running"))
-		for rank := range 3 {
-			if !fakechild.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(rank))), syscall.SIGTERM) {
-				t.Fatalf("the service of rank %d has ended", rank)
+		for nodeIndex := range 3 {
+			if !fakechild.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(nodeIndex))), syscall.SIGTERM) {
+				t.Fatalf("the service of rank %d has ended", nodeIndex)
 			}
 		}
 		for _, signals := range j.signals {
 			signals <- syscall.SIGTERM
 		}
 		j.expect(everyone(143, 3)...)
-		j.blames(j.result().Cause.Rank, string(health.Terminated), 143)
+		j.blames(j.result().Cause.NodeIndex, string(health.Terminated), 143)
 		saved, err := os.Stat(filepath.Join(marks, "saved"))
 		if err != nil {
 			t.Fatalf("the driver was not let to save its work: %v", err)

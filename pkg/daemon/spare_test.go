@@ -29,8 +29,8 @@ func spared(t *testing.T, size int, bounds membership.NodeRange, line string) *j
 
 // onLaunch is a shell line that does what one node is to do, by its rank in the
 // launch, and then what all are.
-func onLaunch(rank int, what, then string) string {
-	return fmt.Sprintf(`[ "$BRINGUPD_LAUNCH_RANK" = %d ] && { %s; }; %s`, rank, what, then)
+func onLaunch(nodeIndex int, what, then string) string {
+	return fmt.Sprintf(`[ "$BRINGUPD_LAUNCH_RANK" = %d ] && { %s; }; %s`, nodeIndex, what, then)
 }
 
 const tellsTeam = `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"`
@@ -61,15 +61,15 @@ func (j *job) chose(team []int, dropped ...int) signal.Result {
 	if !slices.Equal(result.Team, team) {
 		j.t.Errorf("the team is %v, not %v", result.Team, team)
 	}
-	var ranks []int
+	var nodes []int
 	for _, d := range result.Dropped {
-		ranks = append(ranks, d.Rank)
+		nodes = append(nodes, d.NodeIndex)
 		if d.Reason == "" {
-			j.t.Errorf("rank %d is dropped for no reason", d.Rank)
+			j.t.Errorf("rank %d is dropped for no reason", d.NodeIndex)
 		}
 	}
-	if !slices.Equal(ranks, dropped) {
-		j.t.Errorf("dropped are %v, not %v: %+v", ranks, dropped, result.Dropped)
+	if !slices.Equal(nodes, dropped) {
+		j.t.Errorf("dropped are %v, not %v: %+v", nodes, dropped, result.Dropped)
 	}
 	return result
 }
@@ -112,9 +112,9 @@ func TestSparesStandBy(t *testing.T) {
 		if result := j.chose([]int{0}); len(result.Hosts) != 3 || result.Size != 3 {
 			t.Errorf("the result is %+v", result)
 		}
-		for rank := range 3 {
-			if !j.has(signal.NodesDir, signal.NodeName(rank, 3, signal.StateDone)) {
-				t.Errorf("rank %d has not said that it is done", rank)
+		for nodeIndex := range 3 {
+			if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateDone)) {
+				t.Errorf("rank %d has not said that it is done", nodeIndex)
 			}
 		}
 	})
@@ -298,7 +298,7 @@ func TestSilentSpare(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
 			c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 			c.Setup = onLaunch(2, "sleep 1", "true")
-			if c.Identity.Rank == 2 {
+			if c.Identity.NodeIndex == 2 {
 				c.Access = asking(spare.pass)
 			}
 		})
@@ -333,8 +333,8 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		cfg := config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2}}
 		h := bareHead(t, cfg, dir)
 		settled(h, 0, 1)
-		for rank := 1; rank < size; rank++ {
-			if err := dir.ForNode(rank).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined), &signal.JoinedRecord{}, false); err != nil {
+		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
+			if err := dir.ForNode(nodeIndex).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateJoined), &signal.JoinedRecord{}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -353,7 +353,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
 			}
 		}
-		if dropped := h.membership.DroppedNodes(); len(dropped) != 1 || dropped[0].Rank != 2 || h.RunCtx.Err() != nil {
+		if dropped := h.membership.DroppedNodes(); len(dropped) != 1 || dropped[0].NodeIndex != 2 || h.RunCtx.Err() != nil {
 			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.RunCtx))
 		}
 	})

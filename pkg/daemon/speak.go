@@ -90,10 +90,10 @@ func (n *node) exitUnjoined(err error) int {
 		return end.Code
 	}
 	f := health.AsFailure(err)
-	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.Events.CurrentPhase()
+	f.NodeIndex, f.Host, f.Phase = n.id.NodeIndex, n.id.Host, n.Events.CurrentPhase()
 	outcome := health.OutcomeOfKind(health.Kind(f.Kind))
 	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord})
-	if n.cfg.HasSpares() && n.id.Rank > 0 && f.Kind == string(health.ShareUnusable) {
+	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == string(health.ShareUnusable) {
 		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
 	}

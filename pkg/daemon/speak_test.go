@@ -19,9 +19,9 @@ import (
 )
 
 // cause is a failure of rank, as its record has it.
-func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
+func cause(nodeIndex int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
 	record := health.NewFailure(kind, "%s", what).FailureRecord
-	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank)}
+	record.Header = signal.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
 	record.Phase = phase
 	for _, do := range change {
 		do(&record)
@@ -29,13 +29,13 @@ func cause(rank int, kind health.Kind, phase, what string, change ...func(*signa
 	return record
 }
 
-func lost(ranks ...int) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) { f.LostNodes = ranks }
+func lost(nodes ...int) func(*signal.FailureRecord) {
+	return func(f *signal.FailureRecord) { f.LostNodes = nodes }
 }
 
 // endedBy is the end that a cause makes.
 func endedBy(first signal.FailureRecord) lifecycle.Outcome {
-	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }))
 }
 
 // ownLog keeps what is written to a node's own log.

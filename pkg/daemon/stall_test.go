@@ -96,9 +96,9 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 func (j *job) allRunning(marks string) {
 	j.t.Helper()
 	j.untilFile(filepath.Join(marks, "running"))
-	for rank := 1; rank < j.size; rank++ {
+	for nodeIndex := 1; nodeIndex < j.size; nodeIndex++ {
 		j.until("a worker that has nothing left to do", func() bool {
-			return strings.Contains(j.daemonEvents(rank), `"phase":"driver"`)
+			return strings.Contains(j.daemonEvents(nodeIndex), `"phase":"driver"`)
 		})
 	}
 }
@@ -171,8 +171,8 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 				})
 				j.start()
 				j.allRunning(marks)
-				for _, rank := range tc.which {
-					mounts[rank].stop(tc.refuses)
+				for _, nodeIndex := range tc.which {
+					mounts[nodeIndex].stop(tc.refuses)
 				}
 				time.Sleep(2 * peer)
 				// A worker whose lifeline is well looks rarely.
@@ -181,8 +181,8 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 					t.Fatalf("these daemons have ended for want of a share: %v", ended)
 				}
 				if tc.returns {
-					for _, rank := range tc.which {
-						mounts[rank].release()
+					for _, nodeIndex := range tc.which {
+						mounts[nodeIndex].release()
 					}
 					j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the share answers all nodes again") })
 				}
@@ -233,8 +233,8 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 				line := j.playLine(p, 1)
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				j.until("workers that have nothing left to do", func() bool {
-					for _, rank := range []int{2, 3} {
-						if !strings.Contains(j.daemonEvents(rank), `"phase":"driver"`) {
+					for _, nodeIndex := range []int{2, 3} {
+						if !strings.Contains(j.daemonEvents(nodeIndex), `"phase":"driver"`) {
 							return false
 						}
 					}
@@ -255,9 +255,9 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 	}
 }
 
-func (j *job) name(rank int) string {
-	n := node{id: j.configs[rank].Identity}
-	return n.nodeName(rank)
+func (j *job) name(nodeIndex int) string {
+	n := node{id: j.configs[nodeIndex].Identity}
+	return n.nodeName(nodeIndex)
 }
 
 // All mounts hang at once: nobody blames a peer, all children end, and what was

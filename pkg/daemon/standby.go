@@ -63,13 +63,13 @@ func (w *worker) followTeam(ctx context.Context) error {
 
 // applyTeam applies the team in record to this node: it starts, moves or ends the node's service.
 func (w *worker) applyTeam(ctx context.Context, record *signal.TeamRecord) {
-	place := record.PlaceOf(w.id.Rank)
+	place := record.PlaceOf(w.id.NodeIndex)
 	since, taken := w.placement.AssignedSince()
 	switch {
 	case place < 0 && !taken:
 		w.Log.Info("this node stands by", zap.Int("generation", record.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(record, w.id.Rank))
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(record, w.id.NodeIndex))
 		w.stopAfterDrop()
 	case w.placement.Excluded.Load(): // a node that was dropped does not come back
 	case !taken || since != record.Members[place].SinceGeneration:
@@ -81,7 +81,7 @@ func (w *worker) applyTeam(ctx context.Context, record *signal.TeamRecord) {
 				}
 			})
 		}
-		next := &membership.Slot{Rank: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
+		next := &membership.Slot{TeamIndex: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
 		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
@@ -99,9 +99,9 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 }
 
 // dropReason returns the reason for which a node was dropped from the team.
-func dropReason(team *signal.TeamRecord, rank int) string {
+func dropReason(team *signal.TeamRecord, nodeIndex int) string {
 	for _, dropped := range team.Dropped {
-		if dropped.Rank == rank {
+		if dropped.NodeIndex == nodeIndex {
 			return dropped.Reason
 		}
 	}
@@ -168,7 +168,7 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 		_, err := w.ControlWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
 			return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
-				w.nodeName(w.id.Rank), within, w.nodeName(0))
+				w.nodeName(w.id.NodeIndex), within, w.nodeName(0))
 		}
 		if err != nil {
 			return err

@@ -16,10 +16,10 @@ import (
 )
 
 // told are the events of a rank, each as its word and what it is about.
-func told(run *timeline.Run, rank int) []string {
+func told(run *timeline.Run, nodeIndex int) []string {
 	var all []string
 	for _, e := range run.Events {
-		if e.Rank == rank {
+		if e.Rank == nodeIndex {
 			// a kind of node is its own number
 			name, _, _ := strings.Cut(e.Record+e.State+e.EndedPhase+e.Child, ".1")
 			all = append(all, strings.TrimSpace(string(e.Name)+" "+name))
@@ -42,15 +42,15 @@ func TestEventsTellOfAJob(t *testing.T) {
 		if err != nil || len(run.Problems) > 0 {
 			t.Fatalf("cannot read the run: %v, %q", err, run.Problems)
 		}
-		for rank, want := range [][]string{
+		for nodeIndex, want := range [][]string{
 			{"published job", "published 0000.joined", "reached joined", "leave join", "published go", "start driver", "exit driver", "leave driver", "published drain", "reached done", "end"},
 			{"saw job", "published 0001.joined", "leave join", "saw drain", "enter", "end"},
 			{"saw job", "published 0002.joined", "leave join", "saw drain", "enter", "end"},
 		} {
-			got := told(run, rank)
+			got := told(run, nodeIndex)
 			for _, event := range want {
 				if !slices.Contains(got, event) {
-					t.Errorf("rank %d does not tell of %q: %q", rank, event, got)
+					t.Errorf("rank %d does not tell of %q: %q", nodeIndex, event, got)
 				}
 			}
 		}
@@ -62,10 +62,10 @@ func TestEventsTellOfAJob(t *testing.T) {
 				t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
 			}
 		}
-		for rank, host := range j.configs[0].Identity.Hosts {
-			raw, err := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", rank, 3)))
-			if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, rank, host); err != nil || !strings.Contains(string(raw), end) {
-				t.Errorf("the events of rank %d lack %s: %s, %v", rank, end, raw, err)
+		for nodeIndex, host := range j.configs[0].Identity.Hosts {
+			raw, err := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", nodeIndex, 3)))
+			if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, nodeIndex, host); err != nil || !strings.Contains(string(raw), end) {
+				t.Errorf("the events of rank %d lack %s: %s, %v", nodeIndex, end, raw, err)
 			}
 		}
 		for _, node := range run.Nodes[1:] {

@@ -44,9 +44,9 @@ func TestNobodyReadsStandardError(t *testing.T) {
 }
 
 // log is a daemon's own log.
-func (j *job) log(rank int) string {
+func (j *job) log(nodeIndex int) string {
 	j.t.Helper()
-	data, err := os.ReadFile(filepath.Join(j.run(), signal.LogsDir, signal.LogName("daemon", rank, j.size)))
+	data, err := os.ReadFile(filepath.Join(j.run(), signal.LogsDir, signal.LogName("daemon", nodeIndex, j.size)))
 	if err != nil {
 		j.t.Error(err)
 	}

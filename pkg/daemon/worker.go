@@ -64,18 +64,18 @@ func (w *worker) joinRun(began time.Time) error {
 	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
 		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
-			w.nodeName(w.id.Rank), w.id.Size, job.Size)
+			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
 	if job.ConfigDigest != w.cfg.Digest() {
 		mend := "give all ranks the same flags, variables and file"
 		if job.ProgramVersion != w.cfg.Program {
 			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.ProgramVersion)
 		}
-		return health.NewFailure(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.nodeName(w.id.Rank), mend)
+		return health.NewFailure(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.nodeName(w.id.NodeIndex), mend)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, _ := w.cfg.Address()
-	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.Rank, w.id.Size, signal.StateJoined), &signal.JoinedRecord{
+	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, signal.StateJoined), &signal.JoinedRecord{
 		JobNonce: job.Nonce, Address: address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
 		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
 	})
@@ -120,7 +120,7 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
-		w.nodeName(w.id.Rank), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+pollErrorDetail(last))
+		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+pollErrorDetail(last))
 }
 
 // pollErrorDetail returns the text of a wait's error without that of errDeadline. The rest
@@ -207,5 +207,5 @@ func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) er
 		return cause
 	}
 	return health.NewFailure(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
-		what, w.nodeName(w.id.Rank), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, mend)
+		what, w.nodeName(w.id.NodeIndex), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, mend)
 }

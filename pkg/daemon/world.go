@@ -48,16 +48,16 @@ func (n *node) checkRankResources() (err error) {
 	}
 	n.pmix = world.StartPMIx(&n.cfg, n.privateDir.EnsureDir, n.Background, n.Log)
 	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
-		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.Rank), err)
+		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	count, err := n.cfg.World.NodeRanks(n.rankSlots())
 	if err != nil {
-		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.Rank), err)
+		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	if !n.cfg.World.NeedsSlotCounts() {
 		return nil
 	}
-	return n.MarkName(signal.NodesDir, signal.SlotsName(n.id.Rank, n.id.Size, count))
+	return n.MarkName(signal.NodesDir, signal.SlotsName(n.id.NodeIndex, n.id.Size, count))
 }
 
 // rankSlots returns the numbers of this node's resources for ranks. Cores are the visible ones, or
@@ -234,7 +234,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, record *signal.PlacementRecord) error {
 	here := world.OpenNode(ctx, world.Config{
-		Config: &n.cfg, Record: record, NodeIndex: place.Rank, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, record) },
+		Config: &n.cfg, Record: record, NodeIndex: place.TeamIndex, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, record) },
 		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		PrivateDir: n.privateDir.EnsureDir, DialHead: n.dialRendezvous, AwaitLink: n.awaitRendezvousLink,
 	})
@@ -244,7 +244,7 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, record *sig
 	err := here.Run(starting, func(exits []signal.RankExit) error {
 		started()
 		stop()
-		return n.Publish(signal.NodesDir, signal.NodeName(n.id.Rank, n.id.Size, signal.StateRanksEnded), &signal.RanksEndedRecord{Exits: exits}, false)
+		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, signal.StateRanksEnded), &signal.RanksEndedRecord{Exits: exits}, false)
 	})
 	started()
 	stop()
@@ -323,7 +323,7 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 		Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, RunningRanks: here.RunningRanks,
 		OnChange: func(bool) {
 			told++
-			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.Rank, n.id.Size, told)))
+			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, told)))
 		},
 	}
 }

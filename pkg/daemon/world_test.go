@@ -248,7 +248,7 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 	}
 	j.all(func(c *config.Config) {
 		c.Driver = []string{"app"}
-		if c.Identity.Rank == 0 {
+		if c.Identity.NodeIndex == 0 {
 			c.Environ = append(slices.Clone(c.Environ), "PATH="+filepath.Dir(program))
 		} else {
 			c.Environ = append(slices.Clone(c.Environ), "PATH=/nonexistent")

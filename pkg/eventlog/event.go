@@ -50,24 +50,24 @@ const LinesLost EventType = "lost"
 // Fields are the optional fields of events; docs/run-directory.md lists which event has which. A
 // nil pointer means that the event does not have the field.
 type Fields struct {
-	EndedPhase string `json:"left,omitempty"`   // the phase that has ended
-	Record     string `json:"record,omitempty"` // name of the record that was published or seen
-	State      string `json:"state,omitempty"`  // state that the nodes have reached
-	Ranks      string `json:"ranks,omitempty"`  // their indices, such as 1-3,7
-	Child      string `json:"child,omitempty"`
-	PID        int    `json:"pid,omitempty"`
-	Request    string `json:"request,omitempty"` // ID of the request
-	Nodes      *int   `json:"nodes,omitempty"`   // number of nodes it is for
-	Fence      string `json:"fence,omitempty"`   // name of the fence
-	Round      int    `json:"round,omitempty"`   // number of times it has been entered
-	Check      string `json:"check,omitempty"`   // ID of the check
-	Checks     string `json:"checks,omitempty"`  // conditions that the checks are waiting for
-	Verdict    string `json:"verdict,omitempty"` // verdict as named by package check
-	Passed     *int   `json:"passed,omitempty"`  // number of checks passed
-	TookNS     int64  `json:"took_ns,omitempty"` // duration in nanoseconds
-	OK         *bool  `json:"ok,omitempty"`      // success or failure
-	Exit       string `json:"exit,omitempty"`    // description of the exit
-	Seen       string `json:"seen,omitempty"`    // result of a probe
+	EndedPhase  string `json:"left,omitempty"`   // the phase that has ended
+	Record      string `json:"record,omitempty"` // name of the record that was published or seen
+	State       string `json:"state,omitempty"`  // state that the nodes have reached
+	NodeIndices string `json:"ranks,omitempty"`  // their indices, such as 1-3,7
+	Child       string `json:"child,omitempty"`
+	PID         int    `json:"pid,omitempty"`
+	Request     string `json:"request,omitempty"` // ID of the request
+	Nodes       *int   `json:"nodes,omitempty"`   // number of nodes it is for
+	Fence       string `json:"fence,omitempty"`   // name of the fence
+	Round       int    `json:"round,omitempty"`   // number of times it has been entered
+	Check       string `json:"check,omitempty"`   // ID of the check
+	Checks      string `json:"checks,omitempty"`  // conditions that the checks are waiting for
+	Verdict     string `json:"verdict,omitempty"` // verdict as named by package check
+	Passed      *int   `json:"passed,omitempty"`  // number of checks passed
+	TookNS      int64  `json:"took_ns,omitempty"` // duration in nanoseconds
+	OK          *bool  `json:"ok,omitempty"`      // success or failure
+	Exit        string `json:"exit,omitempty"`    // description of the exit
+	Seen        string `json:"seen,omitempty"`    // result of a probe
 	// rank or node that the event is about, if not this node
 	Subject     *int   `json:"of,omitempty"`
 	Kind        string `json:"kind,omitempty"`    // kind of failure as named by package health
@@ -93,8 +93,9 @@ type Event struct {
 	At      string    `json:"at,omitempty"` // wall clock of the node, in RFC 3339 format
 	Word    EventType `json:"event,omitempty"`
 	Version int       `json:"v,omitempty"`
-	Rank    *int      `json:"rank,omitempty"` // index of the node; nil before the run directory exists
-	Host    string    `json:"host,omitempty"` // empty before the run directory exists
+	// index of the node; nil before the run directory exists
+	NodeIndex *int   `json:"rank,omitempty"`
+	Host      string `json:"host,omitempty"` // empty before the run directory exists
 	Fields
 	// monotonic time since the daemon's start, in nanoseconds
 	SinceNS int64  `json:"since_start_ns,omitempty"`

@@ -24,11 +24,11 @@ func NewJoinTimes(published time.Time) *JoinTimes {
 }
 
 // AddListing records the nodes that were found by a listing at time at.
-func (a *JoinTimes) AddListing(ranks []int, at time.Time) {
-	for _, rank := range ranks {
-		if _, there := a.seenAt[rank]; !there && rank != 0 {
-			a.seenAt[rank] = at
-			a.arrivalOrder = append(a.arrivalOrder, rank)
+func (a *JoinTimes) AddListing(nodes []int, at time.Time) {
+	for _, node := range nodes {
+		if _, there := a.seenAt[node]; !there && node != 0 {
+			a.seenAt[node] = at
+			a.arrivalOrder = append(a.arrivalOrder, node)
 		}
 	}
 }
@@ -39,18 +39,18 @@ func (a *JoinTimes) SampleNodes(n int) []int {
 	if len(a.arrivalOrder) <= n {
 		return slices.Clone(a.arrivalOrder)
 	}
-	ranks := make([]int, 0, n)
+	nodes := make([]int, 0, n)
 	for i := range n {
-		ranks = append(ranks, a.arrivalOrder[i*(len(a.arrivalOrder)-1)/(n-1)])
+		nodes = append(nodes, a.arrivalOrder[i*(len(a.arrivalOrder)-1)/(n-1)])
 	}
-	return ranks
+	return nodes
 }
 
 // RoundTrip returns the probe's round trip to one node, less the node's own processing time. ok is
 // false if the node came late, because the result is meaningless then.
-func (a *JoinTimes) RoundTrip(rank int, joined signal.JoinedRecord) (signal.RoundTrip, bool) {
-	took := a.seenAt[rank].Sub(a.probePublished) - joined.TimeToAnswer
-	return signal.RoundTrip{Rank: rank, Took: max(0, took)}, joined.HasWaited
+func (a *JoinTimes) RoundTrip(node int, joined signal.JoinedRecord) (signal.RoundTrip, bool) {
+	took := a.seenAt[node].Sub(a.probePublished) - joined.TimeToAnswer
+	return signal.RoundTrip{NodeIndex: node, Took: max(0, took)}, joined.HasWaited
 }
 
 // CallCounts counts the calls that the daemons of a run have made to the shared file system.
@@ -110,7 +110,7 @@ func (a CallCounts) FormatTable() string {
 	_ = table.Flush() // writes to memory
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))
 	for _, trip := range a.RoundTrips {
-		fmt.Fprintf(&text, "\na record and its answer were seen after %s by way of rank %d", trip.Took.Round(10*time.Microsecond), trip.Rank)
+		fmt.Fprintf(&text, "\na record and its answer were seen after %s by way of rank %d", trip.Took.Round(10*time.Microsecond), trip.NodeIndex)
 	}
 	return text.String()
 }

@@ -44,10 +44,10 @@ func New() *EventLog {
 // daemon has the same node index as the main daemon of its node.
 func (t *EventLog) Open(dir *signal.Dir, id roles.Identity, kind string) {
 	t.mu.Lock() // the node's checks may be running and writing events
-	t.rank, t.host = &id.Rank, id.Host
+	t.rank, t.host = &id.NodeIndex, id.Host
 	t.mu.Unlock()
-	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.Rank, id.Size)))
-	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.Rank, id.Size)))
+	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.NodeIndex, id.Size)))
+	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.NodeIndex, id.Size)))
 }
 
 // SinceStart returns the time since the [EventLog] began.
@@ -59,7 +59,7 @@ func (t *EventLog) WriteEvent(word EventType, fields Fields) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	line, err := Event{
-		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, Rank: t.rank, Host: t.host,
+		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, NodeIndex: t.rank, Host: t.host,
 		Fields: fields, SinceNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
 	}.encodeLine()
 	if err == nil {
@@ -187,7 +187,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	t.spawnCalls++
 	t.mu.Unlock()
 	if told {
-		t.WriteEvent(RanksSpawned, Fields{Subject: &by, Ranks: textutil.FormatRanges(ranks), What: what})
+		t.WriteEvent(RanksSpawned, Fields{Subject: &by, NodeIndices: textutil.FormatRanges(ranks), What: what})
 	}
 	return what
 }
@@ -201,8 +201,8 @@ func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 		if newest := l.TeamGeneration(); newest >= 0 {
 			names = append(names, signal.TeamName(newest))
 		}
-		for _, rank := range l.NodesWithAbort() {
-			names = append(names, signal.AbortName(rank, size))
+		for _, node := range l.NodesWithAbort() {
+			names = append(names, signal.AbortName(node, size))
 		}
 		for _, name := range names {
 			if !seen[name] && l.HasName(name) {
@@ -219,17 +219,17 @@ func (t *EventLog) NodesObserver() func(l signal.Listing) {
 	known := make(map[string][]int)
 	return func(l signal.Listing) {
 		for _, state := range l.NodeStates() {
-			ranks := l.NodesIn(state)
-			if len(ranks) == len(known[state]) {
+			nodes := l.NodesIn(state)
+			if len(nodes) == len(known[state]) {
 				continue
 			}
 			// Record only the nodes that the previous listing did not show.
-			fresh := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
-				_, before := slices.BinarySearch(known[state], rank)
+			fresh := slices.DeleteFunc(slices.Clone(nodes), func(node int) bool {
+				_, before := slices.BinarySearch(known[state], node)
 				return before
 			})
-			known[state] = ranks
-			t.WriteEvent(StateReached, Fields{State: state, Ranks: textutil.FormatRanges(fresh)})
+			known[state] = nodes
+			t.WriteEvent(StateReached, Fields{State: state, NodeIndices: textutil.FormatRanges(fresh)})
 		}
 	}
 }

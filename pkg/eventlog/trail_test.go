@@ -101,13 +101,13 @@ func TestFewFencesAreToldOf(t *testing.T) {
 }
 
 func TestEventsOnDisk(t *testing.T) {
-	rank := 3
+	node := 3
 	for _, tc := range []struct {
 		event Event
 		want  string
 	}{
 		{Event{At: "T", Word: PhaseEntered, Version: 1, SinceNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
-		{Event{At: "T", Word: PhaseLeft, Version: 1, Rank: &rank, Host: "n3", Fields: Fields{EndedPhase: "join", TookNS: 7, OK: new(false)}, SinceNS: 5, Phase: "check"},
+		{Event{At: "T", Word: PhaseLeft, Version: 1, NodeIndex: &node, Host: "n3", Fields: Fields{EndedPhase: "join", TookNS: 7, OK: new(false)}, SinceNS: 5, Phase: "check"},
 			`{"at":"T","event":"leave","v":1,"rank":3,"host":"n3","left":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
 		{Event{Word: ProbeChanged, Fields: Fields{Child: "a&b", OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
 		{Event{Word: ChildExited, Fields: Fields{Child: "driver", PID: 9, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
@@ -169,8 +169,8 @@ func TestArrivalsSample(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := NewJoinTimes(published)
-			for i, ranks := range tc.looks {
-				a.AddListing(ranks, published.Add(time.Duration(i)*time.Second))
+			for i, nodes := range tc.looks {
+				a.AddListing(nodes, published.Add(time.Duration(i)*time.Second))
 			}
 			if got := a.SampleNodes(4); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
@@ -197,7 +197,7 @@ func TestArrivalsTrip(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, ok := a.RoundTrip(tc.rank, tc.joined)
-			if got.Rank != tc.rank || got.Took != tc.want || ok != tc.ok {
+			if got.NodeIndex != tc.rank || got.Took != tc.want || ok != tc.ok {
 				t.Errorf("got %+v, %t; want %s, %t", got, ok, tc.want, tc.ok)
 			}
 		})

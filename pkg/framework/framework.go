@@ -13,10 +13,10 @@ import (
 // Node has the properties of the node for which a framework describes a service.
 type Node struct {
 	RunName string // the run directory's name: unique, and safe as a name
-	// Rank and Size refer to the team, the nodes that the driver gets. The head is always 0. With
+	// TeamIndex and Size refer to the team, the nodes that the driver gets. The head is always 0. With
 	// spares, its own service is described before the team is known, and Size is 0.
-	Rank int
-	Size int
+	TeamIndex int
+	Size      int
 	// LaunchIndex is the node's index in the launch, which never changes and gives the node its name
 	// in the attempt. It equals Rank if there are no spares.
 	LaunchIndex int
@@ -105,8 +105,8 @@ type Endpoint struct {
 
 // Member is a node that the framework should list, with its index in the launch.
 type Member struct {
-	Rank int
-	Host string
+	NodeIndex int
+	Host      string
 }
 
 // Framework describes the services of a job's nodes. Head and Worker return nil if the node runs no

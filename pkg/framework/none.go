@@ -72,7 +72,7 @@ func (n None) HeadService(node Node) (*Service, Endpoint, error) {
 // WorkerService returns the worker's command, or nil if the node runs none. HeadAddressVariable is
 // in its environment.
 func (n None) WorkerService(node Node, endpoint Endpoint) (*Service, error) {
-	if n.WorkerCommand == "" || (n.DedicatedHead && node.Rank == 0) {
+	if n.WorkerCommand == "" || (n.DedicatedHead && node.TeamIndex == 0) {
 		return nil, nil
 	}
 	node.Environ = append(slices.Clip(node.Environ), HeadAddressVariable+"="+endpoint.Address)

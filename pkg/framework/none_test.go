@@ -36,7 +36,7 @@ func TestNone(t *testing.T) {
 		{"a port of another", None{HeadCommand: "h", HeadReady: &remote}, 0, true, []string{"/bin/sh", "-c", "h"}, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			node := Node{Rank: tc.rank, Size: 2, Address: "10.0.0.1", Environ: []string{"A=B"}}
+			node := Node{TeamIndex: tc.rank, Size: 2, Address: "10.0.0.1", Environ: []string{"A=B"}}
 			if got := tc.none.HasServices(); got != tc.serves {
 				t.Errorf("it serves: %v", got)
 			}

@@ -100,11 +100,11 @@ func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earli
 
 // otherNodePassed reports whether another node has passed one of the checks that this one failed.
 func otherNodePassed(o ObservedFailure, ids []string, failures []ObservedFailure, passed []int) bool {
-	if slices.ContainsFunc(passed, func(rank int) bool { return rank != o.Rank }) {
+	if slices.ContainsFunc(passed, func(node int) bool { return node != o.NodeIndex }) {
 		return true
 	}
 	return slices.ContainsFunc(failures, func(other ObservedFailure) bool {
-		return other.Rank != o.Rank && slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.FailureRecord, id) })
+		return other.NodeIndex != o.NodeIndex && slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.FailureRecord, id) })
 	})
 }
 
@@ -123,11 +123,11 @@ func evidenceDeadline(kind Kind, failures []ObservedFailure, passed []int, size 
 		wait = EvidenceTimeout
 	}
 	spoke := make(map[int]bool)
-	for _, rank := range passed {
-		spoke[rank] = true
+	for _, node := range passed {
+		spoke[node] = true
 	}
 	for _, o := range failures {
-		spoke[o.Rank] = true
+		spoke[o.NodeIndex] = true
 		switch {
 		case Kind(o.Kind) != kind:
 		case kind == CheckEnvironment && otherNodePassed(o, failedEnvironmentChecks(o.FailureRecord), failures, passed):

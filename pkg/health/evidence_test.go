@@ -11,7 +11,7 @@ import (
 )
 
 // unfit is a node that has failed and passed checks: "host.disk FAIL environment, gpu.count PASS".
-func unfit(kind Kind, rank int, checks string) ObservedFailure {
+func unfit(kind Kind, node int, checks string) ObservedFailure {
 	type found struct {
 		ID      string `json:"id"`
 		Verdict string `json:"verdict"`
@@ -29,7 +29,7 @@ func unfit(kind Kind, rank int, checks string) ObservedFailure {
 		panic(err)
 	}
 	o := ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(kind), Message: "unfit", Report: text}, ObservedAt: time.Unix(100, 0)}
-	o.Rank, o.Host = rank, fmt.Sprintf("n%d", rank)
+	o.NodeIndex, o.Host = node, fmt.Sprintf("n%d", node)
 	return o
 }
 

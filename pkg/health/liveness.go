@@ -80,8 +80,8 @@ func (l *Liveness) RecordPoll(beats map[int]int64, now time.Time) {
 	l.lastPoll = now
 	known := l.peers
 	l.peers = make(map[int]peerState, len(beats))
-	for rank, beat := range beats {
-		p, ok := known[rank]
+	for node, beat := range beats {
+		p, ok := known[node]
 		switch {
 		// A lower number is not a sign of life, but an older listing, or one that missed the name while
 		// it changed.
@@ -92,31 +92,31 @@ func (l *Liveness) RecordPoll(beats map[int]int64, now time.Time) {
 		default:
 			p.lastSign, p.pendingExcuse = p.lastSign.Add(blind), 0
 		}
-		l.peers[rank] = p
+		l.peers[node] = p
 	}
 }
 
 // RecordSignOfLife records, after a poll, when a peer last gave a sign of life in another way, by
 // the user's clock. It does nothing for an unknown peer.
-func (l *Liveness) RecordSignOfLife(rank int, at time.Time) {
-	if p, ok := l.peers[rank]; ok {
+func (l *Liveness) RecordSignOfLife(node int, at time.Time) {
+	if p, ok := l.peers[node]; ok {
 		if p.hadOtherSign = true; at.After(p.lastSign) {
 			p.lastSign = at
 		}
-		l.peers[rank] = p
+		l.peers[node] = p
 	}
 }
 
 // ExcuseStall records, after a poll, that a peer has reported in another way that its file system
 // does not answer. If this node could not poll for a while either, the peer has not caused it: that
 // time does not count against it.
-func (l *Liveness) ExcuseStall(rank int) {
-	if p, ok := l.peers[rank]; ok && p.pendingExcuse > 0 {
+func (l *Liveness) ExcuseStall(node int) {
+	if p, ok := l.peers[node]; ok && p.pendingExcuse > 0 {
 		if p.lastSign = p.lastSign.Add(p.pendingExcuse); p.lastSign.After(l.lastPoll) {
 			p.lastSign = l.lastPoll
 		}
 		p.pendingExcuse = 0
-		l.peers[rank] = p
+		l.peers[node] = p
 	}
 }
 
@@ -124,9 +124,9 @@ func (l *Liveness) ExcuseStall(rank int) {
 // too long, as of the newest poll.
 func (l *Liveness) LostPeers() []int {
 	var silent []int
-	for rank, pulse := range l.peers {
+	for node, pulse := range l.peers {
 		if l.lastPoll.Sub(pulse.lastSign) >= l.timing.SilenceTimeout {
-			silent = append(silent, rank)
+			silent = append(silent, node)
 		}
 	}
 	slices.Sort(silent)
@@ -135,8 +135,8 @@ func (l *Liveness) LostPeers() []int {
 
 // SilenceOf returns how long the peer's heartbeat has not changed, as of the newest poll, or 0 for
 // an unknown peer.
-func (l *Liveness) SilenceOf(rank int) time.Duration {
-	if p, ok := l.peers[rank]; ok {
+func (l *Liveness) SilenceOf(node int) time.Duration {
+	if p, ok := l.peers[node]; ok {
 		return max(0, l.lastPoll.Sub(p.lastSign))
 	}
 	return 0

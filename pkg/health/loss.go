@@ -5,7 +5,7 @@ import "time"
 // PeerLossFailures returns the failures for lost nodes, one for each kind of loss. since is the
 // time without a sign of life, name returns the name of one node for messages, and names that of
 // several.
-func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(rank int) string, names func(ranks []int) string) []*Failure {
+func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(node int) string, names func(nodes []int) string) []*Failure {
 	var all []*Failure
 	for _, row := range []struct {
 		kind      Kind
@@ -19,15 +19,15 @@ func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(rank 
 		{PeerLost, "%s is lost: no beat for %s (the daemon was killed, or the node or its mount hangs)",
 			"%s are lost: no beat for %s (the daemons were killed, or the nodes or their mounts hang)"},
 	} {
-		ranks := kinds[row.kind]
-		if len(ranks) == 0 {
+		nodes := kinds[row.kind]
+		if len(nodes) == 0 {
 			continue
 		}
-		f := NewFailure(row.kind, row.one, name(ranks[0]), since)
-		if len(ranks) > 1 {
-			f = NewFailure(row.kind, row.many, names(ranks), since)
+		f := NewFailure(row.kind, row.one, name(nodes[0]), since)
+		if len(nodes) > 1 {
+			f = NewFailure(row.kind, row.many, names(nodes), since)
 		}
-		f.LostNodes = ranks
+		f.LostNodes = nodes
 		all = append(all, f)
 	}
 	return all

@@ -35,7 +35,7 @@ func TestRankSentences(t *testing.T) {
 // onNode is a failure of the rank of a world of four ranks a node, seen at ms.
 func onNode(rank, ms int, f *Failure) ObservedFailure {
 	o := ObservedFailure{FailureRecord: f.FailureRecord, ObservedAt: at(ms)}
-	o.Rank, o.Host, o.SeenAt = rank/4, hostOf(rank/4), time.Time{}
+	o.NodeIndex, o.Host, o.SeenAt = rank/4, hostOf(rank/4), time.Time{}
 	return o
 }
 

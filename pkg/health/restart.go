@@ -52,26 +52,26 @@ func DecideRestart(cause signal.FailureRecord, policy RestartPolicy) RestartDeci
 
 // UnfitNodes returns the sorted indices of nodes that must not be used in the next attempt,
 // according to the failures of one run. A node that was only lost may return.
-func UnfitNodes(failures ...signal.FailureRecord) (ranks []int) {
+func UnfitNodes(failures ...signal.FailureRecord) (nodes []int) {
 	for _, failure := range failures {
 		switch kind := Kind(failure.Kind); {
 		case kind == CheckFailed, kind == GPUFailed && !leavesGPUFit(failure):
-			ranks = append(ranks, failure.Rank)
+			nodes = append(nodes, failure.NodeIndex)
 		case kind == NodesDiffer:
-			ranks = append(ranks, failure.LostNodes...)
+			nodes = append(nodes, failure.LostNodes...)
 		}
 	}
-	slices.Sort(ranks)
-	return slices.Compact(ranks)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // LostNodes returns the sorted indices of the lost nodes in the failures of one run.
-func LostNodes(failures ...signal.FailureRecord) (ranks []int) {
+func LostNodes(failures ...signal.FailureRecord) (nodes []int) {
 	for _, failure := range failures {
 		if IsPeerLoss(Kind(failure.Kind)) {
-			ranks = append(ranks, failure.LostNodes...)
+			nodes = append(nodes, failure.LostNodes...)
 		}
 	}
-	slices.Sort(ranks)
-	return slices.Compact(ranks)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -43,8 +43,8 @@ func TestDecideRestart(t *testing.T) {
 }
 
 func TestUnfitAndMissed(t *testing.T) {
-	record := func(rank int, kind Kind, report string, lost ...int) signal.FailureRecord {
-		return signal.FailureRecord{Header: signal.Header{Rank: rank}, Kind: string(kind), LostNodes: lost, Report: json.RawMessage(report)}
+	record := func(node int, kind Kind, report string, lost ...int) signal.FailureRecord {
+		return signal.FailureRecord{Header: signal.Header{NodeIndex: node}, Kind: string(kind), LostNodes: lost, Report: json.RawMessage(report)}
 	}
 	all := []signal.FailureRecord{
 		record(0, DaemonDied, "", 3), record(0, HostLost, "", 5, 3), record(2, CheckFailed, ""), record(4, GPUFailed, `{"next": "fit"}`),

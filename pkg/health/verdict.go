@@ -35,7 +35,7 @@ type Verdict struct {
 // over a consequence, whenever it was seen (see remoteness); among equals the one that happened
 // earlier has, then the lower index. A loss that another record explains is its consequence. The
 // order of the slice does not matter.
-func DecideVerdict(failures []ObservedFailure, hostOf func(rank int) string) Verdict {
+func DecideVerdict(failures []ObservedFailure, hostOf func(node int) string) Verdict {
 	ordered := sortByPrecedence(failures)
 	if len(ordered) == 0 {
 		unknown := signal.FailureRecord{Kind: string(Internal), Message: "the job failed and no record says why"}
@@ -66,7 +66,7 @@ func sortByPrecedence(failures []ObservedFailure) []rankedFailure {
 			cmp.Compare(a.causeDistance, b.causeDistance),
 			a.happenedAt().Compare(b.happenedAt()),
 			cmp.Compare(worldRankNumber(a.FailureRecord), worldRankNumber(b.FailureRecord)),
-			cmp.Compare(a.Rank, b.Rank),
+			cmp.Compare(a.NodeIndex, b.NodeIndex),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Message, b.Message),
 			slices.Compare(a.LostNodes, b.LostNodes),
@@ -138,12 +138,12 @@ func collectEvidence(all []ObservedFailure) failureEvidence {
 			t.abortedRanks[worldRankNumber(o.FailureRecord)] = true
 		case kind == RankFailed: // the rank's, not the daemon's
 		case kind == CutOff:
-			t.selfReported[o.Rank], t.faulty[o.Rank] = true, true
+			t.selfReported[o.NodeIndex], t.faulty[o.NodeIndex] = true, true
 		case !IsPeerLoss(kind):
-			t.selfReported[o.Rank] = true
-		case o.Rank == 0:
-			for _, rank := range o.LostNodes {
-				t.faulty[rank] = rank != 0 || t.faulty[rank]
+			t.selfReported[o.NodeIndex] = true
+		case o.NodeIndex == 0:
+			for _, node := range o.LostNodes {
+				t.faulty[node] = node != 0 || t.faulty[node]
 			}
 		}
 	}
@@ -169,15 +169,15 @@ func (t failureEvidence) isExplained(o ObservedFailure) bool {
 	if !IsPeerLoss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
 		return false
 	}
-	silent := func(rank int) bool { return !t.selfReported[rank] }
-	return t.faulty[o.Rank] || len(o.LostNodes) > 0 && !slices.ContainsFunc(o.LostNodes, silent)
+	silent := func(node int) bool { return !t.selfReported[node] }
+	return t.faulty[o.NodeIndex] || len(o.LostNodes) > 0 && !slices.ContainsFunc(o.LostNodes, silent)
 }
 
 // findBadNodes returns the hosts that a requeued job should avoid. If the first cause counts
 // against a host, these are the hosts of all failures that are as near to a cause as the first one.
 // A failed GPU and a failed check always count against their node, because a GPU failure may be
 // reported after its consequences. The death of a service counts against its command, not the node.
-func findBadNodes(ordered []rankedFailure, hostOf func(rank int) string) []string {
+func findBadNodes(ordered []rankedFailure, hostOf func(node int) string) []string {
 	var hosts []string
 	speaks := len(blamedHosts(ordered[0].FailureRecord, hostOf)) > 0
 	for _, failure := range ordered {
@@ -195,7 +195,7 @@ func findBadNodes(ordered []rankedFailure, hostOf func(rank int) string) []strin
 
 // AddBlamedHosts adds to the bad nodes the hosts that the first cause counts against, because some
 // hosts may have been unknown when the verdict was found. cause is nil if there is none.
-func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(rank int) string) []string {
+func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(node int) string) []string {
 	if cause == nil {
 		return nodes
 	}
@@ -209,7 +209,7 @@ func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(ran
 }
 
 // blamedHosts returns the hosts that one failure counts against.
-func blamedHosts(failure signal.FailureRecord, hostOf func(rank int) string) (hosts []string) {
+func blamedHosts(failure signal.FailureRecord, hostOf func(node int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
 	case kind == GPUFailed && leavesGPUFit(failure):
 		return nil
@@ -231,9 +231,9 @@ func leavesGPUFit(failure signal.FailureRecord) bool {
 	return len(failure.Report) > 0 && json.Unmarshal(failure.Report, &event) == nil && event.Next == "fit"
 }
 
-func hostNames(ranks []int, hostOf func(rank int) string) (hosts []string) {
-	for _, rank := range ranks {
-		if host := hostOf(rank); host != "" { // the launcher may not provide it
+func hostNames(nodes []int, hostOf func(node int) string) (hosts []string) {
+	for _, node := range nodes {
+		if host := hostOf(node); host != "" { // the launcher may not provide it
 			hosts = append(hosts, host)
 		}
 	}

@@ -19,20 +19,20 @@ var began = time.Now()
 func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 
 // observed is a failure that rank has recorded and the observer has seen at ms.
-func observed(kind Kind, rank, ms int) ObservedFailure {
-	record := signal.FailureRecord{Kind: string(kind), Message: fmt.Sprintf("%s on %d at %d ms", kind, rank, ms)}
-	record.Rank, record.Host = rank, hostOf(rank)
+func observed(kind Kind, node, ms int) ObservedFailure {
+	record := signal.FailureRecord{Kind: string(kind), Message: fmt.Sprintf("%s on %d at %d ms", kind, node, ms)}
+	record.NodeIndex, record.Host = node, hostOf(node)
 	return ObservedFailure{FailureRecord: record, ObservedAt: at(ms)}
 }
 
 // missing is the loss of ranks that rank by has recorded.
-func missing(kind Kind, by, ms int, ranks ...int) ObservedFailure {
+func missing(kind Kind, by, ms int, nodes ...int) ObservedFailure {
 	o := observed(kind, by, ms)
-	o.LostNodes = ranks
+	o.LostNodes = nodes
 	return o
 }
 
-func lost(by, ms int, ranks ...int) ObservedFailure { return missing(PeerLost, by, ms, ranks...) }
+func lost(by, ms int, nodes ...int) ObservedFailure { return missing(PeerLost, by, ms, nodes...) }
 
 // aged is a failure that had happened as many ms before its record was written.
 func aged(ms int, o ObservedFailure) ObservedFailure {
@@ -40,7 +40,7 @@ func aged(ms int, o ObservedFailure) ObservedFailure {
 	return o
 }
 
-func hostOf(rank int) string { return fmt.Sprintf("n%d", rank) }
+func hostOf(node int) string { return fmt.Sprintf("n%d", node) }
 
 func shuffled(random *rand.Rand, failures []ObservedFailure) []ObservedFailure {
 	other := slices.Clone(failures)
@@ -246,7 +246,7 @@ func TestDecideKeepsTheCause(t *testing.T) {
 						observed(Terminated, random.IntN(3), random.IntN(50)),
 						observed(Aborted, 5, random.IntN(50)),
 					}[random.IntN(7)])
-					if IsPeerLoss(Kind(cause.Kind)) && cause.Rank == 0 { // then the other is no victim
+					if IsPeerLoss(Kind(cause.Kind)) && cause.NodeIndex == 0 { // then the other is no victim
 						failures = slices.DeleteFunc(failures, func(o ObservedFailure) bool { return slices.Contains(o.LostNodes, victim) })
 					}
 				}
@@ -285,7 +285,7 @@ func TestLoss(t *testing.T) {
 // Where the launcher tells no hosts, those of the lost are known when the result is written.
 func TestWithAccused(t *testing.T) {
 	lost := signal.FailureRecord{Kind: string(DaemonDied), LostNodes: []int{1, 2, 3}}
-	unknown := func(rank int) string { return map[int]string{1: "n1", 2: "n2"}[rank] }
+	unknown := func(node int) string { return map[int]string{1: "n1", 2: "n2"}[node] }
 	for _, tc := range []struct {
 		name  string
 		nodes []string

@@ -26,11 +26,11 @@ type Job struct {
 	Output *outputmux.Mux
 	// SendSignal sends a signal to a node's daemon. If it is nil, the signal is sent to the child
 	// process.
-	SendSignal func(rank int, child *process.Child, sig syscall.Signal)
+	SendSignal func(node int, child *process.Child, sig syscall.Signal)
 	// OnExit is called after the end of each daemon, by one goroutine. It returns the exit to report
 	// for the daemon, and a signal to send to all others, or 0. If it is nil, the exit of the child
 	// process is reported.
-	OnExit func(rank int, child *process.Child) (process.Exit, syscall.Signal)
+	OnExit func(node int, child *process.Child) (process.Exit, syscall.Signal)
 }
 
 // Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
@@ -60,22 +60,22 @@ func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []p
 	defer passing.Wait()
 	defer cancel()
 	over := make(chan int, len(daemons))
-	for rank, child := range daemons {
+	for node, child := range daemons {
 		go func() { // ends with the child process, which is awaited below
 			<-child.Done()
-			over <- rank
+			over <- node
 		}()
 	}
 	// Handle the daemons' ends and this process's signals.
 	exits := make([]process.Exit, len(daemons))
 	for left := len(daemons); left > 0; {
 		select {
-		case rank := <-over:
+		case node := <-over:
 			left--
-			exits[rank] = daemons[rank].Exit()
+			exits[node] = daemons[node].Exit()
 			if j.OnExit != nil {
 				var sig syscall.Signal
-				if exits[rank], sig = j.OnExit(rank, daemons[rank]); sig != 0 {
+				if exits[node], sig = j.OnExit(node, daemons[node]); sig != 0 {
 					j.forwardSignal(daemons, sig)
 				}
 			}
@@ -105,9 +105,9 @@ func (j Job) mayReachAll(sig syscall.Signal) bool {
 
 // forwardSignal sends a signal to all daemons. It has no effect on a daemon that has ended.
 func (j Job) forwardSignal(daemons []*process.Child, sig syscall.Signal) {
-	for rank, child := range daemons {
+	for node, child := range daemons {
 		if j.SendSignal != nil {
-			j.SendSignal(rank, child, sig)
+			j.SendSignal(node, child, sig)
 			continue
 		}
 		_ = child.Signal(sig)

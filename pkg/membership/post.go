@@ -29,8 +29,8 @@ type NodeHooks struct {
 
 // Slot is a place in the membership, as in the environment of the service there.
 type Slot struct {
-	Rank, Size int
-	Generation int // first generation with this place for the node
+	TeamIndex, Size int
+	Generation      int // first generation with this place for the node
 }
 
 // assignment is the assignment of a node to a place, with its service.

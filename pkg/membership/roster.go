@@ -55,8 +55,8 @@ func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
 	r.spares = r.bounds.Min < size
 	r.current.Generation = -1
 	if !r.spares {
-		for rank := range size {
-			r.current.Members = append(r.current.Members, signal.Member{Rank: rank})
+		for node := range size {
+			r.current.Members = append(r.current.Members, signal.Member{NodeIndex: node})
 		}
 	}
 	return r
@@ -67,7 +67,7 @@ func (r *Membership) ExcludeNodes(unfit []signal.DroppedNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, dropped := range unfit {
-		r.gone[dropped.Rank], r.selfReported[dropped.Rank] = dropped, true
+		r.gone[dropped.NodeIndex], r.selfReported[dropped.NodeIndex] = dropped, true
 	}
 }
 
@@ -85,11 +85,11 @@ func (r *Membership) Members() ([]signal.Member, <-chan struct{}) {
 // MemberNodes returns the members' node indices in the launch, by place.
 func (r *Membership) MemberNodes() []int {
 	members, _ := r.Members()
-	ranks := make([]int, 0, len(members))
+	nodes := make([]int, 0, len(members))
 	for _, member := range members {
-		ranks = append(ranks, member.Rank)
+		nodes = append(nodes, member.NodeIndex)
 	}
-	return ranks
+	return nodes
 }
 
 // Count returns the number of the driver's nodes: all if the members have not been chosen yet.
@@ -102,14 +102,14 @@ func (r *Membership) Count() int {
 
 // FilterMembers returns the given nodes that are members: all of them if the members have not been
 // chosen yet.
-func (r *Membership) FilterMembers(ranks []int) []int {
+func (r *Membership) FilterMembers(nodes []int) []int {
 	if !r.spares {
-		return ranks
+		return nodes
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(ranks, func(rank int) bool {
-		return r.current.Members != nil && r.current.PlaceOf(rank) < 0
+	return slices.DeleteFunc(nodes, func(node int) bool {
+		return r.current.Members != nil && r.current.PlaceOf(node) < 0
 	})
 }
 
@@ -130,8 +130,8 @@ func (r *Membership) MissingNodes(l signal.Listing, state string) []int {
 		if _, known := shown[own]; !known {
 			shown[own] = l.NodesIn(own)
 		}
-		if _, there := slices.BinarySearch(shown[own], member.Rank); !there {
-			missing = append(missing, member.Rank)
+		if _, there := slices.BinarySearch(shown[own], member.NodeIndex); !there {
+			missing = append(missing, member.NodeIndex)
 		}
 	}
 	slices.Sort(missing)
@@ -151,9 +151,9 @@ func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[in
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	living := maps.Clone(expected)
-	maps.DeleteFunc(living, func(rank int, _ int64) bool {
-		_, gone := r.gone[rank]
-		return gone || standby != (r.frozen && r.current.PlaceOf(rank) < 0)
+	maps.DeleteFunc(living, func(node int, _ int64) bool {
+		_, gone := r.gone[node]
+		return gone || standby != (r.frozen && r.current.PlaceOf(node) < 0)
 	})
 	return living
 }
@@ -178,7 +178,7 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
 	}
 	for _, member := range r.current.Members {
-		m.members = append(m.members, member.Rank)
+		m.members = append(m.members, member.NodeIndex)
 	}
 	team, possible := m.chooseMembers()
 	if !possible || team == nil || slices.Equal(team, m.members) {
@@ -208,7 +208,7 @@ func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, member := range r.current.Members {
-		if _, gone := r.gone[member.Rank]; gone {
+		if _, gone := r.gone[member.NodeIndex]; gone {
 			return false
 		}
 	}
@@ -222,12 +222,12 @@ func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(int) string) (goesOn, news bool) {
 	blamed := seen.LostNodes
 	if len(blamed) == 0 {
-		blamed = []int{seen.Rank}
+		blamed = []int{seen.NodeIndex}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(seen.LostNodes) == 0 {
-		r.selfReported[seen.Rank] = true
+		r.selfReported[seen.NodeIndex] = true
 	}
 	if health.Kind(seen.Kind) == health.CheckEnvironment && !r.released {
 		r.held = append(r.held, seen)
@@ -236,13 +236,13 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(health.Kind(seen.Kind)) {
 		return false, false
 	}
-	if r.frozen && slices.ContainsFunc(blamed, func(rank int) bool { return r.current.PlaceOf(rank) >= 0 }) {
+	if r.frozen && slices.ContainsFunc(blamed, func(node int) bool { return r.current.PlaceOf(node) >= 0 }) {
 		return false, false
 	}
-	for _, rank := range blamed {
-		if _, gone := r.gone[rank]; !gone {
+	for _, node := range blamed {
+		if _, gone := r.gone[node]; !gone {
 			news = true
-			r.gone[rank] = signal.DroppedNode{Rank: rank, Host: hostOf(rank), Reason: seen.Message}
+			r.gone[node] = signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: seen.Message}
 		}
 	}
 	if !r.frozen && r.size-len(r.gone) < r.bounds.Min {
@@ -314,27 +314,27 @@ func (r *Membership) DroppedNodes() []signal.DroppedNode {
 
 func (r *Membership) droppedLocked() []signal.DroppedNode {
 	dropped := make([]signal.DroppedNode, 0, len(r.gone))
-	for _, rank := range slices.Sorted(maps.Keys(r.gone)) {
-		dropped = append(dropped, r.gone[rank])
+	for _, node := range slices.Sorted(maps.Keys(r.gone)) {
+		dropped = append(dropped, r.gone[node])
 	}
 	return dropped
 }
 
 // NotKnownGone returns the given nodes that are not known to be gone, or none once the membership
 // is fixed.
-func (r *Membership) NotKnownGone(ranks []int) []int {
+func (r *Membership) NotKnownGone(nodes []int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(ranks, func(rank int) bool {
-		_, gone := r.gone[rank]
+	return slices.DeleteFunc(nodes, func(node int) bool {
+		_, gone := r.gone[node]
 		return gone || r.frozen
 	})
 }
 
 // recordJoined records which nodes have joined. mu must be held.
 func (r *Membership) recordJoined(l signal.Listing) {
-	for _, rank := range l.NodesIn(signal.StateJoined) {
-		r.joined[rank] = true
+	for _, node := range l.NodesIn(signal.StateJoined) {
+		r.joined[node] = true
 	}
 }
 
@@ -345,14 +345,14 @@ func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
 	alive := make(map[int]int64)
 	r.mu.Lock()
 	r.recordJoined(l)
-	for rank := range r.joined {
-		alive[rank] = beats[rank]
+	for node := range r.joined {
+		alive[node] = beats[node]
 	}
 	r.mu.Unlock()
 	delete(alive, 0)
 	for _, state := range []string{signal.StateDone, signal.StateFailed} {
-		for _, rank := range l.NodesIn(state) {
-			delete(alive, rank)
+		for _, node := range l.NodesIn(state) {
+			delete(alive, node)
 		}
 	}
 	return alive
@@ -369,15 +369,15 @@ func (r *Membership) AbsentNodes(l signal.Listing) []int {
 	defer r.mu.Unlock()
 	r.recordJoined(l)
 	var absent []int
-	for rank := range r.size {
-		if r.frozen && !r.joined[rank] { // before, they may be about to join
-			absent = append(absent, rank)
+	for node := range r.size {
+		if r.frozen && !r.joined[node] { // before, they may be about to join
+			absent = append(absent, node)
 		}
 	}
 	told := append(l.NodesIn(signal.StateFailed), l.NodesIn(signal.StateSandboxFailed)...)
-	for rank := range r.gone {
-		if !r.selfReported[rank] && !slices.Contains(told, rank) {
-			absent = append(absent, rank)
+	for node := range r.gone {
+		if !r.selfReported[node] && !slices.Contains(told, node) {
+			absent = append(absent, node)
 		}
 	}
 	slices.Sort(absent)

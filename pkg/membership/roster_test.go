@@ -14,19 +14,19 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	const size, needed = 8, 3
 	r := NewMembership(size, NodeRange{Min: needed, Max: 3}, true)
 	var told []int
-	for rank := 1; rank < size; rank++ {
+	for node := 1; node < size; node++ {
 		seen := health.ObservedFailure{FailureRecord: signal.FailureRecord{
-			Header: signal.Header{Rank: rank}, Kind: string(health.SetupFailed), Message: "it is ill",
+			Header: signal.Header{NodeIndex: node}, Kind: string(health.SetupFailed), Message: "it is ill",
 		}}
 		goesOn, _ := r.TolerateFailure(seen, strconv.Itoa)
-		if want := size-rank >= needed; goesOn != want {
-			t.Fatalf("without rank %d it goes on: %v", rank, goesOn)
+		if want := size-node >= needed; goesOn != want {
+			t.Fatalf("without rank %d it goes on: %v", node, goesOn)
 		}
 		if goesOn {
 			continue
 		}
 		for _, excused := range r.TakeExcused() {
-			told = append(told, excused.Rank)
+			told = append(told, excused.NodeIndex)
 		}
 	}
 	if len(told) != size-needed {
@@ -38,17 +38,17 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 // waited for at the end though it is not in the newest one, nor is its failure.
 func TestAbsent(t *testing.T) {
 	const size = 4
-	joined := func(ranks ...int) signal.Listing {
+	joined := func(nodes ...int) signal.Listing {
 		var shown signal.DirSnapshot
-		for _, rank := range ranks {
-			shown.Names = append(shown.Names, signal.NodeName(rank, size, signal.StateJoined))
+		for _, node := range nodes {
+			shown.Names = append(shown.Names, signal.NodeName(node, size, signal.StateJoined))
 		}
 		return shown.ParseListing(size)
 	}
 	r := NewMembership(size, NodeRange{Min: 2, Max: 2}, true)
 	_ = r.ExpectedPeers(joined(0, 1, 2))
 	r.frozen = true
-	ill := signal.FailureRecord{Header: signal.Header{Rank: 2}, Kind: string(health.SetupFailed), Message: "it is ill"}
+	ill := signal.FailureRecord{Header: signal.Header{NodeIndex: 2}, Kind: string(health.SetupFailed), Message: "it is ill"}
 	if goesOn, _ := r.TolerateFailure(health.ObservedFailure{FailureRecord: ill}, strconv.Itoa); !goesOn {
 		t.Error("the job can't do without a spare")
 	}

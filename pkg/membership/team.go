@@ -79,8 +79,8 @@ func (m teamSelection) chooseMembers() (team []int, possible bool) {
 	return m.replaceGone(fit), true
 }
 
-func (m teamSelection) isGone(rank int) bool {
-	_, gone := m.gone[rank]
+func (m teamSelection) isGone(node int) bool {
+	_, gone := m.gone[node]
 	return gone
 }
 
@@ -106,7 +106,7 @@ func (m teamSelection) replaceGone(fit []int) []int {
 	if !slices.ContainsFunc(m.members, m.isGone) {
 		return m.members
 	}
-	spares := slices.DeleteFunc(fit, func(rank int) bool { return slices.Contains(m.members, rank) })
+	spares := slices.DeleteFunc(fit, func(node int) bool { return slices.Contains(m.members, node) })
 	team := slices.Clone(m.members)
 	for place := 0; place < len(team); place++ {
 		switch {
@@ -130,9 +130,9 @@ func (m teamSelection) replaceGone(fit []int) []int {
 // has changed.
 func memberRecords(old []signal.Member, team []int, generation int, ranked bool) []signal.Member {
 	members := make([]signal.Member, 0, len(team))
-	for place, rank := range team {
-		member := signal.Member{Rank: rank, SinceGeneration: generation}
-		at := slices.IndexFunc(old, func(m signal.Member) bool { return m.Rank == rank })
+	for place, node := range team {
+		member := signal.Member{NodeIndex: node, SinceGeneration: generation}
+		at := slices.IndexFunc(old, func(m signal.Member) bool { return m.NodeIndex == node })
 		if at >= 0 && (!ranked || at == place && len(old) == len(team)) {
 			member.SinceGeneration = old[at].SinceGeneration
 		}

@@ -107,8 +107,8 @@ func TestChoose(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := teamSelection{size: tc.size, bounds: tc.bounds, ready: tc.ready, acceptMinimum: tc.patient, settled: tc.settled, members: tc.team, gone: map[int]signal.DroppedNode{}}
-			for _, rank := range tc.gone {
-				m.gone[rank] = signal.DroppedNode{Rank: rank}
+			for _, node := range tc.gone {
+				m.gone[node] = signal.DroppedNode{NodeIndex: node}
 			}
 			before := slices.Clone(tc.ready)
 			team, possible := m.chooseMembers()
@@ -123,7 +123,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestSeated(t *testing.T) {
-	old := []signal.Member{{Rank: 0}, {Rank: 1}, {Rank: 2, SinceGeneration: 1}}
+	old := []signal.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
 	for _, tc := range []struct {
 		name   string
 		old    []signal.Member
@@ -131,10 +131,10 @@ func TestSeated(t *testing.T) {
 		ranked bool
 		want   []signal.Member
 	}{
-		{"the first", nil, []int{0, 3}, true, []signal.Member{{Rank: 0, SinceGeneration: 2}, {Rank: 3, SinceGeneration: 2}}},
-		{"another in one's place", old, []int{0, 4, 2}, true, []signal.Member{{Rank: 0}, {Rank: 4, SinceGeneration: 2}, {Rank: 2, SinceGeneration: 1}}},
-		{"a smaller team is new to all", old, []int{0, 2}, true, []signal.Member{{Rank: 0, SinceGeneration: 2}, {Rank: 2, SinceGeneration: 2}}},
-		{"and not to those who are told nothing", old, []int{0, 2}, false, []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}}},
+		{"the first", nil, []int{0, 3}, true, []signal.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
+		{"another in one's place", old, []int{0, 4, 2}, true, []signal.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
+		{"a smaller team is new to all", old, []int{0, 2}, true, []signal.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
+		{"and not to those who are told nothing", old, []int{0, 2}, false, []signal.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, memberRecords(tc.old, tc.team, 2, tc.ranked)); diff != "" {

@@ -90,8 +90,8 @@ func benchLinks(b *testing.B, workers int) {
 	stops := []func(){run(b, NewHead(benchConfig(workers+1), listener, seen).Run)}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	begin := time.Now()
-	for rank := 1; rank <= workers; rank++ {
-		w := NewWorker(benchConfig(workers+1), rank, TCP{}, []string{"127.0.0.1:" + port}, &benchHeadPeer{}, well)
+	for node := 1; node <= workers; node++ {
+		w := NewWorker(benchConfig(workers+1), node, TCP{}, []string{"127.0.0.1:" + port}, &benchHeadPeer{}, well)
 		stops = append(stops, run(b, w.Run))
 	}
 	until(b, "all are connected", func() bool { return seen.connected.Load() == int64(workers) })
@@ -140,9 +140,9 @@ func helpMany(ctx context.Context, what string) int {
 	}
 	many := &benchHeadPeer{size: int64(size)}
 	var tasks sync.WaitGroup
-	for rank := 1; rank <= size; rank++ {
-		w := NewWorker(benchConfig(size+1), rank, TCP{}, fields[2:], many, well)
-		if rank == 1 {
+	for node := 1; node <= size; node++ {
+		w := NewWorker(benchConfig(size+1), node, TCP{}, fields[2:], many, well)
+		if node == 1 {
 			many.first = w
 		}
 		tasks.Go(func() { w.Run(ctx) })

@@ -158,7 +158,7 @@ func sendVerdict(conn *secureConn, verdict byte) error {
 
 // handshakeAsWorker runs the worker's side of the handshake, and returns the encrypted connection.
 // It returns errDuplicateDaemon if another daemon of this node is connected.
-func handshakeAsWorker(conn net.Conn, key []byte, rank int, self identity) (*secureConn, error) {
+func handshakeAsWorker(conn net.Conn, key []byte, node int, self identity) (*secureConn, error) {
 	if err := conn.SetDeadline(time.Now().Add(unprovenTimeout)); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func handshakeAsWorker(conn net.Conn, key []byte, rank int, self identity) (*sec
 	}
 	// State the node index, and read the verdict.
 	sealed := &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
-	c := newClaim(uint32(rank), self)
+	c := newClaim(uint32(node), self)
 	if err := sealed.writeFixed(c[:]...); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 // recording returns what a worker of that rank says to the head at the address, and which is let
 // in. The head of a recording has no worker of that rank.
-func recording(t *testing.T, key []byte, rank int, address string) []byte {
+func recording(t *testing.T, key []byte, node int, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -37,7 +37,7 @@ func recording(t *testing.T, key []byte, rank int, address string) []byte {
 	}
 	defer conn.Close()
 	kept := &recorder{Conn: conn}
-	sealed, err := handshakeAsWorker(kept, key, rank, identity{})
+	sealed, err := handshakeAsWorker(kept, key, node, identity{})
 	if err != nil {
 		t.Fatal(err)
 	}

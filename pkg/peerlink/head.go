@@ -16,13 +16,13 @@ import (
 // a last heartbeat or notification of a connection may be reported after its replacement.
 type HeadHandler interface {
 	// the worker has proven itself: for the first time, or again
-	WorkerConnected(rank int)
+	WorkerConnected(node int)
 	// a heartbeat; shareUnresponsive: the shared file system is unresponsive on the worker
-	WorkerHeartbeat(rank int, shareSick bool)
+	WorkerHeartbeat(node int, shareSick bool)
 	// WorkerNotified is called when the worker asks the head to poll the run directory.
-	WorkerNotified(rank int)
+	WorkerNotified(node int)
 	// WorkerGone is called when the worker's connection has ended for good.
-	WorkerGone(rank int, how CloseReason)
+	WorkerGone(node int, how CloseReason)
 }
 
 // Head is the head's side of all peer links.
@@ -69,18 +69,18 @@ func (h *Head) NotifyWorkers() { ctxutil.NotifyChannel(h.pollRequested) }
 func (h *Head) RequestHeartbeats() { h.sendToAll(frameRequestHeartbeat) }
 
 // NotifyWorker makes one worker poll the run directory now. It never blocks.
-func (h *Head) NotifyWorker(rank int) {
-	if rank < 1 || rank >= len(h.slots) {
+func (h *Head) NotifyWorker(node int) {
+	if node < 1 || node >= len(h.slots) {
 		return
 	}
-	h.slots[rank].sendFrame(framePoll)
+	h.slots[node].sendFrame(framePoll)
 }
 
 // RequestStream asks one worker for an additional connection, to run a command. It never blocks. It
 // has no effect if the worker is not connected.
-func (h *Head) RequestStream(rank int) {
-	if rank >= 1 && rank < len(h.slots) {
-		h.slots[rank].sendFrame(frameRequestStream)
+func (h *Head) RequestStream(node int) {
+	if node >= 1 && node < len(h.slots) {
+		h.slots[node].sendFrame(frameRequestStream)
 	}
 }
 
@@ -104,11 +104,11 @@ func (h *Head) SayGoodbye() {
 }
 
 // WorkerTCPState returns what this node's kernel knows about the connection to the worker.
-func (h *Head) WorkerTCPState(rank int) TCPState {
-	if rank < 1 || rank >= len(h.slots) {
+func (h *Head) WorkerTCPState(node int) TCPState {
+	if node < 1 || node >= len(h.slots) {
 		return TCPState{}
 	}
-	return h.slots[rank].liveLink().tcpState(h.cfg.HeartbeatInterval)
+	return h.slots[node].liveLink().tcpState(h.cfg.HeartbeatInterval)
 }
 
 // sendLoop sends notifications. It also sends heartbeats to workers with overdue heartbeats, so
@@ -124,8 +124,8 @@ func (h *Head) sendLoop(ctx context.Context) {
 		case <-h.pollRequested:
 			h.sendToAll(framePoll)
 		case <-ticker.C:
-			for rank := range h.slots {
-				if l := h.slots[rank].liveLink(); l != nil && l.silentFor() > h.cfg.HeartbeatInterval*3/2 {
+			for node := range h.slots {
+				if l := h.slots[node].liveLink(); l != nil && l.silentFor() > h.cfg.HeartbeatInterval*3/2 {
 					l.sendFrame(frameHeartbeat)
 				}
 			}
@@ -135,8 +135,8 @@ func (h *Head) sendLoop(ctx context.Context) {
 
 // sendToAll sends a frame to every worker.
 func (h *Head) sendToAll(frame ...byte) {
-	for rank := range h.slots {
-		h.slots[rank].sendFrame(frame...)
+	for node := range h.slots {
+		h.slots[node].sendFrame(frame...)
 	}
 }
 
@@ -159,37 +159,37 @@ func (h *Head) acceptLoop(ctx context.Context) {
 
 // handleConn performs the handshake, and then serves the connection.
 func (h *Head) handleConn(ctx context.Context, conn net.Conn) {
-	rank, l := h.identifyPeer(ctx, conn)
+	node, l := h.identifyPeer(ctx, conn)
 	if l == nil {
 		_ = conn.Close()
 		return
 	}
-	if purpose := StreamKind(uint32(rank) & streamKindMask); purpose != 0 {
-		h.tasks.Go(func() { h.streamHandlers[purpose](ctx, rank&^int(purpose), l.conn) })
+	if purpose := StreamKind(uint32(node) & streamKindMask); purpose != 0 {
+		h.tasks.Go(func() { h.streamHandlers[purpose](ctx, node&^int(purpose), l.conn) })
 		return
 	}
 	// The link is served by a new goroutine, because the stack of this one has grown during the
 	// handshake.
-	if rank == clientIndex {
+	if node == clientIndex {
 		h.tasks.Go(func() { h.serveClient(ctx, l) })
 		return
 	}
-	h.tasks.Go(func() { h.serveWorker(ctx, rank, l) })
+	h.tasks.Go(func() { h.serveWorker(ctx, node, l) })
 }
 
 // serveWorker serves a worker's link. It sends heartbeats only in answer to the worker's, because a
 // daemon that is being killed sends none. Data that arrives at such a daemon stays unread, and
 // makes its kernel reset the connection. A reset has other possible causes, but an orderly close
 // proves the death of the daemon.
-func (h *Head) serveWorker(ctx context.Context, rank int, l *link) {
-	h.slots[rank].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
+func (h *Head) serveWorker(ctx context.Context, node int, l *link) {
+	h.slots[node].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
 		if frame == framePoll {
-			h.handler.WorkerNotified(rank)
+			h.handler.WorkerNotified(node)
 			return
 		}
 		l.sendFrame(frameHeartbeat)
-		h.handler.WorkerHeartbeat(rank, frame == frameStalledHeartbeat)
-	}, func(how CloseReason) { h.handler.WorkerGone(rank, how) })
+		h.handler.WorkerHeartbeat(node, frame == frameStalledHeartbeat)
+	}, func(how CloseReason) { h.handler.WorkerGone(node, how) })
 }
 
 // identifyPeer performs the handshake. It returns the claimed node index and the link, or a nil
@@ -249,8 +249,8 @@ func (h *Head) removeUnproven(stranger *list.Element) {
 // assignSlot puts the worker's link into its slot, and reports that the worker is connected. It
 // returns errDuplicateDaemon if another daemon has the slot and was heard recently. If that daemon
 // is silent, it is reported as gone first.
-func (h *Head) assignSlot(l *link, rank int) error {
-	s := &h.slots[rank]
+func (h *Head) assignSlot(l *link, node int) error {
+	s := &h.slots[node]
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	old := s.link.Load()
@@ -264,7 +264,7 @@ func (h *Head) assignSlot(l *link, rank int) error {
 	}
 	s.setLinkLocked(l)
 	if other {
-		h.handler.WorkerGone(rank, Broken)
+		h.handler.WorkerGone(node, Broken)
 	}
 	// Report the new link. The goodbye message and the exit code may have been sent before it existed.
 	h.mu.Lock()
@@ -274,7 +274,7 @@ func (h *Head) assignSlot(l *link, rank int) error {
 	}
 	h.mu.Unlock()
 	s.hadConnection = true
-	h.handler.WorkerConnected(rank)
+	h.handler.WorkerConnected(node)
 	l.sendFrame(frameHeartbeat)
 	if over != nil {
 		l.sendFrame(over...)

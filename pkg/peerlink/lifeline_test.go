@@ -178,10 +178,10 @@ func TestStopped(t *testing.T) {
 
 // silent waits until nothing has come for long, and the evidence says that the peer's kernel is
 // well.
-func silent(t *testing.T, l *link, evidence func(int) TCPState, rank int) {
+func silent(t *testing.T, l *link, evidence func(int) TCPState, node int) {
 	t.Helper()
 	until(t, "the peer is silent and its kernel is well", func() bool {
-		e := evidence(rank)
+		e := evidence(node)
 		return l.silentFor() > 5*slowConfig().HeartbeatInterval && e.Connected && e.Acknowledges && e.SilentFor < l.silentFor()
 	})
 }

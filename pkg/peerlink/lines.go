@@ -47,8 +47,8 @@ func (l *Links) AreHealthy(workers int, now time.Time) bool {
 	if !l.AllOnTime(workers, now) {
 		return false
 	}
-	for rank := range workers {
-		if !l.Head.WorkerTCPState(rank + 1).Acknowledges {
+	for node := range workers {
+		if !l.Head.WorkerTCPState(node + 1).Acknowledges {
 			return false
 		}
 	}
@@ -56,11 +56,11 @@ func (l *Links) AreHealthy(workers int, now time.Time) bool {
 }
 
 // IsConnected reports whether a worker is connected.
-func (l *Links) IsConnected(rank int) bool {
+func (l *Links) IsConnected(node int) bool {
 	if l == nil {
 		return false
 	}
-	known, _ := l.PeerState(rank)
+	known, _ := l.PeerState(node)
 	return known.Connected
 }
 
@@ -68,11 +68,11 @@ func (l *Links) IsConnected(rank int) bool {
 // its link. A daemon that has sent a goodbye message has ended, too, but is not reported, because
 // the run directory has more information. If blind is true, the run directory cannot be read: then
 // a link that has ended in any way, or has never existed, counts as ended.
-func (l *Links) HasEnded(rank int, blind bool) bool {
+func (l *Links) HasEnded(node int, blind bool) bool {
 	if l == nil {
 		return blind
 	}
-	known, ever := l.PeerState(rank)
+	known, ever := l.PeerState(node)
 	if !ever {
 		return blind
 	}

@@ -97,16 +97,16 @@ func (n *news) wait(t testing.TB, what string, times int) {
 // headNews is what a head's side is told of.
 type headNews struct{ *news }
 
-func (n headNews) WorkerConnected(rank int) { n.add("%d connected", rank) }
-func (n headNews) WorkerHeartbeat(rank int, shareSick bool) {
+func (n headNews) WorkerConnected(node int) { n.add("%d connected", node) }
+func (n headNews) WorkerHeartbeat(node int, shareSick bool) {
 	if shareSick {
-		n.add("%d sick", rank)
+		n.add("%d sick", node)
 	} else {
-		n.add("%d heard", rank)
+		n.add("%d heard", node)
 	}
 }
-func (n headNews) WorkerNotified(rank int)              { n.add("%d nudged", rank) }
-func (n headNews) WorkerGone(rank int, how CloseReason) { n.add("%d %s", rank, how) }
+func (n headNews) WorkerNotified(node int)              { n.add("%d nudged", node) }
+func (n headNews) WorkerGone(node int, how CloseReason) { n.add("%d %s", node, how) }
 
 // workerNews is what a worker's side is told of.
 type workerNews struct{ *news }
@@ -200,9 +200,9 @@ type aWorker struct {
 
 func well() bool { return false }
 
-func startWorker(t testing.TB, cfg Config, rank int, network Network, addresses ...string) *aWorker {
+func startWorker(t testing.TB, cfg Config, node int, network Network, addresses ...string) *aWorker {
 	w := &aWorker{news: workerNews{newNews()}, done: make(chan struct{})}
-	w.Worker = NewWorker(cfg, rank, network, addresses, w.news, well)
+	w.Worker = NewWorker(cfg, node, network, addresses, w.news, well)
 	w.stop = run(t, func(ctx context.Context) {
 		defer close(w.done)
 		w.Run(ctx)

@@ -28,7 +28,7 @@ const streamKindMask = uint32(RendezvousStream | CommandStream | DoctorStream)
 
 // StreamHandler handles an additional connection of a worker until the other side or ctx ends, and
 // closes it.
-type StreamHandler = func(ctx context.Context, rank int, conn io.ReadWriteCloser)
+type StreamHandler = func(ctx context.Context, node int, conn io.ReadWriteCloser)
 
 // HandleStreams makes the head accept additional connections for a purpose, and sets their handler.
 // It must be called before Run.
@@ -38,18 +38,18 @@ func (h *Head) HandleStreams(purpose StreamKind, serve StreamHandler) {
 
 // StreamDialer returns a function that calls [DialStream] with these arguments.
 func StreamDialer(
-	purpose StreamKind, key []byte, rank int, network Network, addresses []string,
+	purpose StreamKind, key []byte, node int, network Network, addresses []string,
 ) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
-		return DialStream(ctx, purpose, key, rank, network, addresses)
+		return DialStream(ctx, purpose, key, node, network, addresses)
 	}
 }
 
 // DialStream opens an additional connection of a worker to the head, for the handler that was set
 // by [Head.HandleStreams]. It tries the head's addresses in turn. A head with too many connections
 // before their handshakes closes the oldest, which may be this one: then it tries again.
-func DialStream(ctx context.Context, purpose StreamKind, key []byte, rank int, network Network, addresses []string) (net.Conn, error) {
-	from := headDialer{network: network, key: key, rank: rank | int(purpose)}
+func DialStream(ctx context.Context, purpose StreamKind, key []byte, node int, network Network, addresses []string) (net.Conn, error) {
+	from := headDialer{network: network, key: key, rank: node | int(purpose)}
 	fillRandom(from.identity[:])
 	for wait := minReconnectPause; ; wait *= 2 {
 		conn, dropped, err := from.dialAny(ctx, addresses)

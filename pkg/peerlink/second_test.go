@@ -14,8 +14,8 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := NewHead(slowConfig(), listener, nil)
-	h.HandleStreams(RendezvousStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
-		_, _ = conn.Write([]byte{byte(rank)})
+	h.HandleStreams(RendezvousStream, func(_ context.Context, node int, conn io.ReadWriteCloser) {
+		_, _ = conn.Write([]byte{byte(node)})
 		_ = conn.Close()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -23,14 +23,14 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 	running.Go(func() { h.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	for _, rank := range []int{0, 3} {
-		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, rank, TCP{}, []string{listener.Addr().String()})
+	for _, node := range []int{0, 3} {
+		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, node, TCP{}, []string{listener.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(conn)
-		if err != nil || len(got) != 1 || int(got[0]) != rank {
-			t.Errorf("rank %d was served as %v: %v", rank, got, err)
+		if err != nil || len(got) != 1 || int(got[0]) != node {
+			t.Errorf("rank %d was served as %v: %v", node, got, err)
 		}
 		_ = conn.Close()
 	}
@@ -50,8 +50,8 @@ func TestSummonedForACommand(t *testing.T) {
 	peers := headNews{newNews()}
 	h := NewHead(slowConfig(), listener, peers)
 	came := make(chan int, 1)
-	h.HandleStreams(CommandStream, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
-		came <- rank
+	h.HandleStreams(CommandStream, func(_ context.Context, node int, conn io.ReadWriteCloser) {
+		came <- node
 		_ = conn.Close()
 	})
 	run(t, h.Run)
@@ -70,9 +70,9 @@ func TestSummonedForACommand(t *testing.T) {
 	}
 	h.RequestStream(2)
 	select {
-	case rank := <-came:
-		if rank != 2 {
-			t.Errorf("rank %d came", rank)
+	case node := <-came:
+		if node != 2 {
+			t.Errorf("rank %d came", node)
 		}
 	case <-time.After(ceiling):
 		t.Error("rank 2 was summoned and did not come")

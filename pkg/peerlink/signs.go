@@ -43,11 +43,11 @@ func NewLiveness(beat time.Duration) *Liveness {
 }
 
 // SetConnected records that the peer is connected.
-func (s *Liveness) SetConnected(rank int) {
+func (s *Liveness) SetConnected(node int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.peers[rank] = PeerState{Connected: true, lastCounted: now, lastHeartbeat: now}
+	s.peers[node] = PeerState{Connected: true, lastCounted: now, lastHeartbeat: now}
 }
 
 // SetRunning records that the job runs, and whether it tolerates an unresponsive shared file
@@ -67,40 +67,40 @@ func (s *Liveness) IsRunning() bool {
 
 // RecordHeartbeat records a heartbeat of the peer. If the shared file system is unresponsive on the
 // peer (sick), the heartbeat counts only if the job tolerates that.
-func (s *Liveness) RecordHeartbeat(rank int, sick bool) {
+func (s *Liveness) RecordHeartbeat(node int, sick bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.peers[rank]
+	p := s.peers[node]
 	p.ShareUnresponsive, p.lastHeartbeat = sick, time.Now()
 	if !sick || s.toleratesOutage {
 		p.lastCounted = p.lastHeartbeat
 	}
-	s.peers[rank] = p
+	s.peers[node] = p
 }
 
 // SetDisconnected records that the peer is not connected any more, and the reason.
-func (s *Liveness) SetDisconnected(rank int, how CloseReason) {
+func (s *Liveness) SetDisconnected(node int, how CloseReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.peers[rank]
+	p := s.peers[node]
 	p.Connected, p.CloseReason = false, how
-	s.peers[rank] = p
+	s.peers[node] = p
 }
 
 // PeerState returns the state of the peer. It returns false if the peer was never connected.
-func (s *Liveness) PeerState(rank int) (PeerState, bool) {
+func (s *Liveness) PeerState(node int) (PeerState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ever := s.peers[rank]
+	p, ever := s.peers[node]
 	return p, ever
 }
 
 // LastHeartbeat returns the time of the last heartbeat of the peer that counts. It returns false if
 // the peer is not connected.
-func (s *Liveness) LastHeartbeat(rank int, now time.Time) (time.Time, bool) {
+func (s *Liveness) LastHeartbeat(node int, now time.Time) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.peers[rank]
+	p := s.peers[node]
 	return s.effectiveTime(p.lastCounted, now), p.Connected
 }
 
@@ -135,25 +135,25 @@ func (s *Liveness) AllOnTime(peers int, now time.Time) bool {
 
 // PeerSilence returns the time since the peer last sent a heartbeat of any kind, whether it is
 // connected or not. It returns false if the peer was never connected.
-func (s *Liveness) PeerSilence(rank int, now time.Time) (time.Duration, bool) {
+func (s *Liveness) PeerSilence(node int, now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ever := s.peers[rank]
+	p, ever := s.peers[node]
 	return now.Sub(s.effectiveTime(p.lastHeartbeat, now)), ever
 }
 
 // UnresponsivePeers returns the sorted node indices of the connected peers on which the shared file
 // system is unresponsive.
-func (s *Liveness) UnresponsivePeers() (ranks []int) {
+func (s *Liveness) UnresponsivePeers() (nodes []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for rank, p := range s.peers {
+	for node, p := range s.peers {
 		if p.Connected && p.ShareUnresponsive {
-			ranks = append(ranks, rank)
+			nodes = append(nodes, node)
 		}
 	}
-	slices.Sort(ranks)
-	return ranks
+	slices.Sort(nodes)
+	return nodes
 }
 
 // TotalSilence returns the time since any peer last sent a heartbeat of any kind. It returns false

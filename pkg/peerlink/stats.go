@@ -57,8 +57,8 @@ func (h *Head) Stats() Stats {
 	stats := h.stats
 	stats.Rejected = maps.Clone(stats.Rejected)
 	h.mu.Unlock()
-	for rank := range h.slots {
-		if h.slots[rank].liveLink() != nil {
+	for node := range h.slots {
+		if h.slots[node].liveLink() != nil {
 			stats.Connected++
 		}
 	}

@@ -70,10 +70,10 @@ type Worker struct {
 // to one of the head's addresses (host and port). Before each heartbeat, shareUnresponsive reports
 // whether the shared file system is unresponsive on this node.
 func NewWorker(
-	cfg Config, rank int, network Network, addresses []string, head WorkerHandler, shareSick func() bool,
+	cfg Config, node int, network Network, addresses []string, head WorkerHandler, shareSick func() bool,
 ) *Worker {
 	w := &Worker{
-		headDialer: headDialer{network: network, key: cfg.Key, rank: rank}, cfg: cfg, handler: head,
+		headDialer: headDialer{network: network, key: cfg.Key, rank: node}, cfg: cfg, handler: head,
 		headAddresses: slices.Clone(addresses), dialOrder: slices.Clone(addresses), shareUnresponsive: shareSick,
 		pollRequested: make(chan struct{}, 1), heartbeatRequested: make(chan struct{}, 1),
 	}

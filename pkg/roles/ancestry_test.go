@@ -252,7 +252,7 @@ func TestIdentifyByAncestry(t *testing.T) {
 	mom := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"/opt/pbs/sbin/pbs_mom"}}}
 	for name, vars := range outer {
 		id, err := IdentifyDaemon(within(vars, step), "n2", Overrides{Ancestry: func() []Ancestor { return stepd }})
-		if err != nil || id.Launcher != LauncherSlurm || id.Rank != 1 || id.Size != 3 {
+		if err != nil || id.Launcher != LauncherSlurm || id.NodeIndex != 1 || id.Size != 3 {
 			t.Errorf("%s around srun: got %+v, %v", name, id, err)
 		}
 		// A task has submitted the job, too, so that the number of its step is left.
@@ -263,7 +263,7 @@ func TestIdentifyByAncestry(t *testing.T) {
 		}
 		id, err = IdentifyDaemon(within(vars, environmentOf(t, "openpbs/task-rank1")), "n2",
 			Overrides{ReadFile: files("n1\nn2\nn3\n"), Ancestry: func() []Ancestor { return mom }})
-		if err != nil || id.Launcher != LauncherPBS || id.Rank != 1 || id.Size != 3 {
+		if err != nil || id.Launcher != LauncherPBS || id.NodeIndex != 1 || id.Size != 3 {
 			t.Errorf("%s around pbsdsh: got %+v, %v", name, id, err)
 		}
 		_, err = IdentifyDaemon(within(vars, step), "n2", Overrides{JobID: "a"})
@@ -275,10 +275,10 @@ func TestIdentifyByAncestry(t *testing.T) {
 		Overrides{Ancestry: func() []Ancestor {
 			return []Ancestor{{41, []string{"bringupd"}}, {40, []string{"prted", "--x"}}, {39, []string{"slurmstepd: [1.0]"}}}
 		}})
-	if err != nil || id.Launcher != LauncherOpenMPI || id.Rank != 5 || id.Size != 8 {
+	if err != nil || id.Launcher != LauncherOpenMPI || id.NodeIndex != 5 || id.Size != 8 {
 		t.Errorf("mpirun inside srun: got %+v, %v", id, err)
 	}
-	if id, err := IdentifyDaemon(within(outer["MPICH"], step), "n2", Overrides{Rank: new(2), Size: new(4), JobID: "a"}); err != nil || id.Rank != 2 {
+	if id, err := IdentifyDaemon(within(outer["MPICH"], step), "n2", Overrides{NodeIndex: new(2), Size: new(4), JobID: "a"}); err != nil || id.NodeIndex != 2 {
 		t.Errorf("flags: got %+v, %v", id, err)
 	}
 }

@@ -96,8 +96,8 @@ func completeIdentity(id Identity, want Overrides, facts ...string) (Identity, e
 	switch {
 	case id.Size < 1 || id.Size > maxNodes:
 		return Identity{}, rankError(fmt.Errorf("the number of nodes is %d, and should be 1 to %d", id.Size, maxNodes))
-	case id.Rank < 0 || id.Rank >= id.Size:
-		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", id.Rank, id.Size-1, id.Size))
+	case id.NodeIndex < 0 || id.NodeIndex >= id.Size:
+		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", id.NodeIndex, id.Size-1, id.Size))
 	}
 	if want.JobID != "" {
 		id.Step = want.JobID
@@ -105,7 +105,7 @@ func completeIdentity(id Identity, want Overrides, facts ...string) (Identity, e
 			id.Job, id.Step = want.JobID, ""
 		}
 	}
-	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
+	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.NodeIndex] != id.Host) {
 		id.Hosts = nil
 	}
 	id.LocalSize, id.GPUs = 1, -1

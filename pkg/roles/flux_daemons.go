@@ -61,7 +61,7 @@ func identifyFlux(env Environment, hostname string, want Overrides) (Identity, e
 	case r.LocalRank > 0 || r.RankCount > r.NodeCount:
 		return Identity{}, crowdedNodeError(fmt.Sprintf("the job has %d tasks on %d nodes", r.RankCount, r.NodeCount), fmt.Sprintf(fluxCommandFormat, r.NodeCount))
 	}
-	return completeIdentity(Identity{Launcher: LauncherFlux, Rank: r.Rank, Size: r.RankCount, Host: hostname, Job: fluxJobName(env)}, want)
+	return completeIdentity(Identity{Launcher: LauncherFlux, NodeIndex: r.Rank, Size: r.RankCount, Host: hostname, Job: fluxJobName(env)}, want)
 }
 
 // fluxJobName returns the path of the job among nested instances, because the ids of each instance

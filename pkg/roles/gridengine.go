@@ -28,7 +28,7 @@ var gridEngineLauncher = launcherSpec{
 		switch {
 		case env.valueOf("JOB_ID") == "" || env.valueOf("SGE_TASK_ID") == "":
 			return claimNone
-		case want.Rank != nil && want.Size != nil:
+		case want.NodeIndex != nil && want.Size != nil:
 			return claimGiven
 		default:
 			return claimHinted
@@ -79,18 +79,18 @@ func isStartedByQrsh(env Environment) bool {
 
 func identifyGridEngine(env Environment, hostname string, want Overrides) (Identity, error) {
 	id := Identity{Launcher: LauncherGridEngine, Host: hostname, Job: gridEngineJobName(env)}
-	if want.Rank != nil && want.Size != nil {
-		id.Rank, id.Size = *want.Rank, *want.Size
+	if want.NodeIndex != nil && want.Size != nil {
+		id.NodeIndex, id.Size = *want.NodeIndex, *want.Size
 		return completeIdentity(id, want)
 	}
 	// A job with one host needs no qrsh.
-	if hosts, err := env.parseNumber(1, "NHOSTS"); err == nil && hosts == 1 && !isStartedByQrsh(env) && want.Rank == nil && want.Size == nil {
+	if hosts, err := env.parseNumber(1, "NHOSTS"); err == nil && hosts == 1 && !isStartedByQrsh(env) && want.NodeIndex == nil && want.Size == nil {
 		id.Size = 1
 		return completeIdentity(id, want)
 	}
 	return Identity{}, &LaunchError{
 		Problem: fmt.Sprintf("cannot tell which of the %s hosts of job %s this is: Grid Engine tells its tasks no rank", cmp.Or(shortenText(env.valueOf("NHOSTS")), "job's"), shortenText(id.Job)),
 		Fix:     "start it with: qrsh -inherit HOST bringupd --rank=I --nnodes=N …, for the I-th host of PE_HOSTFILE from 0 (deploy/gridengine/generic.sge does so)",
-		InShell: want.Rank == nil && want.Size == nil,
+		InShell: want.NodeIndex == nil && want.Size == nil,
 	}
 }

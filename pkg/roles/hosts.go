@@ -32,11 +32,11 @@ func hostsHints(string) CommandHints {
 // identifyHosts uses the values from "bringupd hosts". sshd provides the address of the launching
 // machine: SSH_CONNECTION begins with the client's address (ssh(1)).
 func identifyHosts(env Environment, hostname string, want Overrides) (Identity, error) {
-	if want.Rank == nil {
+	if want.NodeIndex == nil {
 		return Identity{}, fmt.Errorf("internal error: a daemon of bringupd hosts without a rank")
 	}
 	client, _, _ := strings.Cut(env.valueOf("SSH_CONNECTION"), " ")
-	id, err := plainIdentity(LauncherHosts, hostname, *want.Rank, len(want.Hosts), want.JobID, client)
+	id, err := plainIdentity(LauncherHosts, hostname, *want.NodeIndex, len(want.Hosts), want.JobID, client)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -44,7 +44,7 @@ func identifyHosts(env Environment, hostname string, want Overrides) (Identity, 
 		_, host = SplitUser(host)
 		id.Hosts = append(id.Hosts, host)
 	}
-	id.Host = id.Hosts[id.Rank]
+	id.Host = id.Hosts[id.NodeIndex]
 	return id, nil
 }
 

@@ -14,12 +14,12 @@ func TestHosts(t *testing.T) {
 		}[name]
 		return value, set
 	})
-	rank := 1
-	id, err := IdentifyDaemon(env, "box.lab", Overrides{Rank: &rank, Hosts: []string{"a", "me@b", "c"}, JobID: "x"})
+	node := 1
+	id, err := IdentifyDaemon(env, "box.lab", Overrides{NodeIndex: &node, Hosts: []string{"a", "me@b", "c"}, JobID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.Launcher != LauncherHosts || id.Rank != 1 || id.Size != 3 || id.Host != "b" || id.LaunchAddress != "10.0.0.9" ||
+	if id.Launcher != LauncherHosts || id.NodeIndex != 1 || id.Size != 3 || id.Host != "b" || id.LaunchAddress != "10.0.0.9" ||
 		!slices.Equal(id.Hosts, []string{"a", "b", "c"}) || id.RunName() != "x" {
 		t.Errorf("got %+v", id)
 	}

@@ -67,9 +67,10 @@ type Overrides struct {
 	// Hosts are the hosts on which "bringupd hosts" has started the daemons, as given to ssh. If it is
 	// set, the environment of a launcher is ignored.
 	Hosts []string
-	Local bool // a daemon that "bringupd local" has started: the environment of a launcher is ignored
-	Rank  *int // --rank: given together with Size; they override the environment
-	Size  *int // the maximum of --nnodes: used if no launcher provides a size, or with Rank
+	// a daemon that "bringupd local" has started: the environment of a launcher is ignored
+	Local     bool
+	NodeIndex *int // --rank: given together with Size; they override the environment
+	Size      *int // the maximum of --nnodes: used if no launcher provides a size, or with Rank
 	// JobID is --job-id: it names the run if the launcher does not, or one of several runs in the
 	// launcher's job. Slurm ignores it.
 	JobID string
@@ -84,10 +85,10 @@ type Overrides struct {
 // Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,
 // Restart, Attempt and Key.
 type Identity struct {
-	Launcher Launcher
-	Rank     int    // 0 … Size-1
-	Size     int    // number of daemons in the run, one per node
-	Host     string // the launcher's name of this node
+	Launcher  Launcher
+	NodeIndex int    // 0 … Size-1
+	Size      int    // number of daemons in the run, one per node
+	Host      string // the launcher's name of this node
 
 	// Hosts has the host of each node. It is nil if the launcher does not provide them, or not in the
 	// order of the node indices (srun --distribution=arbitrary).
@@ -171,7 +172,7 @@ func isAttemptOf(run, first string) bool {
 // LocalRank returns the index of this daemon among those of this machine: 0 except for Local.
 func (id Identity) LocalRank() int {
 	if id.LocalSize > 1 {
-		return id.Rank
+		return id.NodeIndex
 	}
 	return 0
 }
@@ -180,12 +181,12 @@ func (id Identity) LocalRank() int {
 func (id Identity) LauncherTitle() string { return id.Launcher.CommandHints(id.Job).Title }
 
 // HostOf returns the host of a node, or an empty string if the launcher does not provide it.
-func (id Identity) HostOf(rank int) string {
+func (id Identity) HostOf(node int) string {
 	switch {
-	case rank == id.Rank:
+	case node == id.NodeIndex:
 		return id.Host
-	case rank >= 0 && rank < len(id.Hosts):
-		return id.Hosts[rank]
+	case node >= 0 && node < len(id.Hosts):
+		return id.Hosts[node]
 	default:
 		return ""
 	}

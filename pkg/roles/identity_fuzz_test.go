@@ -23,7 +23,7 @@ func FuzzIdentify(f *testing.F) {
 		f.Add(string(text), "n1", "", 0, 0, byte(0))
 		f.Add(string(text), "train-1", "mine", 1, 3, byte(10))
 	}
-	f.Fuzz(func(t *testing.T, text, hostname, job string, rank, size int, given byte) {
+	f.Fuzz(func(t *testing.T, text, hostname, job string, node, size int, given byte) {
 		vars := make(map[string]string)
 		for line := range strings.Lines(text) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
@@ -34,7 +34,7 @@ func FuzzIdentify(f *testing.F) {
 			want.ReadFile = func(string) ([]byte, error) { return []byte(text), nil }
 		}
 		if given&1 != 0 || want.Local {
-			want.Rank = &rank
+			want.NodeIndex = &node
 		}
 		if given&2 != 0 || want.Local {
 			want.Size = &size
@@ -59,11 +59,11 @@ func FuzzIdentify(f *testing.F) {
 // checkIdentity holds an identity to what its fields promise.
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
-	if id.Size < 1 || id.Size > maxNodes || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
-		t.Errorf("rank %d of %d, %d of %d here", id.Rank, id.Size, id.LocalRank(), id.LocalSize)
+	if id.Size < 1 || id.Size > maxNodes || id.NodeIndex < 0 || id.NodeIndex >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
+		t.Errorf("rank %d of %d, %d of %d here", id.NodeIndex, id.Size, id.LocalRank(), id.LocalSize)
 	}
-	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
-		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.Rank, id.Host)
+	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.NodeIndex] != id.Host) {
+		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.NodeIndex, id.Host)
 	}
 	name := id.RunName()
 	if CheckRunName(name) != nil || filepath.Base(name) != name || len(name) > 200 {
@@ -75,12 +75,12 @@ func checkIdentity(t *testing.T, id Identity) {
 	if id.GPUs < -1 || id.CPUs < 0 || id.Restart < 0 {
 		t.Errorf("%d GPUs, %d CPUs, restart %d", id.GPUs, id.CPUs, id.Restart)
 	}
-	if role, err := id.ElectRole(RoleAuto); err != nil || (role == RoleHead) != (id.Rank == 0) {
-		t.Errorf("rank %d is elected %q: %v", id.Rank, role, err)
+	if role, err := id.ElectRole(RoleAuto); err != nil || (role == RoleHead) != (id.NodeIndex == 0) {
+		t.Errorf("rank %d is elected %q: %v", id.NodeIndex, role, err)
 	}
-	for _, rank := range []int{-1, 0, id.Rank, id.Size - 1, id.Size} {
-		if host := id.HostOf(rank); rank == id.Rank && host != id.Host || (rank < 0 || rank >= id.Size) && host != "" {
-			t.Errorf("rank %d of %d is on %q", rank, id.Size, host)
+	for _, node := range []int{-1, 0, id.NodeIndex, id.Size - 1, id.Size} {
+		if host := id.HostOf(node); node == id.NodeIndex && host != id.Host || (node < 0 || node >= id.Size) && host != "" {
+			t.Errorf("rank %d of %d is on %q", node, id.Size, host)
 		}
 	}
 }

@@ -81,8 +81,8 @@ func TestIdentifyRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id.Launcher != LauncherSlurm || id.Rank != tc.rank || id.Size != tc.size || id.Host != tc.host {
-				t.Errorf("got %s rank %d of %d on %s, want slurm rank %d of %d on %s", id.Launcher, id.Rank, id.Size, id.Host, tc.rank, tc.size, tc.host)
+			if id.Launcher != LauncherSlurm || id.NodeIndex != tc.rank || id.Size != tc.size || id.Host != tc.host {
+				t.Errorf("got %s rank %d of %d on %s, want slurm rank %d of %d on %s", id.Launcher, id.NodeIndex, id.Size, id.Host, tc.rank, tc.size, tc.host)
 			}
 			if !slices.Equal(id.Hosts, tc.hosts) {
 				t.Errorf("hosts are %q, want %q", id.Hosts, tc.hosts)
@@ -115,7 +115,7 @@ func TestIdentifySixtyNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id.Rank != tc.rank || id.Size != 60 || id.Host != tc.host || id.GPUs != 2 || len(id.Hosts) != 60 {
+			if id.NodeIndex != tc.rank || id.Size != 60 || id.Host != tc.host || id.GPUs != 2 || len(id.Hosts) != 60 {
 				t.Errorf("got %+v", id)
 			}
 			if got := id.HostOf(59); got != "w60" {
@@ -238,11 +238,11 @@ func TestIdentifyMistakes(t *testing.T) {
 			host: "history-0", want: Overrides{Size: new(2)}, says: []string{`cannot name a run "history"`, "give --job-id=NAME", "use any name but latest, history, bad-nodes"}},
 		{name: "plain ranks inside themselves", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2", "BRINGUPD_RUN": "j"}, want: Overrides{JobID: "j"},
 			says: []string{"inside run j", "another --job-id"}},
-		{name: "flag --rank alone", want: Overrides{Rank: new(0)}, says: []string{"--rank is given, and --nnodes is not"}},
+		{name: "flag --rank alone", want: Overrides{NodeIndex: new(0)}, says: []string{"--rank is given, and --nnodes is not"}},
 		{name: "flag --nnodes alone", want: Overrides{Size: new(1)}, says: []string{"--nnodes is given, and --rank is not"}},
-		{name: "flags out of range", want: Overrides{Rank: new(-1), Size: new(2), JobID: "j"}, says: []string{"the rank is -1"}},
-		{name: "flags of no size", want: Overrides{Rank: new(0), Size: new(0), JobID: "j"}, says: []string{"the number of nodes is 0"}},
-		{name: "flags of a huge size", want: Overrides{Rank: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
+		{name: "flags out of range", want: Overrides{NodeIndex: new(-1), Size: new(2), JobID: "j"}, says: []string{"the rank is -1"}},
+		{name: "flags of no size", want: Overrides{NodeIndex: new(0), Size: new(0), JobID: "j"}, says: []string{"the number of nodes is 0"}},
+		{name: "flags of a huge size", want: Overrides{NodeIndex: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := IdentifyDaemon(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
@@ -272,19 +272,19 @@ func TestIdentifyRanks(t *testing.T) {
 		run  string
 	}{
 		{name: "variables", env: plain, want: Overrides{JobID: "train-7"}, run: "train-7",
-			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "train-7", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
-		{name: "flags outrank variables", env: plain, want: Overrides{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 2, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
-		{name: "flags outrank a step", env: recorded(t, "step-rank1"), want: Overrides{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 2, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 1, Size: 4, Host: "h", Job: "train-7", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "flags outrank variables", env: plain, want: Overrides{NodeIndex: new(0), Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 0, Size: 2, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+		{name: "flags outrank a step", env: recorded(t, "step-rank1"), want: Overrides{NodeIndex: new(0), Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 0, Size: 2, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
 		{name: "a size alone outranks no launcher", env: plain, want: Overrides{Size: new(2), JobID: "a"}, run: "a",
-			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 1, Size: 4, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 		{name: "in a batch shell", env: change(recorded(t, "batch-shell"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, run: "a",
-			id: Identity{Launcher: LauncherRanks, Rank: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
-		{name: "local", env: recorded(t, "batch-shell"), want: Overrides{Local: true, Rank: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
-			id: Identity{Launcher: LauncherLocal, Rank: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalSize: 3, GPUs: -1}},
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
+		{name: "local", env: recorded(t, "batch-shell"), want: Overrides{Local: true, NodeIndex: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
+			id: Identity{Launcher: LauncherLocal, NodeIndex: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalSize: 3, GPUs: -1}},
 		{name: "inside another run", env: change(plain, "BRINGUPD_RUN=12.0"), want: Overrides{JobID: "b"}, run: "b",
-			id: Identity{Launcher: LauncherRanks, Rank: 1, Size: 4, Host: "h", Job: "b", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
+			id: Identity{Launcher: LauncherRanks, NodeIndex: 1, Size: 4, Host: "h", Job: "b", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := IdentifyDaemon(fromMap(tc.env), "h", tc.want)
@@ -308,7 +308,7 @@ func TestIdentifyRanks(t *testing.T) {
 func equalIdentity(a, b Identity) bool {
 	hosts := slices.Equal(a.Hosts, b.Hosts)
 	a.Hosts, b.Hosts = nil, nil
-	return hosts && a.Launcher == b.Launcher && a.Rank == b.Rank && a.Size == b.Size && a.Host == b.Host &&
+	return hosts && a.Launcher == b.Launcher && a.NodeIndex == b.NodeIndex && a.Size == b.Size && a.Host == b.Host &&
 		a.Job == b.Job && a.Step == b.Step && a.Restart == b.Restart && a.LaunchKey == b.LaunchKey &&
 		a.LaunchAddress == b.LaunchAddress && a.LocalRank() == b.LocalRank() && a.LocalSize == b.LocalSize &&
 		a.GPUs == b.GPUs && a.GPUsSource == b.GPUsSource && a.CPUs == b.CPUs
@@ -320,7 +320,7 @@ func TestSlurmWinsOverRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.Launcher != LauncherSlurm || id.Rank != 1 || id.Size != 3 || id.RunName() != "1.0" {
+	if id.Launcher != LauncherSlurm || id.NodeIndex != 1 || id.Size != 3 || id.RunName() != "1.0" {
 		t.Errorf("got %+v", id)
 	}
 }
@@ -331,7 +331,7 @@ func TestOwnPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.Rank != 1 || id.Host != "n3" || id.Hosts != nil || id.HostOf(1) != "n3" || id.HostOf(2) != "" {
+	if id.NodeIndex != 1 || id.Host != "n3" || id.Hosts != nil || id.HostOf(1) != "n3" || id.HostOf(2) != "" {
 		t.Errorf("got %+v", id)
 	}
 }

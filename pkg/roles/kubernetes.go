@@ -45,7 +45,7 @@ func kubernetesHints(job string) CommandHints {
 
 func identifyKubernetes(env Environment, hostname string, want Overrides) (Identity, error) {
 	index := env.valueOf("JOB_COMPLETION_INDEX")
-	rank, err := strconv.Atoi(index)
+	node, err := strconv.Atoi(index)
 	switch {
 	case index == "":
 		return Identity{}, &LaunchError{
@@ -60,13 +60,13 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 			Problem: "cannot tell how many pods the Job has: Kubernetes tells a pod its index alone (JOB_COMPLETION_INDEX=" + index + ")",
 			Fix:     "give --nnodes=N, as many as the Job has completions",
 		}
-	case rank < 0 || rank >= *want.Size:
+	case node < 0 || node >= *want.Size:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot be pod %d of %d: JOB_COMPLETION_INDEX should be 0 to %d", rank, *want.Size, *want.Size-1),
+			Problem: fmt.Sprintf("cannot be pod %d of %d: JOB_COMPLETION_INDEX should be 0 to %d", node, *want.Size, *want.Size-1),
 			Fix:     "give --nnodes=N, as many as the Job has completions",
 		}
 	}
-	id := Identity{Launcher: LauncherKubernetes, Rank: rank, Size: *want.Size, Host: hostname}
+	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}
 	if want.JobID == "" {
 		label, _, _ := strings.Cut(hostname, ".")
 		job, ok := strings.CutSuffix(label, "-"+index)

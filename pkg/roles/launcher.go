@@ -322,7 +322,7 @@ func (e *LaunchError) Error() string { return e.Problem + "; " + e.Fix }
 func nestedError(id Identity) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, rank %d on %s): this process is a child of that run's daemon",
-			id.RunName(), RunVariable, id.RunName(), id.Rank, id.Host),
+			id.RunName(), RunVariable, id.RunName(), id.NodeIndex, id.Host),
 		Fix: id.Launcher.CommandHints(id.Job).NestedAdvice,
 	}
 }

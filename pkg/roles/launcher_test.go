@@ -40,10 +40,10 @@ func TestOutsideOfALaunch(t *testing.T) {
 
 // Of a job that an mpirun has submitted, one task speaks.
 func TestIsFirstByAncestry(t *testing.T) {
-	for rank, want := range []bool{true, false} {
-		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", rank)))
+	for node, want := range []bool{true, false} {
+		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", node)))
 		if got := IsReportingTask(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
-			t.Errorf("task %d speaks: %v", rank, got)
+			t.Errorf("task %d speaks: %v", node, got)
 		}
 	}
 }

@@ -50,16 +50,16 @@ func TestLaunchers(t *testing.T) {
 	} {
 		t.Run(tc.files+tc.run, func(t *testing.T) {
 			keys := map[string]bool{}
-			for rank := range 3 {
-				hostname := fmt.Sprintf("n%d.example", rank+1)
+			for node := range 3 {
+				hostname := fmt.Sprintf("n%d.example", node+1)
 				if tc.launcher == LauncherKubernetes {
-					hostname = fmt.Sprintf("train-%d", rank)
+					hostname = fmt.Sprintf("train-%d", node)
 				}
-				id, err := IdentifyDaemon(fromMap(environmentOf(t, fmt.Sprintf("%srank%d", tc.files, rank))), hostname, tc.want)
+				id, err := IdentifyDaemon(fromMap(environmentOf(t, fmt.Sprintf("%srank%d", tc.files, node))), hostname, tc.want)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if id.Launcher != tc.launcher || id.Rank != rank || id.Size != 3 || id.RunName() != tc.run || !slices.Equal(id.Hosts, tc.hosts) {
+				if id.Launcher != tc.launcher || id.NodeIndex != node || id.Size != 3 || id.RunName() != tc.run || !slices.Equal(id.Hosts, tc.hosts) {
 					t.Errorf("got %+v of run %s", id, id.RunName())
 				}
 				checkIdentity(t, id)
@@ -74,13 +74,13 @@ func TestLaunchers(t *testing.T) {
 
 // TestGridEngine has its tasks told their ranks by the job's script.
 func TestGridEngine(t *testing.T) {
-	for rank := range 3 {
-		env := environmentOf(t, fmt.Sprintf("gridengine-8.1.9/task-rank%d", rank))
-		id, err := IdentifyDaemon(fromMap(env), "n1", Overrides{Rank: &rank, Size: new(3)})
-		if err != nil || id.Launcher != LauncherGridEngine || id.Rank != rank || id.RunName() != "23" {
+	for node := range 3 {
+		env := environmentOf(t, fmt.Sprintf("gridengine-8.1.9/task-rank%d", node))
+		id, err := IdentifyDaemon(fromMap(env), "n1", Overrides{NodeIndex: &node, Size: new(3)})
+		if err != nil || id.Launcher != LauncherGridEngine || id.NodeIndex != node || id.RunName() != "23" {
 			t.Errorf("got %+v, %v", id, err)
 		}
-		id, err = IdentifyDaemon(fromMap(change(env, "SGE_TASK_ID=4")), "n1", Overrides{Rank: &rank, Size: new(3), JobID: "b"})
+		id, err = IdentifyDaemon(fromMap(change(env, "SGE_TASK_ID=4")), "n1", Overrides{NodeIndex: &node, Size: new(3), JobID: "b"})
 		if err != nil || id.RunName() != "23-4.b" {
 			t.Errorf("in an array: %+v, %v", id, err)
 		}
@@ -112,7 +112,7 @@ func TestPBSNodeFile(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			read := func(path string) ([]byte, error) { return files(tc.files[path])(path) }
 			id, err := IdentifyDaemon(fromMap(change(environmentOf(t, "openpbs/"+tc.file), tc.change...)), "n1", Overrides{ReadFile: read})
-			if tc.want > 0 && (err != nil || id.Size != tc.want || id.Rank != 0) {
+			if tc.want > 0 && (err != nil || id.Size != tc.want || id.NodeIndex != 0) {
 				t.Errorf("got %+v, %v", id, err)
 			}
 			if tc.want == 0 && (err == nil || !strings.Contains(err.Error(), tc.says)) {
@@ -135,7 +135,7 @@ func TestPBSKinds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := IdentifyDaemon(fromMap(change(environmentOf(t, tc.file), tc.change...)), tc.host, Overrides{ReadFile: files(tc.lines)})
-			if err != nil || id.Rank != tc.rank || id.Size != tc.size || id.RunName() != tc.run || id.Host != tc.host {
+			if err != nil || id.NodeIndex != tc.rank || id.Size != tc.size || id.RunName() != tc.run || id.Host != tc.host {
 				t.Errorf("got %+v of run %s, %v", id, id.RunName(), err)
 			}
 		})
@@ -175,7 +175,7 @@ func TestInnermostLauncher(t *testing.T) {
 		{name: "Slurm in a pod", env: change(step, "KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"), by: LauncherSlurm},
 		{name: "plain ranks in the shell of a job", env: change(environmentOf(t, "lsf-10.1/shell"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
 		{name: "plain ranks in a pod", env: change(environmentOf(t, "kubernetes/pod-of-no-index"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
-		{name: "flags in a job of PBS", env: environmentOf(t, "openpbs/task-rank1"), want: Overrides{Rank: new(0), Size: new(1), JobID: "a"}, by: LauncherRanks},
+		{name: "flags in a job of PBS", env: environmentOf(t, "openpbs/task-rank1"), want: Overrides{NodeIndex: new(0), Size: new(1), JobID: "a"}, by: LauncherRanks},
 		{name: "a JOB_ID of no Grid Engine", env: map[string]string{"JOB_ID": "7", "RANK": "0", "WORLD_SIZE": "1"}, want: Overrides{JobID: "a"}, by: LauncherRanks},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestLaunchersMistakes(t *testing.T) {
 
 		{name: "Grid Engine's script", env: env("gridengine-8.1.9/script"), says: []string{"3 hosts of job 23", "qrsh -inherit HOST bringupd --rank=I --nnodes=N"}},
 		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine tells its tasks no rank"}},
-		{name: "Grid Engine, a rank beyond", env: env("gridengine-8.1.9/task-rank1"), want: Overrides{Rank: new(3), Size: new(3)}, says: []string{"the rank is 3"}},
+		{name: "Grid Engine, a rank beyond", env: env("gridengine-8.1.9/task-rank1"), want: Overrides{NodeIndex: new(3), Size: new(3)}, says: []string{"the rank is 3"}},
 
 		{name: "a Job that is not indexed", env: env("kubernetes/pod-of-no-index"), host: "train-xyz12", says: []string{"of no Indexed Job", "completionMode: Indexed"}},
 		{name: "a pod without a size", env: env("kubernetes/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},

@@ -26,10 +26,10 @@ func localHints(job string) CommandHints {
 
 // identifyLocal uses the values from "bringupd local". All nodes are on this host.
 func identifyLocal(_ Environment, hostname string, want Overrides) (Identity, error) {
-	if want.Rank == nil || want.Size == nil {
+	if want.NodeIndex == nil || want.Size == nil {
 		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")
 	}
-	id, err := plainIdentity(LauncherLocal, hostname, *want.Rank, *want.Size, want.JobID, "")
+	id, err := plainIdentity(LauncherLocal, hostname, *want.NodeIndex, *want.Size, want.JobID, "")
 	if err != nil {
 		return Identity{}, err
 	}

@@ -102,7 +102,7 @@ func identifyJSM(env Environment, hostname string, want Overrides) (Identity, er
 	if r.LocalRank > 0 || r.LocalCount > 1 {
 		return Identity{}, crowdedNodeError(fmt.Sprintf("JSM_NAMESPACE_LOCAL_RANK=%d, rank %d of %d on %s", r.LocalRank, r.Rank, r.RankCount, hostname), "jsrun --rs_per_host 1 --tasks_per_rs 1")
 	}
-	return completeIdentity(Identity{Launcher: LauncherJSM, Rank: r.Rank, Size: r.RankCount, Host: hostname, Job: lsfJobName(env)}, want)
+	return completeIdentity(Identity{Launcher: LauncherJSM, NodeIndex: r.Rank, Size: r.RankCount, Host: hostname, Job: lsfJobName(env)}, want)
 }
 
 func identifyLSF(env Environment, hostname string, want Overrides) (Identity, error) {
@@ -111,7 +111,7 @@ func identifyLSF(env Environment, hostname string, want Overrides) (Identity, er
 		return Identity{}, environmentError("LSF", err)
 	}
 	hosts := uniqueHosts(slots)
-	id := Identity{Launcher: LauncherLSF, Rank: hostIndex(hostname, hosts), Size: len(hosts), Host: hostname, Hosts: hosts, Job: lsfJobName(env)}
+	id := Identity{Launcher: LauncherLSF, NodeIndex: hostIndex(hostname, hosts), Size: len(hosts), Host: hostname, Hosts: hosts, Job: lsfJobName(env)}
 	task, err := env.parseNumber(1, "LSF_PM_TASKID")
 	switch {
 	case env.valueOf("LSF_PM_TASKID") == "" && len(hosts) > 1:
@@ -122,15 +122,15 @@ func identifyLSF(env Environment, hostname string, want Overrides) (Identity, er
 		}
 	case env.valueOf("LSF_PM_TASKID") != "" && err != nil:
 		return Identity{}, environmentError("LSF", err)
-	case task > len(hosts) || task > 0 && id.Rank >= 0 && slots[task-1] == hosts[id.Rank] && hostIndex(slots[task-1], slots) < task-1:
+	case task > len(hosts) || task > 0 && id.NodeIndex >= 0 && slots[task-1] == hosts[id.NodeIndex] && hostIndex(slots[task-1], slots) < task-1:
 		return Identity{}, crowdedNodeError(fmt.Sprintf("task %d, in a job of %d slots on %d hosts: blaunch starts one for each slot", task, len(slots), len(hosts)),
 			`blaunch -z "`+shortenText(strings.Join(hosts, " "))+`"`)
-	case id.Rank < 0 && task > 0 && len(slots) == len(hosts):
-		id.Rank = task - 1 // the node has another name of its own
-	case id.Rank < 0:
+	case id.NodeIndex < 0 && task > 0 && len(slots) == len(hosts):
+		id.NodeIndex = task - 1 // the node has another name of its own
+	case id.NodeIndex < 0:
 		return Identity{}, environmentError("LSF", fmt.Errorf("%s is none of the job's hosts (%s)", hostname, shortenText(strings.Join(hosts, " "))))
 	}
-	id.Host = hosts[id.Rank]
+	id.Host = hosts[id.NodeIndex]
 	return completeIdentity(id, want)
 }
 

@@ -35,5 +35,5 @@ func identifyHydra(env Environment, hostname string, want Overrides) (Identity, 
 	case want.JobID == "":
 		return Identity{}, unnamedRunError(hydraStarter.displayName, ", as in: mpiexec -ppn 1 bringupd --job-id=$SLURM_JOB_ID …")
 	}
-	return completeIdentity(Identity{Launcher: LauncherMPICH, Rank: r.Rank, Size: r.RankCount, Host: hostname}, want)
+	return completeIdentity(Identity{Launcher: LauncherMPICH, NodeIndex: r.Rank, Size: r.RankCount, Host: hostname}, want)
 }

@@ -54,7 +54,7 @@ func identifyOpenMPI(env Environment, hostname string, want Overrides) (Identity
 		return Identity{}, crowdedNodeError(fmt.Sprintf("OMPI_COMM_WORLD_LOCAL_RANK=%d, rank %d of %d on %s", r.LocalRank, r.Rank, r.RankCount, hostname), "mpirun --map-by ppr:1:node")
 	}
 	_, namespace := env.firstSet("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
-	id := Identity{Launcher: LauncherOpenMPI, Rank: r.Rank, Size: r.RankCount, Host: hostname}
+	id := Identity{Launcher: LauncherOpenMPI, NodeIndex: r.Rank, Size: r.RankCount, Host: hostname}
 	if want.JobID == "" {
 		if id.Job = sanitizeRunName(namespace); id.Job == "" {
 			return Identity{}, unnamedRunError(openMPIStarter.displayName, "")

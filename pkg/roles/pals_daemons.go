@@ -41,7 +41,7 @@ func identifyPALS(env Environment, hostname string, want Overrides) (Identity, e
 	if r.LocalRank > 0 || r.LocalCount > 1 {
 		return Identity{}, crowdedNodeError(fmt.Sprintf("PALS_LOCAL_RANKID=%d, rank %d of %d on %s", r.LocalRank, r.Rank, r.RankCount, hostname), "mpiexec --ppn 1")
 	}
-	id := Identity{Launcher: LauncherPALS, Rank: r.Rank, Size: r.RankCount, Host: hostname}
+	id := Identity{Launcher: LauncherPALS, NodeIndex: r.Rank, Size: r.RankCount, Host: hostname}
 	// mpiexec passes its whole environment to all of its processes, or none of it.
 	if id.Job = pbsJobName(env); id.Job == "" {
 		id.Job = sanitizeRunName(env.valueOf("PALS_APID"))

@@ -86,13 +86,13 @@ func pbsJobName(env Environment) string {
 }
 
 func identifyPBS(env Environment, hostname string, want Overrides) (Identity, error) {
-	rank, err := env.parseNumber(0, "PBS_NODENUM")
+	node, err := env.parseNumber(0, "PBS_NODENUM")
 	if err != nil {
 		return Identity{}, environmentError("PBS", err)
 	}
 	lines, err := readPBSHosts(env, want)
 	hosts := uniqueHosts(lines)
-	id := Identity{Launcher: LauncherPBS, Rank: rank, Size: len(hosts), Host: hostname, Job: pbsJobName(env)}
+	id := Identity{Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env)}
 	switch {
 	case err != nil && want.Size == nil:
 		return Identity{}, &LaunchError{
@@ -113,8 +113,8 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 			Fix: "start it with: " + pbsdshCommand(len(hosts)) +
 				fmt.Sprintf("; or, started once a host (pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts)),
 		}
-	case rank < len(hosts) && isSameHost(hostname, hosts[rank]):
-		id.Host, id.Hosts = hosts[rank], hosts
+	case node < len(hosts) && isSameHost(hostname, hosts[node]):
+		id.Host, id.Hosts = hosts[node], hosts
 	}
 	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
 }

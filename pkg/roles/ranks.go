@@ -18,7 +18,7 @@ var ranksLauncher = launcherSpec{
 func claimRanks(env Environment, want Overrides) claimLevel {
 	rank, size := env.valueOf("RANK"), env.valueOf("WORLD_SIZE")
 	switch {
-	case want.Rank != nil:
+	case want.NodeIndex != nil:
 		return claimGiven
 	case rank != "" && size != "":
 		return claimStarted
@@ -64,9 +64,9 @@ func identifyRanks(env Environment, hostname string, want Overrides) (Identity, 
 
 // identifyFlags uses --rank and --nnodes.
 func identifyFlags(env Environment, hostname string, want Overrides) (Identity, error) {
-	if want.Rank == nil || want.Size == nil {
+	if want.NodeIndex == nil || want.Size == nil {
 		given, missing := "--rank", "--nnodes"
-		if want.Rank == nil {
+		if want.NodeIndex == nil {
 			given, missing = missing, given
 		}
 		return Identity{}, &LaunchError{
@@ -74,7 +74,7 @@ func identifyFlags(env Environment, hostname string, want Overrides) (Identity, 
 			Fix:     "give --rank, --nnodes and --job-id together, or none of them under srun",
 		}
 	}
-	return plainIdentity(LauncherRanks, hostname, *want.Rank, *want.Size, want.JobID, env.valueOf("MASTER_ADDR"))
+	return plainIdentity(LauncherRanks, hostname, *want.NodeIndex, *want.Size, want.JobID, env.valueOf("MASTER_ADDR"))
 }
 
 // maxNodes is far above the size of any existing run. It prevents that a mistake allocates a huge
@@ -94,7 +94,7 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 		}
 	}
 	return Identity{
-		Launcher: launcher, Rank: rank, Size: size, Host: hostname, Job: job,
+		Launcher: launcher, NodeIndex: rank, Size: size, Host: hostname, Job: job,
 		LaunchKey:     digestFacts(string(launcher), job, strconv.Itoa(size)),
 		LaunchAddress: launchAddress,
 		LocalSize:     1, GPUs: -1,

@@ -35,7 +35,7 @@ func ParseRole(s string) (Role, error) {
 // LaunchError.
 func (id Identity) ElectRole(role Role) (Role, error) {
 	own := RoleWorker
-	if id.Rank == 0 {
+	if id.NodeIndex == 0 {
 		own = RoleHead
 	}
 	switch role {
@@ -45,7 +45,7 @@ func (id Identity) ElectRole(role Role) (Role, error) {
 		return role, nil
 	case RoleHead:
 		return "", &LaunchError{
-			Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.Rank, id.Size, id.Host),
+			Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.NodeIndex, id.Size, id.Host),
 			Fix:     "give --role=auto to all ranks, or --role=head to rank 0 alone",
 		}
 	case RoleWorker:

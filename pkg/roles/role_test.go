@@ -42,7 +42,7 @@ func TestElect(t *testing.T) {
 		{name: "sandbox of another", rank: 2, asked: RoleSandbox, role: RoleSandbox},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			role, err := Identity{Rank: tc.rank, Size: 4, Host: "n"}.ElectRole(tc.asked)
+			role, err := Identity{NodeIndex: tc.rank, Size: 4, Host: "n"}.ElectRole(tc.asked)
 			var launch *LaunchError
 			if role != tc.role || errors.As(err, &launch) != tc.launch || (err != nil) != tc.launch {
 				t.Errorf("got %q, %v; want %q", role, err, tc.role)

@@ -224,12 +224,12 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 	if err := s.checkOneTaskPerNode(); err != nil {
 		return Identity{}, err
 	}
-	rank, err := s.parseNumber(0, "SLURM_PROCID")
+	node, err := s.parseNumber(0, "SLURM_PROCID")
 	if err != nil {
 		return Identity{}, err
 	}
-	if rank >= s.tasks {
-		return Identity{}, fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", rank, s.tasks)
+	if node >= s.tasks {
+		return Identity{}, fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", node, s.tasks)
 	}
 	nodes, err := s.expandNodes()
 	if err != nil {
@@ -242,7 +242,7 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 		}
 	}
 	id := Identity{
-		Launcher: LauncherSlurm, Rank: rank, Size: s.tasks,
+		Launcher: LauncherSlurm, NodeIndex: node, Size: s.tasks,
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
 		LaunchKey: s.launchKey(restart),
@@ -251,7 +251,7 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 	id.GPUs, id.GPUsSource = slurmGPUs(s.Environment)
 	if name := s.valueOf("SLURMD_NODENAME"); name != "" {
 		id.Host = name
-		id.Hosts = s.hostsByRank(nodes, rank, name)
+		id.Hosts = s.hostsByRank(nodes, node, name)
 	}
 	_, id.LaunchAddress = s.firstSet("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
 	return id, nil
@@ -320,14 +320,14 @@ func (s slurmStep) expandNodes() ([]string, error) {
 // hostsByRank returns the host of each node if they are known. Node indices follow the step's list
 // of nodes, with two exceptions: srun --distribution=arbitrary, and a heterogeneous step, whose
 // list is sorted over all components while the indices follow one component after the other.
-func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
+func (s slurmStep) hostsByRank(nodes []string, node int, own string) []string {
 	switch {
 	case strings.HasPrefix(s.valueOf("SLURM_DISTRIBUTION"), "arbitrary"):
 		return nil
 	case s.hetGroups > 1:
 		nodes = s.hetGroupHosts(nodes)
 	}
-	if len(nodes) != s.tasks || nodes[rank] != own {
+	if len(nodes) != s.tasks || nodes[node] != own {
 		return nil
 	}
 	return nodes

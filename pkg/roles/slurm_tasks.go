@@ -78,8 +78,8 @@ func taskCountOf(counts string, node int) int {
 // by the count of each node.
 func slurmTaskVariables(env Environment, t Task) map[string]string {
 	var onNode []string
-	for _, rank := range t.LocalRanks {
-		onNode = append(onNode, strconv.Itoa(rank))
+	for _, node := range t.LocalRanks {
+		onNode = append(onNode, strconv.Itoa(node))
 	}
 	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.RankCount), ""
 	used := slices.DeleteFunc(slices.Clone(t.TasksPerNode), func(tasks int) bool { return tasks == 0 })

@@ -31,7 +31,7 @@ const DriverName = "driver"
 const rankPrefix = "rank "
 
 // RankName returns the name of the child that is a rank of the job's world.
-func RankName(rank int) string { return rankPrefix + strconv.Itoa(rank) }
+func RankName(node int) string { return rankPrefix + strconv.Itoa(node) }
 
 // IsUserProgram reports whether a child belongs to the user's program, that is, is the driver or a
 // rank. Such a child receives the signals that the daemon forwards, and ends before all other
@@ -96,8 +96,8 @@ func NewChildren(cfg Config, life Contexts) *Children {
 
 // OpenLogs sets where children log: into dir, as children of the node with index rank in a job of
 // size nodes. node is the node's name in messages.
-func (c *Children) OpenLogs(dir *signal.Dir, rank, size int, node string) {
-	c.dir, c.rank, c.size, c.nodeName = dir, rank, size, node
+func (c *Children) OpenLogs(dir *signal.Dir, nodeIndex, size int, node string) {
+	c.dir, c.rank, c.size, c.nodeName = dir, nodeIndex, size, node
 }
 
 // Close ends all processes that would outlive this daemon, and the guard. Its error is that of
@@ -111,8 +111,8 @@ func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Starter.EndA
 // exist once per job, all other children once per node.
 func (c *Children) LogName(child string) string {
 	if number, is := strings.CutPrefix(child, rankPrefix); is {
-		rank, _ := strconv.Atoi(number) // Rank has formatted the number
-		return signal.LogName(signal.RankLogPrefix, rank, 0)
+		node, _ := strconv.Atoi(number) // Rank has formatted the number
+		return signal.LogName(signal.RankLogPrefix, node, 0)
 	}
 	child = strings.ReplaceAll(child, " ", "-")
 	if child == DriverName || strings.HasSuffix(child, "head") {

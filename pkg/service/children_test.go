@@ -63,9 +63,9 @@ func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 func TestSignalsReachAllRanks(t *testing.T) {
 	t.Parallel()
 	c, marks := children(t), t.TempDir()
-	begin := func(rank int) (process.Handle, string) {
+	begin := func(node int) (process.Handle, string) {
 		t.Helper()
-		name, heard := RankName(rank), filepath.Join(marks, strconv.Itoa(rank))
+		name, heard := RankName(node), filepath.Join(marks, strconv.Itoa(node))
 		c.noteStarting(name)
 		script := "trap 'echo heard >>" + heard + "' USR1; touch " + heard + "; while :; do sleep 0.02; done"
 		child, err := c.cfg.Starter.Start(t.Context(), process.Spec{Name: name, Argv: ShellCommand(script), Env: os.Environ()})

@@ -36,14 +36,14 @@ func (e Environment) AddTo(base []string) []string {
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
 		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
-		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.Rank),
+		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.NodeIndex),
 		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
 		eventlog.TraceParentVariable: e.Trace.String(),
 		eventlog.TraceStateVariable:  e.Trace.State,
 	}
 	maps.Copy(more, e.GPUVariables)
 	if e.Slot != nil {
-		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.Rank)
+		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
 	return process.WithEnv(base, more)

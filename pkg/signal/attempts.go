@@ -171,5 +171,5 @@ func (d *Dir) duplicateError(by Header, pid int) error {
 	if by.Host != d.host || !process.RunsSameProgram(pid, by.WrittenAt) {
 		return nil
 	}
-	return &DuplicateDaemonError{Run: d.name, Host: d.host, Rank: by.Rank, PID: pid}
+	return &DuplicateDaemonError{Run: d.name, Host: d.host, Rank: by.NodeIndex, PID: pid}
 }

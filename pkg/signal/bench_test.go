@@ -45,7 +45,7 @@ func BenchmarkFind(b *testing.B) {
 			for run := range runs {
 				mkdir(b, filepath.Join(p.LogDir, strconv.Itoa(4_000_000+run)+".0"), dirMode)
 			}
-			p.Rank = 1
+			p.NodeIndex = 1
 			for b.Loop() {
 				if _, _, err := NewFinder(p).AwaitRun(b.Context()); err != nil {
 					b.Fatal(err)
@@ -63,8 +63,8 @@ func BenchmarkList1024(b *testing.B) {
 	p.Size = size
 	d := create(b, p)
 	nodes := filepath.Join(d.Path(), NodesDir)
-	for rank := range size {
-		for _, name := range []string{NodeName(rank, size, StateJoined), NodeName(rank, size, StateServiceUp), numberedName(rank, size, StateHeartbeat, 1000)} {
+	for node := range size {
+		for _, name := range []string{NodeName(node, size, StateJoined), NodeName(node, size, StateServiceUp), numberedName(node, size, StateHeartbeat, 1000)} {
 			if err := d.access.FS.WriteFile(filepath.Join(nodes, name), nil, false); err != nil {
 				b.Fatal(err)
 			}

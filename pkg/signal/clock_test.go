@@ -63,8 +63,8 @@ func TestOffsetOfAClaim(t *testing.T) {
 		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, then, then), errWritten)
 	}}
 	d := create(t, p)
-	for rank := range 2 {
-		if err := d.ClaimRecord(within(t), NodesDir, NodeName(rank, p.Size, StateJoined), &JoinedRecord{}); err != nil {
+	for node := range 2 {
+		if err := d.ClaimRecord(within(t), NodesDir, NodeName(node, p.Size, StateJoined), &JoinedRecord{}); err != nil {
 			t.Fatal(err)
 		}
 		if offset, known := d.ClockOffset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {

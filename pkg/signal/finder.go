@@ -179,20 +179,20 @@ func (d *Dir) HasEnded(ctx context.Context) (bool, error) {
 func (d *Dir) AwaitNodeIndex(ctx context.Context, host string, guess int) (int, error) {
 	found, read := -1, make(map[int]bool)
 	err := d.AwaitListing(ctx, NodesDir, func(l Listing) bool {
-		ranks := l.NodesIn(StateJoined)
-		if at, ok := slices.BinarySearch(ranks, guess); ok {
-			ranks[0], ranks[at] = ranks[at], ranks[0]
+		nodes := l.NodesIn(StateJoined)
+		if at, ok := slices.BinarySearch(nodes, guess); ok {
+			nodes[0], nodes[at] = nodes[at], nodes[0]
 		}
-		for _, rank := range ranks {
-			if read[rank] {
+		for _, node := range nodes {
+			if read[node] {
 				continue
 			}
 			var joined JoinedRecord
-			if d.ReadRecord(ctx, NodesDir, d.NodeName(rank, StateJoined), &joined) != nil {
+			if d.ReadRecord(ctx, NodesDir, d.NodeName(node, StateJoined), &joined) != nil {
 				return false // the next poll shows it again
 			}
-			if read[rank] = true; joined.Host == host {
-				found = rank
+			if read[node] = true; joined.Host == host {
+				found = node
 				return true
 			}
 		}

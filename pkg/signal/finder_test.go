@@ -16,7 +16,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper") // which the worker makes, as it is first
 	worker := p
-	worker.Rank, worker.Host = 1, "n1"
+	worker.NodeIndex, worker.Host = 1, "n1"
 	looked := make(chan struct{})
 	worker.FS = &faulty{onList: func(string) ([]string, error) {
 		select {

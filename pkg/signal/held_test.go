@@ -51,7 +51,7 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	p.Access = p.withDefaults()
 	head := create(t, p)
 	worker := p
-	worker.Rank, worker.Access = 1, Access{}
+	worker.NodeIndex, worker.Access = 1, Access{}
 	joined, _, err := NewFinder(worker).AwaitRun(within(t))
 	if err != nil {
 		t.Fatal(err)

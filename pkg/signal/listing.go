@@ -27,10 +27,10 @@ type nodeMark struct {
 func newListing(names []string, size, looks int, at time.Time) Listing {
 	l := Listing{names: names, byState: make(map[string][]nodeMark), Polls: looks, PolledAt: at}
 	for _, name := range names {
-		if rank, state, number, ok := ParseNodeName(name, size); ok && rank < size {
-			l.byState[state] = append(l.byState[state], nodeMark{rank, number})
-		} else if rank, ok := parseNumbered(name, abortPrefix); ok {
-			l.abortingNodes = append(l.abortingNodes, rank)
+		if node, state, number, ok := ParseNodeName(name, size); ok && node < size {
+			l.byState[state] = append(l.byState[state], nodeMark{node, number})
+		} else if node, ok := parseNumbered(name, abortPrefix); ok {
+			l.abortingNodes = append(l.abortingNodes, node)
 		}
 	}
 	l.abortingNodes = sortUnique(l.abortingNodes)
@@ -52,11 +52,11 @@ func (l Listing) HasName(name string) bool { return slices.Contains(l.names, nam
 
 // NodesIn returns the sorted indices of the nodes in state, in a listing of Nodes.
 func (l Listing) NodesIn(state string) []int {
-	ranks := slices.Grow([]int(nil), len(l.byState[state]))
+	nodes := slices.Grow([]int(nil), len(l.byState[state]))
 	for _, m := range l.byState[state] {
-		ranks = append(ranks, m.rank)
+		nodes = append(nodes, m.rank)
 	}
-	return sortUnique(ranks)
+	return sortUnique(nodes)
 }
 
 // NodeStates returns the states of all nodes in a listing of Nodes, without heartbeats and events.
@@ -68,20 +68,20 @@ func (l Listing) NodeStates() []string {
 // Nodes.
 func (l Listing) NodesNotIn(state string, size int) (missing []int) {
 	there := l.NodesIn(state)
-	for rank := range size {
-		if len(there) > 0 && there[0] == rank {
+	for node := range size {
+		if len(there) > 0 && there[0] == node {
 			there = there[1:]
 			continue
 		}
-		missing = append(missing, rank)
+		missing = append(missing, node)
 	}
 	return missing
 }
 
 // WithoutNodes returns, as a new slice, the nodes that are not in others. Both must be sorted.
-func WithoutNodes(ranks, others []int) []int {
-	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
-		_, among := slices.BinarySearch(others, rank)
+func WithoutNodes(nodes, others []int) []int {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node int) bool {
+		_, among := slices.BinarySearch(others, node)
 		return among
 	})
 }
@@ -106,8 +106,8 @@ func (l Listing) NodesByKind() map[int64][]int {
 	for _, m := range l.byState[StateChecked] {
 		kinds[m.number] = append(kinds[m.number], m.rank)
 	}
-	for kind, ranks := range kinds {
-		kinds[kind] = sortUnique(ranks)
+	for kind, nodes := range kinds {
+		kinds[kind] = sortUnique(nodes)
 	}
 	return kinds
 }
@@ -118,8 +118,8 @@ func (l Listing) EventNumbers() map[int][]int {
 	for _, m := range l.byState[StateEvent] {
 		events[m.rank] = append(events[m.rank], int(m.number))
 	}
-	for rank, numbers := range events {
-		events[rank] = sortUnique(numbers)
+	for node, numbers := range events {
+		events[node] = sortUnique(numbers)
 	}
 	return events
 }
@@ -137,9 +137,9 @@ func (l Listing) SlotCounts() map[int]int {
 // IdleNodes returns the sorted indices of the nodes whose ranks are all idle, in a listing of
 // Nodes.
 func (l Listing) IdleNodes() (idle []int) {
-	for rank, n := range l.Heartbeats(StateIdle) {
+	for node, n := range l.Heartbeats(StateIdle) {
 		if n%2 == 1 {
-			idle = append(idle, rank)
+			idle = append(idle, node)
 		}
 	}
 	return sortUnique(idle)

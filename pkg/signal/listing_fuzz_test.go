@@ -48,21 +48,21 @@ func checkState(t *testing.T, l Listing, state string, size int) {
 	t.Helper()
 	want, beats := make(map[int]bool), make(map[int]int64)
 	for _, name := range l.names {
-		rank, shown, count, ok := ParseNodeName(name, 0)
-		if !ok || shown != state || rank >= size || name[:strings.IndexByte(name, '.')] != strings.TrimSuffix(NodeName(rank, size, ""), ".") {
+		node, shown, count, ok := ParseNodeName(name, 0)
+		if !ok || shown != state || node >= size || name[:strings.IndexByte(name, '.')] != strings.TrimSuffix(NodeName(node, size, ""), ".") {
 			continue
 		}
-		want[rank] = true
+		want[node] = true
 		if hasNumber(state) {
-			beats[rank] = max(beats[rank], count)
+			beats[node] = max(beats[node], count)
 		}
 	}
-	ranks, missing := l.NodesIn(state), l.NodesNotIn(state, size)
-	if !slices.Equal(ranks, slices.Sorted(maps.Keys(want))) || !rising(ranks) {
-		t.Errorf("ranks in %q: %v, want %v", state, ranks, slices.Sorted(maps.Keys(want)))
+	nodes, missing := l.NodesIn(state), l.NodesNotIn(state, size)
+	if !slices.Equal(nodes, slices.Sorted(maps.Keys(want))) || !rising(nodes) {
+		t.Errorf("ranks in %q: %v, want %v", state, nodes, slices.Sorted(maps.Keys(want)))
 	}
-	if len(ranks)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(rank int) bool { return want[rank] }) {
-		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, ranks)
+	if len(nodes)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(node int) bool { return want[node] }) {
+		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, nodes)
 	}
 	if got := l.Heartbeats(state); !maps.Equal(got, beats) {
 		t.Errorf("beats of %q: %v, want %v", state, got, beats)
@@ -70,9 +70,9 @@ func checkState(t *testing.T, l Listing, state string, size int) {
 }
 
 // rising tells whether ranks are in order, each once.
-func rising(ranks []int) bool {
-	for i, rank := range ranks {
-		if rank < 0 || i > 0 && rank <= ranks[i-1] {
+func rising(nodes []int) bool {
+	for i, node := range nodes {
+		if node < 0 || i > 0 && node <= nodes[i-1] {
 			return false
 		}
 	}

@@ -158,8 +158,8 @@ func TestListingAnswersAreTheCallers(t *testing.T) {
 // joined, is up and beats, in an order that tells nothing.
 func nodesNames(size int) []string {
 	var names []string
-	for rank := range size {
-		names = append(names, NodeName(rank, size, StateJoined), NodeName(rank, size, StateServiceUp), numberedName(rank, size, StateHeartbeat, 1000))
+	for node := range size {
+		names = append(names, NodeName(node, size, StateJoined), NodeName(node, size, StateServiceUp), numberedName(node, size, StateHeartbeat, 1000))
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names

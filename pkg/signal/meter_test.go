@@ -106,7 +106,7 @@ func TestMeterOrder(t *testing.T) {
 func TestMeterOfAJoin(t *testing.T) {
 	p := newPlace(t)
 	create(t, p)
-	p.Rank, p.Meter = 1, new(CallMeter)
+	p.NodeIndex, p.Meter = 1, new(CallMeter)
 	d, _, err := NewFinder(p).AwaitRun(t.Context())
 	if err != nil {
 		t.Fatal(err)

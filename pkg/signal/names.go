@@ -67,8 +67,8 @@ func IndexWidth(size int) int {
 }
 
 // NodeName returns the name in Nodes for a node's state.
-func NodeName(rank, size int, state string) string {
-	return fmt.Sprintf("%0*d.%s", IndexWidth(size), rank, state)
+func NodeName(node, size int, state string) string {
+	return fmt.Sprintf("%0*d.%s", IndexWidth(size), node, state)
 }
 
 // ServiceUpState returns the state for a node with a running service. The node has had its present
@@ -82,11 +82,11 @@ func ServiceUpState(generation int) string {
 
 // CheckedName returns the name in Nodes for a node that has passed its checks. The number kind is
 // the same for all nodes of one kind; 0 means that the kind is unknown.
-func CheckedName(rank, size int, kind int64) string {
+func CheckedName(node, size int, kind int64) string {
 	if kind == 0 {
-		return NodeName(rank, size, StateChecked)
+		return NodeName(node, size, StateChecked)
 	}
-	return numberedName(rank, size, StateChecked, kind)
+	return numberedName(node, size, StateChecked, kind)
 }
 
 // UnfitEventNumber is the number of the first event that makes one of a node's GPUs unfit for
@@ -94,20 +94,20 @@ func CheckedName(rank, size int, kind int64) string {
 const UnfitEventNumber = 0
 
 // EventName returns the name in Nodes of a node's nth event, or of UnfitEventNumber.
-func EventName(rank, size, n int) string { return numberedName(rank, size, StateEvent, int64(n)) }
+func EventName(node, size, n int) string { return numberedName(node, size, StateEvent, int64(n)) }
 
 // SlotsName returns the name in Nodes for the number of ranks that a node can have.
-func SlotsName(rank, size, slots int) string {
-	return numberedName(rank, size, StateSlots, int64(slots))
+func SlotsName(node, size, slots int) string {
+	return numberedName(node, size, StateSlots, int64(slots))
 }
 
 // IdleName returns the name in Nodes of the nth change between idle and active ranks of a node:
 // they are idle if n is odd.
-func IdleName(rank, size, n int) string { return numberedName(rank, size, StateIdle, int64(n)) }
+func IdleName(node, size, n int) string { return numberedName(node, size, StateIdle, int64(n)) }
 
 // AbortName returns the name in Control of the abort of a node.
-func AbortName(rank, size int) string {
-	return fmt.Sprintf("%s.%0*d", abortPrefix, IndexWidth(size), rank)
+func AbortName(node, size int) string {
+	return fmt.Sprintf("%s.%0*d", abortPrefix, IndexWidth(size), node)
 }
 
 // TeamName returns the name in Control of a generation's team.
@@ -117,8 +117,8 @@ func TeamName(generation int) string {
 
 // LogName returns the name in Logs of a node's log. The parameter what is the child or the daemon
 // that writes the log: LogName("worker", 7, 64) returns worker-0007.log.
-func LogName(what string, rank, size int) string {
-	return fmt.Sprintf("%s-%0*d.log", what, IndexWidth(size), rank)
+func LogName(what string, node, size int) string {
+	return fmt.Sprintf("%s-%0*d.log", what, IndexWidth(size), node)
 }
 
 // RankLogPrefix is the first part of the name of a rank's log. The second part is the rank's number
@@ -127,7 +127,7 @@ const RankLogPrefix = "rank"
 
 // ParseLogName parses a name in Logs: the first part, and the number, or -1 if there is one log for
 // all nodes.
-func ParseLogName(name string) (what string, rank int, ok bool) {
+func ParseLogName(name string) (what string, node int, ok bool) {
 	stem, isLog := strings.CutSuffix(name, ".log")
 	for _, r := range stem {
 		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.-", r) {
@@ -135,8 +135,8 @@ func ParseLogName(name string) (what string, rank int, ok bool) {
 		}
 	}
 	if at := strings.LastIndexByte(stem, '-'); at > 0 {
-		if rank, ranked := parseIndex(stem[at+1:]); ranked {
-			return stem[:at], rank, isLog
+		if node, ranked := parseIndex(stem[at+1:]); ranked {
+			return stem[:at], node, isLog
 		}
 	}
 	return stem, -1, isLog && stem != ""
@@ -144,16 +144,16 @@ func ParseLogName(name string) (what string, rank int, ok bool) {
 
 // EventsName returns the name in Events of the timeline of a node's daemon: 0007.jsonl, or
 // 0007.sandbox-daemon.jsonl for another kind of daemon.
-func EventsName(kind string, rank, size int) string {
-	name := fmt.Sprintf("%0*d", IndexWidth(size), rank)
+func EventsName(kind string, node, size int) string {
+	name := fmt.Sprintf("%0*d", IndexWidth(size), node)
 	if kind != "daemon" {
 		name += "." + kind
 	}
 	return name + ".jsonl"
 }
 
-func numberedName(rank, size int, state string, count int64) string {
-	return fmt.Sprintf("%s.%06d", NodeName(rank, size, state), count)
+func numberedName(node, size int, state string, count int64) string {
+	return fmt.Sprintf("%s.%06d", NodeName(node, size, state), count)
 }
 
 // hasNumber reports whether a name of that state must end with a number.
@@ -164,11 +164,11 @@ func hasNumber(state string) bool {
 // ParseNodeName parses a name in Nodes of a job of size nodes: the node index, its state, and the
 // number if the state has one. Other names are rejected, including those with another width, which
 // would be a second name for the same node. If size is 0 (unknown), any width is accepted.
-func ParseNodeName(name string, size int) (rank int, state string, count int64, ok bool) {
+func ParseNodeName(name string, size int) (node int, state string, count int64, ok bool) {
 	digits, rest, _ := strings.Cut(name, ".")
 	state, tail, more := strings.Cut(rest, ".")
-	rank, ok = parseIndex(digits)
-	ok = ok && state != "" && (size == 0 || rank < size && len(digits) == IndexWidth(size))
+	node, ok = parseIndex(digits)
+	ok = ok && state != "" && (size == 0 || node < size && len(digits) == IndexWidth(size))
 	if ok && more {
 		count, ok = parseNumber(tail, 63)
 		ok = ok && (hasNumber(state) || state == StateChecked)
@@ -176,7 +176,7 @@ func ParseNodeName(name string, size int) (rank int, state string, count int64, 
 	if !ok || !more && hasNumber(state) {
 		return 0, "", 0, false
 	}
-	return rank, state, count, true
+	return node, state, count, true
 }
 
 // parseNumbered returns the number in a name in Control, if its first part is kind.
@@ -203,14 +203,14 @@ func parseNumber(digits string, bits int) (int64, bool) {
 
 // ParseEventsName parses the name of a timeline: the node index, and the kind of daemon that writes
 // it.
-func ParseEventsName(name string) (rank int, kind string, ok bool) {
+func ParseEventsName(name string) (node int, kind string, ok bool) {
 	stem, isTimeline := strings.CutSuffix(name, ".jsonl")
 	digits, kind, named := strings.Cut(stem, ".")
 	if !named {
 		kind = "daemon"
 	}
-	rank, ok = parseIndex(digits)
-	return rank, kind, ok && isTimeline && kind != ""
+	node, ok = parseIndex(digits)
+	return node, kind, ok && isTimeline && kind != ""
 }
 
 // ParseServiceUpState reports whether the state means that a service is up, and since which

@@ -11,29 +11,29 @@ func FuzzNames(f *testing.F) {
 	states := []string{StateJoined, StateChecked, StateSandboxReady, StateServiceUp, StateFailed, StateSandboxFailed, StateHeartbeat, StateSandboxHeartbeat, StateDone}
 	f.Fuzz(func(t *testing.T, someRank, someSize uint32, someState uint8, count int64) {
 		size := 1 + int(someSize%(1<<31-1))
-		rank := int(someRank) % size
+		node := int(someRank) % size
 		state := states[int(someState)%len(states)]
-		name := NodeName(rank, size, state)
+		name := NodeName(node, size, state)
 		if hasNumber(state) {
 			count = max(count, 0)
-			name = numberedName(rank, size, state, count)
+			name = numberedName(node, size, state, count)
 		} else {
 			count = 0
 		}
-		if r, s, c, ok := ParseNodeName(name, 0); !ok || r != rank || s != state || c != count {
-			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", rank, size, state, count, name, r, s, c, ok)
+		if r, s, c, ok := ParseNodeName(name, 0); !ok || r != node || s != state || c != count {
+			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", node, size, state, count, name, r, s, c, ok)
 		}
 		if r, ok := parseNumbered(name, abortPrefix); ok {
 			t.Errorf("%q is an abort of rank %d, too", name, r)
 		}
-		aborted := AbortName(rank, size)
-		if r, ok := parseNumbered(aborted, abortPrefix); !ok || r != rank {
-			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", rank, size, aborted, r, ok)
+		aborted := AbortName(node, size)
+		if r, ok := parseNumbered(aborted, abortPrefix); !ok || r != node {
+			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", node, size, aborted, r, ok)
 		}
 		if r, _, _, ok := ParseNodeName(aborted, 0); ok {
 			t.Errorf("%q is a name of rank %d, too", aborted, r)
 		}
-		if rank > 0 && NodeName(rank-1, size, state) >= NodeName(rank, size, state) {
+		if node > 0 && NodeName(node-1, size, state) >= NodeName(node, size, state) {
 			t.Errorf("%q does not sort by rank", name)
 		}
 	})
@@ -41,33 +41,33 @@ func FuzzNames(f *testing.F) {
 
 func FuzzNodeName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
-		rank, state, count, ok := ParseNodeName(name, 0)
+		node, state, count, ok := ParseNodeName(name, 0)
 		if !ok {
-			if rank != 0 || state != "" || count != 0 {
-				t.Errorf("ParseNodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
+			if node != 0 || state != "" || count != 0 {
+				t.Errorf("ParseNodeName(%q) refuses, and yet answers %d, %q, %d", name, node, state, count)
 			}
 			return
 		}
 		digits, _, _ := strings.Cut(name, ".")
-		again := fmt.Sprintf("%0*d.%s", len(digits), rank, state)
+		again := fmt.Sprintf("%0*d.%s", len(digits), node, state)
 		if hasNumber(state) {
 			tail := name[strings.LastIndexByte(name, '.')+1:]
 			again += fmt.Sprintf(".%0*d", len(tail), count)
 		}
-		if again != name || rank < 0 || count < 0 {
-			t.Errorf("ParseNodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
+		if again != name || node < 0 || count < 0 {
+			t.Errorf("ParseNodeName(%q) = %d, %q, %d, which is the name %q", name, node, state, count, again)
 		}
 	})
 }
 
 func FuzzAbortRank(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
-		rank, ok := parseNumbered(name, abortPrefix)
+		node, ok := parseNumbered(name, abortPrefix)
 		if !ok {
 			return
 		}
-		if again := fmt.Sprintf("%s.%0*d", abortPrefix, len(name)-len(abortPrefix)-1, rank); again != name || rank < 0 {
-			t.Errorf("numbered(%q) = %d, which is the name %q", name, rank, again)
+		if again := fmt.Sprintf("%s.%0*d", abortPrefix, len(name)-len(abortPrefix)-1, node); again != name || node < 0 {
+			t.Errorf("numbered(%q) = %d, which is the name %q", name, node, again)
 		}
 	})
 }

@@ -71,9 +71,9 @@ func TestNodeName(t *testing.T) {
 		{"empty", "", 0, "", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rank, state, count, ok := ParseNodeName(tc.in, 0)
-			if rank != tc.rank || state != tc.state || count != tc.count || ok != tc.ok {
-				t.Errorf("ParseNodeName(%q) = %d, %q, %d, %t", tc.in, rank, state, count, ok)
+			node, state, count, ok := ParseNodeName(tc.in, 0)
+			if node != tc.rank || state != tc.state || count != tc.count || ok != tc.ok {
+				t.Errorf("ParseNodeName(%q) = %d, %q, %d, %t", tc.in, node, state, count, ok)
 			}
 		})
 	}
@@ -96,8 +96,8 @@ func TestAbortRank(t *testing.T) {
 		{"another name", "about.0007", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if rank, ok := parseNumbered(tc.in, abortPrefix); rank != tc.rank || ok != tc.ok {
-				t.Errorf("numbered(%q) = %d, %t", tc.in, rank, ok)
+			if node, ok := parseNumbered(tc.in, abortPrefix); node != tc.rank || ok != tc.ok {
+				t.Errorf("numbered(%q) = %d, %t", tc.in, node, ok)
 			}
 		})
 	}
@@ -120,9 +120,9 @@ func TestParseNodeName(t *testing.T) {
 		{"0007.u", 1_000_000, 0, "", 0, false},
 		{"latest", 8, 0, "", 0, false},
 	} {
-		rank, state, count, ok := ParseNodeName(test.name, test.size)
-		if ok != test.ok || ok && (rank != test.rank || state != test.state || count != test.count) {
-			t.Errorf("%s of %d nodes is %d %q %d %v", test.name, test.size, rank, state, count, ok)
+		node, state, count, ok := ParseNodeName(test.name, test.size)
+		if ok != test.ok || ok && (node != test.rank || state != test.state || count != test.count) {
+			t.Errorf("%s of %d nodes is %d %q %d %v", test.name, test.size, node, state, count, ok)
 		}
 	}
 }
@@ -144,16 +144,16 @@ func TestParseLogName(t *testing.T) {
 		{"a b.log", "", 0, false},
 		{"\u00e4.log", "", 0, false},
 	} {
-		if what, rank, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || rank != tc.rank) {
-			t.Errorf("%s is of %q, rank %d, %v", tc.name, what, rank, ok)
+		if what, node, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || node != tc.rank) {
+			t.Errorf("%s is of %q, rank %d, %v", tc.name, what, node, ok)
 		}
 	}
 }
 
 func TestParseEventsName(t *testing.T) {
 	for _, kind := range []string{"daemon", "sandbox-daemon"} {
-		if rank, got, ok := ParseEventsName(EventsName(kind, 7, 8)); rank != 7 || got != kind || !ok {
-			t.Errorf("%s is of rank %d, %q, %v", EventsName(kind, 7, 8), rank, got, ok)
+		if node, got, ok := ParseEventsName(EventsName(kind, 7, 8)); node != 7 || got != kind || !ok {
+			t.Errorf("%s is of rank %d, %q, %v", EventsName(kind, 7, 8), node, got, ok)
 		}
 	}
 	for _, name := range []string{"7.jsonl", "0007", "0007.", "0007..jsonl", "x.jsonl", ""} {

@@ -27,7 +27,7 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, JobR
 	if err != nil {
 		return nil, JobRecord{}, fmt.Errorf("cannot use %s: %v", path, err)
 	}
-	return Location{LogDir: absolute, Rank: outsideIndex, Host: host, Access: a}.openExistingRun(ctx)
+	return Location{LogDir: absolute, NodeIndex: outsideIndex, Host: host, Access: a}.openExistingRun(ctx)
 }
 
 // openExistingRun opens the run directory at p.LogDir.
@@ -44,7 +44,7 @@ func (p Location) openExistingRun(ctx context.Context) (*Dir, JobRecord, error) 
 		return nil, job, err
 	}
 	logDir, run := filepath.Split(p.LogDir)
-	d := Location{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.newDir(run)
+	d := Location{LogDir: logDir, NodeIndex: p.NodeIndex, Host: p.Host, Access: p.Access}.newDir(run)
 	err = p.retryTransient(func() (err error) {
 		job, err = d.loadJob(ctx)
 		return err

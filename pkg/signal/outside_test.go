@@ -125,7 +125,7 @@ func TestRequestStop(t *testing.T) {
 		t.Errorf("there is %v", got)
 	}
 	var rec StateRecord
-	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil || rec.Host != "login" || rec.Rank != outsideIndex {
+	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil || rec.Host != "login" || rec.NodeIndex != outsideIndex {
 		t.Errorf("got %+v, %v", rec, err)
 	}
 }
@@ -136,13 +136,13 @@ func TestPublishOnce(t *testing.T) {
 	var won atomic.Int64
 	winner := -1
 	var writing sync.WaitGroup
-	for rank := range writers {
+	for node := range writers {
 		writing.Go(func() {
-			err := d.ForNode(rank).PublishOnce(within(t), NameResult, &Result{Code: rank})
+			err := d.ForNode(node).PublishOnce(within(t), NameResult, &Result{Code: node})
 			switch {
 			case err == nil:
 				won.Add(1)
-				winner = rank // of one goroutine alone, or the race detector tells
+				winner = node // of one goroutine alone, or the race detector tells
 			case !errors.Is(err, ErrAlreadyPublished):
 				t.Error(err)
 			}
@@ -150,7 +150,7 @@ func TestPublishOnce(t *testing.T) {
 	}
 	writing.Wait()
 	var result Result
-	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.Rank != winner {
+	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.NodeIndex != winner {
 		t.Errorf("%d won, the last of them %d; there is %+v, %v", won.Load(), winner, result, err)
 	}
 	if got := names(t, d.Path()); !slices.Equal(got, []string{ControlDir, EventsDir, LogsDir, NodesDir, NameResult}) {

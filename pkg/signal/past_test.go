@@ -31,7 +31,7 @@ func left(t *testing.T, p HostHistory, most int) []string {
 // kept.
 func TestPast(t *testing.T) {
 	p := newPlace(t)
-	p.Rank = 3
+	p.NodeIndex = 3
 	if got := left(t, p.HostHistory(), 3); len(got) > 0 {
 		t.Errorf("before any run there is %q", got)
 	}

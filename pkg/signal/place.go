@@ -13,12 +13,12 @@ import (
 
 // Location is the location of an attempt's run directory, and the identity of this node in the run.
 type Location struct {
-	LogDir string // the user's log directory: absolute, shared by all nodes
-	Run    string // the run directory's name in it
-	Key    string // digest of facts that all nodes of the launch share
-	Rank   int
-	Size   int
-	Host   string
+	LogDir    string // the user's log directory: absolute, shared by all nodes
+	Run       string // the run directory's name in it
+	Key       string // digest of facts that all nodes of the launch share
+	NodeIndex int
+	Size      int
+	Host      string
 	Access
 }
 

@@ -11,31 +11,31 @@ import (
 // and where the node joins while it is looked for.
 func TestRankOf(t *testing.T) {
 	d := create(t, newPlace(t))
-	join := func(rank int, host string) {
-		own := d.ForNode(rank)
+	join := func(node int, host string) {
+		own := d.ForNode(node)
 		own.host = host
-		publish(t, own, NodesDir, NodeName(rank, 4, StateJoined), &JoinedRecord{})
+		publish(t, own, NodesDir, NodeName(node, 4, StateJoined), &JoinedRecord{})
 	}
 	join(0, "n0")
 	join(2, "n2")
 	for _, guess := range []int{0, 2, 3} {
-		if rank, err := d.AwaitNodeIndex(within(t), "n2", guess); rank != 2 || err != nil {
-			t.Errorf("with the guess %d it is %d, %v", guess, rank, err)
+		if node, err := d.AwaitNodeIndex(within(t), "n2", guess); node != 2 || err != nil {
+			t.Errorf("with the guess %d it is %d, %v", guess, node, err)
 		}
 	}
 	found := make(chan int)
 	go func() {
-		rank, _ := d.AwaitNodeIndex(within(t), "n3", 3)
-		found <- rank
+		node, _ := d.AwaitNodeIndex(within(t), "n3", 3)
+		found <- node
 	}()
 	join(3, "n3")
-	if rank := <-found; rank != 3 {
-		t.Errorf("one that joins later is %d", rank)
+	if node := <-found; node != 3 {
+		t.Errorf("one that joins later is %d", node)
 	}
 	errOver := errors.New("enough")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errOver)
 	defer cancel()
-	if rank, err := d.AwaitNodeIndex(ctx, "n1", 1); rank >= 0 || !errors.Is(err, errOver) {
-		t.Errorf("a host that is not there is %d, %v", rank, err)
+	if node, err := d.AwaitNodeIndex(ctx, "n1", 1); node >= 0 || !errors.Is(err, errOver) {
+		t.Errorf("a host that is not there is %d, %v", node, err)
 	}
 }

@@ -220,10 +220,10 @@ func (r *Reader) NodeHosts(ctx context.Context, size int) (map[int]string, error
 		return nil, err
 	}
 	hosts := make(map[int]string)
-	for _, rank := range nodes.ParseListing(size).NodesIn(StateJoined) {
+	for _, node := range nodes.ParseListing(size).NodesIn(StateJoined) {
 		var joined JoinedRecord
-		if _, err := nodes.ReadRecord(ctx, NodeName(rank, size, StateJoined), "", &joined); err == nil {
-			hosts[rank] = joined.Host
+		if _, err := nodes.ReadRecord(ctx, NodeName(node, size, StateJoined), "", &joined); err == nil {
+			hosts[node] = joined.Host
 		}
 	}
 	return hosts, context.Cause(ctx)

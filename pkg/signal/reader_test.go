@@ -218,11 +218,11 @@ func TestReadFrom(t *testing.T) {
 func TestHosts(t *testing.T) {
 	d := create(t, newPlace(t))
 	want := map[int]string{}
-	for _, rank := range []int{0, 2} {
-		own := d.ForNode(rank)
-		own.host = NodeName(rank, 4, "host")
-		publish(t, own, NodesDir, NodeName(rank, 4, StateJoined), &JoinedRecord{})
-		want[rank] = own.host
+	for _, node := range []int{0, 2} {
+		own := d.ForNode(node)
+		own.host = NodeName(node, 4, "host")
+		publish(t, own, NodesDir, NodeName(node, 4, StateJoined), &JoinedRecord{})
+		want[node] = own.host
 	}
 	publish(t, d, NodesDir, NodeName(1, 4, StateServiceUp), &StateRecord{})
 	if got, err := d.NewReader().NodeHosts(within(t), 4); err != nil || !maps.Equal(got, want) {

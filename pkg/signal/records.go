@@ -16,7 +16,7 @@ const FormatVersion = 1
 type Header struct {
 	Version   int       `json:"v"`
 	Nonce     string    `json:"nonce"` // random, chosen by the head for this attempt
-	Rank      int       `json:"rank"`
+	NodeIndex int       `json:"rank"`
 	Host      string    `json:"host"`
 	WrittenAt time.Time `json:"at"` // the writer's wall clock, for information only
 }
@@ -135,22 +135,22 @@ type TeamRecord struct {
 
 // Member is a node's place in the team.
 type Member struct {
-	Rank int `json:"rank"` // in the launch
+	NodeIndex int `json:"rank"` // in the launch
 	// SinceGeneration is the generation since which the member's place and the team's size have not
 	// changed: services that were started before have other values.
 	SinceGeneration int `json:"since,omitempty"`
 }
 
 // PlaceOf returns the place of a node in the team, or -1 if it has none.
-func (t *TeamRecord) PlaceOf(rank int) int {
-	return slices.IndexFunc(t.Members, func(m Member) bool { return m.Rank == rank })
+func (t *TeamRecord) PlaceOf(node int) int {
+	return slices.IndexFunc(t.Members, func(m Member) bool { return m.NodeIndex == node })
 }
 
 // DroppedNode is a node that was dropped because of a fault.
 type DroppedNode struct {
-	Rank   int    `json:"rank"`
-	Host   string `json:"host,omitempty"`
-	Reason string `json:"why"`
+	NodeIndex int    `json:"rank"`
+	Host      string `json:"host,omitempty"`
+	Reason    string `json:"why"`
 }
 
 // FailureRecord is a cause, as seen by the node that saw it first.
@@ -358,8 +358,8 @@ type FileSystemReport struct {
 // answer, without the time that the node took to answer. It is the delay of two records, including
 // the pauses between polls.
 type RoundTrip struct {
-	Rank int           `json:"rank"`
-	Took time.Duration `json:"took_ns"`
+	NodeIndex int           `json:"rank"`
+	Took      time.Duration `json:"took_ns"`
 }
 
 // PhaseDuration is the duration of a phase on the reporting node.
@@ -371,7 +371,7 @@ type PhaseDuration struct {
 // encodeRecord fills in the record's header and returns the record in JSON, as one line.
 func (d *Dir) encodeRecord(rec Record) ([]byte, error) {
 	h := rec.recordHeader()
-	*h = Header{Version: FormatVersion, Nonce: d.nonce, Rank: d.rank, Host: d.host, WrittenAt: time.Now()}
+	*h = Header{Version: FormatVersion, Nonce: d.nonce, NodeIndex: d.rank, Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)

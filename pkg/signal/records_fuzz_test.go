@@ -23,7 +23,7 @@ func allRecords() []Record {
 func fullRecords() []Record {
 	asked := CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: SlowCall{Op: "list", Path: "/share", Took: time.Second}}
 	cause := FailureRecord{
-		Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
+		Header: Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
 		Kind:   "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
 		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: ChildExit{"exit code 1", &OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
@@ -39,7 +39,7 @@ func fullRecords() []Record {
 		&Result{
 			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: NodeLists{Hosts: []string{"n0", "n1"}},
 			RunTimings: RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []PhaseDuration{{"join", time.Second}}},
-			Share:      &FileSystemReport{Head: asked, RoundTrips: []RoundTrip{{Rank: 1, Took: time.Second}}},
+			Share:      &FileSystemReport{Head: asked, RoundTrips: []RoundTrip{{NodeIndex: 1, Took: time.Second}}},
 		},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestDecode(t *testing.T) {
 	const ours = `{"v":1,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
-	whole := FailureRecord{Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3"}, Kind: "service", Message: "it died"}
+	whole := FailureRecord{Header: Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
 	for _, tc := range []struct {
 		name   string
 		data   string
@@ -55,17 +55,17 @@ func TestDecode(t *testing.T) {
 }
 
 func TestPlace(t *testing.T) {
-	team := TeamRecord{Members: []Member{{Rank: 0}, {Rank: 5}, {Rank: 2}}}
-	for rank, want := range []int{0, -1, 2, -1, -1, 1} {
-		if got := team.PlaceOf(rank); got != want {
-			t.Errorf("rank %d has place %d, not %d", rank, got, want)
+	team := TeamRecord{Members: []Member{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}}}
+	for node, want := range []int{0, -1, 2, -1, -1, 1} {
+		if got := team.PlaceOf(node); got != want {
+			t.Errorf("rank %d has place %d, not %d", node, got, want)
 		}
 	}
 }
 
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
-	rec := &FailureRecord{Header: Header{Version: 9, Nonce: "forged", Rank: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
+	rec := &FailureRecord{Header: Header{Version: 9, Nonce: "forged", NodeIndex: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
 	data, err := d.encodeRecord(rec)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestEncode(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec.WrittenAt = again.WrittenAt // the monotonic part is gone
-	if !reflect.DeepEqual(&again, rec) || again.Rank != 3 || again.Host != "n3" || again.Version != FormatVersion {
+	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" || again.Version != FormatVersion {
 		t.Errorf("wrote %+v, read %+v", rec, again)
 	}
 }
@@ -92,8 +92,8 @@ func TestEncodeLargest(t *testing.T) {
 		cause.Lines = append(cause.Lines, strings.Repeat("\xff", 1<<10))
 	}
 	var hosts []string
-	for rank := range 10_000 {
-		hosts = append(hosts, fmt.Sprintf("node-%05d.a-rather-long-domain.example", rank))
+	for node := range 10_000 {
+		hosts = append(hosts, fmt.Sprintf("node-%05d.a-rather-long-domain.example", node))
 	}
 	for _, tc := range []struct {
 		name string
@@ -128,7 +128,7 @@ func TestRecordsHaveHeaders(t *testing.T) {
 			if err := decodeRecord(data, "ours", &h); err != nil {
 				t.Fatal(err)
 			}
-			if h.Rank != 1 || h.Host != "n1" || time.Since(h.WrittenAt) > ceiling {
+			if h.NodeIndex != 1 || h.Host != "n1" || time.Since(h.WrittenAt) > ceiling {
 				t.Errorf("got %+v", h)
 			}
 		})

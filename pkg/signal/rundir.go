@@ -54,9 +54,9 @@ func (d *Dir) DeriveSecret(purpose string) []byte {
 func (d *Dir) FileSystem() FileSystem { return d.fileSystem }
 
 // ForNode returns the same run directory for use by another node.
-func (d *Dir) ForNode(rank int) *Dir {
+func (d *Dir) ForNode(node int) *Dir {
 	other := *d
-	other.rank, other.heartbeats = rank, newHeartbeatCount()
+	other.rank, other.heartbeats = node, newHeartbeatCount()
 	return &other
 }
 
@@ -69,12 +69,12 @@ func (d *Dir) WithoutHints() *Dir {
 }
 
 // NodeName returns the name in Nodes for a node's state.
-func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
+func (d *Dir) NodeName(node int, state string) string { return NodeName(node, d.size, state) }
 
 func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
-		rank: p.Rank, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
+		rank: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
 	}
 }
 

@@ -48,7 +48,7 @@ func TestCreate(t *testing.T) {
 func TestSecret(t *testing.T) {
 	p, other := newPlace(t), newPlace(t)
 	d, stranger := create(t, p), create(t, other)
-	p.Rank = 1
+	p.NodeIndex = 1
 	peer, _, err := NewFinder(p).AwaitRun(within(t))
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestCreateOnATakenName(t *testing.T) {
 			if !strings.HasPrefix(d.Name(), p.Run+"+") {
 				t.Errorf("made %s", d.Name())
 			}
-			p.Rank = 1
+			p.NodeIndex = 1
 			found, job, err := NewFinder(p).AwaitRun(within(t))
 			if err != nil || found.Path() != d.Path() || job.Nonce != d.Nonce() || found.Nonce() != d.Nonce() {
 				t.Errorf("found %v, %+v, %v; want %s", found, job, err, d.Path())
@@ -517,12 +517,12 @@ func TestNothingHalfWritten(t *testing.T) {
 	d := create(t, newPlace(t))
 	var writing, reading sync.WaitGroup
 	written := make(chan struct{})
-	for rank := range writers {
+	for node := range writers {
 		writing.Go(func() {
-			own := d.ForNode(rank)
+			own := d.ForNode(node)
 			for i := range records {
-				rec := &FailureRecord{Code: i, Message: strings.Repeat("x", 1+rank*i*16), LostNodes: []int{rank * i}}
-				publish(t, own, NodesDir, fmt.Sprintf("%04d.state%d", rank, i), rec)
+				rec := &FailureRecord{Code: i, Message: strings.Repeat("x", 1+node*i*16), LostNodes: []int{node * i}}
+				publish(t, own, NodesDir, fmt.Sprintf("%04d.state%d", node, i), rec)
 				if err := own.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
 					t.Error(err)
 				}
@@ -556,7 +556,7 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		t.Error(err)
 	}
 	for _, name := range all {
-		rank, state, _, ok := ParseNodeName(name, 0)
+		node, state, _, ok := ParseNodeName(name, 0)
 		if !ok {
 			t.Errorf("%q is shown", name)
 		}
@@ -568,7 +568,7 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		if err := d.readRecordOnce(within(t), NodesDir, name, &rec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if rec.Rank != rank || len(rec.Message) != 1+rank*rec.Code*16 || rec.LostNodes[0] != rank*rec.Code {
+		if rec.NodeIndex != node || len(rec.Message) != 1+node*rec.Code*16 || rec.LostNodes[0] != node*rec.Code {
 			t.Errorf("%s is %+v", name, rec.Header)
 		}
 	}

@@ -51,8 +51,8 @@ func (j *simulatedJob) setNetworks() {
 	if j.transport == transportMemory {
 		network = new(memoryNetwork)
 	}
-	for rank := range j.daemons {
-		j.daemons[rank].Network = network
+	for node := range j.daemons {
+		j.daemons[node].Network = network
 	}
 	if v := j.faultTarget; v != nil {
 		j.daemons[v.rank].Network = mortalNetwork{network, v.alive}

@@ -112,21 +112,21 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runCount),
 		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
 	}
-	for rank := range cfg.Nodes {
-		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), rank))
+	for node := range cfg.Nodes {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), node))
 	}
 	j.runDir = filepath.Join(room.path, id.RunName())
 	// All daemons share the simulated server and the limit of concurrent calls.
 	delay, slots := cfg.newCallDelay(), make(chan struct{}, maxConcurrentCalls)
-	for rank := range cfg.Nodes {
+	for node := range cfg.Nodes {
 		p := &simDaemon{share: newSimulatedShare(j.clock.countCall, delay, slots)}
 		// The daemon reports its milestones by the marks that it writes.
-		p.share.onWrite = func(name string) { j.noteMilestone(rank, name) }
-		if j.faultTarget != nil && j.faultTarget.rank == rank {
+		p.share.onWrite = func(name string) { j.noteMilestone(node, name) }
+		if j.faultTarget != nil && j.faultTarget.rank == node {
 			p.share.faultTarget = j.faultTarget
 		}
-		p.Config = j.daemonConfig(room, id, rank, p.share)
-		if rank == 0 || p.share.faultTarget != nil {
+		p.Config = j.daemonConfig(room, id, node, p.share)
+		if node == 0 || p.share.faultTarget != nil {
 			p.signals = make(chan os.Signal, 4)
 			p.Signals = p.signals
 		}
@@ -139,15 +139,15 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 // daemonConfig returns the configuration of one daemon. As for "bringupd local", a directory that
 // only this machine can see is sufficient. The daemon polls it as it would poll a real shared file
 // system.
-func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, rank int, way *simulatedShare) config.Config {
-	id.Rank, id.Host = rank, id.Hosts[rank]
+func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node int, way *simulatedShare) config.Config {
+	id.NodeIndex, id.Host = node, id.Hosts[node]
 	world, played, argv := j.world.daemonOptions(j.cfg)
 	return config.Config{
 		World: world, Driver: argv,
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
 		Deps: config.Deps{
-			TempDir: filepath.Dir(j.outputFile.Name()), Checks: passingChecks{rank},
+			TempDir: filepath.Dir(j.outputFile.Name()), Checks: passingChecks{node},
 			Address: func() (string, error) { return "127.0.0.1", nil },
 			Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 		},
@@ -162,7 +162,7 @@ var _ config.Checks = passingChecks{}
 
 func (h passingChecks) AwaitReady(context.Context, func(check.Report)) check.Report {
 	return check.Report{
-		Version: check.ReportVersion, Rank: h.rank, Verdict: check.Pass,
+		Version: check.ReportVersion, NodeIndex: h.rank, Verdict: check.Pass,
 		Findings:   []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 		Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "simulated"}},
 	}
@@ -193,11 +193,11 @@ func (instantFramework) WorkerService(framework.Node, framework.Endpoint) (*fram
 
 // noteMilestone records the time and the calls of a milestone when a daemon has written the mark of
 // that name: the node is up, or the gate is open.
-func (j *simulatedJob) noteMilestone(rank int, name string) {
+func (j *simulatedJob) noteMilestone(node int, name string) {
 	since := j.clock.sinceStart()
 	switch name {
-	case signal.NodeName(rank, j.cfg.Nodes, signal.StateServiceUp):
-		p := j.daemons[rank]
+	case signal.NodeName(node, j.cfg.Nodes, signal.StateServiceUp):
+		p := j.daemons[node]
 		p.upAt, p.upCalls = since, p.share.meter.OpStats()
 		if j.pendingUp.Add(-1) == 0 {
 			close(j.allUp)
@@ -212,8 +212,8 @@ func (j *simulatedJob) noteMilestone(rank int, name string) {
 // countCalls returns the calls so far of each daemon.
 func (j *simulatedJob) countCalls() []callCounts {
 	counts := make([]callCounts, len(j.daemons))
-	for rank, p := range j.daemons {
-		counts[rank] = p.share.meter.OpStats()
+	for node, p := range j.daemons {
+		counts[node] = p.share.meter.OpStats()
 	}
 	return counts
 }
@@ -272,16 +272,16 @@ func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
 // requested to end. The workers learn of that from the run directory.
 func (j *simulatedJob) startDaemons(head, workers context.Context) {
 	begin := make(chan struct{})
-	for rank, p := range j.daemons {
+	for node, p := range j.daemons {
 		role, ctx := roles.RoleWorker, workers
-		if rank == 0 {
+		if node == 0 {
 			role, ctx = roles.RoleHead, head
 		}
 		go func() {
 			<-begin
 			ctxutil.SleepContext(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
 			code := daemon.Run(ctx, p.Config, role).Code
-			j.endEvents <- daemonEnd{rank, code, j.clock.sinceStart()}
+			j.endEvents <- daemonEnd{node, code, j.clock.sinceStart()}
 		}()
 	}
 	j.machine.start = takeReading()
@@ -333,12 +333,12 @@ func (j *simulatedJob) awaitMilestone(ctx context.Context, milestone <-chan stru
 // steadyLoad returns the rates of calls between two counts. Their first elements belong to the
 // head.
 func steadyLoad(took time.Duration, before, after []callCounts) *SteadyLoad {
-	rate := func(rank int) float64 {
-		return float64(after[rank].totalCalls()-before[rank].totalCalls()) / took.Seconds()
+	rate := func(node int) float64 {
+		return float64(after[node].totalCalls()-before[node].totalCalls()) / took.Seconds()
 	}
 	s := &SteadyLoad{For: took, Head: rate(0)}
-	for rank := range after {
-		s.All += rate(rank)
+	for node := range after {
+		s.All += rate(node)
 	}
 	if workers := len(after) - 1; workers > 0 {
 		s.Worker = (s.All - s.Head) / float64(workers)
@@ -429,12 +429,12 @@ func (j *simulatedJob) collectResult() JobResult {
 	// Times and calls until each daemon was up, for those that were.
 	var up []time.Duration
 	var workers []callCounts
-	for rank, p := range j.daemons {
+	for node, p := range j.daemons {
 		if p.upCalls == nil {
 			continue
 		}
 		up = append(up, p.upAt)
-		if rank > 0 {
+		if node > 0 {
 			workers = append(workers, p.upCalls)
 		}
 	}

@@ -194,9 +194,9 @@ func TestDeath(t *testing.T) {
 			}
 			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
 			nodes := names(t, filepath.Join(dir, signal.NodesDir))
-			for rank := range cfg.Nodes {
-				if done := slices.Contains(nodes, signal.NodeName(rank, cfg.Nodes, signal.StateDone)); done == (rank == victim) {
-					t.Errorf("rank %d has told that it is done: %t; all names: %v", rank, done, nodes)
+			for node := range cfg.Nodes {
+				if done := slices.Contains(nodes, signal.NodeName(node, cfg.Nodes, signal.StateDone)); done == (node == victim) {
+					t.Errorf("rank %d has told that it is done: %t; all names: %v", node, done, nodes)
 				}
 			}
 		})
@@ -259,8 +259,8 @@ func TestJudged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var others []daemonEnd
-			for rank, code := range tc.codes {
-				others = append(others, daemonEnd{rank: rank, code: code})
+			for node, code := range tc.codes {
+				others = append(others, daemonEnd{rank: node, code: code})
 			}
 			got := checkSurvivors(slices.Delete(others, 1, 2))
 			if (got == nil) != (tc.want == 0) || tc.want > 0 && (got.Code != tc.want || got.Codes[76] != 2) {

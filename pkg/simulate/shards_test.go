@@ -68,9 +68,9 @@ func makeNames(b *testing.B, dirs []string, nodes int) {
 	record := make([]byte, 300)
 	var all errgroup.Group
 	all.SetLimit(atOnce)
-	for rank := range nodes {
+	for node := range nodes {
 		all.Go(func() error {
-			name := fmt.Sprintf("%s/%04d.", dirs[rank%len(dirs)], rank)
+			name := fmt.Sprintf("%s/%04d.", dirs[node%len(dirs)], node)
 			return errors.Join(
 				os.WriteFile(name+"tmp", record, 0o600),
 				os.Rename(name+"tmp", name+"joined"),

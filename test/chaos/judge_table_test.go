@@ -40,7 +40,7 @@ func driven() (expectation, seen) {
 func TestJudge(t *testing.T) {
 	cause := func(kind health.Kind, rank int, lost ...int) *signal.FailureRecord {
 		c := &signal.FailureRecord{Kind: string(kind), LostNodes: lost}
-		c.Rank = rank
+		c.NodeIndex = rank
 		return c
 	}
 	for _, tc := range []struct {

@@ -44,7 +44,7 @@ func (t told) String() string {
 		return fmt.Sprintf("%s of rank %d: %d", t.Where, t.By, t.Code)
 	}
 	return fmt.Sprintf("%s of rank %d: %d, %s of rank %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
-		t.Cause.Rank, t.Cause.LostNodes, t.Cause.Message)
+		t.Cause.NodeIndex, t.Cause.LostNodes, t.Cause.Message)
 }
 
 // judge says what is wrong with how a job has ended.
@@ -176,7 +176,7 @@ func (v verdict) fits(cause *signal.FailureRecord) bool {
 	}
 	named := cause.LostNodes
 	if len(named) == 0 {
-		named = []int{cause.Rank}
+		named = []int{cause.NodeIndex}
 	}
 	return !slices.ContainsFunc(named, func(rank int) bool { return !slices.Contains(v.Ranks, rank) })
 }

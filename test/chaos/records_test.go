@@ -52,7 +52,7 @@ func readRun(logs string, size int) (r recorded) {
 		for _, failure := range result.Consequences {
 			lost = append(lost, failure.LostNodes...)
 		}
-		r.told = append(r.told, told{By: result.Rank, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
+		r.told = append(r.told, told{By: result.NodeIndex, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
 	}
 	for rank := range size {
 		var abort signal.AbortRecord
@@ -197,7 +197,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 			continue
 		}
 		cause := &signal.FailureRecord{Kind: line.Kind, Message: line.Msg}
-		cause.Rank = rank
+		cause.NodeIndex = rank
 		if lost := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
 			of, _ := strconv.Atoi(lost[1])
 			cause.LostNodes = []int{of}

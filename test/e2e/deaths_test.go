@@ -106,7 +106,7 @@ func about(cause signal.FailureRecord, rank int) bool {
 	if len(cause.LostNodes) > 0 {
 		return slices.Equal(cause.LostNodes, []int{rank})
 	}
-	return cause.Rank == rank
+	return cause.NodeIndex == rank
 }
 
 // causeOf reads the first cause; without a head it is in a worker's abort.

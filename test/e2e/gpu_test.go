@@ -202,7 +202,7 @@ func TestXidOfTheDriver(t *testing.T) {
 	must(t, os.WriteFile(failing, nil, 0o644))
 	j.wantCode(3)
 	events := j.result().Events
-	if len(events) != 1 || events[0].Rank != 2 || !strings.Contains(events[0].Message, "Xid 31") || !strings.Contains(events[0].Message, "GPU 5") {
+	if len(events) != 1 || events[0].NodeIndex != 2 || !strings.Contains(events[0].Message, "Xid 31") || !strings.Contains(events[0].Message, "GPU 5") {
 		t.Errorf("the events are %+v", events)
 	}
 	if !strings.Contains(j.stderr.String(), "Xid 31") {

@@ -165,7 +165,7 @@ func TestRayStartThatFails(t *testing.T) {
 		t.Errorf("the job ended %s after the failure, want at most 5 s\n%s", took, said)
 	}
 	result := endOf(t, b, logs)
-	if result.Code != 77 || result.Cause == nil || result.Cause.Rank != 2 || result.Cause.Host != "n2" {
+	if result.Code != 77 || result.Cause == nil || result.Cause.NodeIndex != 2 || result.Cause.Host != "n2" {
 		t.Fatalf("the result is %+v, want 77 for rank 2 (n2)", result)
 	}
 	if want := "no such thing as a free raylet"; !slices.Contains(result.Cause.Lines, want) {
@@ -255,7 +255,7 @@ func TestRayDeaths(t *testing.T) {
 					continue
 				}
 				result := j.result()
-				if result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.Rank != tc.node ||
+				if result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.NodeIndex != tc.node ||
 					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message), "\n"), tc.says) {
 					t.Errorf("the result is %+v, want the service of rank %d, with %q", result, tc.node, tc.says)
 				}

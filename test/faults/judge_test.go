@@ -110,7 +110,7 @@ func named(o outcome) []int {
 	if len(o.cause.LostNodes) > 0 {
 		return o.cause.LostNodes
 	}
-	return []int{o.cause.Rank}
+	return []int{o.cause.NodeIndex}
 }
 
 // says tells whether a daemon has written something to its standard error.

@@ -52,7 +52,7 @@ func (o outcome) String() string {
 	if o.shared {
 		return fmt.Sprintf("%d: %s", o.code(), o.cause.Kind)
 	}
-	return fmt.Sprintf("%d: %s, told by %s", o.code(), o.cause.Kind, ranksText([]int{o.cause.Rank}))
+	return fmt.Sprintf("%d: %s, told by %s", o.code(), o.cause.Kind, ranksText([]int{o.cause.NodeIndex}))
 }
 
 func ranksText(ranks []int) string {
@@ -118,7 +118,7 @@ func (j *job) lastError(rank int) (last signal.FailureRecord) {
 	for _, said := range j.saidBy(rank) {
 		if said.Kind != "" {
 			last = signal.FailureRecord{Kind: said.Kind, Message: said.Message}
-			last.Rank = rank
+			last.NodeIndex = rank
 			last.LostNodes = lostIn(said.Message)
 		}
 	}

@@ -46,7 +46,7 @@ var stories = []story{
 		happens: func(j *job) { j.say(j.hold("crash", victim)) },
 		judge: func(j *job, o *outcome) {
 			code := health.OutcomeOfKind(health.ServiceDied).Code
-			if o.codes != [size]int{code, code, code, code} || o.cause.Rank != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
+			if o.codes != [size]int{code, code, code, code} || o.cause.NodeIndex != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
 				j.t.Errorf("it ended with %v: %+v", o.codes, o.cause)
 			}
 		},

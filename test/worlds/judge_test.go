@@ -71,8 +71,8 @@ func judge(s schedule, got seen) (wrong []string) {
 		}
 	case cause.WorldRank == nil || cause.WorldRank.Number != s.rank:
 		bad("the rank %+v is blamed, want %d: %s", cause.WorldRank, s.rank, cause.Message)
-	case cause.Rank != s.node():
-		bad("the rank is told to be on node %d, want %d", cause.Rank, s.node())
+	case cause.NodeIndex != s.node():
+		bad("the rank is told to be on node %d, want %d", cause.NodeIndex, s.node())
 	}
 	return wrong
 }
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 	struck := schedule{kind: exitRank, rank: 6, code: 3}
 	well := func() seen {
 		cause := &signal.FailureRecord{
-			Header: signal.Header{Rank: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &signal.WorldRank{Number: 6},
+			Header: signal.Header{NodeIndex: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &signal.WorldRank{Number: 6},
 		}
 		return seen{code: 3, result: &signal.Result{Code: 3, Cause: cause}}
 	}
@@ -97,7 +97,7 @@ func TestJudge(t *testing.T) {
 		{"another code in the result", struck, func(g *seen) { g.result.Code = 1 }, "the code 1"},
 		{"another rank", struck, func(g *seen) { g.result.Cause.WorldRank.Number = 7 }, "is blamed, want 6"},
 		{"no rank", struck, func(g *seen) { g.result.Cause.WorldRank = nil }, "is blamed, want 6"},
-		{"another node", struck, func(g *seen) { g.result.Cause.Rank = 2 }, "on node 2"},
+		{"another node", struck, func(g *seen) { g.result.Cause.NodeIndex = 2 }, "on node 2"},
 		{"another kind", struck, func(g *seen) { g.result.Cause.Kind = "service" }, "the cause is service"},
 		{"another end", struck, func(g *seen) { g.result.Cause.Message = "rank 6 (n1) died" }, "the cause is rank"},
 		{"no result", struck, func(g *seen) { g.result = nil }, "no result"},

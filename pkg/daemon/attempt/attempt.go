@@ -26,7 +26,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !traits.MayRelaunch {
 		return daemon.Run(ctx, cfg, role).Code
 	}
-	l := &supervisor{cfg: cfg, isHead: cfg.Identity.Rank == 0, relaunches: traits.MayRelaunch, relaunchesEach: traits.RelaunchesEachDaemon, runDaemon: daemon.Run}
+	l := &supervisor{cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: traits.MayRelaunch, relaunchesEach: traits.RelaunchesEachDaemon, runDaemon: daemon.Run}
 	v := console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, cfg.Identity, zapcore.AddSync(io.Discard))
 	defer v.Close()
 	l.logWarning = v.Log.Warn
@@ -107,7 +107,7 @@ func (l *supervisor) resolveWaitError(err error) (told os.Signal, _ error) {
 	case l.isHead && l.lastResult != nil:
 		return by.sig, nil
 	default:
-		f := lifecycle.NewSignalFailure(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.Rank)
+		f := lifecycle.NewSignalFailure(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.NodeIndex)
 		return nil, &endError{health.OutcomeOfKind(health.Kind(f.Kind)).Code, f.Message}
 	}
 }

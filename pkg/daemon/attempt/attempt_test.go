@@ -35,14 +35,14 @@ type world struct {
 	said  []string
 }
 
-func newWorld(t *testing.T, rank int, play func(w *world, cfg config.Config) lifecycle.Exit) *world {
+func newWorld(t *testing.T, node int, play func(w *world, cfg config.Config) lifecycle.Exit) *world {
 	t.Helper()
 	w := &world{t: t, signals: make(chan os.Signal, 4), start: time.Now()}
 	times := config.DefaultTimeouts()
 	w.supervisor = &supervisor{
-		isHead: rank == 0,
+		isHead: node == 0,
 		cfg: config.Config{
-			Identity: roles.Identity{Launcher: roles.LauncherRanks, Rank: rank, Size: 2, Host: fmt.Sprint("n", rank), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
+			Identity: roles.Identity{Launcher: roles.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
 			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
 			Deps: config.Deps{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
 		},
@@ -77,9 +77,9 @@ func (w *world) expectTaken(want ...string) {
 }
 
 // lost is the end of an attempt by the loss of a rank, which another one follows.
-func lost(cfg config.Config, rank int) lifecycle.Exit {
-	f := health.NewFailure(health.DaemonDied, "rank %d has died", rank)
-	f.LostNodes = []int{rank}
+func lost(cfg config.Config, node int) lifecycle.Exit {
+	f := health.NewFailure(health.DaemonDied, "rank %d has died", node)
+	f.LostNodes = []int{node}
 	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
 
@@ -99,9 +99,9 @@ func (w *world) make(attempt, next int) *signal.Dir {
 }
 
 // joined publishes that a daemon of a rank, the process pid of this host, has joined.
-func (w *world) joined(dir *signal.Dir, rank, pid int) {
+func (w *world) joined(dir *signal.Dir, node, pid int) {
 	w.t.Helper()
-	err := dir.ForNode(rank).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(rank, 2, signal.StateJoined), &signal.JoinedRecord{PID: pid}, false)
+	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(node, 2, signal.StateJoined), &signal.JoinedRecord{PID: pid}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestHead(t *testing.T) {
 			case 4:
 				return lifecycle.Exit{Code: 3, Outcome: &lifecycle.Outcome{Code: 3, Orderly: true}}
 			}
-			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Previous.LostNodes) != 1 || cfg.Previous.LostNodes[0].Rank != 1) {
+			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Previous.LostNodes) != 1 || cfg.Previous.LostNodes[0].NodeIndex != 1) {
 				w.t.Errorf("attempt %d is told of %+v", attempt, cfg.Previous)
 			}
 			return exit
@@ -163,9 +163,9 @@ func TestHeadIsNotBack(t *testing.T) {
 // TestToldToEnd has a signal between two attempts end the job: a worker at once, and the
 // head by an attempt that ends at once, because the others wait for it.
 func TestToldToEnd(t *testing.T) {
-	for rank, want := range [][]string{{"0 at 0s", "1 at 1s", "2 at 2s"}, {"0 at 0s"}} {
+	for node, want := range [][]string{{"0 at 0s", "1 at 1s", "2 at 2s"}, {"0 at 0s"}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, rank, func(w *world, cfg config.Config) lifecycle.Exit {
+			w := newWorld(t, node, func(w *world, cfg config.Config) lifecycle.Exit {
 				if cfg.Identity.Attempt == 2 {
 					told := []os.Signal{<-cfg.Signals}
 					w.signals <- syscall.SIGCONT // what comes later is heard, too
@@ -278,13 +278,13 @@ func TestStartedAnew(t *testing.T) {
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg config.Config) lifecycle.Exit {
-			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].Rank != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
+			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].NodeIndex != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
 				w.t.Errorf("it is told of %+v", cfg.Previous)
 			}
 			return lifecycle.Exit{}
 		})
 		f := health.NewFailure(health.CheckFailed, "it is ill")
-		f.Rank = 1
+		f.NodeIndex = 1
 		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &signal.Result{Code: 75, Cause: &f.FailureRecord, NextAttempt: 1})
 		w.make(1, 2)
 		w.live(0)

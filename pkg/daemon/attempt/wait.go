@@ -138,7 +138,7 @@ func (l *supervisor) inspectNewest(ctx context.Context) (nextMove, error) {
 // whether it has made it.
 func (l *supervisor) hasJoined(begun signal.AttemptInfo) bool {
 	id := l.cfg.Identity
-	return begun.Dir != nil && (l.isHead || slices.Contains(begun.NodeNames, signal.NodeName(id.Rank, id.Size, signal.StateJoined)))
+	return begun.Dir != nil && (l.isHead || slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, signal.StateJoined)))
 }
 
 // findNewest returns the newest attempt. It retries while the file system does not show the log
@@ -217,7 +217,7 @@ func (l *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 		}
 		// Log once why the daemon waits.
 		tell.Do(func() {
-			l.logWarning(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.nodeName(l.cfg.Identity.Rank), attempt+1))
+			l.logWarning(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.nodeName(l.cfg.Identity.NodeIndex), attempt+1))
 		})
 		// If nothing changes any more, the head ends the attempt. If the wait is too long, another daemon
 		// of this node must be alive, and this one gives up.
@@ -237,7 +237,7 @@ func (l *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 // in addition to this one, and waiting does not help.
 func (l *supervisor) checkTwin(ctx context.Context, begun signal.AttemptInfo) error {
 	id := l.cfg.Identity
-	if !slices.Contains(begun.NodeNames, signal.NodeName(id.Rank, id.Size, signal.StateJoined)) {
+	if !slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, signal.StateJoined)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Peer, health.ErrDeadline)
@@ -257,7 +257,7 @@ func (l *supervisor) previousEndTimeout() time.Duration {
 // duplicateDaemonError returns the error for a daemon whose node has another live daemon.
 func (l *supervisor) duplicateDaemonError(attempt int, waited time.Duration) error {
 	f := health.NewFailure(health.Launch, "cannot take part as %s: another daemon of this rank has joined attempt %d already, which is not over after %s; start each rank once",
-		l.nodeName(l.cfg.Identity.Rank), attempt+1, waited.Round(time.Second/10))
+		l.nodeName(l.cfg.Identity.NodeIndex), attempt+1, waited.Round(time.Second/10))
 	return &endError{health.OutcomeOfKind(health.Launch).Code, f.Message}
 }
 
@@ -331,6 +331,6 @@ func (l *supervisor) alreadyEndedError(attempt int) error {
 }
 
 // nodeName returns the name of a node for messages.
-func (l *supervisor) nodeName(rank int) string {
-	return advice.NodeName(rank, l.cfg.Identity, l.cfg.World.IsRequested())
+func (l *supervisor) nodeName(node int) string {
+	return advice.NodeName(node, l.cfg.Identity, l.cfg.World.IsRequested())
 }

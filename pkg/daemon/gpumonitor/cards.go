@@ -44,15 +44,15 @@ type HistoryStore interface {
 
 // Config has the parameters and callbacks of Cards.
 type Config struct {
-	GPUs       GPUs                   // nil if no GPUs are monitored
-	Name       string                 // name of the node, for messages
-	Rank, Size int                    // node index, and number of nodes in the job
-	PrivateDir func() (string, error) // returns the daemon's private directory
-	RunCtx     context.Context
-	Background func(task func(ctx context.Context)) // runs a task that the daemon waits for
-	CancelRun  func(cause error)                    // ends the run
-	Header     func() signal.Header
-	Publish    func(name string, record *signal.EventRecord) // publishes a record of this node
+	GPUs            GPUs                   // nil if no GPUs are monitored
+	Name            string                 // name of the node, for messages
+	NodeIndex, Size int                    // node index, and number of nodes in the job
+	PrivateDir      func() (string, error) // returns the daemon's private directory
+	RunCtx          context.Context
+	Background      func(task func(ctx context.Context)) // runs a task that the daemon waits for
+	CancelRun       func(cause error)                    // ends the run
+	Header          func() signal.Header
+	Publish         func(name string, record *signal.EventRecord) // publishes a record of this node
 	// called only after a run directory exists
 	History  func() HistoryStore
 	EventLog *eventlog.EventLog

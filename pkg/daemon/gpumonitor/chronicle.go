@@ -52,30 +52,30 @@ func (c *GPUEventLog) AllEvents() []signal.EventRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	events := slices.Clone(c.events)
-	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.Rank, b.Rank) })
+	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	return events
 }
 
 // BadNodes returns the hosts that a verdict blames, together with the hosts that have a GPU that is
 // unfit for another job. The latter are included whatever the outcome of the run is. The names of
 // the event records are sufficient for that, so their number is not limited by maxResultEvents.
-func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(rank int) string) []string {
+func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(node int) string) []string {
 	var unfit []int
-	for rank, numbers := range c.Nodes.LastListing().EventNumbers() {
+	for node, numbers := range c.Nodes.LastListing().EventNumbers() {
 		if numbers[0] == signal.UnfitEventNumber {
-			unfit = append(unfit, rank)
+			unfit = append(unfit, node)
 		}
 	}
 	for _, record := range c.AllEvents() { // events of the head may not be in a listing yet
 		if event, ok := gpu.DecodeEvent(record.Detail); ok && event.Next == gpu.NextUnfit {
-			unfit = append(unfit, record.Rank)
+			unfit = append(unfit, record.NodeIndex)
 		}
 	}
 	slices.Sort(unfit)
 	hosts = slices.Clone(hosts)
-	for _, rank := range unfit {
+	for _, node := range unfit {
 		// the launcher may not provide the host
-		if host := hostOf(rank); host != "" && !slices.Contains(hosts, host) {
+		if host := hostOf(node); host != "" && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -97,12 +97,12 @@ func (c *GPUEventLog) FollowEvents(ctx context.Context) {
 
 // readNewEvents reads the events that are new in a listing.
 func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
-	for rank, numbers := range l.EventNumbers() {
-		if rank == 0 {
+	for node, numbers := range l.EventNumbers() {
+		if node == 0 {
 			continue // the head receives its own events by Cards.Witness
 		}
 		for _, number := range numbers {
-			name := signal.EventName(rank, c.Size, number)
+			name := signal.EventName(node, c.Size, number)
 			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
 				continue
 			}
@@ -119,10 +119,10 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 			}
 			c.readNames[name] = true
 			if err != nil {
-				c.Log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
+				c.Log.Warn("cannot read what befell a node", zap.Int("of", node), zap.Error(err))
 				continue
 			}
-			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &rank, What: record.Message})
+			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &node, What: record.Message})
 			c.AddEvent(record)
 		}
 	}

@@ -114,7 +114,7 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	}
 	// the same goroutine should be able to handle the next event
 	c.cfg.Background(func(context.Context) {
-		c.cfg.Publish(signal.EventName(c.cfg.Rank, c.cfg.Size, number), &record)
+		c.cfg.Publish(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &record)
 	})
 }
 

@@ -10,12 +10,12 @@ import (
 
 // TestBearable has a result of very many consequences stay a record.
 func TestBearable(t *testing.T) {
-	many := slices.Repeat([]signal.FailureRecord{{Header: signal.Header{Rank: 7}, Kind: string(health.ServiceDied)}}, 4096)
+	many := slices.Repeat([]signal.FailureRecord{{Header: signal.Header{NodeIndex: 7}, Kind: string(health.ServiceDied)}}, 4096)
 	for i := range many {
 		many[i].Lines = []string{"a line"}
 	}
 	kept := (&Outcome{Consequences: many}).TruncatedConsequences()
-	if len(kept) != maxConsequences || kept[0].Lines != nil || kept[0].Rank != 7 {
+	if len(kept) != maxConsequences || kept[0].Lines != nil || kept[0].NodeIndex != 7 {
 		t.Errorf("%d are kept, the first as %+v", len(kept), kept[0])
 	}
 	if many[0].Lines == nil {

@@ -78,15 +78,15 @@ const pairingDelay = 10 * time.Millisecond
 
 // NewSignalFailure returns the failure for a signal to this daemon. by is the title of the launcher
 // that has sent it, or empty if it is unknown.
-func NewSignalFailure(sig os.Signal, host, by string, rank int) *health.Failure {
+func NewSignalFailure(sig os.Signal, host, by string, node int) *health.Failure {
 	kind := health.Terminated
 	if sig == os.Interrupt {
 		kind = health.Interrupted
 	}
 	name := process.SignalName(sig.(syscall.Signal))
-	f := health.NewFailure(kind, "rank %d (%s) was told to end by %s", rank, host, name)
+	f := health.NewFailure(kind, "rank %d (%s) was told to end by %s", node, host, name)
 	if by != "" {
-		f.Message = fmt.Sprintf("%s ended the job: rank %d (%s) got %s", by, rank, host, name)
+		f.Message = fmt.Sprintf("%s ended the job: rank %d (%s) got %s", by, node, host, name)
 	}
 	f.Signal = name
 	return f

@@ -26,26 +26,26 @@ type RoundTripProbe struct {
 const roundTripSample = 4
 
 // ReadJoined reads the answer of a node that has joined.
-func (c *RoundTripProbe) ReadJoined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
-	err = c.readRecord(ctx, rank, signal.StateJoined, &joined)
+func (c *RoundTripProbe) ReadJoined(ctx context.Context, node int) (joined signal.JoinedRecord, err error) {
+	err = c.readRecord(ctx, node, signal.StateJoined, &joined)
 	return joined, err
 }
 
-func (c *RoundTripProbe) readRecord(ctx context.Context, rank int, state string, rec signal.Record) error {
+func (c *RoundTripProbe) readRecord(ctx context.Context, node int, state string, rec signal.Record) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
 	defer cancel()
-	return c.Dir.ReadRecord(ctx, signal.NodesDir, c.Dir.NodeName(rank, state), rec)
+	return c.Dir.ReadRecord(ctx, signal.NodesDir, c.Dir.NodeName(node, state), rec)
 }
 
 // MeasureRoundTrips computes the delay of records on this file system.
 func (c *RoundTripProbe) MeasureRoundTrips(ctx context.Context) {
 	var trips []signal.RoundTrip
-	for _, rank := range c.JoinTimes.SampleNodes(roundTripSample) {
-		joined, err := c.ReadJoined(ctx, rank)
+	for _, node := range c.JoinTimes.SampleNodes(roundTripSample) {
+		joined, err := c.ReadJoined(ctx, node)
 		if err != nil {
 			return // a record that is only for information is not read twice
 		}
-		if trip, ok := c.JoinTimes.RoundTrip(rank, joined); ok {
+		if trip, ok := c.JoinTimes.RoundTrip(node, joined); ok {
 			trips = append(trips, trip)
 		}
 	}
@@ -64,12 +64,12 @@ func (c *RoundTripProbe) BuildReport() *signal.FileSystemReport {
 // LogCallCounts logs the numbers of file system calls of the head and of the nodes that are done.
 func (c *RoundTripProbe) LogCallCounts(done []int) {
 	var workers []signal.CallStats
-	for _, rank := range done {
+	for _, node := range done {
 		var record signal.DoneRecord
-		if rank == 0 {
+		if node == 0 {
 			continue
 		}
-		if err := c.readRecord(c.WorkCtx, rank, signal.StateDone, &record); err != nil {
+		if err := c.readRecord(c.WorkCtx, node, signal.StateDone, &record); err != nil {
 			break
 		}
 		if record.Share != nil {

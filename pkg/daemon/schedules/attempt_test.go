@@ -85,9 +85,9 @@ type running struct {
 
 func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size, needed: cmp.Or(p.Needed, p.Size), changed: make(chan struct{}, 1)}
-	for rank := range p.Size {
+	for node := range p.Size {
 		c := &client{
-			world: w, machine: machines[rank], attempt: a, rank: rank,
+			world: w, machine: machines[node], attempt: a, rank: node,
 			made: make(map[string]bool), knows: make(map[string]time.Duration), temporaries: make(map[string]bool),
 		}
 		c.Client = &memory.Client{Share: w.Share, Policy: c}
@@ -168,11 +168,11 @@ func (a *attempt) job() *file { return a.jobFile }
 
 func (a *attempt) path(sub, name string) string { return path.Join(a.run, sub, name) }
 
-func (a *attempt) joinedPath(rank int) string {
+func (a *attempt) joinedPath(node int) string {
 	if a.run == "" {
 		return ""
 	}
-	return a.path(signal.NodesDir, signal.NodeName(rank, a.size, signal.StateJoined))
+	return a.path(signal.NodesDir, signal.NodeName(node, a.size, signal.StateJoined))
 }
 
 // appeared learns of a name that has become visible.
@@ -211,15 +211,15 @@ func (a *attempt) begins(c *client, p string) {
 }
 
 // identity is who a rank is. Attempts differ as requeues do.
-func (a *attempt) identity(rank int) roles.Identity {
+func (a *attempt) identity(node int) roles.Identity {
 	id := roles.Identity{
-		Launcher: roles.LauncherSlurm, Rank: rank, Size: a.size, Job: "17", Step: "0", Restart: a.number,
+		Launcher: roles.LauncherSlurm, NodeIndex: node, Size: a.size, Job: "17", Step: "0", Restart: a.number,
 		LaunchKey: fmt.Sprintf("facts of launch %d", a.number), LocalSize: 1, GPUs: -1,
 	}
-	for rank := range a.size {
-		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+	for node := range a.size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", node))
 	}
-	id.Host = id.Hosts[rank]
+	id.Host = id.Hosts[node]
 	return id
 }
 
@@ -244,16 +244,16 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) config.Confi
 
 // start starts all daemons, and what ends them if nothing else does.
 func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
-	for rank, d := range a.daemons {
+	for node, d := range a.daemons {
 		ctx, leave := context.WithCancel(context.Background())
 		d.leave = leave
 		role := roles.RoleWorker
-		if rank == 0 {
+		if node == 0 {
 			role = roles.RoleHead
 		}
 		cfg := a.config(d, tempDir, said)
 		all.Go(func() {
-			time.Sleep(a.plan.Start + a.plan.Late[rank])
+			time.Sleep(a.plan.Start + a.plan.Late[node])
 			a.world.Lock()
 			d.born = a.world.Now()
 			a.world.Unlock()
@@ -290,7 +290,7 @@ func (a *attempt) stray() {
 	if a.run == "" {
 		return
 	}
-	header := signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's", Rank: strange, Host: "n42"}
+	header := signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's", NodeIndex: strange, Host: "n42"}
 	cause := signal.FailureRecord{Header: header, Kind: string(health.Internal), Message: "that was another attempt"}
 	a.world.Put(a.path(signal.ControlDir, signal.AbortName(strange, a.size)), &file{
 		Data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOfKind(health.Internal).Code, Cause: cause}),

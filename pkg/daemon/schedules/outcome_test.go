@@ -65,12 +65,12 @@ func (a *attempt) survivors() (took []*running) {
 // not before.
 func (a *attempt) mustBeUp() {
 	team := a.team()
-	if len(team) < a.needed || team[0].Rank != 0 { // at least the head is needed
+	if len(team) < a.needed || team[0].NodeIndex != 0 { // at least the head is needed
 		a.world.broke(1, nil, "sees the gate open for %v, and %d are needed", team, a.needed)
 	}
 	for _, member := range team {
-		if a.world.Find(a.path(signal.NodesDir, signal.NodeName(member.Rank, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
-			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.Rank)
+		if a.world.Find(a.path(signal.NodesDir, signal.NodeName(member.NodeIndex, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
+			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.NodeIndex)
 		}
 	}
 }
@@ -80,8 +80,8 @@ func (a *attempt) spares() bool { return a.needed < a.size }
 // team is the newest that was published, all nodes where none is to be.
 func (a *attempt) team() (members []signal.Member) {
 	if !a.spares() {
-		for rank := range a.size {
-			members = append(members, signal.Member{Rank: rank})
+		for node := range a.size {
+			members = append(members, signal.Member{NodeIndex: node})
 		}
 		return members
 	}
@@ -93,7 +93,7 @@ func (a *attempt) team() (members []signal.Member) {
 
 // needs tells whether a daemon's end is the job's: the head's always is.
 func (a *attempt) needs(d *running) bool {
-	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m signal.Member) bool { return m.Rank == d.rank })
+	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m signal.Member) bool { return m.NodeIndex == d.rank })
 }
 
 // doesWithout tells whether a daemon's end is nobody's: the gate was opened for
@@ -227,7 +227,7 @@ func (a *attempt) checkCause(cause *signal.FailureRecord, code int, where string
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
 	blamed, ended := false, a.ended
-	if cause.Rank == 0 && a.daemons[0].machine.sick {
+	if cause.NodeIndex == 0 && a.daemons[0].machine.sick {
 		ended = max(ended, a.judged) // of an end that others have made it did not know
 	}
 	switch kind := health.Kind(cause.Kind); kind {
@@ -235,32 +235,32 @@ func (a *attempt) checkCause(cause *signal.FailureRecord, code int, where string
 		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool {
 			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick ||
 				// The head's share and a peer's network: which of two it was nobody can tell.
-				cause.Rank == 0 && a.daemons[0].machine.sick && d.machine.disturbed
+				cause.NodeIndex == 0 && a.daemons[0].machine.sick && d.machine.disturbed
 		})
 	case health.ShareUnusable:
 		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
-			a.daemons[cause.Rank].machine.sick
+			a.daemons[cause.NodeIndex].machine.sick
 	case health.Terminated, health.Interrupted:
-		blamed = a.all([]int{cause.Rank}, func(d *running) bool { return d.termed > 0 })
+		blamed = a.all([]int{cause.NodeIndex}, func(d *running) bool { return d.termed > 0 })
 	}
 	if !blamed {
 		a.world.broke(11, nil, "sees %s blame rank %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
-			where, cause.Rank, cause.Kind, cause.Message, cause.LostNodes, a.ranks(func(d *running) bool { return d.crashed }),
+			where, cause.NodeIndex, cause.Kind, cause.Message, cause.LostNodes, a.ranks(func(d *running) bool { return d.crashed }),
 			a.ranks(func(d *running) bool { return d.termed > 0 }), a.ranks(func(d *running) bool { return d.machine.sick }))
 	}
 }
 
-func (a *attempt) all(ranks []int, is func(*running) bool) bool {
-	return !slices.ContainsFunc(ranks, func(rank int) bool { return !is(a.daemons[rank]) })
+func (a *attempt) all(nodes []int, is func(*running) bool) bool {
+	return !slices.ContainsFunc(nodes, func(node int) bool { return !is(a.daemons[node]) })
 }
 
-func (a *attempt) ranks(are func(*running) bool) (ranks []int) {
+func (a *attempt) ranks(are func(*running) bool) (nodes []int) {
 	for _, d := range a.daemons {
 		if are(d) {
-			ranks = append(ranks, d.rank)
+			nodes = append(nodes, d.rank)
 		}
 	}
-	return ranks
+	return nodes
 }
 
 // checkResult: what the head leaves behind says how it ended.
@@ -288,12 +288,12 @@ func (a *attempt) checkVerdict(head *running, cause *signal.FailureRecord) {
 	if kind := health.Kind(cause.Kind); kind != health.PeerLost && kind != health.Terminated {
 		return
 	}
-	for rank := range a.size {
-		name := signal.NodeName(rank, a.size, signal.StateFailed)
+	for node := range a.size {
+		name := signal.NodeName(node, a.size, signal.StateFailed)
 		known := head.knows[a.path(signal.NodesDir, name)]
 		other := read[signal.FailureRecord](a, signal.NodesDir, name)
-		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[rank]) {
-			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.Rank, cause.Kind, rank)
+		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[node]) {
+			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.NodeIndex, cause.Kind, node)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func (a *attempt) checkClaim() {
 		return
 	}
 	result := read[signal.Result](a, "", signal.NameResult)
-	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code && !a.daemons[result.Rank].crashed {
+	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code && !a.daemons[result.NodeIndex].crashed {
 		a.world.broke(11, took[0].client, "returned %d, the head has crashed, and the result is %+v", took[0].code, result)
 		return
 	}

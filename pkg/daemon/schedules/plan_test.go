@@ -276,8 +276,8 @@ func (p plan) clone() plan {
 func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, shifted by %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Shift, p.Size, p.Needed, p.Leftover, p.Weather)
-	for rank, m := range p.Moods[:p.Size] {
-		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
+	for node, m := range p.Moods[:p.Size] {
+		fmt.Fprintf(&b, "  mount of node %d: %+v\n", node, m)
 	}
 	for i, a := range p.Attempts {
 		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; stray %v; faults %+v\n",

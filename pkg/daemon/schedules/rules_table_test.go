@@ -139,8 +139,8 @@ func (c *client) publish(dir, name string, data []byte) {
 }
 
 // record is one of this attempt.
-func (c *client) record(rank int) []byte {
+func (c *client) record(node int) []byte {
 	return encoded(signal.JoinedRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: c.attempt.nonce, Rank: rank}, JobNonce: c.attempt.nonce,
+		Header: signal.Header{Version: signal.FormatVersion, Nonce: c.attempt.nonce, NodeIndex: node}, JobNonce: c.attempt.nonce,
 	})
 }

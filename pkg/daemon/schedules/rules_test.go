@@ -207,8 +207,8 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	switch {
 	case err != nil || f.Data[len(f.Data)-1] != '\n':
 		w.broke(2, c, "shows %s, which is not whole: %q", to, f.Data)
-	case record.Rank != c.rank:
-		w.broke(5, c, "writes a record of rank %d to %s", record.Rank, to)
+	case record.NodeIndex != c.rank:
+		w.broke(5, c, "writes a record of rank %d to %s", record.NodeIndex, to)
 	case record.Nonce != c.attempt.nonce:
 		w.broke(7, c, "writes a record of another attempt to %s", to)
 	case strings.HasSuffix(to, "."+signal.StateJoined) && c.rank != 0 && record.JobNonce != c.attempt.nonce:
@@ -243,12 +243,12 @@ func (w *world) mustNameRun(c *client, what, p string) {
 }
 
 // writtenBy tells whether a rank may write there.
-func (s spot) writtenBy(rank, size int) bool {
-	head, name := rank == 0, s.name
+func (s spot) writtenBy(node, size int) bool {
+	head, name := node == 0, s.name
 	if draft, is := strings.CutPrefix(name, "."); is { // ends with a dot and what makes it unique
 		name = strings.TrimSuffix(draft, path.Ext(draft))
 	}
-	bearing := strings.TrimSuffix(signal.NodeName(rank, size, "."), ".") // 0007.
+	bearing := strings.TrimSuffix(signal.NodeName(node, size, "."), ".") // 0007.
 	switch s.sub {
 	case "":
 		return head || strings.HasPrefix(name, signal.NameResult)
@@ -257,7 +257,7 @@ func (s spot) writtenBy(rank, size int) bool {
 	case signal.LogsDir:
 		return strings.Contains(name, "-"+bearing) || head && (name == "head.log" || name == "driver.log")
 	case signal.ControlDir:
-		return name == signal.AbortName(rank, size) || head && headWrites(name, bearing)
+		return name == signal.AbortName(node, size) || head && headWrites(name, bearing)
 	default:
 		return false
 	}

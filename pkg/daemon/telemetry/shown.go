@@ -60,7 +60,7 @@ func StartTelemetry(cfg Config, self DaemonInfo, own func(path string)) *Telemet
 	s := &Telemetry{cfg: cfg, daemon: self}
 	self.Events.OnPhaseChange = s.phaseChanged
 	if cfg.MetricsDir != "" {
-		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.Rank)
+		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
 		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
 		own(s.file.Path())
 	}
@@ -104,7 +104,7 @@ func (s *Telemetry) requestWrite() {
 
 // statusLine returns a status line for the service manager.
 func (s *Telemetry) statusLine(what string) string {
-	return sdnotify.StatusLine(fmt.Sprintf("run %s, rank %d: %s", s.daemon.ID.RunName(), s.daemon.ID.Rank, what))
+	return sdnotify.StatusLine(fmt.Sprintf("run %s, rank %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
 }
 
 // ReportUp exports that the daemon is up. how is a short description.
@@ -145,7 +145,7 @@ func (s *Telemetry) notifyManager(lines ...string) {
 
 // collectMetrics returns the present metrics in the text format.
 func (s *Telemetry) collectMetrics() []byte {
-	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.Rank))
+	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.NodeIndex))
 	t.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
 	t.AddSample(1, "version", s.daemon.Program, "role", string(s.daemon.Role))
 	t.StartFamily("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")

@@ -98,7 +98,7 @@ func startPMIxServer(ctx context.Context, cfg *config.Config, private func() (st
 	}
 	id := cfg.Identity
 	return pmix.Start(ctx, pmix.Config{
-		Library: library, Environ: withoutPMIx(cfg.Environ), ServerNumber: id.Rank, Host: mpiNodeName(id.Host, id.LocalRank()), Dir: dir, Log: log,
+		Library: library, Environ: withoutPMIx(cfg.Environ), ServerNumber: id.NodeIndex, Host: mpiNodeName(id.Host, id.LocalRank()), Dir: dir, Log: log,
 	})
 }
 

@@ -19,10 +19,10 @@ import (
 
 // ExecResult is the result of an order on one node.
 type ExecResult struct {
-	Rank     int    `json:"rank"`
-	Host     string `json:"host"` // the prefix of its lines
-	Answered bool   `json:"-"`
-	Exit     Exit   `json:"-"` // valid if Answered
+	NodeIndex int    `json:"rank"`
+	Host      string `json:"host"` // the prefix of its lines
+	Answered  bool   `json:"-"`
+	Exit      Exit   `json:"-"` // valid if Answered
 }
 
 // Errors of [Client.Execute].
@@ -67,7 +67,7 @@ type Client struct {
 	timeouts Timeouts
 
 	out, errs  io.Writer
-	nodeWriter func(rank int) io.Writer // see [Client.SetNodeWriter]; may be nil
+	nodeWriter func(node int) io.Writer // see [Client.SetNodeWriter]; may be nil
 	headConn   *peerlink.Client         // set while the request runs
 	// answers in the order of the nodes; nil until the head has answered
 	nodes []*nodeAnswer
@@ -91,7 +91,7 @@ func New(dir *signal.Dir, job signal.JobRecord, order ExecRequest, network peerl
 
 // SetNodeWriter makes the caller write the standard output of each node to its own writer,
 // unchanged, instead of out. It returns c.
-func (c *Client) SetNodeWriter(each func(rank int) io.Writer) *Client {
+func (c *Client) SetNodeWriter(each func(node int) io.Writer) *Client {
 	c.nodeWriter = each
 	return c
 }
@@ -228,7 +228,7 @@ func (c *Client) awaitHeadAnswer(ctx context.Context, watch *signal.Watch) error
 		}
 		out := newLinePrefixer(c.out, mark)
 		if c.nodeWriter != nil {
-			out = newLinePrefixer(c.nodeWriter(node.Rank), "")
+			out = newLinePrefixer(c.nodeWriter(node.NodeIndex), "")
 		}
 		c.nodes = append(c.nodes, &nodeAnswer{ExecResult: node, out: out, errs: newLinePrefixer(c.errs, mark)})
 	}
@@ -262,7 +262,7 @@ func (c *Client) readOutput(ctx context.Context, shown requestFiles) (some bool,
 	var reads errgroup.Group
 	reads.SetLimit(maxConcurrentReads)
 	for _, node := range c.nodes {
-		if node.Answered || !shown[partSuffix(c.dir, node.Rank, node.nextPart)] && !shown[endSuffix(c.dir, node.Rank)] {
+		if node.Answered || !shown[partSuffix(c.dir, node.NodeIndex, node.nextPart)] && !shown[endSuffix(c.dir, node.NodeIndex)] {
 			continue
 		}
 		some = true
@@ -274,7 +274,7 @@ func (c *Client) readOutput(ctx context.Context, shown requestFiles) (some bool,
 // readNodeOutput forwards the output of one node that a listing shows, in order. It returns only
 // errors of writing the output: a record that cannot be read now is read at the next poll.
 func (c *Client) readNodeOutput(ctx context.Context, node *nodeAnswer, shown requestFiles) error {
-	for name := partSuffix(c.dir, node.Rank, node.nextPart); shown[name]; name = partSuffix(c.dir, node.Rank, node.nextPart) {
+	for name := partSuffix(c.dir, node.NodeIndex, node.nextPart); shown[name]; name = partSuffix(c.dir, node.NodeIndex, node.nextPart) {
 		var output outputRecord
 		if c.dir.ReadRecord(ctx, signal.ExecDir, c.id.fileName(name), &output) != nil {
 			return nil
@@ -287,7 +287,7 @@ func (c *Client) readNodeOutput(ctx context.Context, node *nodeAnswer, shown req
 		_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(name))
 	}
 	var last outputRecord
-	name := endSuffix(c.dir, node.Rank)
+	name := endSuffix(c.dir, node.NodeIndex)
 	if !shown[name] || c.dir.ReadRecord(ctx, signal.ExecDir, c.id.fileName(name), &last) != nil || last.End == nil ||
 		node.nextPart < last.End.Parts { // the listing is older than the missing records
 		return nil

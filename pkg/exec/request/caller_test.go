@@ -57,7 +57,7 @@ func TestNodeIsLost(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			publish(acceptedSuffix, &acceptedRecord{Nodes: []ExecResult{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			publish(acceptedSuffix, &acceptedRecord{Nodes: []ExecResult{{NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}})
 			steps := []func(){
 				func() {
 					publish(endSuffix(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
@@ -76,8 +76,8 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			got := <-answer
 			want := []ExecResult{
-				{Rank: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
-				{Rank: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
+				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
+				{NodeIndex: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}
 			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())

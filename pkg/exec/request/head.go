@@ -44,11 +44,11 @@ type Team interface {
 	// SelectNodes returns the sorted indices of the nodes that words select: see [ExecRequest].
 	SelectNodes(words []string) ([]int, error)
 	// OutputPrefix returns the host of a node, which is the prefix of its output.
-	OutputPrefix(rank int) string
+	OutputPrefix(node int) string
 	// AbsentNodes returns the nodes that will not answer although the run continues.
 	AbsentNodes() []int
 	// NotifyWorker makes a worker poll the control directory now, if it has a peer link.
-	NotifyWorker(rank int)
+	NotifyWorker(node int)
 }
 
 // Head is the head's side. It accepts requests, makes the nodes run them (including the head
@@ -287,7 +287,7 @@ func (h *Head) acceptRequests(ctx context.Context, unread []*activeRequest) {
 // publishes the reason for a refusal. err is the error of reading the request, or nil.
 func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
 	// Select the nodes, or find the reason for a refusal.
-	var ranks []int
+	var nodes []int
 	switch {
 	case err != nil:
 	case h.RunCtx.Err() != nil:
@@ -295,28 +295,28 @@ func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
 	case len(order.Argv) == 0:
 		err = errors.New("there is no command")
 	default:
-		ranks, err = h.team.SelectNodes(order.Nodes)
+		nodes, err = h.team.SelectNodes(order.Nodes)
 	}
 	var answer acceptedRecord
 	if err != nil {
-		ranks, answer.Refused = nil, err.Error()
+		nodes, answer.Refused = nil, err.Error()
 		h.Log.Warn("a request from outside is refused", zap.String("request", string(q.id)), zap.Error(err))
 	}
 	// Publish the answer.
 	q.unanswered = make(map[int]bool)
-	for _, rank := range ranks {
-		q.unanswered[rank] = true
-		answer.Nodes = append(answer.Nodes, ExecResult{Rank: rank, Host: h.team.OutputPrefix(rank)})
+	for _, node := range nodes {
+		q.unanswered[node] = true
+		answer.Nodes = append(answer.Nodes, ExecResult{NodeIndex: node, Host: h.team.OutputPrefix(node)})
 	}
 	h.mu.Lock()
 	q.stage = stageAccepted
 	h.mu.Unlock()
-	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{Request: string(q.id), Nodes: new(len(ranks)), OK: new(err == nil)})
+	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{Request: string(q.id), Nodes: new(len(nodes)), OK: new(err == nil)})
 	h.writeAsync(q, func(ctx context.Context) error {
 		return h.Dir.PublishRecord(ctx, signal.ExecDir, q.id.fileName(acceptedSuffix), &answer, false)
 	})
 	// Start the command on the head itself, and order the workers to start it.
-	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, OwnProgram: order.OwnProgram, Ranks: ranks}
+	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, OwnProgram: order.OwnProgram, Nodes: nodes}
 	if q.unanswered[0] {
 		h.node.startCommand(begin)
 	}
@@ -328,7 +328,7 @@ func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
 // orderWorkers orders the workers that have not answered to start a request or to cancel it (what).
 // It writes the order to the control directory, and notifies the workers to poll it.
 func (h *Head) orderWorkers(q *activeRequest, what string, write func(ctx context.Context, name string) error) {
-	workers := slices.DeleteFunc(slices.Collect(maps.Keys(q.unanswered)), func(rank int) bool { return rank == 0 })
+	workers := slices.DeleteFunc(slices.Collect(maps.Keys(q.unanswered)), func(node int) bool { return node == 0 })
 	if len(workers) == 0 {
 		return
 	}
@@ -338,8 +338,8 @@ func (h *Head) orderWorkers(q *activeRequest, what string, write func(ctx contex
 		ctx, cancel := h.withFileTimeout(ctx)
 		defer cancel()
 		err := write(ctx, name)
-		for _, rank := range workers {
-			h.team.NotifyWorker(rank)
+		for _, node := range workers {
+			h.team.NotifyWorker(node)
 		}
 		return err
 	})
@@ -374,7 +374,7 @@ func (h *Head) updateRequests(all map[requestID]requestFiles) {
 			q.newestBeat, q.silentFor = beat, 0
 		}
 		// Find the nodes that have answered.
-		maps.DeleteFunc(q.unanswered, func(rank int, _ bool) bool { return s[endSuffix(h.Dir, rank)] })
+		maps.DeleteFunc(q.unanswered, func(node int, _ bool) bool { return s[endSuffix(h.Dir, node)] })
 		h.answerForLost(q)
 		// Cancel the commands if the caller has gone or requests it.
 		gone := q.clientGone || q.silentFor > clientSilenceTimeout
@@ -410,15 +410,15 @@ func (h *Head) answerForLost(q *activeRequest) {
 		return
 	}
 	absent := h.team.AbsentNodes()
-	for rank := range q.unanswered {
-		if !slices.Contains(absent, rank) {
+	for node := range q.unanswered {
+		if !slices.Contains(absent, node) {
 			return
 		}
 	}
-	for rank := range q.unanswered {
+	for node := range q.unanswered {
 		lost := &outputRecord{End: &Exit{Code: lostNodeExitCode, Exit: "lost", Failed: "the node is lost"}}
 		h.writeAsync(q, func(ctx context.Context) error {
-			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, q.id.fileName(endSuffix(h.Dir, rank)), lost)
+			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, q.id.fileName(endSuffix(h.Dir, node)), lost)
 			if errors.Is(err, signal.ErrAlreadyPublished) { // its own record is newer than this listing
 				return nil
 			}

@@ -66,22 +66,22 @@ func TestTellLost(t *testing.T) {
 			t.Parallel()
 			h, wait := newHead(t, 3, tc.absent...)
 			q := &activeRequest{id: newRequestID(), unanswered: make(map[int]bool)}
-			for _, rank := range tc.missing {
-				q.unanswered[rank] = true
+			for _, node := range tc.missing {
+				q.unanswered[node] = true
 			}
 			h.answerForLost(q)
 			wait()
 			var lost []int
-			for rank := range 3 {
+			for node := range 3 {
 				var last outputRecord
-				data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, rank))))
+				data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.ExecDir, q.id.fileName(endSuffix(h.Dir, node))))
 				if errors.Is(err, os.ErrNotExist) {
 					continue
 				}
 				if err := cmp.Or(err, json.Unmarshal(data, &last)); err != nil || last.End == nil || last.End.Code != 76 {
-					t.Errorf("rank %d: %s, %v", rank, data, err)
+					t.Errorf("rank %d: %s, %v", node, data, err)
 				}
-				lost = append(lost, rank)
+				lost = append(lost, node)
 			}
 			if !slices.Equal(lost, tc.want) || len(lost) > 0 && len(q.unanswered) > 0 {
 				t.Errorf("%v are told to be lost, want %v; %v are waited for", lost, tc.want, q.unanswered)

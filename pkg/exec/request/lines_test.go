@@ -37,8 +37,8 @@ func TestMarker(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, rank := range slices.Sorted(maps.Keys(markers)) {
-			if err := markers[rank].Close(); err != nil {
+		for _, node := range slices.Sorted(maps.Keys(markers)) {
+			if err := markers[node].Close(); err != nil {
 				t.Fatal(err)
 			}
 		}

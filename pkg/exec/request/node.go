@@ -18,11 +18,11 @@ import (
 
 // Daemon has the functions and data of the daemon that a Head or a Node uses.
 type Daemon struct {
-	Rank    int
-	Dir     *signal.Dir
-	Control *signal.Watch
-	Log     *zap.Logger
-	Trail   *eventlog.EventLog
+	NodeIndex int
+	Dir       *signal.Dir
+	Control   *signal.Watch
+	Log       *zap.Logger
+	Trail     *eventlog.EventLog
 	// LogWriteError logs an error of writing a file. It does nothing for nil.
 	LogWriteError func(error)
 	// FileTimeout is the timeout of calls to the shared file system.
@@ -110,7 +110,7 @@ func (n *Node) handleStartOrder(ctx context.Context, id requestID) {
 		n.Log.Debug("cannot read what to do for somebody outside", zap.Error(err))
 		return
 	}
-	if _, ours := slices.BinarySearch(command.Ranks, n.Rank); ours {
+	if _, ours := slices.BinarySearch(command.Nodes, n.NodeIndex); ours {
 		n.startCommand(command)
 	}
 }
@@ -175,7 +175,7 @@ func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
 	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{Request: string(command.ID), Exit: exit.Exit})
 	ctx, cancel := n.withFileTimeout(ctx)
 	defer cancel()
-	name := command.ID.fileName(endSuffix(n.Dir, n.Rank))
+	name := command.ID.fileName(endSuffix(n.Dir, n.NodeIndex))
 	n.LogWriteError(n.Dir.PublishRecord(ctx, signal.ExecDir, name, &outputRecord{Pieces: rest, End: &exit}, false))
 }
 
@@ -197,7 +197,7 @@ func (n *Node) superviseCommand(wanted context.Context, command startRecord, out
 	}
 	// Publish its output until it has ended or is cancelled.
 	rest = out.publishLoop(child.Done(), wanted.Done(), func(pieces []piece) error {
-		name := command.ID.fileName(partSuffix(n.Dir, n.Rank, exit.Parts))
+		name := command.ID.fileName(partSuffix(n.Dir, n.NodeIndex, exit.Parts))
 		err := n.Dir.PublishRecord(wanted, signal.ExecDir, name, &outputRecord{Pieces: pieces}, false)
 		if err == nil {
 			exit.Parts++

@@ -42,7 +42,7 @@ func TestCanceled(t *testing.T) {
 						return nil, nil, context.Canceled
 					},
 				})
-				tc.story(n, func() { n.startCommand(startRecord{ID: one, Argv: []string{"true"}, Ranks: []int{0}}) })
+				tc.story(n, func() { n.startCommand(startRecord{ID: one, Argv: []string{"true"}, Nodes: []int{0}}) })
 				synctest.Wait()
 				if len(begun) != 1 || (begun[0].Err() != nil) != tc.canceled {
 					t.Errorf("%d were begun, canceled: want %t", len(begun), tc.canceled)

@@ -53,10 +53,10 @@ const (
 
 // partSuffix returns the suffix of a node's nth record of output, and [endSuffix] that of its last
 // record.
-func partSuffix(dir *signal.Dir, rank, n int) string {
-	return dir.NodeName(rank, fmt.Sprintf("%06d", n))
+func partSuffix(dir *signal.Dir, node, n int) string {
+	return dir.NodeName(node, fmt.Sprintf("%06d", n))
 }
-func endSuffix(dir *signal.Dir, rank int) string { return dir.NodeName(rank, "end") }
+func endSuffix(dir *signal.Dir, node int) string { return dir.NodeName(node, "end") }
 
 // Prefixes of names in control/, before the id. An order to start has no suffix. An order to cancel
 // has the suffix cancelSuffix.
@@ -141,7 +141,7 @@ type startRecord struct {
 	Argv       []string  `json:"argv"`
 	Env        []string  `json:"env,omitempty"`
 	OwnProgram bool      `json:"own,omitempty"` // see [ExecRequest]
-	Ranks      []int     `json:"ranks"`         // the nodes that must run it, sorted
+	Nodes      []int     `json:"ranks"`         // the nodes that must run it, sorted
 }
 
 // commandLine returns the complete command.

@@ -12,7 +12,7 @@ import (
 
 func testNode(rank int) framework.Node {
 	return framework.Node{
-		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 2, Host: "n", Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
+		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 2, Host: "n", Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
 		Environ: []string{"PATH=/bin", "SLURM_JOB_ID=17"},
 	}
 }

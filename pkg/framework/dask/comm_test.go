@@ -91,7 +91,7 @@ func heard(t *testing.T, conn net.Conn) map[string]any {
 func TestDaskReadyAndFleet(t *testing.T) {
 	well := map[string][]byte{"identity": recorded(t, "identity"), "ncores": recorded(t, "ncores")}
 	nobody := frameMessage([]byte("\x80"))
-	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}}
+	members := []framework.Member{{NodeIndex: 0, Host: "n0"}, {NodeIndex: 1, Host: "n1"}}
 	for _, tc := range []struct {
 		name    string
 		answers map[string][]byte
@@ -109,7 +109,7 @@ func TestDaskReadyAndFleet(t *testing.T) {
 			name: "another run's", answers: well, node: func(n *framework.Node) { n.RunName = "job.1" },
 			worker: "the worker job.1-1-0 is not among the scheduler's workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
 		},
-		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{Rank: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not among"},
+		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not among"},
 		{name: "one is too many", answers: well, members: members[:1], fleet: "is none of this job's workers"},
 		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
 		{
@@ -231,7 +231,7 @@ func FuzzDaskReplies(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := compareMembers("job.0", []framework.Member{{Rank: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
+		if err := compareMembers("job.0", []framework.Member{{NodeIndex: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
 			t.Errorf("%+v are taken for one worker", workers)
 		}
 	})

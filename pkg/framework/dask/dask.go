@@ -122,7 +122,7 @@ func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework
 
 // WorkerService returns a node's worker, or nil on a dedicated head.
 func (d Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
-	if d.DedicatedHead && node.Rank == 0 {
+	if d.DedicatedHead && node.TeamIndex == 0 {
 		return nil, nil
 	}
 	argv, wanted, err := d.workerArgv(node, endpoint.Address)
@@ -156,7 +156,7 @@ func (d Cluster) newService(name string, node framework.Node, endpoint framework
 // other worker.
 func (d Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
 	if d.DedicatedHead {
-		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.Rank == head.LaunchIndex })
+		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.NodeIndex == head.LaunchIndex })
 	}
 	perNode, err := d.workersPerNode()
 	if err != nil {

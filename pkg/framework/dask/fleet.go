@@ -59,10 +59,10 @@ func compareMembers(attempt string, members []framework.Member, perNode int, cou
 	var gaps []string
 	ours := make(map[string]bool)
 	for _, member := range members {
-		for _, name := range workerNames(framework.NodeName(attempt, member.Rank), perNode) {
+		for _, name := range workerNames(framework.NodeName(attempt, member.NodeIndex), perNode) {
 			ours[name] = true
 			if gap := workerGap(workerInfo{Name: name}, counted); gap != "" {
-				gaps = append(gaps, fmt.Sprintf("rank %d (%s): its worker %s %s", member.Rank, member.Host, name, gap))
+				gaps = append(gaps, fmt.Sprintf("rank %d (%s): its worker %s %s", member.NodeIndex, member.Host, name, gap))
 			}
 		}
 	}

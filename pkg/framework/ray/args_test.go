@@ -19,7 +19,7 @@ func placeOf(head bool) framework.Arguments {
 
 func TestRayArgv(t *testing.T) {
 	head := framework.Node{RunName: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
-	worker := framework.Node{RunName: "job.0", Rank: 1, LaunchIndex: 1, Address: "192.0.2.2", TempDir: "/tmp/bu-2", GPUs: -1}
+	worker := framework.Node{RunName: "job.0", TeamIndex: 1, LaunchIndex: 1, Address: "192.0.2.2", TempDir: "/tmp/bu-2", GPUs: -1}
 	common := []string{"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false"}
 	headIs := []string{"--node-ip-address=192.0.2.1", "--node-name=job.0-0", "--temp-dir=/tmp/bu-1", "--head", "--port=6379", "--ray-client-server-port=40001"}
 	workerIs := []string{"--node-ip-address=192.0.2.2", "--node-name=job.0-1", "--temp-dir=/tmp/bu-2", "--address=192.0.2.1:6379"}
@@ -56,7 +56,7 @@ func TestRayArgv(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Cluster{Program: "/opt/ray"}.startArgv(tc.node, placeOf(tc.node.Rank == 0), tc.extra)
+			got, err := Cluster{Program: "/opt/ray"}.startArgv(tc.node, placeOf(tc.node.TeamIndex == 0), tc.extra)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 
 // expectedNode is a node that should be in Ray's node table.
 type expectedNode struct {
-	Rank         int
+	TeamIndex    int
 	Host         string
 	Name         string             // in the node table
 	MinResources map[string]float64 // the minimum of each resource
@@ -30,7 +30,7 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 	var gaps []string
 	for _, member := range members {
 		if gap := nodeGap(member, byName[member.Name]); gap != "" {
-			gaps = append(gaps, fmt.Sprintf("rank %d (%s) %s", member.Rank, member.Host, gap))
+			gaps = append(gaps, fmt.Sprintf("rank %d (%s) %s", member.TeamIndex, member.Host, gap))
 		}
 		delete(byName, member.Name)
 	}

@@ -8,7 +8,7 @@ import (
 
 func TestRayFleet(t *testing.T) {
 	node := func(rank int, host string) expectedNode {
-		return expectedNode{Rank: rank, Host: host, Name: framework.NodeName("job.0", rank), MinResources: map[string]float64{"GPU": 8}}
+		return expectedNode{TeamIndex: rank, Host: host, Name: framework.NodeName("job.0", rank), MinResources: map[string]float64{"GPU": 8}}
 	}
 	alive := func(name string, gpus float64) tableEntry {
 		return tableEntry{Name: name, Alive: true, Host: "h", Address: "192.0.2.9", Resources: map[string]float64{"GPU": gpus}}

@@ -161,7 +161,7 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 // WorkerService returns a worker's ray start, or nil on the head, which is a node of the cluster
 // itself.
 func (r Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
-	if node.Rank == 0 {
+	if node.TeamIndex == 0 {
 		return nil, nil
 	}
 	return r.newService("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, readinessCheck.checkWorker)
@@ -172,7 +172,7 @@ func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint
 	wanted := make([]expectedNode, len(members))
 	for i, m := range members {
 		// Each node has verified its own resources.
-		wanted[i] = expectedNode{Rank: m.Rank, Host: m.Host, Name: framework.NodeName(head.RunName, m.Rank)}
+		wanted[i] = expectedNode{TeamIndex: m.NodeIndex, Host: m.Host, Name: framework.NodeName(head.RunName, m.NodeIndex)}
 	}
 	return withGCSClient(endpoint.Address, findAuthToken(head.Environ), func(gcs *gcsClient) error {
 		nodes, err := gcs.nodeTable(ctx)
@@ -185,7 +185,9 @@ func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint
 
 func (r Cluster) programName() string { return cmp.Or(r.Program, "ray") }
 
-func (r Cluster) isDedicatedHead(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
+func (r Cluster) isDedicatedHead(node framework.Node) bool {
+	return r.DedicatedHead && node.TeamIndex == 0
+}
 
 // nodeResources returns the resources by which programs for NeMo RL's ray.sub identify the cluster
 // and its nodes. A dedicated head has none that would place work on it.
@@ -226,7 +228,7 @@ func (r Cluster) newService(
 		return nil, err
 	}
 	env := daemonEnv(node.Environ, r.daemonVariables(node), endpoint.Env)
-	self := expectedNode{Rank: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
+	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
 	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,

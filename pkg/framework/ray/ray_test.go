@@ -22,7 +22,7 @@ import (
 
 func testNode(t *testing.T, rank int) framework.Node {
 	return framework.Node{
-		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
+		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
 		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
 	}
 }
@@ -208,7 +208,7 @@ func TestRayRefuses(t *testing.T) {
 			if service, _, err := tc.ray.HeadService(tc.node); err == nil {
 				t.Errorf("got %v", service)
 			}
-			tc.ray.WorkerArgs, tc.node.Rank = tc.ray.HeadArgs, 1
+			tc.ray.WorkerArgs, tc.node.TeamIndex = tc.ray.HeadArgs, 1
 			if tc.ray.Port != 0 {
 				return
 			}
@@ -221,7 +221,7 @@ func TestRayRefuses(t *testing.T) {
 
 func TestRayFleetAsksTheGCS(t *testing.T) {
 	node := testNode(t, 0)
-	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
+	members := []framework.Member{{NodeIndex: 0, Host: "n0"}, {NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}
 	tests := []struct {
 		table   string
 		members []framework.Member
@@ -229,7 +229,7 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 	}{
 		{"alive", members, true},
 		{"alive", members[:2], false},
-		{"alive", append(members[:3:3], framework.Member{Rank: 3, Host: "n3"}), false},
+		{"alive", append(members[:3:3], framework.Member{NodeIndex: 3, Host: "n3"}), false},
 		{"twice", members, false},
 		{"dead", members, false},
 	}

@@ -49,7 +49,7 @@ func (r realRay) node(rank int) framework.Node {
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	return framework.Node{
-		RunName: "job.0", Rank: rank, LaunchIndex: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
+		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
 		TempDir: temp, CPUs: 1, GPUs: 0, SharesHost: true,
 		NVLinkDomain: []string{"a-0", "b-1"}[min(rank, 1)],
 		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9",
@@ -233,7 +233,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	head := r.start(service)
 	t.Logf("the head was ready after %s", head.until(time.Minute, service.CheckReady))
 
-	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
+	members := []framework.Member{{NodeIndex: 0, Host: "n0"}, {NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}
 	var workers []*realChild
 	for rank := 1; rank <= 2; rank++ {
 		service, err := r.ray.WorkerService(r.node(rank), endpoint)

@@ -50,7 +50,7 @@ func (a *Summary) causeSteps() []string {
 	case health.ShareUnusable:
 		return a.adviseShare()
 	case health.DeadlinePassed:
-		return append(a.longerTimeout(a.Cause.Phase), a.daemonLog(a.Cause.Rank)...)
+		return append(a.longerTimeout(a.Cause.Phase), a.daemonLog(a.Cause.NodeIndex)...)
 	case health.JobDeadlinePassed:
 		return []string{"give a longer --deadline, or none, if the job needs more time"}
 	case health.Terminated:
@@ -66,7 +66,7 @@ func (a *Summary) causeSteps() []string {
 	case health.RequeuesExhausted:
 		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
 	default:
-		return append(a.daemonLog(a.Cause.Rank), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
+		return append(a.daemonLog(a.Cause.NodeIndex), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
 	}
 }
 
@@ -100,7 +100,7 @@ func (a *Summary) gpuSteps() []string {
 	if !ok || event.Action == "" {
 		return nil
 	}
-	return []string{a.onNodes([]int{a.Cause.Rank}) + textutil.TerminalLine(event.Action)}
+	return []string{a.onNodes([]int{a.Cause.NodeIndex}) + textutil.TerminalLine(event.Action)}
 }
 
 // maxDrainedNodes is the maximum number of nodes for which the steps have a command that drains
@@ -170,7 +170,7 @@ func (a *Summary) adviseNotFound() []string {
 	// The message quotes a driver whose name contains a quotation mark.
 	what := a.Cause.Message
 	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
-		return []string{"see whether what was to be spawned is there on " + a.nodeName(a.Cause.Rank) +
+		return []string{"see whether what was to be spawned is there on " + a.nodeName(a.Cause.NodeIndex) +
 			": it is looked for in the directory and the PATH of who spawns it"}
 	}
 	var steps []string
@@ -212,21 +212,21 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.OOM != nil:
 		steps = append(steps, a.enoughMemory())
 	case c.Signal == "SIGKILL" || c.Code == sigkillExitCode:
-		steps = slices.Concat(steps, a.findKiller([]int{c.Rank}), a.moreMemory())
+		steps = slices.Concat(steps, a.findKiller([]int{c.NodeIndex}), a.moreMemory())
 	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
 	case c.Child == "" && c.Code == 127:
 		steps = append(steps, a.findProgram())
 	case c.Code == 127 || c.Code == 126:
-		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.nodeName(c.Rank), c.Code))
+		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.nodeName(c.NodeIndex), c.Code))
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
 		steps = append(steps, "have the command stay in the foreground as long as the job lives: no \"&\" at its end, no option that makes a daemon of it")
 	case c.ExitText == "" && c.Child != "":
 		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
 	case c.Child == "":
-		steps = append(steps, a.daemonLog(c.Rank)...)
+		steps = append(steps, a.daemonLog(c.NodeIndex)...)
 	}
 	if w.ExcludeNodes != nil && kind == health.SetupFailed && c.ExitText != "" {
-		steps = append(steps, "if it is this node alone: "+w.ExcludeNodes(a.hostName(c.Rank)))
+		steps = append(steps, "if it is this node alone: "+w.ExcludeNodes(a.hostName(c.NodeIndex)))
 	}
 	return steps
 }
@@ -287,19 +287,19 @@ func (a *Summary) blamedNodes() []int {
 	if len(a.Cause.LostNodes) > 0 {
 		return a.Cause.LostNodes
 	}
-	return []int{a.Cause.Rank}
+	return []int{a.Cause.NodeIndex}
 }
 
 // findKiller returns the step that finds out whether the kernel has killed a process on these
 // nodes.
-func (a *Summary) findKiller(ranks []int) []string {
-	return []string{a.onNodes(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+func (a *Summary) findKiller(nodes []int) []string {
+	return []string{a.onNodes(nodes) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
 // findProgram returns the step for a framework's program that is not in the job's PATH.
 func (a *Summary) findProgram() string {
 	step := fmt.Sprintf("activate the environment that has the program in the job's script: "+
-		"PATH on %s is the job's, not that of your login", a.nodeName(a.Cause.Rank))
+		"PATH on %s is the job's, not that of your login", a.nodeName(a.Cause.NodeIndex))
 	if a.ProgramFlag != "" {
 		step += "; or give its path with " + a.ProgramFlag
 	}
@@ -332,11 +332,11 @@ func (a *Summary) lostDaemonLog() []string {
 }
 
 // daemonLog returns the step that reads the log of a daemon.
-func (a *Summary) daemonLog(rank int) []string {
+func (a *Summary) daemonLog(node int) []string {
 	if a.RunDir == "" {
 		return nil
 	}
-	return []string{"read the log of " + a.nodeName(rank) + "'s daemon: " + a.logPath(signal.LogName("daemon", rank, a.ID.Size))}
+	return []string{"read the log of " + a.nodeName(node) + "'s daemon: " + a.logPath(signal.LogName("daemon", node, a.ID.Size))}
 }
 
 // askAdmins returns the step for nodes that only administrators can examine.
@@ -362,11 +362,11 @@ func (a *Summary) excludeNodes() []string {
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on
 // this machine.
-func (a *Summary) onNodes(ranks []int) string {
+func (a *Summary) onNodes(nodes []int) string {
 	if a.ID.Launcher == roles.LauncherLocal {
 		return ""
 	}
-	return "on " + a.nodeNames(ranks) + ": "
+	return "on " + a.nodeNames(nodes) + ": "
 }
 
 // launcherWords returns the commands and terms of the launcher, for use in the steps.

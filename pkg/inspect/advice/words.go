@@ -63,11 +63,11 @@ func (a *Summary) NodeMessage() []string {
 	}
 	const line = "bringupd: %s %s, code %d: %s"
 	// a signal to this node has not ended the job
-	if health.IsRequestedEnd(a.causeKind()) || !slices.Contains(a.blamedNodes(), a.ID.Rank) {
-		words := fmt.Sprintf(line, a.nodeName(a.ID.Rank), "ends with the job", a.Code, textutil.TerminalLine(a.Reason))
+	if health.IsRequestedEnd(a.causeKind()) || !slices.Contains(a.blamedNodes(), a.ID.NodeIndex) {
+		words := fmt.Sprintf(line, a.nodeName(a.ID.NodeIndex), "ends with the job", a.Code, textutil.TerminalLine(a.Reason))
 		return append([]string{textutil.TruncateText(words, maxMessageLength)}, a.leftoverLines()...)
 	}
-	lines := append([]string{fmt.Sprintf(line, a.nodeName(a.ID.Rank), "has ended the job", a.Code, textutil.TerminalLine(a.Reason))}, a.leftoverLines()...)
+	lines := append([]string{fmt.Sprintf(line, a.nodeName(a.ID.NodeIndex), "has ended the job", a.Code, textutil.TerminalLine(a.Reason))}, a.leftoverLines()...)
 	if len(a.Cause.Lines) > 0 {
 		return append(lines, "  its log: "+a.logPath(a.Cause.Log))
 	}
@@ -77,7 +77,7 @@ func (a *Summary) NodeMessage() []string {
 // StandaloneMessage returns the final message of a daemon without a run directory. No other daemon
 // can print the advice.
 func (a *Summary) StandaloneMessage() []string {
-	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.nodeName(a.ID.Rank), a.Code, textutil.TerminalLine(a.Reason))
+	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.nodeName(a.ID.NodeIndex), a.Code, textutil.TerminalLine(a.Reason))
 	return append([]string{line}, a.nextLines(2)...)
 }
 
@@ -110,17 +110,17 @@ func (a *Summary) progressText() string {
 
 // locationText returns the nodes that the cause is about.
 func (a *Summary) locationText() string {
-	ranks, seen := a.blamedNodes(), ""
-	if !slices.Contains(ranks, a.Cause.Rank) {
-		seen = ", as seen from " + a.nodeName(a.Cause.Rank)
+	nodes, seen := a.blamedNodes(), ""
+	if !slices.Contains(nodes, a.Cause.NodeIndex) {
+		seen = ", as seen from " + a.nodeName(a.Cause.NodeIndex)
 	}
 	if len(a.Cause.LostNodes) == 0 && a.causeKind() == health.NodesDiffer {
 		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
 	}
-	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(ranks), len(ranks), a.ID.Size)
-	if len(ranks) == 1 {
-		where = fmt.Sprintf("%s %d of %d", nodeNoun(a.hasWorld()), ranks[0], a.ID.Size)
-		if host := a.hostName(ranks[0]); host != "" {
+	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
+	if len(nodes) == 1 {
+		where = fmt.Sprintf("%s %d of %d", nodeNoun(a.hasWorld()), nodes[0], a.ID.Size)
+		if host := a.hostName(nodes[0]); host != "" {
 			where = host + ", " + where
 		}
 	}
@@ -158,7 +158,7 @@ func worldRankText(rank signal.WorldRank) string {
 func (a *Summary) timeText() string {
 	text := "the job took " + formatDuration(a.Duration)
 	if !a.Cause.WrittenAt.IsZero() {
-		text = a.Cause.WrittenAt.Format(time.DateTime) + " by the clock of " + cmp.Or(a.Cause.Host, a.nodeName(a.Cause.Rank)) + "; " + text
+		text = a.Cause.WrittenAt.Format(time.DateTime) + " by the clock of " + cmp.Or(a.Cause.Host, a.nodeName(a.Cause.NodeIndex)) + "; " + text
 	}
 	return text
 }
@@ -192,14 +192,14 @@ func (a *Summary) consequenceLines() []string {
 	dragged := make(map[health.Kind][]int)
 	for _, failure := range a.Consequences {
 		if isDirectConsequence(failure) {
-			dragged[health.Kind(failure.Kind)] = append(dragged[health.Kind(failure.Kind)], failure.Rank)
+			dragged[health.Kind(failure.Kind)] = append(dragged[health.Kind(failure.Kind)], failure.NodeIndex)
 		}
 	}
-	if ranks := dragged[health.ServiceDied]; len(ranks) > 0 {
-		parts = append(parts, "the services of "+a.nodeNames(ranks))
+	if nodes := dragged[health.ServiceDied]; len(nodes) > 0 {
+		parts = append(parts, "the services of "+a.nodeNames(nodes))
 	}
-	if ranks := dragged[health.SandboxDied]; len(ranks) > 0 {
-		parts = append(parts, "the sandboxes of "+a.nodeNames(ranks))
+	if nodes := dragged[health.SandboxDied]; len(nodes) > 0 {
+		parts = append(parts, "the sandboxes of "+a.nodeNames(nodes))
 	}
 	if len(parts) == 0 {
 		return nil
@@ -225,11 +225,11 @@ func (a *Summary) otherFailures() (lines []string) {
 		case len(failure.LostNodes) > 0 && health.IsPeerLoss(kind):
 			lost = append(lost, failure.LostNodes...)
 		default:
-			others[failure.Kind] = append(others[failure.Kind], failure.Rank)
+			others[failure.Kind] = append(others[failure.Kind], failure.NodeIndex)
 		}
 	}
 	// The line about the cause already has the nodes that it lost.
-	lost = slices.DeleteFunc(lost, func(rank int) bool { return slices.Contains(a.Cause.LostNodes, rank) })
+	lost = slices.DeleteFunc(lost, func(node int) bool { return slices.Contains(a.Cause.LostNodes, node) })
 	if len(lost) > 0 {
 		lines = append(lines, "  lost besides: "+a.nodeNames(lost))
 	}
@@ -260,60 +260,60 @@ func (a *Summary) eventLines() (lines []string) {
 // leftoverLines returns processes on this node that could not be ended.
 func (a *Summary) leftoverLines() (lines []string) {
 	for _, what := range a.LeftProcesses {
-		lines = append(lines, "  left running on "+a.nodeName(a.ID.Rank)+": "+textutil.TerminalLine(what))
+		lines = append(lines, "  left running on "+a.nodeName(a.ID.NodeIndex)+": "+textutil.TerminalLine(what))
 	}
 	return lines
 }
 
 // NodeName returns the name of a node for messages, with its host if that is known: a rank or, if
 // the driver is a world of ranks, a node.
-func NodeName(rank int, id roles.Identity, world bool) string {
-	return nodeLabel(rank, id.HostOf(rank), world)
+func NodeName(node int, id roles.Identity, world bool) string {
+	return nodeLabel(node, id.HostOf(node), world)
 }
 
-func nodeLabel(rank int, host string, world bool) string {
+func nodeLabel(node int, host string, world bool) string {
 	if host == "" {
-		return fmt.Sprintf("%s %d", nodeNoun(world), rank)
+		return fmt.Sprintf("%s %d", nodeNoun(world), node)
 	}
-	return fmt.Sprintf("%s %d (%s)", nodeNoun(world), rank, host)
+	return fmt.Sprintf("%s %d (%s)", nodeNoun(world), node, host)
 }
 
-func (a *Summary) nodeName(rank int) string { return nodeLabel(rank, a.hostName(rank), a.hasWorld()) }
+func (a *Summary) nodeName(node int) string { return nodeLabel(node, a.hostName(node), a.hasWorld()) }
 
 // hostName returns the host of a node, or an empty string if it is unknown.
-func (a *Summary) hostName(rank int) string {
+func (a *Summary) hostName(node int) string {
 	switch {
-	case rank == a.ID.Rank && a.ID.Host != "":
+	case node == a.ID.NodeIndex && a.ID.Host != "":
 		return a.ID.Host
-	case rank >= 0 && rank < len(a.HostNames) && a.HostNames[rank] != strconv.Itoa(rank):
-		return a.HostNames[rank]
-	case a.Cause != nil && rank == a.Cause.Rank:
+	case node >= 0 && node < len(a.HostNames) && a.HostNames[node] != strconv.Itoa(node):
+		return a.HostNames[node]
+	case a.Cause != nil && node == a.Cause.NodeIndex:
 		return a.Cause.Host
 	}
 	return ""
 }
 
 // NodeNames returns a list of nodes for messages: their hosts, if these are known and distinct.
-func NodeNames(ranks []int, id roles.Identity, world bool) string {
-	return nodeListText(ranks, id.Launcher, world, id.HostOf)
+func NodeNames(nodes []int, id roles.Identity, world bool) string {
+	return nodeListText(nodes, id.Launcher, world, id.HostOf)
 }
 
-func nodeListText(ranks []int, launcher roles.Launcher, world bool, hostOf func(rank int) string) string {
-	hosts := make([]string, 0, len(ranks))
-	for _, rank := range ranks {
-		hosts = append(hosts, hostOf(rank))
+func nodeListText(nodes []int, launcher roles.Launcher, world bool, hostOf func(node int) string) string {
+	hosts := make([]string, 0, len(nodes))
+	for _, node := range nodes {
+		hosts = append(hosts, hostOf(node))
 	}
 	if launcher == roles.LauncherLocal || slices.Contains(hosts, "") {
-		return textutil.PluralForm(len(ranks), nodeNoun(world)) + " " + textutil.FormatRanges(ranks)
+		return textutil.PluralForm(len(nodes), nodeNoun(world)) + " " + textutil.FormatRanges(nodes)
 	}
 	return roles.CompactNodeList(hosts)
 }
 
 // nodeNames returns a list of nodes for messages; ranks may be unsorted and have duplicates.
-func (a *Summary) nodeNames(ranks []int) string {
-	ranks = slices.Clone(ranks)
-	slices.Sort(ranks)
-	return nodeListText(slices.Compact(ranks), a.ID.Launcher, a.hasWorld(), a.hostName)
+func (a *Summary) nodeNames(nodes []int) string {
+	nodes = slices.Clone(nodes)
+	slices.Sort(nodes)
+	return nodeListText(slices.Compact(nodes), a.ID.Launcher, a.hasWorld(), a.hostName)
 }
 
 // logPath returns the path of a log.

@@ -48,9 +48,9 @@ func reported(findings ...check.Finding) func(*signal.FailureRecord) {
 var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
 
 // cause is a failure of rank, as its record has it.
-func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
+func cause(node int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
 	record := signal.FailureRecord{
-		Header: signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank), WrittenAt: at},
+		Header: signal.Header{Version: 1, Nonce: "nonce", NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: at},
 		Kind:   string(kind), Message: what, Phase: phase,
 	}
 	for _, do := range change {
@@ -59,8 +59,8 @@ func cause(rank int, kind health.Kind, phase, what string, change ...func(*signa
 	return record
 }
 
-func lost(ranks ...int) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) { f.LostNodes = ranks }
+func lost(nodes ...int) func(*signal.FailureRecord) {
+	return func(f *signal.FailureRecord) { f.LostNodes = nodes }
 }
 
 // died is a child's end; code is its exit code where no signal ended it.
@@ -82,14 +82,14 @@ func consequencesOfRanks(numbers ...int) (records []signal.FailureRecord) {
 	return records
 }
 
-func consequences(kind health.Kind, phase string, ranks ...int) (records []signal.FailureRecord) {
-	for _, rank := range ranks {
-		record := cause(rank, kind, phase, "it failed, too")
+func consequences(kind health.Kind, phase string, nodes ...int) (records []signal.FailureRecord) {
+	for _, node := range nodes {
+		record := cause(node, kind, phase, "it failed, too")
 		switch kind {
 		case health.ServiceDied, health.SandboxDied:
 			record.ExitText = "exit code 1"
 		case health.PeerLost, health.HostLost:
-			record.Rank, record.Host, record.LostNodes = 0, "n0", []int{rank}
+			record.NodeIndex, record.Host, record.LostNodes = 0, "n0", []int{node}
 		}
 		records = append(records, record)
 	}
@@ -107,7 +107,7 @@ type ending struct {
 
 // endedBy is the end that a cause makes, with what failed besides.
 func endedBy(first signal.FailureRecord, more ...signal.FailureRecord) ending {
-	v := health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) })
+	v := health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(node int) string { return fmt.Sprintf("n%d", node) })
 	return ending{code: v.Code, word: v.Name, why: v.Cause.Message, cause: &v.Cause, nodes: v.BadNodes, consequences: more}
 }
 
@@ -268,8 +268,8 @@ var plights = []plight{
 		name: "driver-failed-after-events",
 		end:  ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"},
 		events: []signal.EventRecord{
-			{Header: signal.Header{Rank: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
-			{Header: signal.Header{Rank: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
+			{Header: signal.Header{NodeIndex: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
+			{Header: signal.Header{NodeIndex: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
 		},
 	},
 	{
@@ -332,12 +332,12 @@ var plights = []plight{
 	},
 }
 
-func unfitEvent(rank int, host, detail string) signal.EventRecord {
-	return signal.EventRecord{Header: signal.Header{Rank: rank, Host: host, WrittenAt: at}, Message: "Xid 64 on " + host, Detail: json.RawMessage(detail)}
+func unfitEvent(node int, host, detail string) signal.EventRecord {
+	return signal.EventRecord{Header: signal.Header{NodeIndex: node, Host: host, WrittenAt: at}, Message: "Xid 64 on " + host, Detail: json.RawMessage(detail)}
 }
 
-func gpuFailed(rank int) signal.FailureRecord {
-	return cause(rank, health.GPUFailed, "driver", "Xid 79", func(f *signal.FailureRecord) {
+func gpuFailed(node int) signal.FailureRecord {
+	return cause(node, health.GPUFailed, "driver", "Xid 79", func(f *signal.FailureRecord) {
 		f.Report = json.RawMessage(`{"kind":"xid","xid":79,"gpu":5,"next":"unfit","meaning":"it has fallen off the bus"}`)
 	})
 }
@@ -351,7 +351,7 @@ func signalledBy(name string) signal.FailureRecord {
 }
 
 // tells is the account that a rank gives of a plight.
-func (p plight) tells(rank int) *Summary {
+func (p plight) tells(node int) *Summary {
 	const size = 64
 	end := p.end
 	result := &signal.Result{
@@ -364,7 +364,7 @@ func (p plight) tells(rank int) *Summary {
 	}
 	a := &Summary{
 		Result: result, RunDir: "/shared/logs/17.0", Consequences: end.consequences, LeftProcesses: p.left, LogDir: "/shared/logs", Driver: "train.py",
-		ID:          roles.Identity{Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size, Launcher: p.startedBy(), Job: "17"},
+		ID:          roles.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
 		DriverGrace: 10 * time.Second, ServiceLogs: p.ownLogs, ProgramFlag: "--ray", HasRanks: p.world, DriverSilent: p.silent,
 		PhaseTimeouts: map[string]PhaseTimeout{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
@@ -380,8 +380,8 @@ func (p plight) tells(rank int) *Summary {
 	if p.oom {
 		a.DriverEnd.OOM = &signal.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
 	}
-	for rank := range size {
-		a.HostNames = append(a.HostNames, fmt.Sprintf("n%d", rank))
+	for node := range size {
+		a.HostNames = append(a.HostNames, fmt.Sprintf("n%d", node))
 	}
 	a.Advice = a.NextSteps()
 	return a
@@ -465,11 +465,11 @@ func TestLastWordsOfEveryKind(t *testing.T) {
 // TestLastWordsAreLines has every line stand alone, whatever children print.
 func TestLastWordsAreLines(t *testing.T) {
 	for _, p := range plights {
-		for _, rank := range []int{0, 2, 40} {
-			a := p.tells(rank)
+		for _, node := range []int{0, 2, 40} {
+			a := p.tells(node)
 			for _, line := range slices.Concat(a.HeadMessage(), a.NodeMessage(), a.StandaloneMessage()) {
 				if strings.TrimSpace(line) == "" || textutil.TerminalLine(line) != line {
-					t.Errorf("%s: rank %d says %q", p.name, rank, line)
+					t.Errorf("%s: rank %d says %q", p.name, node, line)
 				}
 			}
 			if words := a.NodeMessage(); len(words) > 3 {

@@ -74,10 +74,10 @@ func (l viewBuilder) endedBanner(v *View, r *signal.Result) Banner {
 	// Add the chain of failures, and the notes.
 	b.setChain(l, r.Cause, r.Consequences)
 	b.Events = mapSlice(r.Events, func(e signal.EventRecord) string {
-		return nodeName(e.Rank, sanitizeLine(e.Host, 80)) + ": " + formatEvent(e)
+		return nodeName(e.NodeIndex, sanitizeLine(e.Host, 80)) + ": " + formatEvent(e)
 	})
 	b.Notes = mapSlice(r.Dropped, func(d signal.DroppedNode) string {
-		return fmt.Sprintf("done without %s: %s", nodeName(d.Rank, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
+		return fmt.Sprintf("done without %s: %s", nodeName(d.NodeIndex, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
 	})
 	if r.Requeue != nil {
 		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+sanitizeSentence(r.Requeue.Reason))
@@ -108,7 +108,7 @@ func (b *Banner) setChain(l viewBuilder, cause *signal.FailureRecord, consequenc
 func (l viewBuilder) otherFailures(cause signal.FailureRecord) (rest []signal.FailureRecord) {
 	for i := range l.run.Nodes {
 		for _, f := range l.run.Nodes[i].Failures {
-			if f.Rank != cause.Rank || f.Message != cause.Message {
+			if f.NodeIndex != cause.NodeIndex || f.Message != cause.Message {
 				rest = append(rest, f)
 			}
 		}
@@ -126,7 +126,7 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 		b.Advice = l.defaultAdvice(v)
 	}
 	// If nodes have recorded failures, the first one is the title.
-	failures := l.otherFailures(signal.FailureRecord{Header: signal.Header{Rank: -1}})
+	failures := l.otherFailures(signal.FailureRecord{Header: signal.Header{NodeIndex: -1}})
 	slices.SortStableFunc(failures, func(a, c signal.FailureRecord) int { return a.WrittenAt.Compare(c.WrittenAt) })
 	if len(failures) > 0 {
 		b.Tone, b.Title = SeverityBad, sanitizeSentence(failures[0].Message)

@@ -80,29 +80,29 @@ func (v *View) splitChecks() (wrong, passed []CheckGroup) {
 
 // formatNodes names nodes: all of them by their number, a few by their hosts, many by their
 // indices.
-func formatNodes(nodes []timeline.Node, ranks []int) string {
+func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 	const few = 4
 	switch {
-	case len(ranks) == len(nodes):
+	case len(nodeIndices) == len(nodes):
 		return fmt.Sprintf("all %d", len(nodes))
-	case len(ranks) > few:
-		return fmt.Sprintf("%d: ranks %s", len(ranks), formatRanges(ranks))
+	case len(nodeIndices) > few:
+		return fmt.Sprintf("%d: ranks %s", len(nodeIndices), formatRanges(nodeIndices))
 	}
-	return strings.Join(mapSlice(ranks, func(rank int) string { return nodeName(rank, sanitizeLine(nodes[rank].Host, 80)) }), ", ")
+	return strings.Join(mapSlice(nodeIndices, func(node int) string { return nodeName(node, sanitizeLine(nodes[node].Host, 80)) }), ", ")
 }
 
 // nodeName names a node. Hosts may be equal, so the name includes the node index.
-func nodeName(rank int, host string) string {
+func nodeName(node int, host string) string {
 	if host == "" {
-		return fmt.Sprintf("rank %d", rank)
+		return fmt.Sprintf("rank %d", node)
 	}
-	return fmt.Sprintf("%s (rank %d)", host, rank)
+	return fmt.Sprintf("%s (rank %d)", host, node)
 }
 
 // formatRanges formats a sorted list of indices as "0-3, 7", and cuts it if it is long.
-func formatRanges(ranks []int) string {
+func formatRanges(nodes []int) string {
 	const most = 12
-	parts := strings.Split(textutil.FormatRanges(ranks), ",")
+	parts := strings.Split(textutil.FormatRanges(nodes), ",")
 	if len(parts) > most {
 		parts = append(parts[:most], "…")
 	}

@@ -127,9 +127,9 @@ func TestPageOfHardlyAnything(t *testing.T) {
 		{"nodes without a sign", timeline.Run{ReadAt: at, Nodes: make([]timeline.Node, 3)}},
 		{"a result alone", timeline.Run{ReadAt: at, Result: &signal.Result{Code: 76, Outcome: "peer-lost", Reason: "x"}}},
 		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &signal.Result{
-			Code: 76, Cause: &signal.FailureRecord{Header: signal.Header{Rank: 99}, LostNodes: []int{-3, 1 << 30}},
-			FailureContext: signal.FailureContext{Consequences: []signal.FailureRecord{{Header: signal.Header{Rank: -5}}}},
-			NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 77}}},
+			Code: 76, Cause: &signal.FailureRecord{Header: signal.Header{NodeIndex: 99}, LostNodes: []int{-3, 1 << 30}},
+			FailureContext: signal.FailureContext{Consequences: []signal.FailureRecord{{Header: signal.Header{NodeIndex: -5}}}},
+			NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{NodeIndex: 77}}},
 		}, Events: []timeline.Event{{Rank: 500, Name: eventlog.RecordSeen}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{

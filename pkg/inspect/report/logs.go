@@ -53,13 +53,13 @@ type logSelection struct {
 func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
-	blamed := func(rank int) bool {
-		known := rank < len(run.Nodes) && len(run.Nodes[rank].Failures) > 0
-		return known || cause != nil && (cause.Rank == rank || slices.Contains(cause.LostNodes, rank))
+	blamed := func(node int) bool {
+		known := node < len(run.Nodes) && len(run.Nodes[node].Failures) > 0
+		return known || cause != nil && (cause.NodeIndex == node || slices.Contains(cause.LostNodes, node))
 	}
 	for _, name := range names {
-		what, rank, ok := signal.ParseLogName(name)
-		w := logSelection{name: name, rank: rank, maxLines: maxNodeLines, priority: 3}
+		what, node, ok := signal.ParseLogName(name)
+		w := logSelection{name: name, rank: node, maxLines: maxNodeLines, priority: 3}
 		switch {
 		case !ok:
 			continue
@@ -68,14 +68,14 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 			if cause != nil && cause.Log == name {
 				w.maxLines, w.priority = maxImportantLines, 1
 			}
-		case rank < 0:
+		case node < 0:
 			w.maxLines, w.priority = maxImportantLines, 0
 			if what == "driver" || what == "head" {
 				w.rank = 0
 			}
-		case blamed(rank):
+		case blamed(node):
 			w.maxLines, w.priority = maxImportantLines, 1
-		case rank == 0:
+		case node == 0:
 			w.maxLines, w.priority = maxImportantLines, 2
 		case run.Size() > MaxFullRows:
 			continue

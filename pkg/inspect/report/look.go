@@ -43,11 +43,11 @@ func (l viewBuilder) sinceStart(t time.Time) time.Duration {
 }
 
 // hostName returns the host of a node, or an empty string if it is unknown.
-func (l viewBuilder) hostName(rank int) string {
-	if rank < 0 || rank >= len(l.run.Nodes) {
+func (l viewBuilder) hostName(node int) string {
+	if node < 0 || node >= len(l.run.Nodes) {
 		return ""
 	}
-	return sanitizeLine(l.run.Nodes[rank].Host, 80)
+	return sanitizeLine(l.run.Nodes[node].Host, 80)
 }
 
 // NewView makes the View of a run and the ends of its logs. The time touched is that of the last
@@ -253,7 +253,7 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 // nodeState describes the present or the final state of a node.
 func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
 	switch {
-	case slices.ContainsFunc(l.run.DroppedNodes(), func(d signal.DroppedNode) bool { return d.Rank == node.Rank }):
+	case slices.ContainsFunc(l.run.DroppedNodes(), func(d signal.DroppedNode) bool { return d.NodeIndex == node.Rank }):
 		return "done without", SeverityAttention
 	case node.OwnFailure() != nil:
 		return "failed", SeverityBad
@@ -275,7 +275,7 @@ func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, 
 // buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f signal.FailureRecord) CauseEntry {
 	link := CauseEntry{
-		Rank: f.Rank, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.Rank)), Kind: sanitizeLine(f.Kind, 40), Phase: sanitizeLine(f.Phase, 40),
+		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(f.Kind, 40), Phase: sanitizeLine(f.Phase, 40),
 		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.
@@ -285,8 +285,8 @@ func (l viewBuilder) buildCauseEntry(f signal.FailureRecord) CauseEntry {
 	}
 	at := f.WrittenAt
 	// Convert the time to the head's clock. The failure occurred Age before the record.
-	if f.Rank >= 0 && f.Rank < len(l.run.Nodes) {
-		at = l.run.Nodes[f.Rank].Clock.ToHeadTime(at)
+	if f.NodeIndex >= 0 && f.NodeIndex < len(l.run.Nodes) {
+		at = l.run.Nodes[f.NodeIndex].Clock.ToHeadTime(at)
 	}
 	if !at.IsZero() {
 		link.At = l.sinceStart(at.Add(-f.RecordDelay))

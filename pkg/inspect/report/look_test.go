@@ -28,8 +28,8 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			var nodes []NodeRow
-			for rank, took := range one.took {
-				nodes = append(nodes, NodeRow{Rank: rank, Lanes: []PhaseLane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
+			for node, took := range one.took {
+				nodes = append(nodes, NodeRow{Rank: node, Lanes: []PhaseLane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
 			}
 			markSlowPhases(nodes, phaseStats(nodes))
 			var slow []int
@@ -47,8 +47,8 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 
 func TestPhasesByNearestRank(t *testing.T) {
 	var nodes []NodeRow
-	for rank := range 10 {
-		nodes = append(nodes, NodeRow{Rank: rank, Host: fmt.Sprint("n", rank), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + rank + 1), Open: rank == 3, Failed: rank == 4}}})
+	for node := range 10 {
+		nodes = append(nodes, NodeRow{Rank: node, Host: fmt.Sprint("n", node), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + node + 1), Open: node == 3, Failed: node == 4}}})
 	}
 	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, Rank: 9, Host: "n9"}}
 	if diff := cmp.Diff(want, phaseStats(nodes)); diff != "" {
@@ -104,8 +104,8 @@ func TestChecksAreGrouped(t *testing.T) {
 	report := func(findings ...check.Finding) *check.Report { return &check.Report{Findings: findings} }
 	pass := check.Finding{ID: "a", Verdict: check.Pass, Observed: "8"}
 	var nodes []timeline.Node
-	for rank := range 6 {
-		nodes = append(nodes, timeline.Node{Rank: rank, Host: fmt.Sprint("n", rank), Check: report(pass)})
+	for node := range 6 {
+		nodes = append(nodes, timeline.Node{Rank: node, Host: fmt.Sprint("n", node), Check: report(pass)})
 	}
 	nodes[2].Check = report(pass, check.Finding{ID: "b", Verdict: check.Warn, Observed: "x"})
 	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
@@ -122,8 +122,8 @@ func TestChecksAreGrouped(t *testing.T) {
 }
 
 func TestRanges(t *testing.T) {
-	for want, ranks := range map[string][]int{"0-3, 7": {0, 1, 2, 3, 7}, "5": {5}, "": nil} {
-		if got := formatRanges(ranks); got != want {
+	for want, nodes := range map[string][]int{"0-3, 7": {0, 1, 2, 3, 7}, "5": {5}, "": nil} {
+		if got := formatRanges(nodes); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -106,8 +106,8 @@ func (p pageTemplateData) Height() int { return len(p.Rows) * rowHeight }
 
 // Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
 // is above the rows.
-func (p pageTemplateData) Middle(rank int) int {
-	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.Rank == rank })
+func (p pageTemplateData) Middle(node int) int {
+	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.Rank == node })
 	if at < 0 {
 		return 0
 	}

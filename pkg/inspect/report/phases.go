@@ -85,22 +85,22 @@ func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
 // step names the node for which all others waited.
 func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	var from time.Duration
-	add := func(phase string, rank int, to time.Duration) {
+	add := func(phase string, node int, to time.Duration) {
 		if to > from {
-			steps = append(steps, CriticalStep{phase, rank, l.hostName(rank), from, to})
+			steps = append(steps, CriticalStep{phase, node, l.hostName(node), from, to})
 			from = to
 		}
 	}
 	// Up to the gate, each step ends when the last node has completed it.
-	phase, rank, to := l.latestNode([]string{signal.StateJoined}, []string{"join"})
-	add(phase, rank, to)
-	phase, rank, to = l.latestNode([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
+	phase, node, to := l.latestNode([]string{signal.StateJoined}, []string{"join"})
+	add(phase, node, to)
+	phase, node, to = l.latestNode([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
 	if head := l.sinceStart(l.run.Control.Head.At); head > to {
-		phase, rank, to = "head", 0, head
+		phase, node, to = "head", 0, head
 	}
-	add(phase, rank, to)
-	phase, rank, to = l.latestNode([]string{signal.StateServiceUp}, []string{"workers"})
-	add(phase, rank, to)
+	add(phase, node, to)
+	phase, node, to = l.latestNode([]string{signal.StateServiceUp}, []string{"workers"})
+	add(phase, node, to)
 	if l.gateAfter > 0 {
 		add("gate", 0, l.gateAfter)
 		for _, head := range l.run.Nodes[:min(len(l.run.Nodes), 1)] {
@@ -114,7 +114,7 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 
 // latestNode returns the node that was the last to reach one of the given states, with the time and
 // the phase of that state.
-func (l viewBuilder) latestNode(states, phases []string) (phase string, rank int, at time.Duration) {
+func (l viewBuilder) latestNode(states, phases []string) (phase string, node int, at time.Duration) {
 	for i := range l.run.Nodes {
 		for _, state := range l.run.Nodes[i].States {
 			which := slices.Index(states, state.Word)
@@ -123,11 +123,11 @@ func (l viewBuilder) latestNode(states, phases []string) (phase string, rank int
 				continue
 			}
 			if t := l.sinceStart(state.At); which >= 0 && t > at {
-				phase, rank, at = phases[which], l.run.Nodes[i].Rank, t
+				phase, node, at = phases[which], l.run.Nodes[i].Rank, t
 			}
 		}
 	}
-	return phase, rank, at
+	return phase, node, at
 }
 
 // markCritical marks the nodes for which the others waited on the critical path.

@@ -34,9 +34,9 @@ func sample(size int, fails bool) *timeline.Run {
 	slow, dies := size-2, size-1
 	latest := time.Duration(0)
 	var ups []time.Duration
-	for rank := range size {
-		host := fmt.Sprintf("n%d", rank)
-		n := timeline.Node{Rank: rank, Host: host, Clock: timeline.Clock{Known: rank > 0, Offset: time.Duration(rank) * 7 * time.Millisecond, Residual: 3 * time.Millisecond}}
+	for node := range size {
+		host := fmt.Sprintf("n%d", node)
+		n := timeline.Node{Rank: node, Host: host, Clock: timeline.Clock{Known: node > 0, Offset: time.Duration(node) * 7 * time.Millisecond, Residual: 3 * time.Millisecond}}
 		from := time.Duration(random.Int64N(int64(600 * time.Millisecond)))
 		span := func(phase string, took time.Duration) time.Duration {
 			n.Phases = append(n.Phases, timeline.PhaseSpan{Phase: phase, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(from + took), OK: true})
@@ -49,13 +49,13 @@ func sample(size int, fails bool) *timeline.Run {
 		joined := span("join", wobble(700*time.Millisecond))
 		state(signal.StateJoined, joined)
 		took := wobble(1500 * time.Millisecond)
-		if rank == slow {
+		if node == slow {
 			took = 7200 * time.Millisecond
 		}
 		checked := span("check", took)
 		state(signal.StateChecked, checked)
-		n.Check = sampleCheck(rank, slow, host)
-		if rank > 0 {
+		n.Check = sampleCheck(node, slow, host)
+		if node > 0 {
 			from = max(from, 3200*time.Millisecond)
 		} else {
 			from = 1800 * time.Millisecond
@@ -65,30 +65,30 @@ func sample(size int, fails bool) *timeline.Run {
 		state(signal.StateServiceUp, up)
 		ups = append(ups, up)
 		latest = max(latest, up)
-		n.Joined = &signal.JoinedRecord{Address: fmt.Sprintf("10.0.%d.%d", rank/250, rank%250+1), PID: 4000 + rank, ProgramVersion: "v0.6.0"}
-		n.Done = &signal.DoneRecord{Share: &signal.CallStats{Calls: 44 + int64(rank%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(rank%7)}}}
+		n.Joined = &signal.JoinedRecord{Address: fmt.Sprintf("10.0.%d.%d", node/250, node%250+1), PID: 4000 + node, ProgramVersion: "v0.6.0"}
+		n.Done = &signal.DoneRecord{Share: &signal.CallStats{Calls: 44 + int64(node%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(node%7)}}}
 		run.Nodes = append(run.Nodes, n)
 	}
 	gate := latest + 300*time.Millisecond
-	for rank := range run.Nodes {
-		n := &run.Nodes[rank]
+	for node := range run.Nodes {
+		n := &run.Nodes[node]
 		to := end
-		if rank == dies && fails {
+		if node == dies && fails {
 			to = end - 400*time.Millisecond
 		}
 		phase := func(name string, from, to time.Duration, ok bool) {
 			n.Phases = append(n.Phases, timeline.PhaseSpan{Phase: name, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(to), OK: ok})
 		}
-		if rank == 0 {
+		if node == 0 {
 			phase("gate", latest, gate, true)
 		}
-		phase("driver", max(gate, ups[rank]+200*time.Millisecond), to, rank != dies || !fails)
+		phase("driver", max(gate, ups[node]+200*time.Millisecond), to, node != dies || !fails)
 		phase("drain", to, end+time.Duration(random.Int64N(int64(2*time.Second))), true)
 		n.States = append(n.States, timeline.NodeState{Word: signal.StateDone, At: dawn.Add(end + 2*time.Second)})
 		n.LastSign = dawn.Add(end + 2*time.Second)
-		if rank > 0 {
-			run.Events = append(run.Events, event(eventlog.RecordSeen, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
-				event(eventlog.RecordSeen, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(eventlog.RecordSeen, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
+		if node > 0 {
+			run.Events = append(run.Events, event(eventlog.RecordSeen, node, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
+				event(eventlog.RecordSeen, node, "head", 3200*time.Millisecond+time.Duration(node%5)*40*time.Millisecond), event(eventlog.RecordSeen, node, "go", gate+time.Duration(node%7)*30*time.Millisecond))
 		}
 	}
 	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "job", 200*time.Millisecond), event(eventlog.RecordPublished, 0, "head", 3200*time.Millisecond), event(eventlog.RecordPublished, 0, "go", gate))
@@ -98,23 +98,23 @@ func sample(size int, fails bool) *timeline.Run {
 	return run
 }
 
-func event(name eventlog.EventType, rank int, record string, at time.Duration) timeline.Event {
-	return timeline.Event{Name: name, Rank: rank, At: dawn.Add(at), Fields: eventlog.Fields{Record: record}}
+func event(name eventlog.EventType, node int, record string, at time.Duration) timeline.Event {
+	return timeline.Event{Name: name, Rank: node, At: dawn.Add(at), Fields: eventlog.Fields{Record: record}}
 }
 
-func sampleCheck(rank, slow int, host string) *check.Report {
-	r := &check.Report{Host: host, Rank: rank, Verdict: check.Pass, Findings: []check.Finding{
+func sampleCheck(node, slow int, host string) *check.Report {
+	r := &check.Report{Host: host, NodeIndex: node, Verdict: check.Pass, Findings: []check.Finding{
 		{ID: "gpu.count", Verdict: check.Pass, Observed: "8 GPUs", Source: "NVML"},
 		{ID: "gpu.ecc", Verdict: check.Pass, Observed: "no uncorrected errors"},
-		{ID: "limits.nofile", Verdict: check.Pass, Observed: fmt.Sprint(1048576 + rank)},
+		{ID: "limits.nofile", Verdict: check.Pass, Observed: fmt.Sprint(1048576 + node)},
 		{ID: "net.ib", Verdict: check.Skip, Observed: "no InfiniBand here"},
 	}}
-	if rank == slow {
+	if node == slow {
 		r.Verdict = check.Warn
 		r.Findings = append(r.Findings, check.Finding{ID: "gpu.pcie", Verdict: check.Warn, Device: &check.Device{Index: 3, Bus: "0000:3b:00.0"},
 			Observed: "the link runs at 8 of 16 lanes", Expected: "16 lanes", Hint: "reseat the card, or drain the node", Class: check.ClassNode})
 	}
-	if rank%3 == 1 {
+	if node%3 == 1 {
 		r.Findings = append(r.Findings, check.Finding{ID: "limits.memlock", Verdict: check.Warn, Observed: "64 MiB", Expected: "unlimited", Hint: "RDMA needs it: ulimit -l unlimited", Class: check.ClassNode})
 	}
 	return r
@@ -127,7 +127,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 		RunTimings: signal.RunTimings{Duration: end, TimeToGate: gate, ProgramVersion: "v0.6.0"},
 		Share: &signal.FileSystemReport{Head: signal.CallStats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
 			Slowest: signal.SlowCall{Op: "open", Path: "/scratch/me/bringupd/4711.0/control/.drain.tmp", Took: 41 * time.Millisecond}},
-			RoundTrips: []signal.RoundTrip{{Rank: 1, Took: 61 * time.Millisecond}}},
+			RoundTrips: []signal.RoundTrip{{NodeIndex: 1, Took: 61 * time.Millisecond}}},
 		Links: &signal.LinkReport{Reconnects: 1},
 	}
 	if !fails {
@@ -135,7 +135,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 	}
 	dead := size - 1
 	cause := signal.FailureRecord{
-		Header: signal.Header{Rank: dead, Host: fmt.Sprintf("n%d", dead), WrittenAt: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
+		Header: signal.Header{NodeIndex: dead, Host: fmt.Sprintf("n%d", dead), WrittenAt: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
 		Message: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildExit: signal.ChildExit{ExitText: "killed by SIGKILL"},
 		Log: signal.LogName("worker", dead, size), Lines: []string{
 			"raylet: object store is 97 % full, spilling", `{"evil":"</script><script>window.hacked=1</script>"}`, "<img src=x onerror=\"window.hacked=2\">", "\x1b[31mred\x1b[0m \x1b]0;title\x07gone",
@@ -145,29 +145,29 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 	r.Code, r.Outcome, r.Reason, r.Cause, r.AtPhase = 77, "service", cause.Message, &cause, "driver"
 	r.Advice = []string{"give each node more memory (--mem), or the tasks less: the limit here is 480 GiB", "read logs/" + cause.Log}
 	r.BadNodes = []string{cause.Host}
-	for _, rank := range []int{0, 1} {
-		r.Consequences = append(r.Consequences, signal.FailureRecord{Header: signal.Header{Rank: rank, Host: fmt.Sprintf("n%d", rank), WrittenAt: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
+	for _, node := range []int{0, 1} {
+		r.Consequences = append(r.Consequences, signal.FailureRecord{Header: signal.Header{NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
 			Message: "the head has ended the job"})
 	}
 	run.Nodes[dead].Failures = []signal.FailureRecord{cause}
 	run.Nodes[1].EventRecords = []signal.EventRecord{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
-	r.Events = []signal.EventRecord{{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
+	r.Events = []signal.EventRecord{{Header: signal.Header{NodeIndex: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
 	return r
 }
 
 // sampleLogs are the ends of the logs that ReadLogs would find.
 func sampleLogs(run *timeline.Run) (logs []LogTail) {
 	size := len(run.Nodes)
-	add := func(name string, rank int, lines ...string) {
-		logs = append(logs, LogTail{Name: name, Rank: rank, Size: 91234, Cut: true, Lines: lines})
+	add := func(name string, node int, lines ...string) {
+		logs = append(logs, LogTail{Name: name, Rank: node, Size: 91234, Cut: true, Lines: lines})
 	}
 	add("driver.log", 0, "step 18200  loss 1.8812  4102 tokens/s", "step 18300  loss 1.8790  4098 tokens/s", "Traceback (most recent call last):",
 		`  File "train.py", line 212, in <module>`, "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.")
 	add(signal.LogName("worker", size-1, size), size-1, "raylet: object store is 97 % full, spilling", "<script>window.hacked=3</script>", "raylet: cannot allocate 8.0 GiB for a task argument", "Killed")
 	add("head.log", 0, "gcs_server: node n3 is dead: missed too many heartbeats")
-	for rank := range size {
-		if size <= MaxFullRows || rank == 0 {
-			add(signal.LogName("daemon", rank, size), rank, "02:10:51.402 info phase join is over  took=701ms", "02:10:53.011 info phase check is over  took=1.6s", "02:10:54.209 info phase workers is over  took=1.2s")
+	for node := range size {
+		if size <= MaxFullRows || node == 0 {
+			add(signal.LogName("daemon", node, size), node, "02:10:51.402 info phase join is over  took=701ms", "02:10:53.011 info phase check is over  took=1.6s", "02:10:54.209 info phase workers is over  took=1.2s")
 		}
 	}
 	return logs

@@ -36,8 +36,8 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := &Run{Nodes: make([]Node, 2), Job: &signal.JobRecord{}}
-			for rank := range run.Nodes {
-				run.Nodes[rank].Rank = rank
+			for node := range run.Nodes {
+				run.Nodes[node].Rank = node
 			}
 			run.Control.Job.At = begin
 			tc.make(run)

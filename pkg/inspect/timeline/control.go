@@ -62,10 +62,10 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 	_, c.Go = readListedRecord[signal.StateRecord](r, control, signal.NameGateOpen)
 	_, c.Over = readListedRecord[signal.StateRecord](r, control, signal.NameHeadFinished)
 	aborts := l.NodesWithAbort()
-	for _, rank := range aborts[:min(len(aborts), maxQuickRecords)] {
-		abort, _ := readRecord[signal.AbortRecord](r, control, signal.AbortName(rank, size))
+	for _, node := range aborts[:min(len(aborts), maxQuickRecords)] {
+		abort, _ := readRecord[signal.AbortRecord](r, control, signal.AbortName(node, size))
 		if abort == nil {
-			abort = &signal.AbortRecord{Header: signal.Header{Rank: rank}}
+			abort = &signal.AbortRecord{Header: signal.Header{NodeIndex: node}}
 		}
 		c.Aborts = append(c.Aborts, *abort)
 	}

@@ -35,8 +35,8 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	quick := 0
 	// Evaluate all names, and select the records to be read.
 	for _, name := range nodes.Names {
-		rank, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
-		if !ok || rank >= len(r.Nodes) || !r.Nodes[rank].noteName(state, count) {
+		node, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
+		if !ok || node >= len(r.Nodes) || !r.Nodes[node].noteName(state, count) {
 			continue
 		}
 		failed := state == signal.StateFailed || state == signal.StateSandboxFailed || state == signal.StateEvent
@@ -45,7 +45,7 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 		}
 		// A quick read includes only the first maxQuickRecords failures and events.
 		if r.opts.Depth == DepthFull && state != signal.StateSandboxReady || failed && r.opts.Depth == DepthQuick && quick <= maxQuickRecords {
-			files = append(files, nodeRecordFile{name, state, &r.Nodes[rank]})
+			files = append(files, nodeRecordFile{name, state, &r.Nodes[node]})
 		}
 	}
 	for i := range r.Nodes {

@@ -16,11 +16,11 @@ import (
 func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	var names []string
 	for _, name := range events.Names {
-		rank, kind, ok := signal.ParseEventsName(name)
-		if !ok || rank >= len(r.Nodes) || len(name) > 64 {
+		node, kind, ok := signal.ParseEventsName(name)
+		if !ok || node >= len(r.Nodes) || len(name) > 64 {
 			continue
 		}
-		if r.opts.Depth == DepthFull || rank == 0 && kind == mainDaemonKind {
+		if r.opts.Depth == DepthFull || node == 0 && kind == mainDaemonKind {
 			names = append(names, name)
 		}
 	}
@@ -32,7 +32,7 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	}
 	readConcurrently(r, names, func(name string) {
 		limit, most := limit, most
-		if rank, _, _ := signal.ParseEventsName(name); rank == 0 {
+		if node, _, _ := signal.ParseEventsName(name); node == 0 {
 			limit, most = r.opts.FileLimit, maxFileLines
 		}
 		content, err := events.ReadFile(r.ctx, name, limit)
@@ -72,18 +72,18 @@ func (r *runReader) convertTimes() {
 	}
 	// Then estimate each node's clock offset, and convert the times of its states. The head's
 	// observation is used for states whose time the node has not recorded.
-	for rank := range r.Nodes {
-		node := &r.Nodes[rank]
+	for nodeIndex := range r.Nodes {
+		node := &r.Nodes[nodeIndex]
 		node.Clock = Clock{Known: true}
-		if rank > 0 {
-			node.Clock = estimateOffset(exchanges[rank], node.Host != "" && node.Host == r.Nodes[0].Host)
+		if nodeIndex > 0 {
+			node.Clock = estimateOffset(exchanges[nodeIndex], node.Host != "" && node.Host == r.Nodes[0].Host)
 		}
 		for i := range node.States {
 			s := &node.States[i]
 			if at, known := node.publishedAt[s.Word]; known {
 				s.At = node.Clock.ToHeadTime(at)
 			} else {
-				s.At = reached[stateObservation{s.Word, rank}]
+				s.At = reached[stateObservation{s.Word, nodeIndex}]
 			}
 			node.noteSignOfLife(s.At)
 		}
@@ -111,15 +111,15 @@ type stateObservation struct {
 // the head.
 func (r *runReader) collectTimestamps() (published map[string]time.Time, reached map[stateObservation]time.Time, exchanges [][]clockExchange) {
 	published, reached, exchanges = r.recordedTimes(), make(map[stateObservation]time.Time), make([][]clockExchange, len(r.Nodes))
-	saw := func(rank int, x clockExchange) {
-		if rank > 0 {
-			exchanges[rank] = append(exchanges[rank], x)
+	saw := func(node int, x clockExchange) {
+		if node > 0 {
+			exchanges[node] = append(exchanges[node], x)
 		}
 	}
 	// A node reads the job record before it joins.
-	for rank := range r.Nodes {
-		if joined := r.Nodes[rank].Joined; joined != nil && r.Job != nil {
-			saw(rank, clockExchange{writtenAt: r.Job.WrittenAt, readAt: joined.WrittenAt.Add(-joined.TimeToAnswer)})
+	for node := range r.Nodes {
+		if joined := r.Nodes[node].Joined; joined != nil && r.Job != nil {
+			saw(node, clockExchange{writtenAt: r.Job.WrittenAt, readAt: joined.WrittenAt.Add(-joined.TimeToAnswer)})
 		}
 	}
 	for _, t := range r.eventLogs { // the head's own log comes first
@@ -136,8 +136,8 @@ func (r *runReader) collectTimestamps() (published map[string]time.Time, reached
 					saw(t.rank, clockExchange{writtenAt: wrote, readAt: e.Wrote})
 				}
 			case e.Name == eventlog.StateReached && ofHead:
-				for _, rank := range parseNodeIndices(e.Ranks, len(r.Nodes)) {
-					if seen := (stateObservation{stripGeneration(e.State), rank}); reached[seen].IsZero() {
+				for _, node := range parseNodeIndices(e.NodeIndices, len(r.Nodes)) {
+					if seen := (stateObservation{stripGeneration(e.State), node}); reached[seen].IsZero() {
 						reached[seen] = e.Wrote
 					}
 				}
@@ -196,7 +196,7 @@ func (r *runReader) convertEventTimes() {
 		r.Events = make([]Event, 0, total)
 	}
 	// A drain record counts unless the head has aborted the run.
-	orderly := r.Control.Drain.Exists && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].Rank != 0)
+	orderly := r.Control.Drain.Exists && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].NodeIndex != 0)
 	for _, t := range r.eventLogs {
 		node := &r.Nodes[t.rank]
 		for i := range t.events {
@@ -230,7 +230,7 @@ func (n *Node) noteSignOfLife(at time.Time) {
 // parseNodeIndices parses a list such as 1-3,7 of node indices below size. It skips invalid parts,
 // because the text is untrusted.
 func parseNodeIndices(list string, size int) []int {
-	var ranks []int
+	var nodes []int
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, two := strings.Cut(part, "-")
 		if !two {
@@ -241,9 +241,9 @@ func parseNodeIndices(list string, size int) []int {
 		if err != nil || err2 != nil || from < 0 || to < from || to >= size {
 			continue
 		}
-		for rank := from; rank <= to && len(ranks) < size; rank++ {
-			ranks = append(ranks, rank)
+		for node := from; node <= to && len(nodes) < size; node++ {
+			nodes = append(nodes, node)
 		}
 	}
-	return ranks
+	return nodes
 }

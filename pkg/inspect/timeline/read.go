@@ -163,8 +163,8 @@ func (r *runReader) createNodes(names []string) {
 		size = r.Result.Size
 	default:
 		for _, name := range names {
-			if rank, _, _, ok := signal.ParseNodeName(name, 0); ok && rank < maxNodes {
-				size = max(size, rank+1)
+			if node, _, _, ok := signal.ParseNodeName(name, 0); ok && node < maxNodes {
+				size = max(size, node+1)
 			}
 		}
 	}
@@ -174,8 +174,8 @@ func (r *runReader) createNodes(names []string) {
 		size = min(max(size, 0), maxNodes)
 	}
 	r.Nodes = make([]Node, size)
-	for rank := range r.Nodes {
-		r.Nodes[rank].Rank = rank
+	for node := range r.Nodes {
+		r.Nodes[node].Rank = node
 	}
 	// Take over the hosts, if there is one per node. Those of the result take precedence.
 	if r.Job != nil && r.Job.Hosts != "" {
@@ -191,8 +191,8 @@ func (r *runReader) createNodes(names []string) {
 
 // setHosts sets the hosts of all nodes.
 func (r *runReader) setHosts(hosts []string) {
-	for rank, host := range hosts {
-		r.Nodes[rank].Host = host
+	for node, host := range hosts {
+		r.Nodes[node].Host = host
 	}
 }
 

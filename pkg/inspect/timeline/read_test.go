@@ -83,7 +83,7 @@ func TestRecordings(t *testing.T) {
 				if run.Result.Code != want.code {
 					t.Errorf("its code is %d, want %d", run.Result.Code, want.code)
 				}
-				if cause := run.Result.Cause; (cause != nil) != (want.rank != -1) || cause != nil && (cause.Kind != want.kind || want.rank >= 0 && cause.Rank != want.rank) {
+				if cause := run.Result.Cause; (cause != nil) != (want.rank != -1) || cause != nil && (cause.Kind != want.kind || want.rank >= 0 && cause.NodeIndex != want.rank) {
 					t.Errorf("the cause is %+v, want %s of rank %d", cause, want.kind, want.rank)
 				}
 			}
@@ -297,12 +297,12 @@ func many(t testing.TB, size int) string {
 	header := `{"v":1,"nonce":"a","rank":%d,"host":"n%d","at":"2026-11-21T12:00:00Z"`
 	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
 	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":1,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
-	for rank := range size {
-		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, signal.StateJoined)), fmt.Sprintf(header+"}\n", rank, rank))
+	for node := range size {
+		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, signal.StateJoined)), fmt.Sprintf(header+"}\n", node, node))
 		for _, state := range []string{signal.StateServiceUp, signal.StateSandboxReady, "checked.000123", "beat.000007"} {
-			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(rank, size, state)), "")
+			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, state)), "")
 		}
-		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(mainDaemonKind, rank, size)), events)
+		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(mainDaemonKind, node, size)), events)
 	}
 	return dir
 }

@@ -57,9 +57,9 @@ func (r *Run) Cause() *signal.FailureRecord {
 }
 
 // IsLost reports whether the first cause is the loss of the given node.
-func (r *Run) IsLost(rank int) bool {
+func (r *Run) IsLost(node int) bool {
 	cause := r.Cause()
-	return cause != nil && slices.Contains(cause.LostNodes, rank)
+	return cause != nil && slices.Contains(cause.LostNodes, node)
 }
 
 // DroppedNodes returns the nodes that the job has dropped.
@@ -92,13 +92,13 @@ const maxHeartbeatInterval = 7 * 24 * time.Hour
 
 // NodesInState returns the indices of the nodes that have reached a state, in order.
 func (r *Run) NodesInState(state string) []int {
-	var ranks []int
+	var nodes []int
 	for i := range r.Nodes {
 		if r.Nodes[i].HasReached(state) {
-			ranks = append(ranks, r.Nodes[i].Rank)
+			nodes = append(nodes, r.Nodes[i].Rank)
 		}
 	}
-	return ranks
+	return nodes
 }
 
 // ReadDepth selects how much of a run directory is read.
@@ -179,7 +179,7 @@ func (n *Node) OwnFailure() *signal.FailureRecord {
 
 // IsLossOfOthers reports whether a failure record is only about the loss of other nodes.
 func IsLossOfOthers(f signal.FailureRecord) bool {
-	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.Rank)
+	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.NodeIndex)
 }
 
 // NodeState is a state that a node has reached.

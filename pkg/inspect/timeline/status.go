@@ -305,7 +305,7 @@ func (e *RunEnd) setCause(v *statusView, cause *signal.FailureRecord) {
 	if cause == nil {
 		return
 	}
-	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, sanitizeText(cause.Host), sanitizeText(cause.Phase), sanitizeText(cause.Message), sanitizeText(cause.Log)
+	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(cause.Phase), sanitizeText(cause.Message), sanitizeText(cause.Log)
 	if len(cause.LostNodes) > 0 {
 		e.Lost, e.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}

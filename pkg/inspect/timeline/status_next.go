@@ -14,11 +14,11 @@ import (
 // node once, with the first step that the node lacks.
 func (v *statusView) gateWaits() (waits []GateWait) {
 	for _, lack := range v.unmetSteps {
-		ranks := slices.DeleteFunc(slices.Clone(lack.Nodes), func(rank int) bool { return v.nodes[rank].step != lack.Step })
-		wait := GateWait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: ranks}
+		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != lack.Step })
+		wait := GateWait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: nodes}
 		switch {
-		case len(ranks) > 0:
-			wait.Nodes = v.formatNodeList(ranks)
+		case len(nodes) > 0:
+			wait.Nodes = v.formatNodeList(nodes)
 		case len(lack.Nodes) > 0:
 			continue // each node lacks an earlier step
 		case lack.Step != gate.StepHead:
@@ -65,16 +65,16 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 // nil if none is known.
 func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadline *time.Time) {
 	var first time.Time
-	step, ranks := waits[0].Step, waits[0].Ranks
+	step, nodes := waits[0].Step, waits[0].Ranks
 	for _, wait := range waits {
-		if at, rank, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
-			first, step, ranks = at, wait.Step, []int{rank}
+		if at, node, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
+			first, step, nodes = at, wait.Step, []int{node}
 			if wait.Step == gate.StepJoin {
-				ranks = wait.Ranks // all of them have the same deadline
+				nodes = wait.Ranks // all of them have the same deadline
 			}
 		}
 	}
-	words, who := gate.LabelsOf(step), textutil.TruncateText(v.formatNodeList(ranks), maxNodeListLength)
+	words, who := gate.LabelsOf(step), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != gate.StepHead {
 		what = "who is late is dropped: the job waits until "
@@ -88,7 +88,7 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 
 // waitDeadline returns the earliest deadline of a wait, and the index of the node to which it
 // applies.
-func (v *statusView) waitDeadline(wait GateWait) (at time.Time, rank int, known bool) {
+func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known bool) {
 	within := v.plan.PhaseTimeouts[wait.Step]
 	switch {
 	case within <= 0 || v.start.IsZero():
@@ -106,16 +106,16 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, rank int, known 
 		// A time that is not after the head's start means that no step of the node is known.
 		since := v.nodes[of].since
 		if by := since.Add(within); since.After(v.start) && (!known || by.Before(at)) {
-			at, rank, known = by, of, true
+			at, node, known = by, of, true
 		}
 	}
-	return at, rank, known
+	return at, node, known
 }
 
 // sandboxStepDeadline returns the deadline of the sandboxes of a separate step, and the first node
 // that waits for one. The timeout counts from the job's start. The deadline is unknown once a
 // daemon of that step has appeared, and before the head's node has passed its checks.
-func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, rank int, known bool) {
+func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, node int, known bool) {
 	head := v.nodes[0]
 	if head.step == gate.StepJoin || head.step == gate.StepCheck {
 		return at, 0, false
@@ -130,18 +130,18 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 
 // formatNodeList formats a list of nodes for people: as hosts if these are distinct, otherwise as
 // indices.
-func (v *statusView) formatNodeList(ranks []int) string {
+func (v *statusView) formatNodeList(nodes []int) string {
 	var hosts []string
 	seen := make(map[string]bool)
-	for _, rank := range ranks {
-		if rank < 0 || rank >= len(v.nodes) {
+	for _, node := range nodes {
+		if node < 0 || node >= len(v.nodes) {
 			continue
 		}
-		host := v.nodes[rank].Host
+		host := v.nodes[node].Host
 		if host == "" || seen[host] || v.isSingleHost() {
-			ranks = slices.Clone(ranks)
-			slices.Sort(ranks)
-			return textutil.FormatRanks(ranks)
+			nodes = slices.Clone(nodes)
+			slices.Sort(nodes)
+			return textutil.FormatRanks(nodes)
 		}
 		seen[host] = true
 		hosts = append(hosts, host)

@@ -77,18 +77,18 @@ func made(size int, states ...string) *Run {
 	}}}
 	run.Job.WrittenAt = begin
 	run.Control.Job = RecordTime{Exists: true, At: begin}
-	for rank := range size {
-		run.Nodes = append(run.Nodes, Node{Rank: rank, Host: fmt.Sprintf("n%d", rank)})
-		only(run, rank, states...)
+	for node := range size {
+		run.Nodes = append(run.Nodes, Node{Rank: node, Host: fmt.Sprintf("n%d", node)})
+		only(run, node, states...)
 	}
 	return run
 }
 
 // only has a node in these states alone.
-func only(run *Run, rank int, states ...string) {
-	run.Nodes[rank].States = nil
+func only(run *Run, node int, states ...string) {
+	run.Nodes[node].States = nil
 	for i, word := range states {
-		run.Nodes[rank].States = append(run.Nodes[rank].States, NodeState{Word: word, At: begin.Add(time.Duration(i+1) * time.Second)})
+		run.Nodes[node].States = append(run.Nodes[node].States, NodeState{Word: word, At: begin.Add(time.Duration(i+1) * time.Second)})
 	}
 }
 
@@ -170,8 +170,8 @@ func TestStatus(t *testing.T) {
 		{"an up of an older team is none", func() *Run {
 			run := up(3)
 			run.Job.Plan.NodesNeeded = 2
-			run.Control.Membership = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{Rank: 0}, {Rank: 2, SinceGeneration: 1}},
-				Dropped: []signal.DroppedNode{{Rank: 1, Host: "n1", Reason: "its GPU is lost"}}}
+			run.Control.Membership = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}},
+				Dropped: []signal.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU is lost"}}}
 			return run
 		}, 2, 0, []string{
 			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
@@ -222,7 +222,7 @@ func TestStatus(t *testing.T) {
 		{"it ends", func() *Run {
 			run := open(up(2))
 			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", Cause: signal.FailureRecord{
-				Header: signal.Header{Rank: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
+				Header: signal.Header{NodeIndex: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
 			run.Nodes[0].Failures = []signal.FailureRecord{run.Control.Aborts[0].Cause}
 			return run
 		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, rank 0 of 2, in phase driver\n", "✗ rank 1  n1  lost"}, []string{"rank 0  n0"}},
@@ -231,7 +231,7 @@ func TestStatus(t *testing.T) {
 			run.Nodes[1].Failures = []signal.FailureRecord{{Message: "the sandbox died", Phase: "driver"}}
 			run.Result = &signal.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
 				RunTimings: signal.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: signal.FailureContext{Advice: []string{"read it"}},
-				Cause: &signal.FailureRecord{Header: signal.Header{Rank: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
+				Cause: &signal.FailureRecord{Header: signal.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
 			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
@@ -311,7 +311,7 @@ func TestStatusIsInert(t *testing.T) {
 			run.Nodes[0].Done = &signal.DoneRecord{LeftProcesses: []string{evil}}
 			run.Result = &signal.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
 				FailureContext: signal.FailureContext{AtPhase: evil, Advice: []string{evil}},
-				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{Rank: 1, Reason: evil}}}}
+				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{NodeIndex: 1, Reason: evil}}}}
 		}
 		s := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true})
 		text := s.Text(TextStyle{})

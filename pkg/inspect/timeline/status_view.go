@@ -62,8 +62,8 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	}
 	// Add why nodes were dropped, and what they last reported.
 	for _, d := range run.DroppedNodes() {
-		if d.Rank >= 0 && d.Rank < len(v.nodes) {
-			v.nodes[d.Rank].dropReason = cmp.Or(sanitizeText(d.Reason), "dropped")
+		if d.NodeIndex >= 0 && d.NodeIndex < len(v.nodes) {
+			v.nodes[d.NodeIndex].dropReason = cmp.Or(sanitizeText(d.Reason), "dropped")
 		}
 	}
 	for _, event := range run.Events {
@@ -100,25 +100,25 @@ func (v *statusView) finalStep(n *nodeView) string {
 
 // nodesMissing returns the indices of the nodes that should be in a state but are not, in order. A
 // sandbox and a service are required of members only, not of spares.
-func (v *statusView) nodesMissing(state string) (ranks []int) {
+func (v *statusView) nodesMissing(state string) (nodes []int) {
 	ofTeam := state == signal.StateSandboxReady || state == signal.StateServiceUp
 	for _, n := range v.nodes {
 		if n.step != "" || ofTeam && !v.isMember(n.Rank) {
 			continue
 		}
 		if _, there := v.reachedState(n.Node, state); !there {
-			ranks = append(ranks, n.Rank)
+			nodes = append(nodes, n.Rank)
 		}
 	}
-	return ranks
+	return nodes
 }
 
 // assignSteps determines the step of each node, and since when the node is at it.
 func (v *statusView) assignSteps() {
 	// A node is at the first step that it lacks.
 	for _, lack := range v.unmetSteps {
-		for _, rank := range lack.Nodes {
-			if n := v.nodes[rank]; n.step == "" {
+		for _, node := range lack.Nodes {
+			if n := v.nodes[node]; n.step == "" {
 				n.step = lack.Step
 			}
 		}
@@ -227,8 +227,8 @@ func (v *statusView) reachedState(n *Node, state string) (NodeState, bool) {
 }
 
 // isMember reports whether a node is a member, and not a spare.
-func (v *statusView) isMember(rank int) bool {
-	return v.run.Control.Membership == nil || v.run.Control.Membership.PlaceOf(rank) >= 0
+func (v *statusView) isMember(node int) bool {
+	return v.run.Control.Membership == nil || v.run.Control.Membership.PlaceOf(node) >= 0
 }
 
 // serviceDashboard returns the dashboard of the head's service, or nil if there is none or the

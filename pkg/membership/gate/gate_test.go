@@ -85,11 +85,11 @@ func TestRequire(t *testing.T) {
 
 func TestLacks(t *testing.T) {
 	all := map[string][]int{signal.StateJoined: {0, 1, 2, 3}, signal.StateChecked: {0, 1, 2, 3}, signal.StateSandboxReady: {0, 1, 2, 3}, signal.StateServiceUp: {0, 1, 2, 3}}
-	with := func(state string, ranks ...int) map[string][]int {
-		there := map[string][]int{state: ranks}
-		for other, ranks := range all {
+	with := func(state string, nodes ...int) map[string][]int {
+		there := map[string][]int{state: nodes}
+		for other, nodes := range all {
 			if other != state {
-				there[other] = ranks
+				there[other] = nodes
 			}
 		}
 		return there
@@ -116,9 +116,9 @@ func TestLacks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			missing := func(state string) (missing []int) {
-				for rank := range 4 {
-					if !slices.Contains(tc.there[state], rank) {
-						missing = append(missing, rank)
+				for node := range 4 {
+					if !slices.Contains(tc.there[state], node) {
+						missing = append(missing, node)
 					}
 				}
 				return missing
@@ -135,7 +135,7 @@ func TestLacks(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	who := func(ranks []int) string { return "n" + strings.Trim(fmt.Sprint(ranks), "[]") }
+	who := func(nodes []int) string { return "n" + strings.Trim(fmt.Sprint(nodes), "[]") }
 	for _, tc := range []struct {
 		name  string
 		lacks []UnmetStep

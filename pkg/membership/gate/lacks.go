@@ -38,15 +38,15 @@ type UnmetStep struct {
 func (a Requirements) UnmetSteps(missing func(state string) []int) (all []UnmetStep) {
 	late := make(map[int]bool) // nodes that lack an earlier step
 	lack := func(step, state string) []int {
-		ranks := slices.DeleteFunc(missing(state), func(rank int) bool { return late[rank] })
-		if len(ranks) > 0 {
-			all = append(all, UnmetStep{step, ranks})
+		nodes := slices.DeleteFunc(missing(state), func(node int) bool { return late[node] })
+		if len(nodes) > 0 {
+			all = append(all, UnmetStep{step, nodes})
 		}
-		return ranks
+		return nodes
 	}
 	first := func(step, state string) {
-		for _, rank := range lack(step, state) {
-			late[rank] = true
+		for _, node := range lack(step, state) {
+			late[node] = true
 		}
 	}
 	// Join and check block all later steps of a node; sandbox and service do not.

@@ -50,8 +50,8 @@ func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework str
 			part += " (" + why[l.Step] + ")"
 		}
 		parts = append(parts, textutil.TruncateText(textutil.StripControls(strings.ReplaceAll(part, "\n", " ")), maxPartLength))
-		for _, rank := range l.Nodes {
-			late[rank] = true
+		for _, node := range l.Nodes {
+			late[node] = true
 		}
 	}
 	line := "still waiting, " + textutil.FlagDuration(waited.Round(time.Second)) + " now"

@@ -27,7 +27,7 @@ type ReasonReader struct {
 	Dir          *signal.Dir
 	Size         int                      // number of nodes of the job
 	SeparateStep bool                     // the sandboxes are a step of their own
-	HostNames    func(ranks []int) string // names nodes
+	HostNames    func(nodes []int) string // names nodes
 	Timeout      time.Duration            // timeout for one node
 }
 
@@ -39,9 +39,9 @@ func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[st
 			continue
 		}
 		var parts []string
-		for _, rank := range l.Nodes[:min(len(l.Nodes), maxReasonNodes)] {
-			if reason := r.readReason(ctx, rank, l.Step); reason != "" {
-				parts = append(parts, r.HostNames([]int{rank})+": "+textutil.TruncateText(textutil.StripControls(reason), maxReasonLength))
+		for _, node := range l.Nodes[:min(len(l.Nodes), maxReasonNodes)] {
+			if reason := r.readReason(ctx, node, l.Step); reason != "" {
+				parts = append(parts, r.HostNames([]int{node})+": "+textutil.TruncateText(textutil.StripControls(reason), maxReasonLength))
 			}
 		}
 		why[l.Step] = strings.Join(parts, "; ")
@@ -50,7 +50,7 @@ func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[st
 }
 
 // readReason returns for what a node waits, or an empty string if that is unknown.
-func (r ReasonReader) readReason(ctx context.Context, rank int, step string) string {
+func (r ReasonReader) readReason(ctx context.Context, node int, step string) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, health.ErrDeadline)
 	defer cancel()
 	kind := "daemon"
@@ -61,7 +61,7 @@ func (r ReasonReader) readReason(ctx context.Context, rank int, step string) str
 	if err != nil {
 		return "" // the line is still useful
 	}
-	name := signal.EventsName(kind, rank, r.Size)
+	name := signal.EventsName(kind, node, r.Size)
 	if !slices.Contains(folder.Names, name) {
 		return ""
 	}

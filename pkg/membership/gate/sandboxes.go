@@ -22,7 +22,7 @@ type SandboxGate struct {
 	ReportSlack   time.Duration
 	IsMet         func(l signal.Listing) bool
 	NotReadyNodes func(l signal.Listing) []int // returns the nodes whose sandboxes are not ready
-	HostNames     func(ranks []int) string     // names nodes
+	HostNames     func(nodes []int) string     // names nodes
 }
 
 // AwaitReady waits until a listing of nodes shows as many sandboxes as the gate needs. If the
@@ -54,9 +54,9 @@ func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *hea
 		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
 	beats := l.Heartbeats(signal.StateSandboxHeartbeat)
 	var absent []int
-	for _, rank := range s.NotReadyNodes(l) {
-		if _, seen := beats[rank]; !seen {
-			absent = append(absent, rank)
+	for _, node := range s.NotReadyNodes(l) {
+		if _, seen := beats[node]; !seen {
+			absent = append(absent, node)
 		}
 	}
 	if s.SeparateStep && len(absent) > 0 {

@@ -35,7 +35,7 @@ func node() (gpu.Facts, check.Report) {
 	other.Serial.Reason = gpu.GPUIsLost
 	device := &check.Device{Index: 0, UUID: "GPU-a", Bus: "0000:3b:00.0"}
 	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: reading(2), GPUs: []gpu.GPU{g, other}}, check.Report{
-		Version: check.ReportVersion, Host: "n7", Rank: -1, At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
+		Version: check.ReportVersion, Host: "n7", NodeIndex: -1, At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
 		Verdict: check.Fail, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.8.0"}},
 		Findings: []check.Finding{
 			{ID: "gpu.busy", Device: device, Verdict: check.Fail, Observed: "process 4711 (/home/alice/train) with 30 GiB", Class: check.ClassNode},

@@ -10,9 +10,9 @@ import (
 // Facts is the state that one node has found: of itself, of the shared file system and of the path
 // to the head.
 type Facts struct {
-	Rank     int    `json:"rank"`     // node index
-	Host     string `json:"host"`     // host name used by the launcher
-	Hostname string `json:"hostname"` // host name used by the kernel
+	NodeIndex int    `json:"rank"`     // node index
+	Host      string `json:"host"`     // host name used by the launcher
+	Hostname  string `json:"hostname"` // host name used by the kernel
 	// address for connections from peers
 	Address        string    `json:"address,omitempty"`
 	AddressErr     string    `json:"no_address,omitempty"` // reason if there is no address

@@ -22,7 +22,7 @@ import (
 // gatherFacts collects all facts about this node, concurrently. dir and job are nil if there is no
 // run directory.
 func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *signal.JobRecord) Facts {
-	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, LocalAddresses: localAddresses()}
+	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname, LocalAddresses: localAddresses()}
 	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.AddressErr = address, errorText(err)
@@ -53,7 +53,7 @@ func (d *examiner) findLeftovers(ctx context.Context) Leftovers {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
 	l, _ := ctxutil.CallBounded(ctx, 0, func() (Leftovers, error) { return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil })
-	if d.Identity.Rank == 0 {
+	if d.Identity.NodeIndex == 0 {
 		runs, err := signal.FindStaleRuns(ctx, signal.Location{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}, staleRunAge)
 		l.Runs, l.RunsErr = runs, errorText(err)
 	}
@@ -85,7 +85,7 @@ func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts
 	if s.TrialErr = errorText(err); err == nil {
 		s.Trial = &trial
 	}
-	if d.Identity.Rank != 0 {
+	if d.Identity.NodeIndex != 0 {
 		return
 	}
 	space, err := dir.QuerySpace(ctx)
@@ -133,12 +133,12 @@ func (d *examiner) servicePorts(address string) ([]Port, string) {
 func (d *examiner) plannedPorts(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{
-		RunName: id.RunName(), Rank: id.Rank, Size: id.Size, LaunchIndex: id.Rank, Host: id.Host, Address: address,
+		RunName: id.RunName(), TeamIndex: id.NodeIndex, Size: id.Size, LaunchIndex: id.NodeIndex, Host: id.Host, Address: address,
 		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, SharesHost: id.LocalSize > 1, Environ: d.Environ,
 	}
 	var head, worker *framework.Service
 	endpoint := framework.Endpoint{Address: "head:1"}
-	if id.Rank == 0 {
+	if id.NodeIndex == 0 {
 		head, endpoint, err = d.Framework.HeadService(node)
 	}
 	if err == nil {

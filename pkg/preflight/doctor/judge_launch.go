@@ -20,7 +20,7 @@ var launchChecks = []reportRow{
 	{"node.answer", func(p *checkContext) { // nodes that have joined but sent no facts
 		if len(p.WithoutFacts) > 0 {
 			p.AddFailure(check.ClassNode, "no facts came from "+p.formatHosts(p.WithoutFacts), "an answer of each node that was seen",
-				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.WithoutFacts
+				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").NodeIndices = p.WithoutFacts
 		}
 	}},
 	{"share.delay", checkRoundTrips},
@@ -72,7 +72,7 @@ func checkJoined(p *checkContext) {
 		p.AddFailure(check.ClassUser, fmt.Sprintf("%d of %d nodes were not seen in %s for %s: %s",
 			len(p.NotJoined), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.formatHosts(p.NotJoined)), "a record of each node",
 			"see whether the same file system is mounted there (findmnt -T "+p.LogDir+
-				"), whether their tasks have started, or give a --log-dir that all nodes share").Ranks = p.NotJoined
+				"), whether their tasks have started, or give a --log-dir that all nodes share").NodeIndices = p.NotJoined
 	default:
 		p.AddPass(fmt.Sprintf("all %d nodes see and write %s", p.Identity.Size, where))
 	}
@@ -84,21 +84,21 @@ const slowRoundTrip = 5 * time.Second
 
 // checkRoundTrips checks the time between a record of the head and the answers of the nodes.
 func checkRoundTrips(p *checkContext) {
-	ranks := slices.Sorted(maps.Keys(p.RoundTrips))
+	nodes := slices.Sorted(maps.Keys(p.RoundTrips))
 	// The head's answer to itself is not a measurement.
-	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 })
-	if len(ranks) == 0 || p.ShareErr != nil || len(p.NotJoined) > 0 {
+	nodes = slices.DeleteFunc(nodes, func(node int) bool { return node == 0 })
+	if len(nodes) == 0 || p.ShareErr != nil || len(p.NotJoined) > 0 {
 		return
 	}
-	slowest := slices.MaxFunc(ranks, func(a, b int) int { return cmp.Compare(p.RoundTrips[a], p.RoundTrips[b]) })
+	slowest := slices.MaxFunc(nodes, func(a, b int) int { return cmp.Compare(p.RoundTrips[a], p.RoundTrips[b]) })
 	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.hostName(slowest))
-	late := slices.DeleteFunc(ranks, func(rank int) bool { return p.RoundTrips[rank] <= slowRoundTrip })
+	late := slices.DeleteFunc(nodes, func(node int) bool { return p.RoundTrips[node] <= slowRoundTrip })
 	if len(late) == 0 {
 		p.AddPass(observed)
 		return
 	}
 	p.AddWarning(check.ClassNode, observed+"; too late by "+p.formatHosts(late), "an answer within "+slowRoundTrip.String(),
-		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").Ranks = late
+		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").NodeIndices = late
 }
 
 // uniqueValueCheck returns a check that fails if several nodes have a value in common that should
@@ -110,9 +110,9 @@ func uniqueValueCheck(what string, of func(Facts) string) func(*checkContext) {
 		}
 		values, by := p.groupNodesBy(of)
 		for _, value := range values {
-			if ranks := by[value]; len(ranks) > 1 {
-				p.AddFailure(check.ClassNode, fmt.Sprintf("%s have %s %s", p.formatHosts(ranks), what, value), "one for each node",
-					"frameworks take them for one node: set the host name, or name the interface with --interface").Ranks = ranks
+			if nodes := by[value]; len(nodes) > 1 {
+				p.AddFailure(check.ClassNode, fmt.Sprintf("%s have %s %s", p.formatHosts(nodes), what, value), "one for each node",
+					"frameworks take them for one node: set the host name, or name the interface with --interface").NodeIndices = nodes
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func checkClocks(p *checkContext) {
 	ahead := make(map[int]time.Duration)
 	for _, f := range p.Facts {
 		if offset, known := p.clockAheadOfHead(f); known {
-			ahead[f.Rank] = offset
+			ahead[f.NodeIndex] = offset
 		}
 	}
 	if !p.hasPeers() || len(ahead) < 2 {
@@ -146,8 +146,8 @@ func checkClocks(p *checkContext) {
 	}
 	// Group the nodes with a wrong clock by verdict.
 	ranks, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
-	for _, rank := range slices.Sorted(maps.Keys(ahead)) {
-		off, verdict, way := ahead[rank]-middle, check.Warn, "ahead"
+	for _, node := range slices.Sorted(maps.Keys(ahead)) {
+		off, verdict, way := ahead[node]-middle, check.Warn, "ahead"
 		if off.Abs() <= clockWarnOffset {
 			continue
 		}
@@ -157,14 +157,14 @@ func checkClocks(p *checkContext) {
 		if off < 0 {
 			way = "behind"
 		}
-		ranks[verdict] = append(ranks[verdict], rank)
-		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.hostName(rank), off.Abs().Round(time.Second/10), way))
+		ranks[verdict] = append(ranks[verdict], node)
+		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.hostName(node), off.Abs().Round(time.Second/10), way))
 	}
 	// Report the failures before the warnings.
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
 		if parts := parts[verdict]; len(parts) > 0 {
 			p.AddFinding(verdict, check.ClassNode, "of the other nodes' clocks "+textutil.JoinLimited(parts, maxListedTexts, "; "),
-				fmt.Sprintf("within %s of them", clockWarnOffset), "see whether chronyd or ntpd runs there: chronyc tracking").Ranks = ranks[verdict]
+				fmt.Sprintf("within %s of them", clockWarnOffset), "see whether chronyd or ntpd runs there: chronyc tracking").NodeIndices = ranks[verdict]
 		}
 	}
 	if len(parts) == 0 {
@@ -182,8 +182,8 @@ func (c *launchState) clockAheadOfHead(f Facts) (time.Duration, bool) {
 		}
 	}
 	head := c.Facts[0]
-	if head.Rank != 0 || head.Share.Offset == nil || f.Share.Offset == nil {
-		return 0, f.Rank == 0
+	if head.NodeIndex != 0 || head.Share.Offset == nil || f.Share.Offset == nil {
+		return 0, f.NodeIndex == 0
 	}
 	return *head.Share.Offset - *f.Share.Offset, true
 }
@@ -208,15 +208,15 @@ func checkFrameworkVersions(p *checkContext) {
 		odd = versions[1:]
 	}
 	var parts []string
-	var ranks []int
+	var nodes []int
 	for _, version := range odd {
 		parts = append(parts, version+" on "+p.formatHosts(by[version]))
-		ranks = append(ranks, by[version]...)
+		nodes = append(nodes, by[version]...)
 	}
-	slices.Sort(ranks)
+	slices.Sort(nodes)
 	p.AddFailure(check.ClassUser, tool+": "+strings.Join(parts, "; "),
 		fmt.Sprintf("one version, as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
-		"have all nodes use one environment, on the share or in one container image").Ranks = ranks
+		"have all nodes use one environment, on the share or in one container image").NodeIndices = nodes
 }
 
 // checkAttributes compares the attributes that should be equal on all nodes. The findings have the
@@ -225,7 +225,7 @@ func checkAttributes(p *checkContext) {
 	var groups []check.NodeGroup
 	for _, f := range p.Facts {
 		if f.Report != nil {
-			groups = append(groups, check.NodeGroup{Report: *f.Report, Ranks: []int{f.Rank}})
+			groups = append(groups, check.NodeGroup{Report: *f.Report, Ranks: []int{f.NodeIndex}})
 		}
 	}
 	if !p.hasPeers() || len(groups) < 2 {
@@ -276,7 +276,7 @@ func (c *launchState) headFacts() (Facts, bool) {
 	if len(c.Facts) == 0 {
 		return Facts{}, false
 	}
-	return c.Facts[0], c.Facts[0].Rank == 0
+	return c.Facts[0], c.Facts[0].NodeIndex == 0
 }
 
 // checkShareSpace checks the free space on the shared file system. If there is only one node, it

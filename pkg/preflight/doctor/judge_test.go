@@ -24,12 +24,12 @@ func well() launchState {
 		},
 		Waited: time.Second, RoundTrips: map[int]time.Duration{},
 	}
-	for rank, host := range c.Identity.Hosts {
+	for node, host := range c.Identity.Hosts {
 		no, none := false, time.Duration(0)
-		address := "10.0.0." + string(rune('1'+rank))
-		c.RoundTrips[rank] = 40 * time.Millisecond
+		address := "10.0.0." + string(rune('1'+node))
+		c.RoundTrips[node] = 40 * time.Millisecond
 		c.Facts = append(c.Facts, Facts{
-			Rank: rank, Host: host, Hostname: host + ".site", Address: address, LocalAddresses: []string{"127.0.0.1", address},
+			NodeIndex: node, Host: host, Hostname: host + ".site", Address: address, LocalAddresses: []string{"127.0.0.1", address},
 			OwnName:  DNSResult{Host: host + ".site", Addresses: []string{address}},
 			HeadName: &DNSResult{Host: "n0", Addresses: []string{"10.0.0.1"}},
 			Attempts: []ConnectAttempt{
@@ -115,8 +115,8 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpidetect.PMIx}}}, NoPMIxReason: "cannot find it"}
 		}, "mpi", check.Fail, []string{"n2"}, "which speaks PMIx alone: cannot find it", 2},
 		{"another MPI on a node", func(c *launchState) {
-			for rank := range c.Facts {
-				c.Facts[rank].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2", PMI: []string{mpidetect.PMI1}}}}
+			for node := range c.Facts {
+				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2", PMI: []string{mpidetect.PMI1}}}}
 			}
 			c.Facts[3].MPI.MPI.Version = "4.0.2"
 		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},

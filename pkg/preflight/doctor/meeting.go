@@ -103,21 +103,21 @@ func (m *rendezvous) collectFacts(ctx context.Context, c *launchState) error {
 
 // nodeIndices returns the node indices from 0 to size-1.
 func nodeIndices(size int) (all []int) {
-	for rank := range size {
-		all = append(all, rank)
+	for node := range size {
+		all = append(all, node)
 	}
 	return all
 }
 
 // awaitState waits until all of the nodes have published a state, and returns the indices of the
 // nodes that have not and of those that have.
-func (m *rendezvous) awaitState(ctx context.Context, within time.Duration, ranks []int, state string) (missing, there []int) {
+func (m *rendezvous) awaitState(ctx context.Context, within time.Duration, nodes []int, state string) (missing, there []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errPingTimeout)
 	defer cancel()
-	last, _ := m.nodes.WaitListing(ctx, func(l signal.Listing) bool { return len(signal.WithoutNodes(ranks, l.NodesIn(state))) == 0 })
+	last, _ := m.nodes.WaitListing(ctx, func(l signal.Listing) bool { return len(signal.WithoutNodes(nodes, l.NodesIn(state))) == 0 })
 	// an error only means that some are missing
-	missing = signal.WithoutNodes(ranks, last.NodesIn(state))
-	return missing, signal.WithoutNodes(ranks, missing)
+	missing = signal.WithoutNodes(nodes, last.NodesIn(state))
+	return missing, signal.WithoutNodes(nodes, missing)
 }
 
 // measureRoundTrips publishes a name that every node answers, and returns the round-trip time of
@@ -132,9 +132,9 @@ func (m *rendezvous) measureRoundTrips(ctx context.Context) (map[int]time.Durati
 	defer cancel()
 	// A node that does not answer will also be missing among the facts.
 	_, _ = m.nodes.WaitListing(ctx, func(l signal.Listing) bool {
-		for _, rank := range l.NodesIn(pongState) {
-			if _, known := trips[rank]; !known {
-				trips[rank] = l.PolledAt.Sub(asked)
+		for _, node := range l.NodesIn(pongState) {
+			if _, known := trips[node]; !known {
+				trips[node] = l.PolledAt.Sub(asked)
 			}
 		}
 		return len(trips) >= len(m.joined)
@@ -147,17 +147,17 @@ const maxConcurrentReads = 16
 
 // readFacts returns the facts of the nodes, and the indices of nodes with an unreadable record. One
 // damaged record must not keep the others out of the report.
-func (m *rendezvous) readFacts(ctx context.Context, ranks []int) (all []Facts, unread []int) {
+func (m *rendezvous) readFacts(ctx context.Context, nodes []int) (all []Facts, unread []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, errPingTimeout)
 	defer cancel()
-	told := make([]*Facts, len(ranks))
+	told := make([]*Facts, len(nodes))
 	var reading errgroup.Group
 	reading.SetLimit(maxConcurrentReads)
-	for i, rank := range ranks {
+	for i, node := range nodes {
 		reading.Go(func() error {
 			var record factsRecord
-			if err := m.dir.ReadRecord(ctx, signal.NodesDir, m.dir.NodeName(rank, factState), &record); err == nil {
-				record.Facts.Rank = rank // the record is not trusted in this
+			if err := m.dir.ReadRecord(ctx, signal.NodesDir, m.dir.NodeName(node, factState), &record); err == nil {
+				record.Facts.NodeIndex = node // the record is not trusted in this
 				told[i] = &record.Facts
 			}
 			return nil
@@ -167,7 +167,7 @@ func (m *rendezvous) readFacts(ctx context.Context, ranks []int) (all []Facts, u
 	// Separate the facts from the nodes without facts.
 	for i, facts := range told {
 		if facts == nil {
-			unread = append(unread, ranks[i])
+			unread = append(unread, nodes[i])
 			continue
 		}
 		all = append(all, *facts)

@@ -106,5 +106,5 @@ func compareMPIs(p *checkContext) {
 		}
 	}
 	slices.Sort(odd)
-	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").Ranks = odd
+	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").NodeIndices = odd
 }

@@ -70,7 +70,7 @@ func (d *examiner) tryConnect(ctx context.Context, to string, key []byte, byName
 // requestTime returns the head's time, and the local time at which the request was sent.
 func (d *examiner) requestTime(ctx context.Context, to string, key []byte) (at, asked time.Time, err error) {
 	asked = d.Now()
-	conn, err := peerlink.DialStream(ctx, peerlink.DoctorStream, key, d.Identity.Rank, d.Network, []string{to})
+	conn, err := peerlink.DialStream(ctx, peerlink.DoctorStream, key, d.Identity.NodeIndex, d.Network, []string{to})
 	if err != nil {
 		return at, asked, err
 	}

@@ -26,8 +26,8 @@ type checkContext struct {
 
 // runCheck runs the check and returns its findings. node is empty in a check of the launch as a
 // whole.
-func (r reportRow) runCheck(c *launchState, node Facts, ranks ...int) []check.Finding {
-	p := checkContext{launchState: c, FindingBuilder: check.FindingBuilder{Template: check.Finding{ID: r.id, Ranks: ranks}}, nodeFacts: node}
+func (r reportRow) runCheck(c *launchState, node Facts, nodes ...int) []check.Finding {
+	p := checkContext{launchState: c, FindingBuilder: check.FindingBuilder{Template: check.Finding{ID: r.id, NodeIndices: nodes}}, nodeFacts: node}
 	r.evaluate(&p)
 	return p.Findings
 }
@@ -70,7 +70,7 @@ func (r Report) FormatText(style check.TextStyle) string {
 
 // buildReport runs all checks on the facts and returns the report.
 func buildReport(c *launchState) Report {
-	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.Rank, b.Rank) })
+	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	// Check the launch as a whole.
 	var all, each []check.Finding
 	for _, r := range launchChecks {
@@ -79,7 +79,7 @@ func buildReport(c *launchState) Report {
 	// Check each node by itself, and add the findings of its own checks.
 	for _, f := range c.Facts {
 		for _, r := range nodeChecks {
-			each = append(each, r.runCheck(c, f, f.Rank)...)
+			each = append(each, r.runCheck(c, f, f.NodeIndex)...)
 		}
 	}
 	for _, f := range c.Facts {
@@ -87,14 +87,14 @@ func buildReport(c *launchState) Report {
 			continue
 		}
 		for _, finding := range f.Report.Findings {
-			finding.Ranks = []int{f.Rank}
+			finding.NodeIndices = []int{f.NodeIndex}
 			each = append(each, finding)
 		}
 	}
 	// Merge equal findings of several nodes, and apply the policy.
 	all = append(all, c.mergeFindings(each)...)
 	for i, f := range all {
-		if all[i].Nodes = c.hostNames(f.Ranks); f.Verdict == check.Wait {
+		if all[i].Nodes = c.hostNames(f.NodeIndices); f.Verdict == check.Wait {
 			all[i].Verdict = check.Fail // there is no further wait
 		}
 	}

@@ -113,7 +113,7 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 	if d.Now == nil {
 		d.Now = time.Now
 	}
-	if d.Identity.Rank == 0 {
+	if d.Identity.NodeIndex == 0 {
 		return d.runHead(ctx, show)
 	}
 	return d.runWorker(ctx)
@@ -123,7 +123,7 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
-		LogDir: d.LogDir, Run: id.RunName() + runNameSuffix, Key: id.LaunchKey, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: d.Access,
+		LogDir: d.LogDir, Run: id.RunName() + runNameSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
 	}
 }
 
@@ -180,7 +180,7 @@ func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job signa
 	defer deaf()
 	began := time.Now()
 	joined := &signal.JoinedRecord{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
-	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, signal.StateJoined), joined, false); err != nil {
+	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, signal.StateJoined), joined, false); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -199,10 +199,10 @@ func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job signa
 	if offset, known := dir.ClockOffset(); known {
 		share.Offset = &offset
 	}
-	if d.Identity.Rank != 0 { // the head would see only its own writes
+	if d.Identity.NodeIndex != 0 { // the head would see only its own writes
 		share.InotifyWorks = hears
 	}
-	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, factState), &record, false)
+	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, factState), &record, false)
 }
 
 // answerPing waits for the head's request and answers it. It returns whether inotify has reported
@@ -221,7 +221,7 @@ func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir, heard <-chan
 	case err != nil, over:
 		return nil, nil
 	}
-	if err := dir.WriteMark(ctx, signal.NodesDir, dir.NodeName(d.Identity.Rank, pongState)); err != nil {
+	if err := dir.WriteMark(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, pongState)); err != nil {
 		return nil, err
 	}
 	told := ctxutil.AwaitDoneFor(heard, inotifyTimeout)
@@ -243,7 +243,7 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	}
 	if job.Size != d.Identity.Size {
 		return 0, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot take part as rank %d of %d (%s): the head examines %d nodes", d.Identity.Rank, d.Identity.Size, d.Identity.Host, job.Size),
+			Problem: fmt.Sprintf("cannot take part as rank %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
 			Fix:     "start all ranks by one launch",
 		}
 	}
@@ -278,5 +278,5 @@ func (d *examiner) awaitEnd(ctx context.Context, dir *signal.Dir) (int, error) {
 	if err := dir.ReadRecord(waiting, signal.ControlDir, signal.NameOrderlyEnd, &end); err != nil {
 		return 0, err
 	}
-	return end.Code, dir.WriteMark(waiting, signal.NodesDir, dir.NodeName(d.Identity.Rank, signal.StateDone))
+	return end.Code, dir.WriteMark(waiting, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, signal.StateDone))
 }

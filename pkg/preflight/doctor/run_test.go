@@ -74,9 +74,9 @@ func launch(t *testing.T) []Config {
 	}
 	var hosts []string
 	known := make(names)
-	for rank := range 3 {
-		hosts = append(hosts, fmt.Sprint("n", rank))
-		known[hosts[rank]] = []string{"127.0.0.1"}
+	for node := range 3 {
+		hosts = append(hosts, fmt.Sprint("n", node))
+		known[hosts[node]] = []string{"127.0.0.1"}
 	}
 	temp, err := os.MkdirTemp("/tmp", "d-") // Ray wants a short name
 	if err != nil {
@@ -84,10 +84,10 @@ func launch(t *testing.T) []Config {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	var nodes []Config
-	for rank, host := range hosts {
+	for node, host := range hosts {
 		nodes = append(nodes, Config{
 			Target: Target{
-				Identity: roles.Identity{Launcher: roles.LauncherLocal, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
+				Identity: roles.Identity{Launcher: roles.LauncherLocal, NodeIndex: node, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
 				LogDir:   logs, Framework: ray.Cluster{},
 			},
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
@@ -109,8 +109,8 @@ func examine(t *testing.T, nodes []Config) (report Report, codes []int, errs []e
 	for i, cfg := range nodes {
 		running.Go(func() {
 			codes[i], errs[i] = Run(ctx, cfg, func(r Report) error {
-				if cfg.Identity.Rank != 0 || report.Version != 0 {
-					t.Errorf("rank %d shows a report", cfg.Identity.Rank)
+				if cfg.Identity.NodeIndex != 0 || report.Version != 0 {
+					t.Errorf("rank %d shows a report", cfg.Identity.NodeIndex)
 				}
 				report = r
 				return nil
@@ -212,13 +212,13 @@ func TestDamagedFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.close()
-	record := factsRecord{Facts: Facts{Host: "n0", Rank: 7}}
+	record := factsRecord{Facts: Facts{Host: "n0", NodeIndex: 7}}
 	if err := m.dir.PublishRecord(t.Context(), signal.NodesDir, m.dir.NodeName(0, factState), &record, false); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(m.dir.Path(), signal.NodesDir, m.dir.NodeName(1, factState)), "garbled\n")
 	all, unread := m.readFacts(t.Context(), []int{0, 1})
-	if len(all) != 1 || all[0].Host != "n0" || all[0].Rank != 0 || !slices.Equal(unread, []int{1}) {
+	if len(all) != 1 || all[0].Host != "n0" || all[0].NodeIndex != 0 || !slices.Equal(unread, []int{1}) {
 		t.Errorf("read %+v, and not %v", all, unread)
 	}
 }
@@ -295,9 +295,9 @@ func TestInterrupted(t *testing.T) {
 			if !errors.Is(errs[0], told) {
 				t.Errorf("the head says %v", errs[0])
 			}
-			for rank := 1; rank < len(nodes); rank++ {
-				if codes[rank] != 66 || errs[rank] != nil {
-					t.Errorf("rank %d ends with %d, %v", rank, codes[rank], errs[rank])
+			for node := 1; node < len(nodes); node++ {
+				if codes[node] != 66 || errs[node] != nil {
+					t.Errorf("rank %d ends with %d, %v", node, codes[node], errs[node])
 				}
 			}
 			if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {

@@ -37,53 +37,53 @@ func (l Target) onSeparateHosts() bool {
 }
 
 // hostName returns the host name of a node, or "rank N" if it is unknown.
-func (c *launchState) hostName(rank int) string {
+func (c *launchState) hostName(node int) string {
 	for _, f := range c.Facts {
-		if f.Rank == rank {
+		if f.NodeIndex == node {
 			return cmp.Or(f.Host, f.Hostname)
 		}
 	}
-	if rank < len(c.Identity.Hosts) {
-		return c.Identity.Hosts[rank]
+	if node < len(c.Identity.Hosts) {
+		return c.Identity.Hosts[node]
 	}
-	return rankText(rank)
+	return rankText(node)
 }
 
 // rankText returns the text for a node with an unknown host name.
-func rankText(rank int) string { return fmt.Sprintf("rank %d", rank) }
+func rankText(node int) string { return fmt.Sprintf("rank %d", node) }
 
 // formatHosts formats node indices as a short text: "n[0,2-5]". It adds the indices if several
 // nodes have the same name. It returns only the indices, as "ranks 0,2-5", if a name is unknown.
-func (c *launchState) formatHosts(ranks []int) string {
-	told := textutil.FormatRanks(ranks)
-	if slices.ContainsFunc(ranks, func(rank int) bool { return c.hostName(rank) == rankText(rank) }) {
+func (c *launchState) formatHosts(nodes []int) string {
+	told := textutil.FormatRanks(nodes)
+	if slices.ContainsFunc(nodes, func(node int) bool { return c.hostName(node) == rankText(node) }) {
 		return told
 	}
-	names := roles.CompactNodeList(c.hostNames(ranks))
-	if different, _ := c.groupNodesBy(func(f Facts) string { return c.hostName(f.Rank) }); len(different) < len(c.Facts) {
+	names := roles.CompactNodeList(c.hostNames(nodes))
+	if different, _ := c.groupNodesBy(func(f Facts) string { return c.hostName(f.NodeIndex) }); len(different) < len(c.Facts) {
 		return fmt.Sprintf("%s (%s)", names, told)
 	}
 	return names
 }
 
 // hostNames returns the host names of the nodes.
-func (c *launchState) hostNames(ranks []int) (names []string) {
-	for _, rank := range ranks {
-		names = append(names, c.hostName(rank))
+func (c *launchState) hostNames(nodes []int) (names []string) {
+	for _, node := range nodes {
+		names = append(names, c.hostName(node))
 	}
 	return names
 }
 
 // onNodesText returns text that names the nodes of a finding: " on n[0,2]", or " (all 4 nodes)" if
 // alone is true and the finding is about all nodes. It is empty if there is only one node.
-func (c *launchState) onNodesText(ranks []int, alone bool) string {
+func (c *launchState) onNodesText(nodes []int, alone bool) string {
 	switch {
 	case len(c.Facts) < 2:
 		return ""
-	case alone && len(ranks) == len(c.Facts):
-		return fmt.Sprintf(" (all %d nodes)", len(ranks))
+	case alone && len(nodes) == len(c.Facts):
+		return fmt.Sprintf(" (all %d nodes)", len(nodes))
 	default:
-		return " on " + c.formatHosts(ranks)
+		return " on " + c.formatHosts(nodes)
 	}
 }
 
@@ -94,7 +94,7 @@ func (c *launchState) groupNodesBy(of func(Facts) string) (values []string, rank
 	ranks = make(map[string][]int)
 	for _, f := range c.Facts {
 		if value := of(f); value != "" {
-			ranks[value] = append(ranks[value], f.Rank)
+			ranks[value] = append(ranks[value], f.NodeIndex)
 		}
 	}
 	return slices.Sorted(maps.Keys(ranks)), ranks
@@ -141,7 +141,7 @@ const maxNodesText = 220
 // mergeGroup combines findings of several nodes that have the same check and verdict into one.
 func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 	f := same[0]
-	f.Device, f.Ranks = nil, nil
+	f.Device, f.NodeIndices = nil, nil
 	// Group the nodes by text, the most common text first.
 	texts := groupFindings(same, findingText)
 	slices.SortStableFunc(texts, func(a, b []check.Finding) int { return cmp.Compare(len(b), len(a)) })
@@ -164,7 +164,7 @@ func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 		f.Hint = c.mergeHints(hints)
 	}
 	if !f.IsQuiet() {
-		f.Ranks = findingRanks(same)
+		f.NodeIndices = findingRanks(same)
 	}
 	return f
 }
@@ -190,10 +190,10 @@ func findingText(f check.Finding) string {
 }
 
 // findingRanks returns the sorted node indices of all findings.
-func findingRanks(all []check.Finding) (ranks []int) {
+func findingRanks(all []check.Finding) (nodes []int) {
 	for _, f := range all {
-		ranks = append(ranks, f.Ranks...)
+		nodes = append(nodes, f.NodeIndices...)
 	}
-	slices.Sort(ranks)
-	return slices.Compact(ranks)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -145,7 +145,7 @@ func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report che
 // newReport builds the report of the findings, with the attributes of all parts.
 func (c *Checks) newReport(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
-		Version: check.ReportVersion, Host: c.Host, Rank: c.Rank, At: time.Now(), Took: time.Since(began),
+		Version: check.ReportVersion, Host: c.Host, NodeIndex: c.NodeIndex, At: time.Now(), Took: time.Since(began),
 		Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: []check.Attribute{{ID: check.AttrBringupd, Value: c.Program}},
 	}
 	for _, part := range c.nodeChecks {

@@ -25,8 +25,8 @@ import (
 // Config defines the checks of a node.
 type Config struct {
 	check.Config
-	Host string
-	Rank int // -1 outside of a run
+	Host      string
+	NodeIndex int // -1 outside of a run
 	// GrantedGPUs is the number of GPUs that the job has on this node, or -1 if unknown. GrantedBy is
 	// the flag or the variable that says so.
 	GrantedGPUs int

@@ -22,9 +22,9 @@ type Comparison struct {
 	OwnReport   check.Report
 	ApplyPolicy func([]check.Finding) []check.Finding // applies the policy in force to findings
 	// formats node indices as host names for messages
-	FormatHosts func(ranks []int) string
+	FormatHosts func(nodes []int) string
 	// ReadReport returns the report of a node of the given kind. Its error names the node.
-	ReadReport func(ctx context.Context, rank int, kind int64) (check.Report, error)
+	ReadReport func(ctx context.Context, node int, kind int64) (check.Report, error)
 	Trail      *eventlog.EventLog // receives an event for each difference
 	Log        *zap.Logger
 }
@@ -72,7 +72,7 @@ func differenceFailure(fails []check.Finding) *health.Failure {
 	}
 	f := health.NewFailure(health.NodesDiffer, "the nodes of the job differ: %s", check.FormatSentence(fails))
 	for _, finding := range fails {
-		f.LostNodes = append(f.LostNodes, finding.Ranks...)
+		f.LostNodes = append(f.LostNodes, finding.NodeIndices...)
 	}
 	slices.Sort(f.LostNodes)
 	f.LostNodes = slices.Compact(f.LostNodes)
@@ -126,14 +126,14 @@ func (c *Comparison) logWarnings(groups []check.NodeGroup) {
 			if known, again := told[f.ID]; again {
 				f = known
 			}
-			f.Ranks = append(f.Ranks, g.Ranks...)
+			f.NodeIndices = append(f.NodeIndices, g.Ranks...)
 			told[f.ID] = f
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(told)) {
 		f := told[id]
-		slices.Sort(f.Ranks)
+		slices.Sort(f.NodeIndices)
 		c.Log.Warn("a check warns: "+check.FormatSentence([]check.Finding{f}),
-			zap.String("on", c.FormatHosts(slices.Compact(f.Ranks))), zap.String("next", f.Hint))
+			zap.String("on", c.FormatHosts(slices.Compact(f.NodeIndices))), zap.String("next", f.Hint))
 	}
 }

@@ -59,22 +59,22 @@ func TestComparison(t *testing.T) {
 			read := 0
 			c := Comparison{
 				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: textutil.FormatRanks, Trail: eventlog.New(), Log: zap.New(core),
-				ReadReport: func(_ context.Context, rank int, kind int64) (check.Report, error) {
+				ReadReport: func(_ context.Context, node int, kind int64) (check.Report, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					read++
-					if kind != tc.reports[rank].KindHash() {
-						t.Errorf("rank %d is asked for as of another kind", rank)
+					if kind != tc.reports[node].KindHash() {
+						t.Errorf("rank %d is asked for as of another kind", node)
 					}
 					if tc.unread != nil {
 						return check.Report{}, tc.unread
 					}
-					return tc.reports[rank], nil
+					return tc.reports[node], nil
 				},
 			}
 			kinds := make(map[int64][]int)
-			for rank, report := range tc.reports {
-				kinds[report.KindHash()] = append(kinds[report.KindHash()], rank)
+			for node, report := range tc.reports {
+				kinds[report.KindHash()] = append(kinds[report.KindHash()], node)
 			}
 			differ, gpus, err := c.CompareNodes(t.Context(), kinds)
 			if err != nil || gpus != tc.gpus || read != tc.read {
