@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -75,7 +76,7 @@ func (h *hostsCmd) launchOnHosts() error {
 		return err
 	}
 	h.ensureRunName("hosts-")
-	return h.planOrRun(h.allSettings, h.opts, driver, func(cfg config.Config, _ roles.Role) error {
+	return h.planOrRun(h.allSettings, h.opts, driver, func(cfg deps.Config, _ roles.Role) error {
 		if err := h.checkNameUnused(cfg); err != nil {
 			return err
 		}
@@ -112,7 +113,7 @@ func (h *hostsCmd) parseHosts() (err error) {
 }
 
 // runRemoteDaemons starts a daemon on each host, and returns the job's exit code.
-func (h *hostsCmd) runRemoteDaemons(cfg config.Config) error {
+func (h *hostsCmd) runRemoteDaemons(cfg deps.Config) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find this program: %v", err)
@@ -162,7 +163,7 @@ func (h *hostsCmd) sshArgv(destination string) []string {
 
 // newDaemonSpec returns the specification of all daemons. Settings that the user has given by a
 // variable are passed as variables, all others as flags.
-func (h *hostsCmd) newDaemonSpec(cfg config.Config) (order launch.DaemonSpec, err error) {
+func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err error) {
 	order = launch.DaemonSpec{Program: programVersion(), Mark: "bringupd hosts " + rand.Text()}
 	if order.Dir, err = os.Getwd(); err != nil {
 		return order, fmt.Errorf("cannot find this directory: %v", err)

@@ -15,9 +15,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
@@ -73,7 +73,7 @@ func (l *localCmd) launchLocally() error {
 	if err != nil {
 		return err
 	}
-	return l.planOrRun(l.allSettings, l.opts, driver, func(cfg config.Config, _ roles.Role) error {
+	return l.planOrRun(l.allSettings, l.opts, driver, func(cfg deps.Config, _ roles.Role) error {
 		if err := l.checkNameUnused(cfg); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (l *localCmd) launchLocally() error {
 
 // checkNameUnused returns an error if a run of this name exists. The head would detect that, too,
 // but the workers could have joined the existing run before.
-func (l *localCmd) checkNameUnused(cfg config.Config) error {
+func (l *localCmd) checkNameUnused(cfg deps.Config) error {
 	l.runPath, l.thisHost = filepath.Join(cfg.LogDir, l.opts.overrides.JobID), cfg.Identity.Host
 	if l.hasGeneratedName || !l.runExists(cfg.Times.Join) {
 		return nil // the daemons report what is wrong there

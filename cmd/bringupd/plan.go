@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/internal/textutil/redact"
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // printPlan prints what a daemon would do: the configuration, as a file for --config, with the
 // steps as comments. A mistake of the launch is part of the output, and determines the exit code.
-func (inv *invocation) printPlan(all setting.List, cfg config.Config, role roles.Role, launch error) error {
+func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# flag > variable > file > default; secrets are left out\n")
 	encoder := yaml.NewEncoder(&b)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
@@ -24,7 +24,7 @@ import (
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
 // creates no directory and starts no process. If only the launch is wrong, it returns the
 // configuration with the error.
-func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (config.Config, roles.Role, error) {
+func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (deps.Config, roles.Role, error) {
 	cfg := o.baseConfig(inv)
 	var err error
 	if cfg.Telemetry, err = o.telemetryConfig(inv); err != nil {
@@ -54,7 +54,7 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 }
 
 // telemetryConfig returns the configuration of a daemon's telemetry.
-func (o *options) telemetryConfig(inv *invocation) (where telemetry.Config, err error) {
+func (o *options) telemetryConfig(inv *invocation) (where config.Telemetry, err error) {
 	where = o.cfg.Telemetry
 	where.NotifySocket = inv.notifySocket
 	if where.MetricsDir != "" {
@@ -64,7 +64,7 @@ func (o *options) telemetryConfig(inv *invocation) (where telemetry.Config, err 
 }
 
 // addChecks adds the checks of the node and the monitoring of its GPUs.
-func (o *options) addChecks(cfg *config.Config) error {
+func (o *options) addChecks(cfg *deps.Config) error {
 	told, err := o.checkConfig()
 	if err != nil {
 		return usageErrorf("%v", err)
@@ -103,11 +103,11 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 }
 
 // baseConfig returns the parts of the configuration that need no validation.
-func (o *options) baseConfig(inv *invocation) config.Config {
-	cfg := o.cfg
+func (o *options) baseConfig(inv *invocation) deps.Config {
+	cfg := deps.Config{Config: o.cfg, Set: deps.Set{Signals: inv.signalChan}}
 	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
 	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
-	cfg.TempDir, cfg.Environ, cfg.Signals, cfg.FirstStart = o.localTempDir(), os.Environ(), inv.signalChan, time.Now()
+	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
 	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
 	return cfg
 }
@@ -163,7 +163,7 @@ func resolveLogDir(dir string) (string, error) {
 }
 
 // setIdentity determines the identity of this daemon in its launch.
-func (o *options) setIdentity(cfg *config.Config) (roles.Role, error) {
+func (o *options) setIdentity(cfg *deps.Config) (roles.Role, error) {
 	role, err := roles.ParseRole(o.requestedRole)
 	if err != nil {
 		return "", usageErrorf("%v", err)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/attempt"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -31,7 +31,7 @@ func (inv *invocation) runCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return inv.planOrRun(all, opts, driver, func(cfg config.Config, role roles.Role) error {
+			return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.Role) error {
 				if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
 					need := process.Limits{Files: minDaemonFiles + uint64(id.Size)}
 					if err := checkLimits(need, id.Host); err != nil {
@@ -72,7 +72,7 @@ func checkLimits(need process.Limits, host string) error {
 
 // planOrRun validates the configuration. It prints the plan if that is requested, and otherwise
 // calls run.
-func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(config.Config, roles.Role) error) error {
+func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(deps.Config, roles.Role) error) error {
 	inv.logsJSON = o.logFormat == jsonFormat
 	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {

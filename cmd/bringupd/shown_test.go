@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
@@ -32,7 +32,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 	o := newOptions()
 	o.cfg.Telemetry.MetricsDir = "metrics"
 	got, err := o.telemetryConfig(l.invocation)
-	if want := (telemetry.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
+	if want := (config.Telemetry{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for node, has := range []bool{true, false} {

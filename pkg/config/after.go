@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
@@ -68,5 +67,5 @@ func (r RequeueConfig) MaxDelay() time.Duration {
 	if !r.OnFailure {
 		return 0
 	}
-	return 2 * requeue.RequestTimeout
+	return 2 * roles.RequeueTimeout
 }

@@ -1,30 +1,17 @@
 package config
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Config is the resolved and validated configuration of a daemon. It must be the same on all nodes,
@@ -46,127 +33,14 @@ type Config struct {
 	Lifeline    LinkMode // whether workers connect to the head
 	Times       Timeouts
 	After       PostRun
-	Deps        `digest:"-"`
-	Output      `digest:"-"`
-}
-
-// Deps are the dependencies of a daemon on its node.
-type Deps struct {
-	// Address returns the address at which peers reach this node. It is called when the address is
-	// needed.
-	Address func() (string, error)
-	TempDir string // local to the node; each attempt gets a directory in it
-	Environ []string
-	Checks  Checks          // nil if there are no checks
-	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
-	Signals <-chan os.Signal
-	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
-	// with each attempt. It is nil if they can be used again.
-	RenewChecks func(*Config) error
-	// Access provides access to the run directory.
-	Access signal.Access
-	// Network is the network by which workers connect to the head. It is nil for TCP.
-	Network peerlink.Network
-	// ChildrenStarter starts the daemon's children. It is nil if they are processes.
-	ChildrenStarter process.Starter
-	Simulation      SimHooks
+	// TempDir is a directory of the node, in which each attempt makes its own.
+	TempDir string `digest:"-"`
+	// Environ is the environment of the daemon, as NAME=VALUE.
+	Environ []string `digest:"-"`
 	// FirstStart is the start of the first attempt of this launch, as far as this process knows. The
 	// deadline is counted from there, or from the daemon's start if it is zero.
-	FirstStart time.Time
-	Previous   PreviousAttempts
-}
-
-// NewChildStarter returns the starter of the daemon's children.
-func (m Deps) NewChildStarter() (process.Starter, error) {
-	if m.ChildrenStarter != nil {
-		return m.ChildrenStarter, nil
-	}
-	super, err := process.NewSupervisor(roles.JobVariables())
-	if err != nil {
-		return nil, err
-	}
-	super.AdoptOrphans()
-	return super.AsStarter(), nil
-}
-
-// PreviousAttempts is the information that earlier attempts of the same launch leave to this one.
-// Later attempts come last.
-type PreviousAttempts struct {
-	UnfitNodes []signal.DroppedNode // nodes with a fault, which only stand by
-	LostNodes  []signal.DroppedNode // nodes whose daemons were lost in the last attempt
-	// Failures are the failures of all earlier attempts.
-	Failures []signal.FailureRecord
-}
-
-// causesTimeout is the timeout for reading the result of the job's previous start.
-const causesTimeout = 2 * time.Second
-
-// EarlierFailures returns the failures of the earlier attempts of this launch. If the job was
-// restarted by its launcher, it adds the cause of the last attempt before that, if it can be read.
-func (c *Config) EarlierFailures() []signal.FailureRecord {
-	if c.Identity.Restart == 0 {
-		return c.Previous.Failures
-	}
-	place := c.RunLocation()
-	last := c.Identity
-	last.Restart, last.Attempt = last.Restart-1, 0
-	place.Run = last.RunName()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
-	defer cancel()
-	result, err := ctxutil.CallBounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
-	if err != nil || result.Cause == nil {
-		return c.Previous.Failures
-	}
-	return append(slices.Clip(c.Previous.Failures), *result.Cause)
-}
-
-// AllUnfitNodes returns the sorted indices of the nodes that the next attempt must not use if this
-// one ends with the given failures.
-func (e PreviousAttempts) AllUnfitNodes(failures []signal.FailureRecord) []int {
-	nodes := health.UnfitNodes(failures...)
-	for _, dropped := range e.UnfitNodes {
-		nodes = append(nodes, dropped.NodeIndex)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
-// AfterAttempt returns what an attempt that ends with the given failures leaves to the next one.
-func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf func(node int) string) PreviousAttempts {
-	why := func(node int) string {
-		for _, failure := range failures {
-			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
-				return failure.Message
-			}
-		}
-		return ""
-	}
-	next := PreviousAttempts{UnfitNodes: slices.Clone(e.UnfitNodes), Failures: slices.Concat(e.Failures, failures)}
-	for _, node := range e.AllUnfitNodes(failures) {
-		if !slices.ContainsFunc(e.UnfitNodes, func(d signal.DroppedNode) bool { return d.NodeIndex == node }) {
-			next.UnfitNodes = append(next.UnfitNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
-		}
-	}
-	for _, node := range health.LostNodes(failures...) {
-		next.LostNodes = append(next.LostNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
-	}
-	return next
-}
-
-// SimHooks replaces a node and the processes of ranks in a simulation. The zero value means no
-// simulation.
-type SimHooks struct {
-	Node affinity.Node
-	// runs until ctx ends
-	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
-}
-
-// NodeResources returns the resources of this node for ranks.
-func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (affinity.Node, error) {
-	if p.RunRanks != nil {
-		return p.Node, nil
-	}
-	return affinity.DiscoverNode("/", gpus, lookup)
+	FirstStart time.Time `digest:"-"`
+	Output     `digest:"-"`
 }
 
 // Output configures the output of a daemon.
@@ -179,7 +53,14 @@ type Output struct {
 	LargeLogBytes int64
 	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
-	Telemetry  telemetry.Config
+	Telemetry  Telemetry
+}
+
+// Telemetry configures what a daemon exports. A failed export is logged, and does not end the job.
+type Telemetry struct {
+	MetricsDir    string // directory of files for a Prometheus textfile collector; empty: none
+	MetricsListen string // loopback address at which metrics are served; empty: none
+	NotifySocket  string // the service manager's socket; empty: none
 }
 
 // Streams are the daemon's own standard streams. The driver writes to its standard output.
@@ -266,25 +147,6 @@ func (c *Config) validateLauncher() error {
 	return err
 }
 
-// PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
-func (c *Config) PhaseTimeouts() map[string]advice.PhaseTimeout {
-	bounds := map[string]advice.PhaseTimeout{
-		"join": {Flag: "join-timeout", Timeout: c.Times.Join}, "check": {Flag: "setup-timeout", Timeout: c.Times.Setup},
-		"sandbox": {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, "head": {Flag: "service-timeout", Timeout: c.Times.Service},
-		"workers": {Flag: "service-timeout", Timeout: c.Times.Service},
-	}
-	if c.Setup == "" && c.Checks != nil {
-		bounds["check"] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
-	}
-	return bounds
-}
-
-// RunLocation returns the location of the run directory, and the identity of this node in it.
-func (c *Config) RunLocation() signal.Location {
-	id := c.Identity
-	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
-}
-
 // ToleratesShareOutage reports whether an unresponsive shared file system is tolerated longer than
 // an unresponsive peer.
 func (t Timeouts) ToleratesShareOutage() bool { return t.Share > t.Peer }
@@ -367,42 +229,6 @@ func (t Timeouts) RelaxedPollInterval() time.Duration { return relaxedPollFactor
 // DaemonReturnTimeout returns the time within which a lost daemon must return for the next attempt,
 // if the launcher is not known to restart daemons.
 func (t Timeouts) DaemonReturnTimeout() time.Duration { return 3 * t.Peer }
-
-// Checks runs the checks of this node.
-type Checks interface {
-	// AwaitReady repeats the checks until no check has to wait any more, or ctx ends. It reports what
-	// it waits for to progress.
-	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
-	// ApplyPolicy applies the policy in force to findings of other nodes.
-	ApplyPolicy(findings []check.Finding) []check.Finding
-	// MaxDuration returns the maximum duration of Await.
-	MaxDuration() time.Duration
-}
-
-// HasNodeChecks reports whether nodes publish that they have passed their checks.
-func (c *Config) HasNodeChecks() bool { return c.Setup != "" || c.Checks != nil }
-
-// CheckTimeout returns the time within which a node must have passed its checks.
-func (c *Config) CheckTimeout() time.Duration {
-	within := time.Duration(0)
-	if c.Setup != "" {
-		within += c.Times.Setup
-	}
-	if c.Checks != nil {
-		within += c.Checks.MaxDuration()
-	}
-	return within
-}
-
-// SandboxTimeout returns how long the gate waits for sandboxes if the job has run for age. The
-// sandboxes of another step start with the job, the others when their nodes have passed their
-// checks.
-func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
-	if c.Sandbox.Step {
-		return max(0, c.Times.Sandbox-age)
-	}
-	return c.CheckTimeout() + c.Times.Sandbox
-}
 
 // HasSpares reports whether the job can run without some of its nodes.
 func (c *Config) HasSpares() bool { return c.Team.ForSize(c.Identity.Size).Min < c.Identity.Size }

@@ -80,7 +80,7 @@ func TestDigestOfAll(t *testing.T) {
 // marked, one after the other: the digest must change with it. Marked are those
 // which may differ from node to node, and no others.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "Deps", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "TempDir", "Environ", "FirstStart", "Output"}
 	// What another value is of a field that is no plain one.
 	others := map[string]any{
 		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),

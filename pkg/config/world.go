@@ -56,8 +56,8 @@ func (w RankOptions) validateRanks(driver []string) error {
 	return mpidetect.CheckRankCommand(driver, w.Total)
 }
 
-// describeRanks describes the ranks that a daemon would run.
-func (w RankOptions) describeRanks(driver []string) []string {
+// DescribePlan describes the ranks that a daemon would run.
+func (w RankOptions) DescribePlan(driver []string) []string {
 	many := fmt.Sprintf("%d ranks in all, node by node", w.Total)
 	switch {
 	case w.Total == 0 && w.NeedsSlotCounts():

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	gpufitness "github.com/bringupd/bringupd/pkg/gpu/fitness"
@@ -183,11 +183,11 @@ func TestSameFindingElsewhere(t *testing.T) {
 						if nodeIndex == bad {
 							l.found = []check.Finding{temp}
 						}
-					}).all(func(c *config.Config) { c.Identity.Launcher = roles.LauncherSlurm })
+					}).all(func(c *deps.Config) { c.Identity.Launcher = roles.LauncherSlurm })
 				}
 				first := failsOn(newJob(t, 4, "exit 0"), 2).start()
 				first.expect(everyone(75, 4)...)
-				again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *config.Config) { c.Identity.Restart = 1 })
+				again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *deps.Config) { c.Identity.Restart = 1 })
 				again.share, again.net = first.share, first.net
 				again.start().expect(everyone(tc.code, 4)...)
 				if tc.code == 65 && !strings.Contains(again.said(), "an earlier attempt failed the same check on another node") {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/history"
@@ -54,7 +54,7 @@ func (*looks) MaxDuration() time.Duration { return 30 * time.Second }
 
 // looked gives every node checks that find nothing wrong.
 func (j *job) looked(change func(nodeIndex int, l *looks)) *job {
-	return j.all(func(c *config.Config) {
+	return j.all(func(c *deps.Config) {
 		l := &looks{
 			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
@@ -117,7 +117,7 @@ func TestUnfitNode(t *testing.T) {
 						bad.Class = tc.class
 						l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
 					}
-				}).all(func(c *config.Config) {
+				}).all(func(c *deps.Config) {
 					c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 				}).start()
 				j.expect(everyone(tc.code, 3)...)
@@ -161,7 +161,7 @@ func TestGateWaits(t *testing.T) {
 			if nodeIndex == 1 {
 				l.waits = ready
 			}
-		}).all(func(c *config.Config) { c.Verbose = true }).start()
+		}).all(func(c *deps.Config) { c.Verbose = true }).start()
 		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
 		if j.has(signal.ControlDir, signal.NameGateOpen) {
 			t.Error("the gate was opened")
@@ -311,7 +311,7 @@ func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Classi
 // carded gives every node GPUs that pass all checks.
 func (j *job) carded() []*card {
 	var cards []*card
-	j.looked(nil).all(func(c *config.Config) {
+	j.looked(nil).all(func(c *deps.Config) {
 		cards = append(cards, &card{events: make(chan gpu.ClassifiedEvent)})
 		c.GPUs = cards[len(cards)-1]
 	})
@@ -399,7 +399,7 @@ func TestUnfitGPU(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "enough")
 				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
-				j.all(func(c *config.Config) { c.Identity.Launcher = roles.LauncherSlurm })
+				j.all(func(c *deps.Config) { c.Identity.Launcher = roles.LauncherSlurm })
 				cards := j.carded()
 				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i := range 2 * mostEvents { // more than are told
@@ -433,7 +433,7 @@ func TestUnfitGPU(t *testing.T) {
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "")
-		j.all(func(c *config.Config) {
+		j.all(func(c *deps.Config) {
 			c.Driver = service.ShellCommand("! ls -d " + j.tempDir + "/bu-*/topology.json")
 		})
 		j.carded()
@@ -474,7 +474,7 @@ func TestUnreadableEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exec sleep 300")
 		// for so long a record is asked for
-		j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute })
+		j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Minute })
 		cards := j.carded()
 		asked := new(signal.CallMeter)
 		j.configs[0].Access.Meter = asked

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -37,15 +38,15 @@ func childDaemon(text string) int {
 		return 2
 	}
 	_ = os.Unsetenv(childVariable)
-	return Run(context.Background(), config.Config{
+	return Run(context.Background(), deps.Config{Config: config.Config{
 		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
 		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
-		Deps: config.Deps{
-			TempDir: t.TempDir, Environ: os.Environ(), Signals: signals,
-			Address: func() (string, error) { return "127.0.0.1", nil },
-		},
-		Output: config.Output{Streams: config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
-	}, t.Role).Code
+		Output:  config.Output{Streams: config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
+		TempDir: t.TempDir, Environ: os.Environ(),
+	}, Set: deps.Set{
+		Signals: signals,
+		Address: func() (string, error) { return "127.0.0.1", nil },
+	}}, t.Role).Code
 }
 
 // child is a daemon of a job that is a process of its own.

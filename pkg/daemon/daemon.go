@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -28,7 +28,7 @@ import (
 // Run runs a daemon in one attempt of a run, in the given role, and returns how it has left the
 // run. The configuration must have been validated. When ctx ends, the daemon leaves as at an
 // orderly end. Run returns only when all messages have been printed.
-func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit lifecycle.Exit) {
+func Run(ctx context.Context, cfg deps.Config, role roles.Role) (exit lifecycle.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOfKind(health.Internal).Code
@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit lifecycl
 
 // newNode returns a node with all its parts. Nothing runs yet except the tasks that need no run
 // directory. When ctx ends, the node leaves in order.
-func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {
+func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, error) {
 	// Set the defaults of the options that tests and simulations replace.
 	super, err := cfg.NewChildStarter()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -68,7 +68,7 @@ func TestLagging(t *testing.T) {
 	t.Parallel()
 	end := errors.New("the end")
 	synctest.Test(t, func(t *testing.T) {
-		n := bare(t, config.Config{}, nil)
+		n := bare(t, deps.Config{}, nil)
 		ctx, cancel := context.WithCancelCause(n.WorkCtx)
 		late, done := n.extendForStart(ctx)
 		short, over := n.extendForStart(ctx)

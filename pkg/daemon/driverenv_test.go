@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -16,7 +17,7 @@ func TestChildAndDriverEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
+	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2)}}, dir)
 	child := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99", "NOTIFY_SOCKET=/run/notify", "TRACESTATE=of-another", "BRINGUPD_GPU_COUNT=99"}, n.launchPlace())
 	want := []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.traceContext().String()}
 	if diff := cmp.Diff(want, child); diff != "" {

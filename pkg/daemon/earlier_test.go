@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -15,7 +16,7 @@ import (
 // TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
 func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *deps.Config) {
 			c.Identity.Attempt = 1
 			c.Previous.UnfitNodes = []signal.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
 		})
@@ -43,7 +44,7 @@ func TestNotBack(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "true").all(func(c *config.Config) {
+				j := newJob(t, 3, "true").all(func(c *deps.Config) {
 					c.Identity.Attempt, c.Previous.LostNodes, c.After.Restarts = 1, tc.lost, 3
 					c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
 				})
@@ -67,9 +68,9 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 		requeued      bool
 	}{{"an attempt is left", 1, 2, false}, {"none is left", 2, 0, true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
+			cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
 				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(launcher)},
-			}}
+			}}}
 			cfg.Identity.Attempt = tc.attempt
 			n := bare(t, cfg, nil)
 			defer n.Close()

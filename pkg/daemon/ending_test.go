@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -117,7 +118,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(from, "raylet.out"), []byte("Check failed\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			n := bare(t, config.Config{Identity: testIdentity(tc.rank, 3)}, dir)
+			n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(tc.rank, 3)}}, dir)
 			n.children.OpenLogs(dir, tc.rank, 3, "")
 			n.children.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: framework.ServiceLogs{Dir: from}})
 			n.copyServiceLogs(&tc.end)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/exec/request"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -74,7 +75,7 @@ func TestExec(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
 		for _, mode := range []config.LinkMode{config.LinkAuto, config.LinkOff} {
-			j := newJob(t, size, "").all(func(c *config.Config) { c.Lifeline = mode }).start()
+			j := newJob(t, size, "").all(func(c *deps.Config) { c.Lifeline = mode }).start()
 			// before it nobody knows the hosts of the team
 			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 			for _, tc := range []struct {

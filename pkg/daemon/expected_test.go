@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -22,7 +22,7 @@ func listing(t *testing.T, names ...string) signal.Listing {
 		}
 	}
 	watch := dir.NewWatch(signal.NodesDir, signal.HeadPace)
-	n := bare(t, config.Config{}, nil)
+	n := bare(t, deps.Config{}, nil)
 	n.Background(watch.Run)
 	defer func() {
 		n.Close()

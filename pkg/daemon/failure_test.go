@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -45,7 +46,7 @@ func TestFirstCause(t *testing.T) {
 	const size = 3
 	for _, tc := range []struct {
 		name   string
-		change func(*testing.T, *config.Config)
+		change func(*testing.T, *deps.Config)
 		rank   int
 		kind   health.Kind
 		code   int
@@ -55,63 +56,63 @@ func TestFirstCause(t *testing.T) {
 	}{
 		{
 			name: "the setup of a worker", rank: 1, kind: health.SetupFailed, code: 77, phase: "check", line: "no disk",
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 1 ] || { echo no disk; exit 3; }`
 			},
 		},
 		{
 			name: "the setup of the head", rank: 0, kind: health.SetupFailed, code: 77, phase: "check", line: "no disk",
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 0 ] || { echo no disk; exit 3; }`
 			},
 		},
 		{
 			name: "a setup that takes too long", rank: 2, kind: health.SetupFailed, code: 77, phase: "check", line: "begun",
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Setup, c.Times.Setup = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
 			},
 		},
 		{
 			name: "a worker that ends with 0", rank: 2, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo bye; exit 0")}
 			},
 		},
 		{
 			name: "a worker that dies before it is ready", rank: 1, kind: health.ServiceDied, code: 77, phase: "workers", line: "port taken",
-			change: func(t *testing.T, c *config.Config) {
+			change: func(t *testing.T, c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "echo port taken; exit 1"), WorkerReady: probe(t, "file:/nonexistent")}
 			},
 		},
 		{
 			name: "a worker that never is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "workers",
-			change: func(t *testing.T, c *config.Config) {
+			change: func(t *testing.T, c *deps.Config) {
 				c.Framework = neverReady{0, framework.None{WorkerCommand: "exec sleep 300"}}
 				c.Times.Service = time.Second
 			},
 		},
 		{
 			name: "the head's service", rank: 0, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Framework = framework.None{HeadCommand: "sleep 1; echo bye; exit 0"}
 			},
 		},
 		{
 			name: "the head's service before it is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "head", line: "bye",
-			change: func(t *testing.T, c *config.Config) {
+			change: func(t *testing.T, c *deps.Config) {
 				c.Framework = framework.None{HeadCommand: "echo bye; exit 4", HeadReady: probe(t, "file:/nonexistent")}
 			},
 		},
 		{
 			name: "a service killed", rank: 1, kind: health.ServiceDied, code: 77, phase: "driver", opened: true,
-			change: func(_ *testing.T, c *config.Config) {
+			change: func(_ *testing.T, c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "sleep 1; kill -KILL $$")}
 			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { tc.change(t, c) })
+				j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { tc.change(t, c) })
 				j.start().expect(everyone(tc.code, size)...)
 				cause := j.blames(tc.rank, string(tc.kind), tc.code)
 				if cause.Phase != tc.phase {
@@ -150,7 +151,7 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
 		// Both at once, of kinds that have different codes.
-		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
+		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) {
 			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
 		})
 		j.start()
@@ -183,7 +184,7 @@ func TestPartsFailTogether(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
-				j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
+				j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
 					c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
 					c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 				}).start()
@@ -208,7 +209,7 @@ func TestPartsFailTogether(t *testing.T) {
 func TestPartsDoNotWaitForGraces(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
+		j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
 			c.Times.StopGrace = 10 * time.Second
 			c.Sandbox = config.Sandbox{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
 			c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
@@ -228,12 +229,12 @@ func TestUnlikeConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		change func(*config.Config)
+		change func(*deps.Config)
 		kind   health.Kind
 		code   int
 	}{
-		{"another driver", func(c *config.Config) { c.Driver = service.ShellCommand("exit 9") }, health.Usage, 64},
-		{"another number of nodes", func(c *config.Config) { c.Identity.Size = 4 }, health.Launch, 65},
+		{"another driver", func(c *deps.Config) { c.Driver = service.ShellCommand("exit 9") }, health.Usage, 64},
+		{"another number of nodes", func(c *deps.Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -267,7 +268,7 @@ func TestLogDirectoryOfNoUse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.LogDir = tc.path })
+				j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.LogDir = tc.path })
 				if tc.there != nil {
 					j.share.Add(tc.path, tc.there)
 				}
@@ -312,7 +313,7 @@ func TestSecondOfARank(t *testing.T) {
 				j.add(1, roles.RoleWorker, "")
 				j.configs[second] = j.configs[1]
 				j.configs[second].Signals = j.signals[second]
-				j.all(func(c *config.Config) { c.Lifeline = mode })
+				j.all(func(c *deps.Config) { c.Lifeline = mode })
 				j.start(second)
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))

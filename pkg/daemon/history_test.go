@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -41,7 +41,7 @@ func TestHistory(t *testing.T) {
 			j := newJob(t, 2, driver)
 			cards := j.carded()
 			j.share = share
-			j.all(func(c *config.Config) {
+			j.all(func(c *deps.Config) {
 				c.Identity.Launcher, c.Identity.Job = roles.LauncherSlurm, run
 				if looks := c.Checks.(*looks); c.Identity.NodeIndex == 1 && errors != "" {
 					looks.found = append(looks.found, check.Finding{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
@@ -25,7 +26,7 @@ func TestJobOfManySizes(t *testing.T) {
 				j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
 				// Thirty-two daemons under the race detector may keep each other
 				// from their beats.
-				j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Second })
+				j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Second })
 				j.start().expect(everyone(0, size)...)
 				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
 					t.Errorf("standard output is %q, not %q", got, want)
@@ -111,7 +112,7 @@ func TestDriverLeavesSomebody(t *testing.T) {
 				pid := filepath.Join(t.TempDir(), "driver")
 				j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
 				if tc.service {
-					j.all(func(c *config.Config) {
+					j.all(func(c *deps.Config) {
 						c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
 					})
 				}
@@ -157,7 +158,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = []string{tc.driver} })
+				j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = []string{tc.driver} })
 				j.start().expect(everyone(tc.code, 2)...)
 				j.blames(0, string(tc.kind), tc.code)
 				if j.has(signal.ControlDir, signal.NameGateOpen) {
@@ -178,7 +179,7 @@ func TestEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
-		j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *config.Config) {
+		j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *deps.Config) {
 			c.Setup = mark("setup")
 			c.Sandbox = config.Sandbox{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
 			c.Times.Settle = 300 * time.Millisecond
@@ -208,7 +209,7 @@ func TestServiceTellsOthers(t *testing.T) {
 		// The services' output goes to their logs, never to the driver's output.
 		// The driver ends only when all have spoken.
 		marks := t.TempDir()
-		j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
+		j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
 			c.Framework = framework.None{
 				HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
 				WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",

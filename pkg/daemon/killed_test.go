@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -15,7 +15,7 @@ import (
 func TestKilledDaemonLeavesNoDirectory(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := newRealJob(t, 1, "touch "+marks+"/running; exec sleep 300").all(func(c *config.Config) {
+	j := newRealJob(t, 1, "touch "+marks+"/running; exec sleep 300").all(func(c *deps.Config) {
 		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	})
 	j.roles[0] = roles.RoleHead

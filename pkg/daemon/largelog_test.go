@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 )
 
 // TestLargeLog has a driver print more than is usual: people are told once, and
@@ -22,7 +22,7 @@ func TestLargeLog(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 1, "for i in 1 2 3 4 5 6 7 8 9; do printf '%01023d\n' $i; sleep 0.02; done").
-					all(func(c *config.Config) { c.LargeLogBytes = tc.large }).start()
+					all(func(c *deps.Config) { c.LargeLogBytes = tc.large }).start()
 				j.expect(0)
 				if told := strings.Count(j.said(), "a log has become large"); told != tc.told {
 					t.Errorf("it is told %d times, not %d: %s", told, tc.told, j.said())

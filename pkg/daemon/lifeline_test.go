@@ -19,6 +19,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -89,7 +90,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
 				firewall := j.network()
 				firewall.refuses.Store(true)
-				j.all(func(c *config.Config) {
+				j.all(func(c *deps.Config) {
 					c.Lifeline, c.Network = tc.mode, firewall
 				})
 				j.start()
@@ -105,7 +106,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimeouts()}, nil)}
+		w := &worker{node: bare(t, deps.Config{Config: config.Config{Times: config.DefaultTimeouts()}}, nil)}
 		w.Log, w.linkState = zap.New(core), &linkState{Liveness: peerlink.NewLiveness(time.Second)}
 		w.link = &headLink{Liveness: w.linkState.Liveness}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
@@ -128,7 +129,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}, dir)}
+		w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}}, dir)}
 		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
 		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
 		w.link = &headLink{Liveness: w.linkState.Liveness}
@@ -156,7 +157,7 @@ func TestALifelineBreaks(t *testing.T) {
 		mark := t.TempDir() + "/over"
 		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
 		net := j.network()
-		j.all(func(c *config.Config) { c.Network = net })
+		j.all(func(c *deps.Config) { c.Network = net })
 		j.start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		for broken := 0; broken < 6; {
@@ -178,7 +179,7 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 		mark := t.TempDir() + "/over"
 		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
 		net := j.network()
-		j.all(func(c *config.Config) {
+		j.all(func(c *deps.Config) {
 			c.Network = net
 		})
 		j.start()
@@ -225,7 +226,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				net := &early{takes: tc.takes, refuses: make(chan struct{}), refused: make(chan struct{})}
-				j := newJob(t, 2, "").all(func(c *config.Config) {
+				j := newJob(t, 2, "").all(func(c *deps.Config) {
 					c.Network = net
 					c.Times.Peer = 10 * time.Second
 				})
@@ -264,7 +265,7 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "")
 		net := j.network()
-		j.all(func(c *config.Config) { c.Network = net })
+		j.all(func(c *deps.Config) { c.Network = net })
 		listener, port := j.listen()
 		head := j.playHead("127.0.0.1:" + port)
 		cfg := peerlink.Config{Key: head.dir.DeriveSecret(peerlink.SecretName), Nodes: 2, HeartbeatInterval: j.configs[0].Times.LinkHeartbeatInterval()}
@@ -640,7 +641,7 @@ func TestDeathsOfALoss(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				mark := t.TempDir() + "/dies"
-				j := newJob(t, 3, "sleep 100").all(func(c *config.Config) {
+				j := newJob(t, 3, "sleep 100").all(func(c *deps.Config) {
 					c.Times.Peer = 6 * time.Second
 					dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
 					if tc.ranks {
@@ -697,7 +698,7 @@ func TestCalm(t *testing.T) {
 		defer end()
 		ends.SetConnected(1)
 		worker.SetConnected(0)
-		config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Timeouts{Peer: 8 * ceiling}}
+		config := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Timeouts{Peer: 8 * ceiling}}}
 		judge := bareHead(t, config, nil).tracker
 		judge.peerLinks = ends
 		judge.membership.ExpectedPeers(listing(t, "0001.joined"))

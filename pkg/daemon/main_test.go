@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -77,7 +78,7 @@ type job struct {
 	logDir  string
 	tempDir string
 	size    int
-	configs []config.Config
+	configs []deps.Config
 	signals []chan os.Signal
 	roles   []roles.Role
 	out     *os.File // the driver's standard output
@@ -113,7 +114,7 @@ func newJob(t *testing.T, size int, line string) *job {
 	if err := os.Mkdir(j.tempDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return j.all(func(c *config.Config) { c.TempDir = j.tempDir })
+	return j.all(func(c *deps.Config) { c.TempDir = j.tempDir })
 }
 
 // newRealJob is a job whose daemons have a directory for their share, TCP and processes.
@@ -121,7 +122,7 @@ func newRealJob(t *testing.T, size int, line string) *job {
 	t.Helper()
 	j := &job{t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs")}
 	// A disk that links of other tests keep busy does not answer for seconds.
-	return j.furnish(line).all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
+	return j.furnish(line).all(func(c *deps.Config) { c.Times.Peer = 20 * time.Second })
 }
 
 func (j *job) furnish(line string) *job {
@@ -138,19 +139,19 @@ func (j *job) furnish(line string) *job {
 // add is one more daemon.
 func (j *job) add(nodeIndex int, role roles.Role, line string) {
 	signals := make(chan os.Signal, 4)
-	cfg := config.Config{
+	cfg := deps.Config{Config: config.Config{
 		Identity: testIdentity(nodeIndex, j.size),
 		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
 		Times: config.Timeouts{
 			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
-		Deps: config.Deps{
-			TempDir: j.tempDir, Environ: os.Environ(), Signals: signals,
-			Address: func() (string, error) { return "127.0.0.1", nil },
-		},
-		Output: config.Output{Streams: config.Streams{Out: j.out, Err: j.errs}},
-	}
+		Output:  config.Output{Streams: config.Streams{Out: j.out, Err: j.errs}},
+		TempDir: j.tempDir, Environ: os.Environ(),
+	}, Set: deps.Set{
+		Signals: signals,
+		Address: func() (string, error) { return "127.0.0.1", nil },
+	}}
 	if line != "" {
 		cfg.Driver = service.ShellCommand(line)
 	}
@@ -214,7 +215,7 @@ func tempFile(t *testing.T) *os.File {
 }
 
 // all changes what every daemon is told.
-func (j *job) all(change func(*config.Config)) *job {
+func (j *job) all(change func(*deps.Config)) *job {
 	for i := range j.configs {
 		change(&j.configs[i])
 	}
@@ -253,7 +254,7 @@ type asked struct {
 }
 
 // ready is what a daemon is told that is to start.
-func (j *job) ready(i int) config.Config {
+func (j *job) ready(i int) deps.Config {
 	j.t.Helper()
 	j.configs[i].Access = j.through(j.configs[i].Access)
 	cfg := j.configs[i]
@@ -504,7 +505,7 @@ func (j *job) processes() (left []string) {
 }
 
 // bare is a node that does nothing by itself, with this run directory.
-func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
+func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	t.Helper()
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.CallMeter)
@@ -519,7 +520,7 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.checker = &nodeChecker{node: n}
 	n.gpuMonitor = newGPUMonitor(n)
-	n.telemetry = telemetry.StartTelemetry(telemetry.Config{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.telemetry = telemetry.StartTelemetry(config.Telemetry{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
 	n.privateDir = new(service.TempDir)
 	n.children = service.NewChildren(
 		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},
@@ -528,7 +529,7 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 }
 
 // bareHead is a head that does nothing by itself.
-func bareHead(t *testing.T, cfg config.Config, dir *signal.Dir) *head {
+func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
 	t.Helper()
 	h := newHead(bare(t, cfg, dir))
 	if dir != nil {

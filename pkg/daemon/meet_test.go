@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
@@ -58,7 +59,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 			firewall := &network{Network: peerlink.TCP{}}
 			firewall.refuses.Store(true)
 			j := newRealWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
-			j.all(func(c *config.Config) {
+			j.all(func(c *deps.Config) {
 				c.Lifeline, c.Network = tc.mode, firewall
 				c.Times.Peer = 6 * time.Second // a missing peer link is reported after that
 			})

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
@@ -24,7 +24,7 @@ import (
 
 // node is the part that all daemons have in common, including the head.
 type node struct {
-	cfg     config.Config
+	cfg     deps.Config
 	id      roles.Identity
 	timing  health.HeartbeatTiming
 	console *console.Console

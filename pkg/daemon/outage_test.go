@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -21,7 +22,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts(), Deps: config.Deps{Access: signal.Access{Meter: new(signal.CallMeter)}}}
+		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts()}, Set: deps.Set{Access: signal.Access{Meter: new(signal.CallMeter)}}}
 		h := bareHead(t, cfg, nil).tracker
 		h.Log, h.peerLinks = zap.New(core), &peerlink.Links{Liveness: peerlink.NewLiveness(time.Second)}
 		h.peerLinks.SetConnected(1)
@@ -80,7 +81,7 @@ func TestUnanswered(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
+				n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2)}}, dir)
 				n.timing = tempo
 				if tc.unheard > 0 {
 					n.linkState = &linkState{Liveness: peerlink.NewLiveness(time.Second)}

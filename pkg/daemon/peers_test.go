@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -159,7 +160,7 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
 		var refuses atomic.Bool
-		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.Peer = 4 * time.Second })
+		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { c.Times.Peer = 4 * time.Second })
 		j.configs[0].Access = asking(func(_ signal.Op, path string) error {
 			if refuses.Load() && strings.Contains(filepath.Base(path), signal.StateHeartbeat) {
 				return syscall.EROFS
@@ -273,7 +274,7 @@ func TestAWorkersAbort(t *testing.T) {
 func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
-		j := newJob(t, size, "exit 0").all(func(c *config.Config) {
+		j := newJob(t, size, "exit 0").all(func(c *deps.Config) {
 			c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
 		})
 		head := j.playHead()
@@ -294,7 +295,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 		const size = 3
 		j := newJob(t, size, "exit 0")
 		wire := j.network()
-		j.all(func(c *config.Config) {
+		j.all(func(c *deps.Config) {
 			c.Network = wire
 			c.Times.Peer = 6 * time.Second
 		})
@@ -389,7 +390,7 @@ func TestTug(t *testing.T) {
 func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
-		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.FinalTermTimeout / 2 })
+		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { c.Times.StopGrace = health.FinalTermTimeout / 2 })
 		meter := new(signal.CallMeter)
 		j.configs[0].Access.Meter = meter
 		j.start(1)
@@ -506,7 +507,7 @@ func TestUnreadableAbort(t *testing.T) {
 func TestNobodyCame(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
-		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.start(2).expect(66, 66, -1)
 		if cause := j.blames(0, string(health.ShareUnusable), 66); !slices.Equal(cause.LostNodes, []int{2}) {
 			t.Errorf("missing are %v, not [2]", cause.LostNodes)
@@ -516,7 +517,7 @@ func TestNobodyCame(t *testing.T) {
 
 func TestNoHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.start(0).expect(-1, 66)
 	})
 }
@@ -546,7 +547,7 @@ func TestWorkerLostInDrain(t *testing.T) {
 func TestDrainEndsServices(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 3, "exit 0").all(func(c *config.Config) {
+		j := newJob(t, 3, "exit 0").all(func(c *deps.Config) {
 			c.Times.StopGrace = 10 * time.Second
 			c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
 		})
@@ -577,7 +578,7 @@ func TestNewerHead(t *testing.T) {
 func TestHeadLeavesLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
-		j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
+		j := newJob(t, size, "exit 4").all(func(c *deps.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
 		p := j.playWorker(1)
 		j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
 		time.Sleep(j.configs[0].Times.StopGrace - time.Second)
@@ -594,7 +595,7 @@ func TestHeadLeavesLast(t *testing.T) {
 func TestWorkerStaysForTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
-		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = 15 * time.Second })
+		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = 15 * time.Second })
 		head := j.playHead()
 		j.start(0)
 		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
@@ -643,7 +644,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, 2), Times: times, Deps: config.Deps{Access: access}}, dir)}
+				w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2), Times: times}, Set: deps.Set{Access: access}}, dir)}
 				w.cfg.Times.DriverGrace = tc.grace
 				w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(2))
 				hangs = true

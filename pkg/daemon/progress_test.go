@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -26,7 +27,7 @@ func TestProgress(t *testing.T) {
 				l.waits = waits
 			}
 		})
-		j.all(func(c *config.Config) { c.Times.Join = ceiling })
+		j.all(func(c *deps.Config) { c.Times.Join = ceiling })
 		j.start(3)
 		const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
 		// What a node waits for is in its timeline, which is written now and then.
@@ -50,7 +51,7 @@ func TestHeadAtRest(t *testing.T) {
 	for _, peer := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		t.Run(peer.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimeouts()}
+				cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimeouts()}}
 				cfg.Times.Peer = peer
 				rest := cfg.PublishedPlan().MaxHeartbeatInterval
 				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.JobRecord{})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -47,7 +48,7 @@ func (l *launcher) ExcludeHosts(_ context.Context, hosts []string) error {
 
 // requeued has all daemons of a job of Slurm's ask the launcher for a new start.
 func (j *job) requeued(by *launcher) *job {
-	return j.all(func(c *config.Config) {
+	return j.all(func(c *deps.Config) {
 		c.Identity.Launcher = roles.LauncherSlurm
 		c.After.Requeue = config.RequeueConfig{OnFailure: true, Most: 3, By: by}
 	})
@@ -60,7 +61,7 @@ func (j *job) badNodes() string {
 }
 
 // failsCheck has one node fail its check: it has no place for temporaries.
-func failsCheck(c *config.Config) {
+func failsCheck(c *deps.Config) {
 	c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	if c.Identity.NodeIndex == 1 {
 		c.TempDir = "/nonexistent"
@@ -72,7 +73,7 @@ func TestRequeue(t *testing.T) {
 	const size = 3
 	for _, tc := range []struct {
 		name     string
-		change   func(*config.Config)
+		change   func(*deps.Config)
 		refuses  error
 		code     int
 		word     string
@@ -88,20 +89,20 @@ func TestRequeue(t *testing.T) {
 			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "started anew for the 1st time",
 		},
 		{
-			name: "as often as it may be", change: func(c *config.Config) { failsCheck(c); c.Identity.Restart = 3 },
+			name: "as often as it may be", change: func(c *deps.Config) { failsCheck(c); c.Identity.Restart = 3 },
 			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
 		},
 		{
-			name: "the user asks for none", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
+			name: "the user asks for none", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
 			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n",
 		},
 		{
-			name: "what would come again", change: func(c *config.Config) {
+			name: "what would come again", change: func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
 			}, code: 77, word: "service", kind: health.ServiceDied, why: "nothing that another try would mend", says: "not started anew",
 		},
 		{
-			name: "no launcher that could", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.By = nil },
+			name: "no launcher that could", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.By = nil },
 			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
 		},
 		{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -43,7 +44,7 @@ func TestSandboxRequired(t *testing.T) {
 				if tc.code == 0 {
 					driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
 				}
-				j := newJob(t, size, driver).all(func(c *config.Config) {
+				j := newJob(t, size, driver).all(func(c *deps.Config) {
 					c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
 					if tc.early {
 						c.Sandbox.Command = `[ "$BRINGUPD_NODE_RANK" = ` + tc.dies + ` ] && { touch ` + marks +
@@ -84,7 +85,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				// Whoever asks first is told that the sandbox is ready; the slow one comes second.
 				claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
-				j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
+				j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
 					c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
 					c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
 					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+"'")
@@ -105,7 +106,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 
 func TestSandboxNeverReady(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
+		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
 			c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
 			c.Times.Sandbox = time.Second
 		})
@@ -120,7 +121,7 @@ func TestSandboxNeverReady(t *testing.T) {
 // daemons from size on.
 func newSteps(t *testing.T, size int, line, sandbox string) *job {
 	t.Helper()
-	j := newJob(t, size, line).all(func(c *config.Config) {
+	j := newJob(t, size, line).all(func(c *deps.Config) {
 		c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 	})
 	for nodeIndex := range size {
@@ -160,7 +161,7 @@ func TestSandboxStepDies(t *testing.T) {
 // the first failure stays.
 func TestSandboxStepRecordsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
+		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
 		j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
 		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
 		j.configs[2].Times.Sandbox = time.Minute
@@ -204,7 +205,7 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 // its own deadline, which does not follow that of the checks (J11).
 func TestSandboxStepNeverStarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
+		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
 			c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 			c.Times.Sandbox, c.Times.Setup = 5*time.Second, 10*time.Minute
 			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
@@ -223,7 +224,7 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 // TestSandboxStepWithoutARun has nobody to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.share.Add(j.logDir, memory.NewDir(nil))
 		j.start(0).expect(-1, 66)
 	})
@@ -234,7 +235,7 @@ func TestSandboxStepWithoutARun(t *testing.T) {
 func TestSandboxStepSilent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
+		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
 		j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
 		j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
 		dir, _, err := signal.NewFinder(j.placeOf(0)).AwaitRun(bounded(t))

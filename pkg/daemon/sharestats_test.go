@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // What the head tells at the end is what each daemon has counted.
 func TestShareStats(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "true").all(func(c *config.Config) { c.ShareStats = true })
+		j := newJob(t, 3, "true").all(func(c *deps.Config) { c.ShareStats = true })
 		j.start().expect(0, 0, 0)
 		report := j.result().Share
 		if report == nil || report.Head.Calls == 0 || report.Head.ByKind["open"] == 0 || report.Head.Slowest.Took == 0 {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
@@ -26,8 +26,8 @@ func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do slee
 func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
-	j := newRealJob(t, 3, waitsFor(marks+"/go")).all(func(c *config.Config) {
-		c.Telemetry = telemetry.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
+	j := newRealJob(t, 3, waitsFor(marks+"/go")).all(func(c *deps.Config) {
+		c.Telemetry = config.Telemetry{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
 	file := func(nodeIndex int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", nodeIndex)) }
@@ -81,8 +81,8 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	}
 	defer taken.Close()
 	marks := t.TempDir()
-	j := newRealJob(t, 1, waitsFor(marks+"/go")).all(func(c *config.Config) {
-		c.Telemetry = telemetry.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
+	j := newRealJob(t, 1, waitsFor(marks+"/go")).all(func(c *deps.Config) {
+		c.Telemetry = config.Telemetry{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
 	}).start()
 	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
 	for _, part := range parts {
@@ -157,7 +157,7 @@ func TestNotify(t *testing.T) {
 func TestNotifyOfAFailure(t *testing.T) {
 	t.Parallel()
 	socket, heard := managed(t)
-	j := newRealJob(t, 1, "true").all(func(c *config.Config) { c.Setup, c.Telemetry.NotifySocket = "exit 3", socket })
+	j := newRealJob(t, 1, "true").all(func(c *deps.Config) { c.Setup, c.Telemetry.NotifySocket = "exit 3", socket })
 	if code := j.start().wait()[0]; code == 0 {
 		t.Error("it went well")
 	}

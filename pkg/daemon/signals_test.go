@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -41,7 +42,7 @@ func TestSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
-				j := newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
+				j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
 					c.Framework = framework.None{
 						WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
 						WorkerReady:   counts(t, 3, marks+"/up.*"),
@@ -90,7 +91,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	t.Run("in the setup", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			marks := t.TempDir()
-			j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
+			j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
 			j.untilFile(filepath.Join(marks, "0"))
 			j.untilFile(filepath.Join(marks, "1"))
 			j.signals[1] <- syscall.SIGTERM
@@ -143,7 +144,7 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 func TestSecondSignal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
 			c.Times.DriverGrace = 20 * time.Second
 			c.Times.StopGrace = 0
 		}).start()
@@ -167,7 +168,7 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
 		mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
-		j := newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
+		j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
 			c.Times.DriverGrace = time.Hour
 			c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
 			c.Sandbox = config.Sandbox{
@@ -215,7 +216,7 @@ func (j *job) pidIn(path string) int {
 // whose end a worker waits.
 func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = time.Hour })
+		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = time.Hour })
 		head := j.playHead()
 		j.start(0)
 		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
@@ -231,7 +232,7 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 func TestSignalsThatBelongTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
 			c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.FinalTermTimeout/2
 		}).start()
 		j.untilFile(filepath.Join(marks, "running"))
@@ -246,7 +247,7 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 func TestSignalsForTheDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+		j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
 			c.Framework = framework.None{
 				WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
 				WorkerReady:   counts(t, 2, marks+"/up.*"),
@@ -309,7 +310,7 @@ func TestStop(t *testing.T) {
 	t.Run("a job that is coming up", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			marks := t.TempDir()
-			j := newJob(t, 2, "touch "+marks+"/driver").all(func(c *config.Config) {
+			j := newJob(t, 2, "touch "+marks+"/driver").all(func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 			}).start()
 			j.untilFile(filepath.Join(marks, "worker"))
@@ -325,7 +326,7 @@ func TestStop(t *testing.T) {
 // TestDriverAndNodeEndTogether has the driver die of what a node dies of.
 func TestDriverAndNodeEndTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.ShellCommand("exec sleep 300") }).start()
+		j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = service.ShellCommand("exec sleep 300") }).start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		j.signals[1] <- syscall.SIGINT
 		j.expect(130, 130)
@@ -342,7 +343,7 @@ func TestChildDeafToTerm(t *testing.T) {
 		deaf := func(what string) string {
 			return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 		}
-		j := newJob(t, 2, deaf("driver")).all(func(c *config.Config) {
+		j := newJob(t, 2, deaf("driver")).all(func(c *deps.Config) {
 			c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
 			c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
 			c.Sandbox = config.Sandbox{Command: deaf("sandbox"), Require: require(t, "all")}

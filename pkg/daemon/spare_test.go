@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -24,7 +25,7 @@ import (
 // spared is a job of size nodes of which the driver gets as the bounds say.
 func spared(t *testing.T, size int, bounds membership.NodeRange, line string) *job {
 	t.Helper()
-	return newJob(t, size, line).all(func(c *config.Config) { c.Team = bounds })
+	return newJob(t, size, line).all(func(c *deps.Config) { c.Team = bounds })
 }
 
 // onLaunch is a shell line that does what one node is to do, by its rank in the
@@ -97,7 +98,7 @@ func marking(marks string) string {
 func TestSparesStandBy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
+		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 1}, tellsTeam).all(func(c *deps.Config) {
 			// or the driver may end before that
 			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 			c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
@@ -129,7 +130,7 @@ func TestNodesDropped(t *testing.T) {
 		size    int
 		bounds  membership.NodeRange
 		absent  []int
-		change  func(t *testing.T, c *config.Config, marks string)
+		change  func(t *testing.T, c *deps.Config, marks string)
 		codes   []int
 		team    []int
 		dropped []int
@@ -139,22 +140,22 @@ func TestNodesDropped(t *testing.T) {
 	}{
 		{
 			name: "one that does not come", size: 3, bounds: membership.NodeRange{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
-			change: func(*testing.T, *config.Config, string) {},
+			change: func(*testing.T, *deps.Config, string) {},
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
 			name: "one that does not come, of as many as may", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
-			change: func(_ *testing.T, c *config.Config, _ string) { c.Times.Join = 8 * time.Second },
+			change: func(_ *testing.T, c *deps.Config, _ string) { c.Times.Join = 8 * time.Second },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
 			name: "one whose setup fails", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
-			change: func(_ *testing.T, c *config.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
+			change: func(_ *testing.T, c *deps.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
 		},
 		{
 			name: "one whose service does not start", size: 4, bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
-			change: func(t *testing.T, c *config.Config, marks string) {
+			change: func(t *testing.T, c *deps.Config, marks string) {
 				// The spare comes last, so that the team is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
 				c.Framework = neverReady{1, framework.None{
@@ -166,7 +167,7 @@ func TestNodesDropped(t *testing.T) {
 		},
 		{
 			name: "one whose sandbox does not start", size: 3, bounds: membership.NodeRange{Min: 2, Max: 2}, codes: []int{0, 0, 0},
-			change: func(t *testing.T, c *config.Config, marks string) {
+			change: func(t *testing.T, c *deps.Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = config.Sandbox{
 					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
@@ -180,7 +181,7 @@ func TestNodesDropped(t *testing.T) {
 		},
 		{
 			name: "one without a spare, where fewer will do", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
-			change: func(t *testing.T, c *config.Config, marks string) {
+			change: func(t *testing.T, c *deps.Config, marks string) {
 				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
 				}}
@@ -194,7 +195,7 @@ func TestNodesDropped(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
 				// The driver takes longer than a node that failed would wait for an end.
-				j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *config.Config) {
+				j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *deps.Config) {
 					c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 					tc.change(t, c, marks)
 				})
@@ -220,7 +221,7 @@ func TestNodesDropped(t *testing.T) {
 // TestTooFewLeft ends the job, with the cause that was the first.
 func TestTooFewLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 3}, "exit 0").all(func(c *deps.Config) {
 			c.Times.Join = 5 * time.Second
 			c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
 		})
@@ -235,7 +236,7 @@ func TestTooFewLeft(t *testing.T) {
 // TestHeadIsNeeded: whatever spares there are.
 func TestHeadIsNeeded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *deps.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 		j.start().expect(77, 77, 77)
 		j.blames(0, string(health.SetupFailed), 77)
 	})
@@ -246,7 +247,7 @@ func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exit 0")
 		j.configs[1].Driver = service.ShellCommand("exit 9")
-		j.all(func(c *config.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
+		j.all(func(c *deps.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
 		j.start().expect(64, 64, 64)
 		j.blames(1, string(health.Usage), 64)
 	})
@@ -261,7 +262,7 @@ func waits(file string) string {
 func TestDeathOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
-		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *deps.Config) {
 			c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
 			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 		}).start()
@@ -279,7 +280,7 @@ func TestDeathOfSpare(t *testing.T) {
 
 func TestDeathOfMemberAfterGate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
+		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exec sleep 300").all(func(c *deps.Config) {
 			c.Setup = onLaunch(2, "sleep 1", "true")
 			c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
 		})
@@ -295,7 +296,7 @@ func TestSilentSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
 		spare := new(mount)
-		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *deps.Config) {
 			c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 			c.Setup = onLaunch(2, "sleep 1", "true")
 			if c.Identity.NodeIndex == 2 {
@@ -330,7 +331,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2}}
+		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2}}}
 		h := bareHead(t, cfg, dir)
 		settled(h, 0, 1)
 		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {

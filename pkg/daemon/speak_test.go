@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -49,7 +50,7 @@ func TestSpeakIsTheLast(t *testing.T) {
 	words := []string{"bringupd: it died", "  next: mend it"}
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(ownLog)
-		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
+		n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(0, 3)}}, nil)
 		n.console = console.New(console.Config{Output: stderr, JSON: asJSON}, n.id, journal)
 		n.Log = n.console.Log
 		n.Log.Info("before")
@@ -111,7 +112,7 @@ func lastRecord(t *testing.T, said string) spoken {
 func TestJobsLastWords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
-		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
+		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) {
 			c.JSONLog = true
 			c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 		})
@@ -167,7 +168,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}, new(signal.Dir))
+		n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}}, new(signal.Dir))
 		n.console = console.New(console.Config{Output: stderr}, n.id, new(ownLog))
 		end := endedBy(first)
 		if wrote {
@@ -194,7 +195,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *signal.FailureRecord) { f.Lines = []string{"a line"} })
 	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: then}, {FailureRecord: first}}, func(int) string { return "" }))
-	n := bare(t, config.Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
+	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(0, 3)}}, new(signal.Dir))
 	result := n.buildResult(end)
 	if result.Cause.Message != first.Message || len(result.Consequences) != 1 || result.Consequences[0].Message != then.Message || result.Consequences[0].Lines != nil {
 		t.Errorf("the result is %+v", result)
@@ -205,7 +206,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 // it ends.
 func TestLastWordsWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j := newJob(t, 3, "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.start(0).expect(-1, 66, 66)
 		for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
 			if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -71,7 +71,7 @@ func (m *mount) release() {
 func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks string) {
 	t.Helper()
 	marks = t.TempDir()
-	j = newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
+	j = newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
 		c.Times.Peer = peer
 		c.Framework = framework.None{
 			WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
@@ -165,7 +165,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j, mounts, marks := mounted(t, peer)
 				over := filepath.Join(marks, "over")
-				j.all(func(c *config.Config) {
+				j.all(func(c *deps.Config) {
 					c.Times.Share = ceiling
 					c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
 				})
@@ -216,7 +216,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				var mounts []*mount
-				j := newJob(t, 4, "exec sleep 300").all(func(c *config.Config) {
+				j := newJob(t, 4, "exec sleep 300").all(func(c *deps.Config) {
 					c.Times.Peer, c.Times.Share = peer, tc.share
 					m := new(mount)
 					mounts = append(mounts, m)
@@ -268,7 +268,7 @@ func TestAllMountsStall(t *testing.T) {
 		t.Run(map[bool]string{false: "for good", true: "until the end has begun"}[returns], func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j, mounts, marks := mounted(t, 3*time.Second)
-				j.all(func(c *config.Config) { c.Times.DriverGrace = 5 * time.Second })
+				j.all(func(c *deps.Config) { c.Times.DriverGrace = 5 * time.Second })
 				j.start()
 				j.allRunning(marks)
 				for _, m := range mounts {
@@ -332,7 +332,7 @@ func TestTheReasonIsReadAfterASilence(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j, mounts, marks := mounted(t, peer)
-				j.all(func(c *config.Config) { c.Times.Share = ceiling })
+				j.all(func(c *deps.Config) { c.Times.Share = ceiling })
 				j.start()
 				j.allRunning(marks)
 				mounts[1].stall()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -22,7 +23,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 	domain := &gpu.NVLinkDomain{Cluster: "fabric", Clique: 7}
 	seen := &card{fails: errCeiling, topology: gpu.Topology{Domain: domain, GPUs: []gpu.Locality{{UUID: "GPU-a", Domain: domain}}}}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	n := bare(t, config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}, Deps: config.Deps{Address: address, GPUs: seen}}, dir)
+	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}}, Set: deps.Set{Address: address, GPUs: seen}}, dir)
 	n.privateDir = service.NewTempDir(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx})
 	n.gpuMonitor = newGPUMonitor(n)
 	if err := n.gpuMonitor.StartWatch(bounded(t)); err != nil {

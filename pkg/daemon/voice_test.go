@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -57,7 +57,7 @@ func (j *job) log(nodeIndex int) string {
 func TestNobodyReadsARefusal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newRealJob(t, 2, "").all(func(c *config.Config) { c.Times.Join = time.Second })
+	j := newRealJob(t, 2, "").all(func(c *deps.Config) { c.Times.Join = time.Second })
 	_, stderr := pipe.Unread(t)
 	j.launch(1, stderr).wait()
 	j.expect(-1, 66)
@@ -78,7 +78,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newRealJob(t, 1, "").all(func(c *config.Config) { c.Times.Join = time.Second })
+	j := newRealJob(t, 1, "").all(func(c *deps.Config) { c.Times.Join = time.Second })
 	j.roles[0] = roles.RoleSandbox
 	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -35,7 +36,7 @@ func newRealWorld(t *testing.T, size, perNode int, line string) *job {
 
 // ranks has each node run so many.
 func (j *job) ranks(perNode int) *job {
-	return j.all(func(c *config.Config) {
+	return j.all(func(c *deps.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
 		c.World.Output = outputmux.AllRanks
 	})
@@ -157,7 +158,7 @@ func TestOtherRanksGoOn(t *testing.T) {
 		marks := t.TempDir()
 		then := onRank(2, "kill -KILL $$", "until [ -e "+marks+"/late ]; do sleep 0.02; done; echo $RANK")
 		j := newWorld(t, 2, 2, onRank(1, "exit 9", onRank(3, "sleep 0.5; touch "+marks+"/late; exit 0", then)))
-		j.all(func(c *config.Config) { c.World.GoOn = true })
+		j.all(func(c *deps.Config) { c.World.GoOn = true })
 		j.start().expect(9, 0)
 		if got := j.contents(j.out); got != "0\n" {
 			t.Errorf("standard output is %q", got)
@@ -233,7 +234,7 @@ func TestSignalsForRanks(t *testing.T) {
 func TestWorldWithoutLifelines(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
-		j.all(func(c *config.Config) { c.Lifeline = config.LinkOff })
+		j.all(func(c *deps.Config) { c.Lifeline = config.LinkOff })
 		j.start().expect(everyone(4, 3)...)
 		j.blames(2, string(health.RankFailed), 4)
 	})
@@ -246,7 +247,7 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 	if err := os.Symlink("/bin/true", program); err != nil {
 		t.Fatal(err)
 	}
-	j.all(func(c *config.Config) {
+	j.all(func(c *deps.Config) {
 		c.Driver = []string{"app"}
 		if c.Identity.NodeIndex == 0 {
 			c.Environ = append(slices.Clone(c.Environ), "PATH="+filepath.Dir(program))
@@ -273,7 +274,7 @@ func TestRanksAreBound(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newRealWorld(t, 1, 2, tells).all(func(c *config.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
+			j := newRealWorld(t, 1, 2, tells).all(func(c *deps.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
 			j.start().expect(0)
 			lines := slices.Sorted(strings.Lines(j.contents(j.out)))
 			if len(lines) != 4 || lines[1] != "0 has a place\n" {
@@ -304,7 +305,7 @@ func TestWhatRanksPrint(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *config.Config) {
+				j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *deps.Config) {
 					in, err := os.CreateTemp(t.TempDir(), "")
 					if err != nil {
 						t.Fatal(err)
@@ -335,7 +336,7 @@ func TestWhatRanksPrint(t *testing.T) {
 // TestTooManyRanks has a node refuse more ranks than it has cores.
 func TestTooManyRanks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *config.Config) { c.World.Oversubscribe = false })
+		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *deps.Config) { c.World.Oversubscribe = false })
 		j.start().expect(65, 65)
 		if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Reason, "--oversubscribe") {
 			t.Errorf("the result is %+v", result)
@@ -346,7 +347,7 @@ func TestTooManyRanks(t *testing.T) {
 // TestWorldOfATeam has a world be as large as the team: spares run no ranks.
 func TestWorldOfATeam(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
+		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *deps.Config) {
 			c.Team = membership.NodeRange{Min: 2, Max: 2}
 			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, outputmux.AllRanks
 		})
@@ -365,7 +366,7 @@ func TestRanksThatHang(t *testing.T) {
 	t.Parallel()
 	done := filepath.Join(t.TempDir(), "done")
 	busy := "i=0; while [ $i -lt 8 ]; do echo $i; sleep 0.5; i=$((i+1)); done; touch " + done + "; exec sleep 300"
-	j := newRealWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *config.Config) {
+	j := newRealWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *deps.Config) {
 		c.World.Hang, c.World.HangOutput = 2*time.Second, true
 	})
 	j.start().expect(124, 124)

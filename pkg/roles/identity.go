@@ -17,6 +17,10 @@ import (
 // children. A daemon that finds its own run name there was started inside itself.
 const RunVariable = "BRINGUPD_RUN"
 
+// RendezvousVariable is the environment variable with the path of the socket at which the ranks of a
+// node reach their rendezvous server.
+const RendezvousVariable = "BRINGUPD_SOCKET"
+
 // Environment looks a variable up, like os.LookupEnv. An empty variable counts as not set.
 type Environment func(name string) (value string, set bool)
 

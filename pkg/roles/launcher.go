@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Launcher is the program that started the daemons of a run, as named in records.
@@ -139,6 +140,9 @@ func (l Launcher) CommandHints(job string) CommandHints { return l.findSpec().co
 // ProgramRunner runs a launcher's own program and returns its output. The error names the program,
 // and includes its output.
 type ProgramRunner func(ctx context.Context, name string, args ...string) (printed string, err error)
+
+// RequeueTimeout is the timeout of each call of a [Requeuer].
+const RequeueTimeout = 10 * time.Second
 
 // Requeuer starts a job again after it has ended.
 type Requeuer interface {

@@ -8,7 +8,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -34,7 +33,7 @@ func (e Environment) AddTo(base []string) []string {
 		"BRINGUPD_NODE_HOST": e.ID.Host,
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
-		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
+		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", roles.RendezvousVariable: e.Socket,
 		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.NodeIndex),
 		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),

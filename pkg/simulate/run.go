@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -75,7 +76,7 @@ type simulatedJob struct {
 
 // simDaemon is one simulated daemon.
 type simDaemon struct {
-	config.Config
+	deps.Config
 	share   *simulatedShare
 	signals chan os.Signal // for interrupts that hasten its end; nil if it needs none
 
@@ -139,26 +140,26 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 // daemonConfig returns the configuration of one daemon. As for "bringupd local", a directory that
 // only this machine can see is sufficient. The daemon polls it as it would poll a real shared file
 // system.
-func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node int, way *simulatedShare) config.Config {
+func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node int, way *simulatedShare) deps.Config {
 	id.NodeIndex, id.Host = node, id.Hosts[node]
 	world, played, argv := j.world.daemonOptions(j.cfg)
-	return config.Config{
+	return deps.Config{Config: config.Config{
 		World: world, Driver: argv,
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
-		Deps: config.Deps{
-			TempDir: filepath.Dir(j.outputFile.Name()), Checks: passingChecks{node},
-			Address: func() (string, error) { return "127.0.0.1", nil },
-			Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
-		},
-		Output: config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},
-	}
+		Output:  config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},
+		TempDir: filepath.Dir(j.outputFile.Name()),
+	}, Set: deps.Set{
+		Checks:  passingChecks{node},
+		Address: func() (string, error) { return "127.0.0.1", nil },
+		Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
+	}}
 }
 
 // passingChecks are checks that pass at once. All nodes report the same hardware.
 type passingChecks struct{ rank int }
 
-var _ config.Checks = passingChecks{}
+var _ deps.Checks = passingChecks{}
 
 func (h passingChecks) AwaitReady(context.Context, func(check.Report)) check.Report {
 	return check.Report{

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -38,12 +39,12 @@ func newRankWorld(cfg Config, count func() []callCounts) *rankWorld {
 
 // daemonOptions returns the configuration with which a daemon runs ranks: the world, the simulated
 // ranks, and the command.
-func (w *rankWorld) daemonOptions(cfg Config) (config.RankOptions, config.SimHooks, []string) {
+func (w *rankWorld) daemonOptions(cfg Config) (config.RankOptions, deps.SimHooks, []string) {
 	if cfg.Ranks == 0 {
-		return config.RankOptions{}, config.SimHooks{}, nil
+		return config.RankOptions{}, deps.SimHooks{}, nil
 	}
 	return config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
-		config.SimHooks{Node: affinity.Node{}, RunRanks: func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
+		deps.SimHooks{Node: affinity.Node{}, RunRanks: func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
 			return w.runRanks(ctx, cfg, meet, of)
 		}},
 		[]string{"/proc/self/exe"} // an existing file, which is not started

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -21,7 +21,7 @@ import (
 // Run runs a daemon in the given role over all attempts, and returns its exit code. The
 // configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end. If
 // the launch can have only one attempt, it calls daemon.Run.
-func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
+func Run(ctx context.Context, cfg deps.Config, role roles.Role) int {
 	traits := cfg.Identity.Launcher.Traits()
 	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !traits.MayRelaunch {
 		return daemon.Run(ctx, cfg, role).Code
@@ -35,11 +35,11 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 
 // supervisor is the state of one daemon over the attempts of a launch.
 type supervisor struct {
-	cfg            config.Config
+	cfg            deps.Config
 	isHead         bool
 	relaunches     bool // the launcher may restart daemons
 	relaunchesEach bool // it restarts each failed daemon
-	runDaemon      func(context.Context, config.Config, roles.Role) lifecycle.Exit
+	runDaemon      func(context.Context, deps.Config, roles.Role) lifecycle.Exit
 	logWarning     func(words string, fields ...zapcore.Field)
 
 	hasStarted    bool // in this process
@@ -47,8 +47,8 @@ type supervisor struct {
 	failureStreak int  // number of consecutive early failures in this process
 	// result of the newest finished attempt; nil if there is none
 	lastResult *attemptResult
-	headLost   bool                    // the head was lost in it
-	earlier    config.PreviousAttempts // information for the next attempt
+	headLost   bool                  // the head was lost in it
+	earlier    deps.PreviousAttempts // information for the next attempt
 }
 
 // attemptResult is the result of an attempt.

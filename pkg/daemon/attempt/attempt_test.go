@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -35,18 +36,17 @@ type world struct {
 	said  []string
 }
 
-func newWorld(t *testing.T, node int, play func(w *world, cfg config.Config) lifecycle.Exit) *world {
+func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifecycle.Exit) *world {
 	t.Helper()
 	w := &world{t: t, signals: make(chan os.Signal, 4), start: time.Now()}
 	times := config.DefaultTimeouts()
 	w.supervisor = &supervisor{
 		isHead: node == 0,
-		cfg: config.Config{
+		cfg: deps.Config{Config: config.Config{
 			Identity: roles.Identity{Launcher: roles.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
 			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
-			Deps: config.Deps{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
-		},
-		runDaemon: func(_ context.Context, cfg config.Config, _ roles.Role) lifecycle.Exit {
+		}, Set: deps.Set{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}}},
+		runDaemon: func(_ context.Context, cfg deps.Config, _ roles.Role) lifecycle.Exit {
 			w.mu.Lock()
 			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, time.Since(w.start).Round(time.Second)))
 			w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *world) expectTaken(want ...string) {
 }
 
 // lost is the end of an attempt by the loss of a rank, which another one follows.
-func lost(cfg config.Config, node int) lifecycle.Exit {
+func lost(cfg deps.Config, node int) lifecycle.Exit {
 	f := health.NewFailure(health.DaemonDied, "rank %d has died", node)
 	f.LostNodes = []int{node}
 	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
@@ -111,7 +111,7 @@ func (w *world) joined(dir *signal.Dir, node, pid int) {
 // again where the gate was open for long.
 func TestHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0, func(w *world, cfg config.Config) lifecycle.Exit {
+		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
 			exit := lost(cfg, 1)
 			switch cfg.Identity.Attempt {
 			case 2:
@@ -132,7 +132,7 @@ func TestHead(t *testing.T) {
 // TestWorker has a worker wait for the directory of each attempt.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(w *world, cfg config.Config) lifecycle.Exit {
+		w := newWorld(t, 1, func(w *world, cfg deps.Config) lifecycle.Exit {
 			if cfg.Identity.Attempt == 2 {
 				return lifecycle.Exit{Outcome: &lifecycle.Outcome{Orderly: true}}
 			}
@@ -149,7 +149,7 @@ func TestWorker(t *testing.T) {
 // TestHeadIsNotBack has a worker leave with the verdict's code where the head was lost.
 func TestHeadIsNotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(_ *world, cfg config.Config) lifecycle.Exit { return lost(cfg, 0) })
+		w := newWorld(t, 1, func(_ *world, cfg deps.Config) lifecycle.Exit { return lost(cfg, 0) })
 		w.live(76)
 		if took := time.Since(w.start); took != 31*time.Second {
 			t.Errorf("it took %s", took)
@@ -165,7 +165,7 @@ func TestHeadIsNotBack(t *testing.T) {
 func TestToldToEnd(t *testing.T) {
 	for node, want := range [][]string{{"0 at 0s", "1 at 1s", "2 at 2s"}, {"0 at 0s"}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, node, func(w *world, cfg config.Config) lifecycle.Exit {
+			w := newWorld(t, node, func(w *world, cfg deps.Config) lifecycle.Exit {
 				if cfg.Identity.Attempt == 2 {
 					told := []os.Signal{<-cfg.Signals}
 					w.signals <- syscall.SIGCONT // what comes later is heard, too
@@ -188,7 +188,7 @@ func TestToldToEnd(t *testing.T) {
 // attempt end that one for all who wait for it.
 func TestToldAfterTheDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0, func(_ *world, cfg config.Config) lifecycle.Exit {
+		w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
 			exit := lost(cfg, 1)
 			if exit.EndRequested = true; cfg.Identity.Attempt == 1 {
 				<-cfg.Signals
@@ -253,7 +253,7 @@ func TestStartedAnew(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.rank, func(*world, config.Config) lifecycle.Exit { return lifecycle.Exit{Code: 9} })
+				w := newWorld(t, tc.rank, func(*world, deps.Config) lifecycle.Exit { return lifecycle.Exit{Code: 9} })
 				w.relaunches = tc.relaunches
 				tc.before(w)
 				w.live(tc.code)
@@ -277,7 +277,7 @@ func TestStartedAnew(t *testing.T) {
 // TestRecall has a head that was started anew know whom earlier attempts have found unfit.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0, func(w *world, cfg config.Config) lifecycle.Exit {
+		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
 			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].NodeIndex != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
 				w.t.Errorf("it is told of %+v", cfg.Previous)
 			}

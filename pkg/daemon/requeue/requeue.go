@@ -3,7 +3,6 @@ package requeue
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
-
-// RequestTimeout is the timeout of each request to the launcher.
-const RequestTimeout = 10 * time.Second
 
 // Decision is the decision about a requeue that was made when the job failed, with the means to
 // execute it.
@@ -53,7 +49,7 @@ func (o Decision) RequestRequeue() {
 
 // sendRequest sends a request to the launcher, with a timeout.
 func (o Decision) sendRequest(request func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(o.GraceContext, RequestTimeout, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(o.GraceContext, roles.RequeueTimeout, health.ErrDeadline)
 	defer cancel()
 	return request(ctx)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -223,23 +224,23 @@ func (a *attempt) identity(node int) roles.Identity {
 	return id
 }
 
-func (a *attempt) config(d *running, tempDir string, said *os.File) config.Config {
+func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config {
 	// What a pause is shortened by comes from the seed, too.
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
 	mode := config.LinkAuto
 	if a.world.weather.Off {
 		mode = config.LinkOff
 	}
-	return config.Config{
+	return deps.Config{Config: config.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
 		Team: membership.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
-		Deps: config.Deps{
-			TempDir: tempDir, Network: d.host, Signals: d.signals,
-			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
-			Access:  signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
-		},
-		Output: config.Output{Streams: config.Streams{Err: said}},
-	}
+		Output:  config.Output{Streams: config.Streams{Err: said}},
+		TempDir: tempDir,
+	}, Set: deps.Set{
+		Network: d.host, Signals: d.signals,
+		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
+		Access:  signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
+	}}
 }
 
 // start starts all daemons, and what ends them if nothing else does.

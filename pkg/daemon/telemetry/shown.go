@@ -16,19 +16,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/metrics"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
-
-// Config configures the exports of a daemon. A failed export is logged, and does not end the job.
-type Config struct {
-	MetricsDir    string // directory of files for a Prometheus textfile collector; empty: none
-	MetricsListen string // loopback address at which metrics are served; empty: none
-	NotifySocket  string // the service manager's socket; empty: none
-}
 
 // DaemonInfo describes the daemon.
 type DaemonInfo struct {
@@ -42,7 +36,7 @@ type DaemonInfo struct {
 
 // Telemetry exports the state of a daemon. Its methods are safe for concurrent use.
 type Telemetry struct {
-	cfg      Config
+	cfg      config.Telemetry
 	daemon   DaemonInfo
 	file     *metrics.File     // nil if there is none
 	endpoint *metrics.Endpoint // nil if there is none
@@ -56,7 +50,7 @@ type Telemetry struct {
 
 // StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
 // called with the path of a file that must be removed even if the daemon is killed.
-func StartTelemetry(cfg Config, self DaemonInfo, own func(path string)) *Telemetry {
+func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(path string)) *Telemetry {
 	s := &Telemetry{cfg: cfg, daemon: self}
 	self.Events.OnPhaseChange = s.phaseChanged
 	if cfg.MetricsDir != "" {

@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -33,7 +33,7 @@ import (
 
 // Config configures a node's part of a world.
 type Config struct {
-	*config.Config
+	*deps.Config
 	Record    *signal.PlacementRecord // plan of the world
 	NodeIndex int                     // index of this node in the team
 	Host      string

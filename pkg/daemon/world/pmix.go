@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 )
@@ -29,7 +29,7 @@ type PMIxStartup struct {
 // StartPMIx starts the node's PMIx server in the background, if the configuration and the program
 // require one. The server uses a directory below the one that private returns, and stops when the
 // task that background runs is cancelled.
-func StartPMIx(cfg *config.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIxStartup {
+func StartPMIx(cfg *deps.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIxStartup {
 	p := &PMIxStartup{started: make(chan struct{})}
 	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Simulation.RunRanks != nil {
 		p.reason = mpidetect.PMIxDisabled
@@ -67,7 +67,7 @@ const pmixProbeTimeout = 5 * time.Second
 // reasonWithoutPMIx returns the reason for not starting a server: the program is known not to use
 // PMIx. It returns an empty string with --pmix=on and --pmix=FILE, which start a server for any
 // program.
-func reasonWithoutPMIx(ctx context.Context, cfg *config.Config) string {
+func reasonWithoutPMIx(ctx context.Context, cfg *deps.Config) string {
 	if cfg.World.PMIx != pmix.Auto {
 		return ""
 	}
@@ -83,7 +83,7 @@ func reasonWithoutPMIx(ctx context.Context, cfg *config.Config) string {
 
 // start finds libpmix and starts a server that uses it.
 
-func startPMIxServer(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
+func startPMIxServer(ctx context.Context, cfg *deps.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
 	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
 	if err != nil {
 		return nil, err

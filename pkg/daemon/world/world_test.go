@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -34,7 +34,7 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	}
 	record := plan.Record()
 	record.Hosts, record.Slots = hosts, all
-	n := &Node{plan: plan, cfg: Config{Config: new(config.Config), Record: record, Host: hosts[0], JobName: "j", Log: zap.NewNop()}}
+	n := &Node{plan: plan, cfg: Config{Config: new(deps.Config), Record: record, Host: hosts[0], JobName: "j", Log: zap.NewNop()}}
 	n.servers = newMPIServers(n)
 	return n
 }

@@ -16,13 +16,11 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Environment variables with the path of the socket and the number of the program's rank.
-const (
-	SocketVariable = "BRINGUPD_SOCKET"
-	RankVariable   = "BRINGUPD_RANK"
-)
+// RankVariable is the environment variable with the number of the program's rank.
+const RankVariable = "BRINGUPD_RANK"
 
 // Limits of keys and values in bytes, and of the number of keys.
 const (
@@ -99,7 +97,7 @@ type responseQueue struct {
 }
 
 // ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
-var ErrNoSocket = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
+var ErrNoSocket = errors.New("cannot find a place to meet: " + roles.RendezvousVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
 
 // Kinds of errors that this package returns; test for them with errors.Is. Any other error means
 // that the request was invalid.
@@ -125,7 +123,7 @@ func (e waitError) Is(target error) bool { return target == e.kind }
 
 // Dial connects to the socket that the environment names, as the rank that it names.
 func Dial(ctx context.Context) (*Client, error) {
-	path := os.Getenv(SocketVariable)
+	path := os.Getenv(roles.RendezvousVariable)
 	if path == "" {
 		return nil, ErrNoSocket
 	}

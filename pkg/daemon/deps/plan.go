@@ -1,4 +1,4 @@
-package config
+package deps
 
 import (
 	"fmt"
@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -43,7 +45,7 @@ func (c Config) planDriver() []string {
 		return []string{"driver: none; the job stays up until it is stopped"}
 	}
 	if c.World.IsRequested() {
-		return c.World.describeRanks(c.Driver)
+		return c.World.DescribePlan(c.Driver)
 	}
 	return []string{fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
 }
@@ -55,7 +57,7 @@ func (c Config) planEnd() (lines []string) {
 		add("deadline: the job ends with %d, %s after its start", health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
 	}
 	switch {
-	case c.After.Clean == CleanNone && c.After.Look > 0:
+	case c.After.Clean == config.CleanNone && c.After.Look > 0:
 		add("clean: services and sandboxes stay for %s after the driver, temporary directories for good", c.After.Look)
 	case c.After.Clean.KeepsDirectories():
 		add("clean: the temporary directories stay")
@@ -142,4 +144,48 @@ func (c *Config) PublishedPlan() *signal.JobPlan {
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
 	}
 	return p
+}
+
+// PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
+func (c *Config) PhaseTimeouts() map[string]advice.PhaseTimeout {
+	bounds := map[string]advice.PhaseTimeout{
+		"join": {Flag: "join-timeout", Timeout: c.Times.Join}, "check": {Flag: "setup-timeout", Timeout: c.Times.Setup},
+		"sandbox": {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, "head": {Flag: "service-timeout", Timeout: c.Times.Service},
+		"workers": {Flag: "service-timeout", Timeout: c.Times.Service},
+	}
+	if c.Setup == "" && c.Checks != nil {
+		bounds["check"] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
+	}
+	return bounds
+}
+
+// HasNodeChecks reports whether nodes publish that they have passed their checks.
+func (c *Config) HasNodeChecks() bool { return c.Setup != "" || c.Checks != nil }
+
+// CheckTimeout returns the time within which a node must have passed its checks.
+func (c *Config) CheckTimeout() time.Duration {
+	within := time.Duration(0)
+	if c.Setup != "" {
+		within += c.Times.Setup
+	}
+	if c.Checks != nil {
+		within += c.Checks.MaxDuration()
+	}
+	return within
+}
+
+// SandboxTimeout returns how long the gate waits for sandboxes if the job has run for age. The
+// sandboxes of another step start with the job, the others when their nodes have passed their
+// checks.
+func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
+	if c.Sandbox.Step {
+		return max(0, c.Times.Sandbox-age)
+	}
+	return c.CheckTimeout() + c.Times.Sandbox
+}
+
+// RunLocation returns the location of the run directory, and the identity of this node in it.
+func (c *Config) RunLocation() signal.Location {
+	id := c.Identity
+	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
 }

@@ -1,0 +1,88 @@
+// Package deps has the dependencies of a daemon: what its configuration, which is plain data, cannot
+// contain.
+package deps
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Config is the configuration of a daemon with its dependencies.
+type Config struct {
+	config.Config
+	Set
+}
+
+// Set contains the dependencies of a daemon on its node.
+type Set struct {
+	// Address returns the address at which peers reach this node. It is called when the address is
+	// needed.
+	Address func() (string, error)
+	Checks  Checks          // nil if there are no checks
+	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
+	Signals <-chan os.Signal
+	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
+	// with each attempt. It is nil if they can be used again.
+	RenewChecks func(*Config) error
+	// Access provides access to the run directory.
+	Access signal.Access
+	// Network is the network by which workers connect to the head. It is nil for TCP.
+	Network peerlink.Network
+	// ChildrenStarter starts the daemon's children. It is nil if they are processes.
+	ChildrenStarter process.Starter
+	Simulation      SimHooks
+	Previous        PreviousAttempts
+}
+
+// Checks runs the checks of this node.
+type Checks interface {
+	// AwaitReady repeats the checks until no check has to wait any more, or ctx ends. It reports what
+	// it waits for to progress.
+	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
+	// ApplyPolicy applies the policy in force to findings of other nodes.
+	ApplyPolicy(findings []check.Finding) []check.Finding
+	// MaxDuration returns the maximum duration of Await.
+	MaxDuration() time.Duration
+}
+
+// NewChildStarter returns the starter of the daemon's children.
+func (s Set) NewChildStarter() (process.Starter, error) {
+	if s.ChildrenStarter != nil {
+		return s.ChildrenStarter, nil
+	}
+	super, err := process.NewSupervisor(roles.JobVariables())
+	if err != nil {
+		return nil, err
+	}
+	super.AdoptOrphans()
+	return super.AsStarter(), nil
+}
+
+// SimHooks replaces a node and the processes of ranks in a simulation. The zero value means no
+// simulation.
+type SimHooks struct {
+	Node affinity.Node
+	// runs until ctx ends
+	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
+}
+
+// NodeResources returns the resources of this node for ranks.
+func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (affinity.Node, error) {
+	if p.RunRanks != nil {
+		return p.Node, nil
+	}
+	return affinity.DiscoverNode("/", gpus, lookup)
+}
