@@ -18,7 +18,7 @@ const (
 	calmVariable = "CHAOS_CALM"
 	calmPackage  = "../../pkg/signal"
 
-	calmConstant = "const relaxed = 40\n"
+	calmConstant = "const relaxedPauses = 40\n"
 	calmSource   = `package signal
 
 import (
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-var relaxed = func() time.Duration {
+var relaxedPauses = func() time.Duration {
 	if os.Getenv("` + calmVariable + `") != "" {
 		return 1 << 16
 	}
