@@ -10,18 +10,18 @@ import (
 
 // Lifetime has the contexts of a daemon's tasks. Each ends with the one above it, and has a cause.
 //
-//	Work               everything until the very end: records, teardown
-//	├── Life           this daemon's part in the run; its cause is an *Ending or a failure here
-//	├── Ended          done when the end of the run is known; its cause is that *Ending
-//	└── Hurry          the grace periods: done when signals leave no more time
-//	    ├── Parting    the driver's grace period, which may have to end before the others
-//	    └── Led        the wait for the head: done if it is lost after this node begins to end
+//	WorkCtx                everything until the very end: records, teardown
+//	├── RunCtx             this daemon's part in the run; its cause is an *Outcome or a failure here
+//	├── EndKnownCtx        done when the end of the run is known; its cause is that *Outcome
+//	└── GraceCtx           the grace periods: done when signals leave no more time
+//	    ├── DriverGraceCtx the driver's grace period, which may have to end before the others
+//	    └── HeadWaitCtx    the wait for the head: done if it is lost after this node begins to end
 //
-// At an orderly end, or an abort, Ended and Life end together. After a failure of this node, Life
-// ends first (End), and Ended follows when the head has published the end.
+// At an orderly end, or an abort, EndKnownCtx and RunCtx end together. After a failure of this node,
+// RunCtx ends first (CancelRun), and EndKnownCtx follows when the head has published the end.
 type Lifetime struct {
 	WorkCtx         context.Context
-	cancelWork      context.CancelFunc // ends Work
+	cancelWork      context.CancelFunc // ends WorkCtx
 	StopCallerWatch func() bool        // stops watching the caller's context
 	EndRequested    atomic.Bool        // this daemon was asked to end
 	// the driver's grace period as cut by signals, in nanoseconds; 0: not cut
@@ -40,7 +40,7 @@ type Lifetime struct {
 	HeadWaitCtx       context.Context
 	CancelHeadWait    context.CancelCauseFunc
 
-	tasks sync.WaitGroup // all background tasks, which use Work
+	tasks sync.WaitGroup // all background tasks, which use WorkCtx
 }
 
 // ErrGraceEnded is the cause of the grace periods' contexts when signals have ended them.
@@ -66,7 +66,7 @@ func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
 	return grace
 }
 
-// Background runs a task until Work is over; Close waits for it.
+// Background runs a task until WorkCtx ends; Close waits for it.
 func (l *Lifetime) Background(task func(ctx context.Context)) {
 	l.tasks.Go(func() { task(l.WorkCtx) })
 }
