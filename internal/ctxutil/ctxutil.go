@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrAbandoned is the error of Bounded for a call that was abandoned.
+// ErrAbandoned is the error of CallBounded for a call that was abandoned.
 var ErrAbandoned = errors.New("it hangs")
 
 // SleepContext waits for the duration d, or until ctx ends. It returns false if ctx has ended.
@@ -58,7 +58,7 @@ func NotifyChannel(bell chan<- struct{}) {
 
 // CallBounded makes a call that may never return, such as one to a disk or a driver that hangs: the
 // kernel does not release the thread. If ctx ends, the call has the time lag to return; then it is
-// abandoned, with its goroutine and its thread, and Bounded returns ErrAbandoned.
+// abandoned, with its goroutine and its thread, and CallBounded returns ErrAbandoned.
 func CallBounded[T any](ctx context.Context, lag time.Duration, call func() (T, error)) (T, error) {
 	var value T
 	var err error

@@ -39,8 +39,9 @@ func FormatRanges(numbers []int) string {
 	return strings.Join(parts, ",")
 }
 
-// ParseRanges parses numbers in the format of Ranges, which the kernel also uses: 0-3,8; an empty
-// text has none. It returns them sorted, without duplicates. A number above the limit is an error.
+// ParseRanges parses numbers in the format of FormatRanges, which the kernel also uses: 0-3,8; an
+// empty text has none. It returns them sorted, without duplicates. A number above the limit is an
+// error.
 func ParseRanges(list string, most int) ([]int, error) {
 	list = strings.TrimSpace(list)
 	if list == "" {

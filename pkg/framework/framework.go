@@ -18,7 +18,7 @@ type Node struct {
 	TeamIndex int
 	Size      int
 	// LaunchIndex is the node's index in the launch, which never changes and gives the node its name
-	// in the attempt. It equals Rank if there are no spares.
+	// in the attempt. It equals TeamIndex if there are no spares.
 	LaunchIndex int
 	Host        string
 	Address     string // at which peers reach this node
@@ -47,7 +47,7 @@ type Service struct {
 	Argv []string
 	Env  []string // the complete environment
 	// WarmCommand returns a command that can be started before Argv is known, with the same Env. It
-	// waits for Order, a line on its standard input, and then does the same as Argv. It is nil, or
+	// waits for WarmInput, a line on its standard input, and then does the same as Argv. It is nil, or
 	// returns nil, if there is no such command.
 	WarmCommand func() []string
 	WarmInput   []byte
@@ -58,8 +58,8 @@ type Service struct {
 	CheckReady func(ctx context.Context) error
 	// MaxCheckInterval is the maximum interval between two checks; 0 means half a second.
 	MaxCheckInterval time.Duration
-	// ReadyPort is the local port on which Ready finds the service, or 0 if it uses none. The listener
-	// there must be a process of the service.
+	// ReadyPort is the local port on which CheckReady finds the service, or 0 if it uses none. The
+	// listener there must be a process of the service.
 	ReadyPort int
 	// IsTransient reports whether a failed start should be tried again.
 	IsTransient func(exit process.Exit, lines []string) bool
@@ -109,8 +109,8 @@ type Member struct {
 	Host      string
 }
 
-// Framework describes the services of a job's nodes. Head and Worker return nil if the node runs no
-// such service.
+// Framework describes the services of a job's nodes. Head and WorkerService return nil if the node
+// runs no such service.
 type Framework interface {
 	Name() string
 	// HasServices reports whether any node runs a service.
@@ -152,8 +152,8 @@ type Traits struct {
 	// ReplaceableNodes reports that its workers know neither their index nor the number of nodes, so
 	// they can continue if another node takes a place.
 	ReplaceableNodes bool
-	// VersionCommand is the command that prints its program's version, and Version finds it in the
-	// output. They are empty if there is none.
+	// VersionCommand is the command that prints its program's version, and ParseVersion finds it in
+	// the output. They are empty if there is none.
 	VersionCommand []string
 	ParseVersion   func(lines []string) string
 	// ObjectStoreBytes is the number of bytes that each node keeps in /dev/shm. It is 0 if it uses the
@@ -164,7 +164,7 @@ type Traits struct {
 
 	ProgramFlag    string // the flag that names its program
 	FreePortAdvice string // how it picks a free port, after "give another port; "
-	LogsProgram    string // the program whose own logs a service leaves as Evidence
+	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs
 }
 
 // WithTraits is a framework with traits.

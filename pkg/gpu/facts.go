@@ -232,7 +232,7 @@ type PCISlot struct {
 	ID string `json:"id"`
 }
 
-// OffBus is the Slot.ID of a device that has fallen off the bus: an unanswered read has all bits
+// OffBus is the PCISlot.ID of a device that has fallen off the bus: an unanswered read has all bits
 // set.
 const OffBus = "ffff:ffff"
 

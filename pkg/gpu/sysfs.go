@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The kinds of signs that Present returns.
+// The kinds of signs that FindNVIDIASigns returns.
 const (
 	signDevice = "device file"
 	signDriver = "kernel module"
@@ -37,8 +37,8 @@ func FindNVIDIASigns(root string) (signs []string) {
 	return signs
 }
 
-// HasOnlyPCIDevices reports whether the signs, which Present has returned, are only PCI devices:
-// there is a GPU, but neither a driver nor a device file for it.
+// HasOnlyPCIDevices reports whether the signs, which FindNVIDIASigns has returned, are only PCI
+// devices: there is a GPU, but neither a driver nor a device file for it.
 func HasOnlyPCIDevices(signs []string) bool {
 	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
@@ -93,7 +93,7 @@ func (s sysfs) readSlots() (slots []PCISlot) {
 	return slots
 }
 
-// readSlotID returns the vendor and device ID of a PCI device, in the format of Slot.ID, or an
+// readSlotID returns the vendor and device ID of a PCI device, in the format of PCISlot.ID, or an
 // empty string if they cannot be read.
 func (s sysfs) readSlotID(bus string) string {
 	file, err := s.Open(path.Join(pciDevices, bus, "config"))

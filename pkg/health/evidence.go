@@ -74,11 +74,11 @@ func PassedNodes(l signal.Listing) []int {
 }
 
 // ClassifyEnvironmentFailures returns a copy of the failures in which each CheckEnvironment is
-// replaced by Check or CheckUser. It becomes Check, which counts against the node, if another node
-// has passed the same check, according to passed or to the report of another failure. Otherwise it
-// becomes CheckUser, also if the run has a single node. Causes of earlier attempts have precedence:
-// if the same check failed on another node before, the launch is at fault. Weigh calls earlier,
-// which returns them, only if they matter. Other failures do not change.
+// replaced by CheckFailed or CheckUser. It becomes CheckFailed, which counts against the node, if
+// another node has passed the same check, according to passed or to the report of another failure.
+// Otherwise it becomes CheckUser, also if the run has a single node. Causes of earlier attempts
+// have precedence: if the same check failed on another node before, the launch is at fault. Weigh
+// calls earlier, which returns them, only if they matter. Other failures do not change.
 func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earlier func() []signal.FailureRecord) []ObservedFailure {
 	weighed := slices.Clone(failures)
 	for i, o := range failures {
@@ -115,8 +115,8 @@ func isRepeatElsewhere(before signal.FailureRecord, host string, ids []string) b
 }
 
 // evidenceDeadline returns until when the verdict must wait for records of other nodes, which
-// decide whether failed checks of this kind (Check or CheckEnvironment) count against their nodes.
-// It returns the zero time if there is nothing to wait for.
+// decide whether failed checks of this kind (CheckFailed or CheckEnvironment) count against their
+// nodes. It returns the zero time if there is nothing to wait for.
 func evidenceDeadline(kind Kind, failures []ObservedFailure, passed []int, size int) (until time.Time) {
 	wait := checkEvidenceTimeout
 	if kind == CheckEnvironment {

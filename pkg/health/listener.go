@@ -75,7 +75,7 @@ func findListenerSockets(proc string, ports ...int) (found []ListeningSocket, er
 	return found, nil
 }
 
-// toListeningSocket returns a listening socket as a Listener.
+// toListeningSocket returns a listening socket as a ListeningSocket.
 func (s socket) toListeningSocket() ListeningSocket {
 	return ListeningSocket{
 		Port: int(s.local.Port()), Address: s.local.Addr().String(),

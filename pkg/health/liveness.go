@@ -56,7 +56,7 @@ type peerState struct {
 	// when the heartbeat was first seen, or another sign of life was received
 	lastSign      time.Time
 	hadOtherSign  bool          // a sign of life was received since the last poll
-	pendingExcuse time.Duration // the part of the last time without polls that Excuse subtracts
+	pendingExcuse time.Duration // the part of the last time without polls that ExcuseStall subtracts
 }
 
 // NewLiveness returns a failure detector without peers.

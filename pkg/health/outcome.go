@@ -21,7 +21,7 @@ const (
 	// requirements.
 	CheckUser Kind = "check-user"
 	// CheckEnvironment is a failed check that the job's settings or its image may have caused. Weigh
-	// replaces it by Check or CheckUser, according to the records of the other nodes.
+	// replaces it by CheckFailed or CheckUser, according to the records of the other nodes.
 	CheckEnvironment Kind = "check-environment"
 	// NodesDiffer is reported by the head about nodes that pass their checks: it lists those that
 	// differ from the majority, or none if there is no majority.

@@ -25,9 +25,9 @@ type WaitOptions struct {
 	ChildExited <-chan struct{}
 	// Ports are the service's local ports: that of the probe, and others. No process listened there
 	// when the child was started. Each listener, on any address of the node, must be the child or one
-	// of its descendants, according to Owns, or, if its process is not visible, belong to a trusted
-	// user. Any other ends the wait: before a try if its user is not trusted, and otherwise after the
-	// try that found the service ready.
+	// of its descendants, according to OwnsProcess, or, if its process is not visible, belong to a
+	// trusted user. Any other ends the wait: before a try if its user is not trusted, and otherwise
+	// after the try that found the service ready.
 	Ports []int
 	// MaxPause is the maximum pause between two tries; 0 means half a second.
 	MaxPause time.Duration
@@ -39,9 +39,9 @@ type WaitOptions struct {
 var errChildDied = errors.New("the process has ended")
 
 // WaitReady calls look until it returns nil. At first it tries every 10 ms, then less often, up to
-// a pause of Pace, and never so often that the tries take more than half of the time. Each try must
-// respect its context and have a timeout of its own, like Probe.Try. WaitReady also ends if the
-// child dies, if another user listens on one of the ports, and with ctx. The error then has the
+// a pause of MaxPause, and never so often that the tries take more than half of the time. Each try
+// must respect its context and have a timeout of its own, like Probe.Try. WaitReady also ends if
+// the child dies, if another user listens on one of the ports, and with ctx. The error then has the
 // duration, the number of tries and the last result, and wraps the cause of ctx.
 func WaitReady(ctx context.Context, look func(context.Context) error, w WaitOptions) error {
 	start := time.Now()

@@ -39,7 +39,7 @@ type readyProgress struct {
 	reachedMax   time.Time // when the maximum for the driver was first reached
 }
 
-// heldFailures has failures that Excuse has held back.
+// heldFailures has failures that TolerateFailure has held back.
 type heldFailures struct {
 	held     []health.ObservedFailure // failed checks that the records of other nodes will decide
 	released bool                     // nothing is held back any more
@@ -202,7 +202,7 @@ func (r *Membership) ApplyRecord(record *signal.TeamRecord) {
 	r.changed = make(chan struct{})
 }
 
-// FreezeMembers fixes the membership, unless it has changed since Team returned the channel
+// FreezeMembers fixes the membership, unless it has changed since Members returned the channel
 // changed, or a member is gone. It reports whether the membership is fixed.
 func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 	r.mu.Lock()
@@ -254,9 +254,9 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	return true, news
 }
 
-// ReleaseHeld decides the failed checks that Excuse has held back, if that is possible now, and
-// calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the nodes
-// that have passed their checks.
+// ReleaseHeld decides the failed checks that TolerateFailure has held back, if that is possible
+// now, and calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the
+// nodes that have passed their checks.
 func (r *Membership) ReleaseHeld(passed []int, earlier func() []signal.FailureRecord, observe func(signal.FailureRecord, time.Time)) {
 	r.mu.Lock()
 	held := r.held

@@ -30,7 +30,7 @@ type ActualBinding struct {
 
 // ReadActualBinding compares the actual binding of a process with the planned one, which lookup
 // reads from the environment of the process. It returns an error if the environment contains no
-// rank or no binding. If the actual binding cannot be read, it sets Unread instead.
+// rank or no binding. If the actual binding cannot be read, it sets ReadError instead.
 func ReadActualBinding(pid int, lookup func(name string) (value string, set bool)) (ActualBinding, error) {
 	b, err := bindingFromEnv(lookup)
 	if err != nil {
@@ -44,8 +44,8 @@ func ReadActualBinding(pid int, lookup func(name string) (value string, set bool
 	return b, nil
 }
 
-// bindingFromEnv returns a Bound with the rank, its local number and its planned binding, as found
-// in the environment of the rank.
+// bindingFromEnv returns a ActualBinding with the rank, its local number and its planned binding,
+// as found in the environment of the rank.
 func bindingFromEnv(lookup func(string) (string, bool)) (b ActualBinding, err error) {
 	b = ActualBinding{Version: ActualBindingVersion, Differences: []string{}}
 	for _, one := range []struct {

@@ -90,7 +90,7 @@ func (c *LocalRanks) logOnce(word string) {
 }
 
 // verifyBinding verifies the binding of a rank that has been started. A wrong binding is a failed
-// check if Strict is set; otherwise it is logged.
+// check if StrictBinding is set; otherwise it is logged.
 func (c *LocalRanks) verifyBinding(rank Rank, child process.Handle, place affinity.Affinity) error {
 	differences, err := place.CompareProcess(child.PID())
 	if service.HasEnded(child) { // its binding may have been read too late

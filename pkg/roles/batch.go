@@ -11,7 +11,7 @@ import (
 // errNoFileReader is the error of reading a launcher's file if no function for it was given.
 var errNoFileReader = errors.New("files are not read here")
 
-// readLauncherFile reads a file that the launcher has made, with Want.ReadFile.
+// readLauncherFile reads a file that the launcher has made, with Overrides.ReadFile.
 func (want Overrides) readLauncherFile(path string) (string, error) {
 	if want.ReadFile == nil {
 		return "", errNoFileReader

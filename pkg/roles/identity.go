@@ -17,8 +17,8 @@ import (
 // children. A daemon that finds its own run name there was started inside itself.
 const RunVariable = "BRINGUPD_RUN"
 
-// RendezvousVariable is the environment variable with the path of the socket at which the ranks of a
-// node reach their rendezvous server.
+// RendezvousVariable is the environment variable with the path of the socket at which the ranks of
+// a node reach their rendezvous server.
 const RendezvousVariable = "BRINGUPD_SOCKET"
 
 // Environment looks a variable up, like os.LookupEnv. An empty variable counts as not set.
@@ -65,8 +65,8 @@ func (env Environment) parseNumber(least int, names ...string) (int, error) {
 	return n, nil
 }
 
-// Overrides has the values of the command line about the launch. With the zero Want everything is
-// read from the environment.
+// Overrides has the values of the command line about the launch. With the zero Overrides everything
+// is read from the environment.
 type Overrides struct {
 	// Hosts are the hosts on which "bringupd hosts" has started the daemons, as given to ssh. If it is
 	// set, the environment of a launcher is ignored.
@@ -74,7 +74,7 @@ type Overrides struct {
 	// a daemon that "bringupd local" has started: the environment of a launcher is ignored
 	Local     bool
 	NodeIndex *int // --rank: given together with Size; they override the environment
-	Size      *int // the maximum of --nnodes: used if no launcher provides a size, or with Rank
+	Size      *int // the maximum of --nnodes: used if no launcher provides a size, or with NodeIndex
 	// JobID is --job-id: it names the run if the launcher does not, or one of several runs in the
 	// launcher's job. Slurm ignores it.
 	JobID string
@@ -87,7 +87,7 @@ type Overrides struct {
 }
 
 // Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,
-// Restart, Attempt and Key.
+// Restart, Attempt and LaunchKey.
 type Identity struct {
 	Launcher  Launcher
 	NodeIndex int    // 0 … Size-1
@@ -104,7 +104,7 @@ type Identity struct {
 	Attempt int    // how often the run was restarted within this launch
 
 	// LaunchKey is a digest of values that all daemons of this launch share. Another launch with the
-	// same RunName in the same cluster most likely has another Key: job ids start again if a
+	// same RunName in the same cluster most likely has another LaunchKey: job ids start again if a
 	// controller loses its state.
 	LaunchKey string
 
@@ -112,7 +112,7 @@ type Identity struct {
 	// unknown. It is a destination for route lookups, and may be a loopback address.
 	LaunchAddress string
 
-	LocalSize int // number of daemons on this machine: 1 except for Local
+	LocalSize int // number of daemons on this machine: 1 except for LauncherLocal
 	GPUs      int // granted on this node; -1 if unknown
 	CPUs      int // granted on this node; 0 if unknown
 
@@ -173,7 +173,8 @@ func isAttemptOf(run, first string) bool {
 	return is && isDecimal(digits)
 }
 
-// LocalRank returns the index of this daemon among those of this machine: 0 except for Local.
+// LocalRank returns the index of this daemon among those of this machine: 0 except for
+// LauncherLocal.
 func (id Identity) LocalRank() int {
 	if id.LocalSize > 1 {
 		return id.NodeIndex

@@ -31,7 +31,7 @@ type launcherSpec struct {
 	memoryLimit func(env Environment) int64
 }
 
-// allLaunchers are all launchers that Identify knows. Of those with the same claim the first
+// allLaunchers are all launchers that IdentifyDaemon knows. Of those with the same claim the first
 // counts: a launcher that starts processes within another one's comes first, because they inherit
 // its variables. If none has a claim, Slurm's error explains what is missing.
 var allLaunchers = []launcherSpec{jsrunLauncher, openMPILauncher, fluxLauncher, palsLauncher, hydraLauncher, slurmLauncher, hostsLauncher, localLauncher, pbsLauncher, lsfLauncher, gridEngineLauncher, kubernetesLauncher, ranksLauncher}
@@ -85,7 +85,8 @@ type CommandHints struct {
 	// what to do about a daemon that was started inside its own run
 	NestedAdvice string
 	ExcludeNodes func(nodes string) string // how to start the job on other nodes
-	// MoreMemory and AllMemory request more memory on a node, and all of it; Time requests more time.
+	// MoreMemory and AllMemory request more memory on a node, and all of it; MoreTime requests more
+	// time.
 	MoreMemory, AllMemory, MoreTime string
 	// what may have ended a job, and how to find out
 	WhyEnded string
@@ -133,8 +134,8 @@ func (l Launcher) StarterProgram() string {
 	return cmp.Or(l.Traits().StarterProgram, slurmLauncher.traits.StarterProgram)
 }
 
-// CommandHints returns the launcher's words for a job with this id, or the zero Words if it is
-// unknown.
+// CommandHints returns the launcher's words for a job with this id, or the zero CommandHints if it
+// is unknown.
 func (l Launcher) CommandHints(job string) CommandHints { return l.findSpec().commandHints(job) }
 
 // ProgramRunner runs a launcher's own program and returns its output. The error names the program,
@@ -149,7 +150,7 @@ type Requeuer interface {
 	// RequeueJob requests the new start. The launcher may begin to end the job's processes before it
 	// returns.
 	RequeueJob(ctx context.Context) error
-	// ExcludeHosts excludes hosts from the new start. It is called after Requeue.
+	// ExcludeHosts excludes hosts from the new start. It is called after RequeueJob.
 	ExcludeHosts(ctx context.Context, hosts []string) error
 }
 

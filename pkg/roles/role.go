@@ -19,7 +19,7 @@ const (
 
 var allRoles = []Role{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
 
-// ParseRole returns the role with this name. An empty string is Auto.
+// ParseRole returns the role with this name. An empty string is RoleAuto.
 func ParseRole(s string) (Role, error) {
 	if s == "" {
 		return RoleAuto, nil

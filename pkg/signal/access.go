@@ -77,7 +77,7 @@ type FileAttributes struct {
 // NameChange is a change of names.
 type NameChange string
 
-// The changes, with the parameters of Mutation.Change.
+// The changes, with the parameters of WriteOps.Change.
 const (
 	MakeDir    NameChange = "make"   // makes the directory `to`
 	RenamePath NameChange = "rename" // gives the file `from` the name `to`
@@ -92,7 +92,7 @@ const (
 // directly, with a meter that is not read.
 type Access struct {
 	Meter *CallMeter // counts the calls; nil means a new one
-	FS    SharedFS   // nil means the file system itself, with calls counted by Meter
+	FS    SharedFS   // nil means the file system itself, with calls counted by CallMeter
 	// NoHints disables the kernel's hints on a local file system, because a simulated shared file
 	// system must not be better than a real one.
 	NoHints bool
@@ -118,7 +118,7 @@ func (a Access) withDefaults() Access {
 	return a
 }
 
-// Interceptor is called around each file system call: a Meter, or the fault injection of a
+// Interceptor is called around each file system call: a CallMeter, or the fault injection of a
 // simulation or a test.
 type Interceptor interface {
 	// BeginCall is called before a call, which is not made if it returns an error. It returns the time

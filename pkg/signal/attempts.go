@@ -17,7 +17,7 @@ type AttemptInfo struct {
 	Attempt int // 0 is the first; -1 if there is none
 	// HasResult reports that its result is published.
 	HasResult bool
-	// ControlNames and Nodes are the sorted names there. They are not listed for an attempt that is
+	// ControlNames and NodesDir are the sorted names there. They are not listed for an attempt that is
 	// over.
 	ControlNames, NodeNames []string
 }

@@ -17,7 +17,7 @@ type Capabilities struct {
 	Link   string `json:"link,omitempty"`   // a hard link works, and fails if the name exists
 }
 
-// TestCapabilities tests renames and links with files in the subdirectory Logs, which it removes
+// TestCapabilities tests renames and links with files in the subdirectory LogsDir, which it removes
 // afterwards. It returns an error if the file system is not writable at all.
 func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 	dir := filepath.Join(d.path, LogsDir)

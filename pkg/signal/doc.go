@@ -12,7 +12,7 @@
 // attempt: its name contains job, step and restart, and the nonce in every record distinguishes it
 // from a leftover of the same name.
 //
-// Every call to the shared file system goes through one narrow interface, Share. It is made in a
+// Every call to the shared file system goes through one narrow interface, SharedFS. It is made in a
 // goroutine of its own and abandoned when its context ends, because an unresponsive mount may block
 // it for minutes.
 package signal

@@ -16,7 +16,7 @@ type Listing struct {
 	PolledAt      time.Time             // when the poll ended, by this node's clock
 }
 
-// nodeMark is the information in a name in Nodes, except the state.
+// nodeMark is the information in a name in NodesDir, except the state.
 type nodeMark struct {
 	rank   int
 	number int64 // 0 if the name has none
@@ -50,7 +50,7 @@ func (l Listing) AllNames() []string { return slices.Clone(l.names) }
 // HasName reports whether the listing contains a name. It searches all names.
 func (l Listing) HasName(name string) bool { return slices.Contains(l.names, name) }
 
-// NodesIn returns the sorted indices of the nodes in state, in a listing of Nodes.
+// NodesIn returns the sorted indices of the nodes in state, in a listing of NodesDir.
 func (l Listing) NodesIn(state string) []int {
 	nodes := slices.Grow([]int(nil), len(l.byState[state]))
 	for _, m := range l.byState[state] {
@@ -59,7 +59,8 @@ func (l Listing) NodesIn(state string) []int {
 	return sortUnique(nodes)
 }
 
-// NodeStates returns the states of all nodes in a listing of Nodes, without heartbeats and events.
+// NodeStates returns the states of all nodes in a listing of NodesDir, without heartbeats and
+// events.
 func (l Listing) NodeStates() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.byState)), hasNumber)
 }
@@ -100,7 +101,7 @@ func (l Listing) Heartbeats(state string) map[int]int64 {
 }
 
 // NodesByKind returns the nodes that have passed their checks, by their kind (see CheckedName),
-// sorted, in a listing of Nodes.
+// sorted, in a listing of NodesDir.
 func (l Listing) NodesByKind() map[int64][]int {
 	kinds := make(map[int64][]int)
 	for _, m := range l.byState[StateChecked] {
@@ -112,7 +113,7 @@ func (l Listing) NodesByKind() map[int64][]int {
 	return kinds
 }
 
-// EventNumbers returns the sorted numbers of each node's events, in a listing of Nodes.
+// EventNumbers returns the sorted numbers of each node's events, in a listing of NodesDir.
 func (l Listing) EventNumbers() map[int][]int {
 	events := make(map[int][]int)
 	for _, m := range l.byState[StateEvent] {
@@ -125,7 +126,7 @@ func (l Listing) EventNumbers() map[int][]int {
 }
 
 // SlotCounts returns the number of ranks that each node can have, as far as published, in a listing
-// of Nodes.
+// of NodesDir.
 func (l Listing) SlotCounts() map[int]int {
 	slots := make(map[int]int)
 	for _, m := range l.byState[StateSlots] {
@@ -145,11 +146,11 @@ func (l Listing) IdleNodes() (idle []int) {
 	return sortUnique(idle)
 }
 
-// NodesWithAbort returns the sorted indices of the nodes with an abort, in a listing of Control.
+// NodesWithAbort returns the sorted indices of the nodes with an abort, in a listing of ControlDir.
 func (l Listing) NodesWithAbort() []int { return slices.Clone(l.abortingNodes) }
 
-// TeamGeneration returns the newest generation of the team in a listing of Control, or -1 if there
-// is none.
+// TeamGeneration returns the newest generation of the team in a listing of ControlDir, or -1 if
+// there is none.
 func (l Listing) TeamGeneration() int {
 	newest := -1
 	for _, name := range l.names {

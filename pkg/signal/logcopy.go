@@ -38,7 +38,7 @@ type copiedFile struct {
 	offset int64
 }
 
-// CopyLimits are the limits of a Keeper's round.
+// CopyLimits are the limits of a LogCopier's round.
 type CopyLimits struct {
 	MaxFileTail int64 // maximum number of new bytes of a file, from its end
 	MaxTotal    int64 // maximum number of bytes of all files; the rest waits for the next round
@@ -59,7 +59,7 @@ const (
 )
 
 // LogCopier returns a keeper that copies the files in the local directory from to a directory with
-// the given name in Logs. The name of a file in a subdirectory is prefixed with that of the
+// the given name in LogsDir. The name of a file in a subdirectory is prefixed with that of the
 // subdirectory and a dot. Links, sockets and other special files are skipped.
 func (d *Dir) LogCopier(from, name string) *LogCopier {
 	return &LogCopier{

@@ -16,7 +16,7 @@ const (
 	ExecDir    = "exec" // used by pkg/exec/request; made at its first use
 )
 
-// The names in Control that the head writes.
+// The names in ControlDir that the head writes.
 const (
 	NameJob          = "job"   // the attempt
 	NameHead         = "head"  // the head's service is up
@@ -30,17 +30,17 @@ const (
 	NameResult = "result.json"
 )
 
-// The states of a node, which are the second part of a name in Nodes.
+// The states of a node, which are the second part of a name in NodesDir.
 const (
 	StateJoined       = "joined"  // the daemon has read the job record and can write
 	StateChecked      = "checked" // the node's own checks have passed; see CheckedName
 	StateSandboxReady = "sandbox" // the node's sandbox is ready
 	StateServiceUp    = "up"      // the node's service is up
 	StateFailed       = "failed"  // the node has seen a failure; the record has the cause
-	// StateSandboxFailed is like Failed, for a sandbox in a separate step. Its daemon has the same
-	// node index as the node's other daemon, so it needs another name.
+	// StateSandboxFailed is like StateFailed, for a sandbox in a separate step. Its daemon has the
+	// same node index as the node's other daemon, so it needs another name.
 	StateSandboxFailed = "sandbox-failed"
-	// StateHeartbeat is the state in the names of heartbeats, also of those of the head in Control.
+	// StateHeartbeat is the state in the names of heartbeats, also of those of the head in ControlDir.
 	// The third part of the name is the number of the heartbeat. StateSandboxHeartbeat is the same for
 	// the separate daemon of a sandbox.
 	StateHeartbeat        = "beat"
@@ -52,8 +52,8 @@ const (
 	StateDone       = "done"  // no process of the daemon is left on the node
 	// an event of the node that did not end the run; the third part is the event's number
 	StateEvent  = "event"
-	abortPrefix = "abort" // in Control: an abort record, by node index
-	teamPrefix  = "team"  // in Control: the members of the team, by generation
+	abortPrefix = "abort" // in ControlDir: an abort record, by node index
+	teamPrefix  = "team"  // in ControlDir: the members of the team, by generation
 )
 
 // IndexWidth returns the number of digits of node indices in a job of size nodes, with leading
@@ -66,7 +66,7 @@ func IndexWidth(size int) int {
 	return width
 }
 
-// NodeName returns the name in Nodes for a node's state.
+// NodeName returns the name in NodesDir for a node's state.
 func NodeName(node, size int, state string) string {
 	return fmt.Sprintf("%0*d.%s", IndexWidth(size), node, state)
 }
@@ -80,8 +80,8 @@ func ServiceUpState(generation int) string {
 	return fmt.Sprintf("%s-%d", StateServiceUp, generation)
 }
 
-// CheckedName returns the name in Nodes for a node that has passed its checks. The number kind is
-// the same for all nodes of one kind; 0 means that the kind is unknown.
+// CheckedName returns the name in NodesDir for a node that has passed its checks. The number kind
+// is the same for all nodes of one kind; 0 means that the kind is unknown.
 func CheckedName(node, size int, kind int64) string {
 	if kind == 0 {
 		return NodeName(node, size, StateChecked)
@@ -93,30 +93,30 @@ func CheckedName(node, size int, kind int64) string {
 // another job. So the name alone shows it, however many other events there are.
 const UnfitEventNumber = 0
 
-// EventName returns the name in Nodes of a node's nth event, or of UnfitEventNumber.
+// EventName returns the name in NodesDir of a node's nth event, or of UnfitEventNumber.
 func EventName(node, size, n int) string { return numberedName(node, size, StateEvent, int64(n)) }
 
-// SlotsName returns the name in Nodes for the number of ranks that a node can have.
+// SlotsName returns the name in NodesDir for the number of ranks that a node can have.
 func SlotsName(node, size, slots int) string {
 	return numberedName(node, size, StateSlots, int64(slots))
 }
 
-// IdleName returns the name in Nodes of the nth change between idle and active ranks of a node:
+// IdleName returns the name in NodesDir of the nth change between idle and active ranks of a node:
 // they are idle if n is odd.
 func IdleName(node, size, n int) string { return numberedName(node, size, StateIdle, int64(n)) }
 
-// AbortName returns the name in Control of the abort of a node.
+// AbortName returns the name in ControlDir of the abort of a node.
 func AbortName(node, size int) string {
 	return fmt.Sprintf("%s.%0*d", abortPrefix, IndexWidth(size), node)
 }
 
-// TeamName returns the name in Control of a generation's team.
+// TeamName returns the name in ControlDir of a generation's team.
 func TeamName(generation int) string {
 	return fmt.Sprintf("%s.%0*d", teamPrefix, IndexWidth(1), generation)
 }
 
-// LogName returns the name in Logs of a node's log. The parameter what is the child or the daemon
-// that writes the log: LogName("worker", 7, 64) returns worker-0007.log.
+// LogName returns the name in LogsDir of a node's log. The parameter what is the child or the
+// daemon that writes the log: LogName("worker", 7, 64) returns worker-0007.log.
 func LogName(what string, node, size int) string {
 	return fmt.Sprintf("%s-%0*d.log", what, IndexWidth(size), node)
 }
@@ -125,8 +125,8 @@ func LogName(what string, node, size int) string {
 // in the world instead of the node index.
 const RankLogPrefix = "rank"
 
-// ParseLogName parses a name in Logs: the first part, and the number, or -1 if there is one log for
-// all nodes.
+// ParseLogName parses a name in LogsDir: the first part, and the number, or -1 if there is one log
+// for all nodes.
 func ParseLogName(name string) (what string, node int, ok bool) {
 	stem, isLog := strings.CutSuffix(name, ".log")
 	for _, r := range stem {
@@ -142,7 +142,7 @@ func ParseLogName(name string) (what string, node int, ok bool) {
 	return stem, -1, isLog && stem != ""
 }
 
-// EventsName returns the name in Events of the timeline of a node's daemon: 0007.jsonl, or
+// EventsName returns the name in EventsDir of the timeline of a node's daemon: 0007.jsonl, or
 // 0007.sandbox-daemon.jsonl for another kind of daemon.
 func EventsName(kind string, node, size int) string {
 	name := fmt.Sprintf("%0*d", IndexWidth(size), node)
@@ -161,9 +161,9 @@ func hasNumber(state string) bool {
 	return state == StateHeartbeat || state == StateSandboxHeartbeat || state == StateEvent || state == StateSlots || state == StateIdle
 }
 
-// ParseNodeName parses a name in Nodes of a job of size nodes: the node index, its state, and the
-// number if the state has one. Other names are rejected, including those with another width, which
-// would be a second name for the same node. If size is 0 (unknown), any width is accepted.
+// ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and
+// the number if the state has one. Other names are rejected, including those with another width,
+// which would be a second name for the same node. If size is 0 (unknown), any width is accepted.
 func ParseNodeName(name string, size int) (node int, state string, count int64, ok bool) {
 	digits, rest, _ := strings.Cut(name, ".")
 	state, tail, more := strings.Cut(rest, ".")
@@ -179,7 +179,7 @@ func ParseNodeName(name string, size int) (node int, state string, count int64, 
 	return node, state, count, true
 }
 
-// parseNumbered returns the number in a name in Control, if its first part is kind.
+// parseNumbered returns the number in a name in ControlDir, if its first part is kind.
 func parseNumbered(name, kind string) (int, bool) {
 	what, digits, _ := strings.Cut(name, ".")
 	if what != kind {

@@ -8,8 +8,8 @@ type Pace struct {
 	MinPause time.Duration
 	// MaxPause is the longest pause: the maximum delay of a change after an idle time.
 	MaxPause time.Duration
-	// Divisor determines the next pause: the time waited so far divided by Part, for example half of
-	// it for 2. So a wait is at most that fraction too long, and the number of polls grows with the
+	// Divisor determines the next pause: the time waited so far divided by Divisor, for example half
+	// of it for 2. So a wait is at most that fraction too long, and the number of polls grows with the
 	// logarithm of its length.
 	Divisor int
 }

@@ -89,7 +89,7 @@ func (r *Reader) checkOwner(facts FileAttributes) error {
 
 // FileContent is the content of a file.
 type FileContent struct {
-	// Data is its beginning and End its end; the middle of a large file is left out.
+	// Data is its beginning and Tail its end; the middle of a large file is left out.
 	Data, Tail []byte
 	Size       int64
 	ModTime    time.Time // last modification, by the server's clock

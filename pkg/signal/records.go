@@ -87,8 +87,8 @@ type JoinedRecord struct {
 	Address        string `json:"address,omitempty"`
 	PID            int    `json:"pid"`
 	ProgramVersion string `json:"program"`
-	// TimeToSeen is the time from the daemon's start until it saw the run directory, and Answer the
-	// time from then until this record.
+	// TimeToSeen is the time from the daemon's start until it saw the run directory, and TimeToAnswer
+	// the time from then until this record.
 	TimeToSeen   time.Duration `json:"seen_ns"`
 	TimeToAnswer time.Duration `json:"answer_ns"`
 	// HasWaited reports that the directory was missing at the daemon's first poll.
@@ -164,7 +164,7 @@ type FailureRecord struct {
 	Code   int    `json:"code,omitempty"`
 	Signal string `json:"signal,omitempty"` // or the signal that ended it
 	ChildExit
-	Log   string   `json:"log,omitempty"`   // the log with its output, in Logs
+	Log   string   `json:"log,omitempty"`   // the log with its output, in LogsDir
 	Lines []string `json:"lines,omitempty"` // the last lines of the log
 	// WorldRank is the rank of the world that has failed, or nil if the cause is not about a rank.
 	// Header.Rank is the node's index.
@@ -176,8 +176,8 @@ type FailureRecord struct {
 	// RecordDelay is the time from the event until the record was written, on the writer's monotonic
 	// clock, so that no clocks are compared.
 	RecordDelay time.Duration `json:"age_ns,omitempty"`
-	// SeenAt is the time of the event, from which Age is computed. It is zero in a record that was
-	// read.
+	// SeenAt is the time of the event, from which RecordDelay is computed. It is zero in a record that
+	// was read.
 	SeenAt time.Time `json:"-"`
 }
 
@@ -261,8 +261,8 @@ type AbortRecord struct {
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// OrderlyEndRecord ends the run in an orderly way. If Look is not 0, it only announces the end:
-// services stay up for that time.
+// OrderlyEndRecord ends the run in an orderly way. If InspectTime is not 0, it only announces the
+// end: services stay up for that time.
 type OrderlyEndRecord struct {
 	Header
 	Code        int           `json:"code"` // the job's: the driver's own

@@ -68,7 +68,7 @@ func (d *Dir) WithoutHints() *Dir {
 	return deaf
 }
 
-// NodeName returns the name in Nodes for a node's state.
+// NodeName returns the name in NodesDir for a node's state.
 func (d *Dir) NodeName(node int, state string) string { return NodeName(node, d.size, state) }
 
 func (p Location) newDir(run string) *Dir {
@@ -254,12 +254,12 @@ func (d *Dir) checkDir(ctx context.Context, p Location) error {
 
 // PublishRecord makes the record appear as name in the subdirectory sub, completely or not at all.
 // Durable records (causes and results) survive a crash of the server. Each name must be published
-// only once. The first record of this node determines Offset.
+// only once. The first record of this node determines ClockOffset.
 func (d *Dir) PublishRecord(ctx context.Context, sub, name string, rec Record, durable bool) error {
 	return d.writeRecord(ctx, sub, name, rec, durable, d.access.publishFile)
 }
 
-// ClaimRecord is like Publish for a record that is not durable and that another process may
+// ClaimRecord is like PublishRecord for a record that is not durable and that another process may
 // publish, too: the first one wins, if the file system has links, and the others get
 // ErrAlreadyPublished.
 func (d *Dir) ClaimRecord(ctx context.Context, sub, name string, rec Record) error {
@@ -300,15 +300,15 @@ func (d *Dir) explainWrite(path string, err error) error {
 }
 
 // WriteMark makes name appear in the subdirectory sub as an empty file, which is complete from the
-// beginning. Each name must be marked only once. If it exists already, from a Publish whose reply
-// was lost, its content stays.
+// beginning. Each name must be marked only once. If it exists already, from a PublishRecord whose
+// reply was lost, its content stays.
 func (d *Dir) WriteMark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
 	return d.changePath(ctx, "publish", path, func() error { return d.access.writeNew(path, nil, false) })
 }
 
 // RenameMark renames a mark of this node, for a full file system: a rename needs no space. It does
-// nothing if a listing shows the new name, from a Publish whose reply was lost.
+// nothing if a listing shows the new name, from a PublishRecord whose reply was lost.
 func (d *Dir) RenameMark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
 	return d.changePath(ctx, "publish", filepath.Join(dir, to), func() error {
@@ -372,8 +372,8 @@ func (d *Dir) WriteHeartbeat(ctx context.Context, sub, state string) error {
 
 // WriteNamedHeartbeat writes the next heartbeat, a name and a number, in the subdirectory sub: it
 // renames the last one to increase the number, so that a heartbeat is one call and leaves one name.
-// A Dir has one sequence of heartbeats; As returns a Dir with another one. Concurrent heartbeats
-// wait for each other.
+// A Dir has one sequence of heartbeats; ForNode returns a Dir with another one. Concurrent
+// heartbeats wait for each other.
 func (d *Dir) WriteNamedHeartbeat(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
 	newest, ok := d.heartbeats.awaitTurn(ctx)

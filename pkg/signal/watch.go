@@ -15,7 +15,7 @@ type Watch struct {
 	dir         *Dir
 	path        string
 	wake        chan struct{} // buffered by one: "poll now"
-	initialPace Pace          // the initial pace, which Relax does not change
+	initialPace Pace          // the initial pace, which SlowDown does not change
 
 	mu             sync.Mutex // guards all fields below
 	pace           Pace
@@ -157,7 +157,7 @@ func (w *Watch) SlowDown(steady time.Duration) {
 	ctxutil.NotifyChannel(w.wake)
 }
 
-// relaxedPauses is the assumed duration of the wait after Relax, in multiples of the shortest
+// relaxedPauses is the assumed duration of the wait after SlowDown, in multiples of the shortest
 // pause.
 const relaxedPauses = 40
 
@@ -205,7 +205,7 @@ func (w *Watch) SpeedUp() {
 	w.advancePoll(soon)
 }
 
-// FollowListings is like Wait, but keeps the present pace of the watch.
+// FollowListings is like WaitListing, but keeps the present pace of the watch.
 func (w *Watch) FollowListings(ctx context.Context, until func(Listing) bool) (Listing, error) {
 	for {
 		w.mu.Lock()

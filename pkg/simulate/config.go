@@ -166,7 +166,7 @@ func openFileLimit() uint64 {
 	return limit.Cur
 }
 
-// checkFilesNeeded is like Fits, for a given limit of open files.
+// checkFilesNeeded is like CheckFileLimit, for a given limit of open files.
 func checkFilesNeeded(nodes int, files uint64) error {
 	if need := uint64(filesPerNode*nodes + otherFiles); need > files {
 		return fmt.Errorf("cannot simulate %d nodes in one process: they open up to %d files, and this shell allows %d: "+

@@ -15,8 +15,8 @@ type Percentiles[T int64 | time.Duration] struct {
 	Max T `json:"max"`
 }
 
-// percentilesOf returns the distribution of values, which it sorts. It returns a zero Spread for an
-// empty slice.
+// percentilesOf returns the distribution of values, which it sorts. It returns a zero Percentiles
+// for an empty slice.
 func percentilesOf[T int64 | time.Duration](values []T) Percentiles[T] {
 	if len(values) == 0 {
 		return Percentiles[T]{}

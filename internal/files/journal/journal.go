@@ -26,7 +26,7 @@ const (
 )
 
 // Journal appends lines to a file of the run directory. Its callers do not wait for the file
-// system, unless Patience is set: a goroutine collects and writes the lines. Data that the file
+// system, unless StallTimeout is set: a goroutine collects and writes the lines. Data that the file
 // system does not accept is kept, and offered again with the next lines; lines beyond the limit are
 // dropped, and counted.
 type Journal struct {
@@ -80,7 +80,7 @@ func (j *Journal) Open(file io.WriteCloser) {
 }
 
 // Write appends whole lines, or a piece of a line that continues in the next Write. It never fails,
-// and waits no longer than Patience.
+// and waits no longer than StallTimeout.
 func (j *Journal) Write(lines []byte) (int, error) {
 	if j.WriteImmediately {
 		defer func() { _ = j.Sync() }()

@@ -21,7 +21,7 @@ func UsageErrorf(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// IsUsageError reports whether err was made by Usagef.
+// IsUsageError reports whether err was made by UsageErrorf.
 func IsUsageError(err error) bool {
 	var wrong *usageError
 	return errors.As(err, &wrong)

@@ -17,7 +17,7 @@ import (
 )
 
 // GPUEventLog collects the events of all nodes on the head. The exported fields must be set before
-// the call of Follow.
+// the call of FollowEvents.
 type GPUEventLog struct {
 	Dir         *signal.Dir
 	Nodes       *signal.Watch // watch of the directory Nodes
@@ -27,7 +27,7 @@ type GPUEventLog struct {
 	Log         *zap.Logger
 
 	mu          sync.Mutex
-	readNames   map[string]bool      // names of the records that were read; used only by Follow
+	readNames   map[string]bool      // names of the records that were read; used only by FollowEvents
 	events      []signal.EventRecord // guarded by mu
 	lastListing int                  // number of the last listing with no unread events; guarded by mu
 }
@@ -99,7 +99,7 @@ func (c *GPUEventLog) FollowEvents(ctx context.Context) {
 func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 	for node, numbers := range l.EventNumbers() {
 		if node == 0 {
-			continue // the head receives its own events by Cards.Witness
+			continue // the head receives its own events by Monitor.Witness
 		}
 		for _, number := range numbers {
 			name := signal.EventName(node, c.Size, number)

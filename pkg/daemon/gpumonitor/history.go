@@ -56,7 +56,7 @@ func (c *Monitor) StartHistory(run string, found []check.Finding) {
 	if len(devices) == 0 {
 		return
 	}
-	// Settle and Kept wait until the task closes these channels.
+	// Settle and AwaitSaved wait until the task closes these channels.
 	told, kept := make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
 	c.reported, c.saved = told, kept

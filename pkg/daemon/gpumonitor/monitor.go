@@ -42,7 +42,7 @@ type HistoryStore interface {
 	SaveRecord(ctx context.Context, data []byte) error
 }
 
-// Config has the parameters and callbacks of Cards.
+// Config has the parameters and callbacks of Monitor.
 type Config struct {
 	GPUs            GPUs                   // nil if no GPUs are monitored
 	Name            string                 // name of the node, for messages

@@ -169,7 +169,7 @@ func (r *Publisher) WithResponsiveShare(ctx context.Context, most time.Duration)
 }
 
 // IsResponsive reports whether a new poll of the control directory succeeds within the given time.
-// Unlike Silence it does not count the time during which this process was stopped.
+// Unlike FileSystemSilence it does not count the time during which this process was stopped.
 func (r *Publisher) IsResponsive(ctx context.Context, within time.Duration) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, ErrUnresponsive)
 	defer cancel()

@@ -21,8 +21,9 @@ var startScript string
 // startOrder has the instructions for startScript.
 type startOrder struct {
 	Args []string `json:"args"` // of the ray command
-	// SkippedMethods are methods of Ray's Node whose processes are not needed, and Later those whose
-	// processes the node does not wait for. Methods that a version of Ray does not have are ignored.
+	// SkippedMethods are methods of Ray's Node whose processes are not needed, and DeferredMethods
+	// those whose processes the node does not wait for. Methods that a version of Ray does not have
+	// are ignored.
 	SkippedMethods  []string `json:"never"`
 	DeferredMethods []string `json:"later"`
 }

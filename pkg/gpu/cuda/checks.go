@@ -27,7 +27,7 @@ const (
 	idPeers   = "cuda.peers"
 )
 
-// CheckIDs returns the IDs of all checks that Judge makes.
+// CheckIDs returns the IDs of all checks that CheckFacts makes.
 func CheckIDs() []string { return []string{idInit, idDevices, idPeers} }
 
 // CheckFacts compares the facts with what the job expects, and returns the findings. If cuInit has

@@ -63,8 +63,8 @@ func isModuleLoaded(root string) *bool {
 	return &loaded
 }
 
-// deviceFile returns the inspected file with the given path, or a File without a path if it was not
-// inspected.
+// deviceFile returns the inspected file with the given path, or a DeviceFile without a path if it
+// was not inspected.
 func (f Facts) deviceFile(path string) DeviceFile {
 	for _, one := range f.Files {
 		if one.Path == path {

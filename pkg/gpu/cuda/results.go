@@ -95,7 +95,7 @@ var knownResults = map[ResultCode]resultMeaning{
 const hintDriverLibrary = "use the libcuda.so.1 of the driver that is loaded: take what has another one (a compat folder, as /usr/local/cuda/compat) out of " +
 	"LD_LIBRARY_PATH and /etc/ld.so.conf.d, and let the container's runtime bring it in"
 
-// newResult returns an Answer with this package's name for the code, or CODE_<number> if it is
+// newResult returns an Result with this package's name for the code, or CODE_<number> if it is
 // unknown.
 func newResult(code ResultCode) Result {
 	if m, known := knownResults[code]; known {

@@ -80,7 +80,7 @@ var gpuRules = []gpuRule{
 	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", checkBusy},
 }
 
-// ListIDs returns the IDs of all checks that Evaluate makes.
+// ListIDs returns the IDs of all checks that EvaluateFacts makes.
 func ListIDs() []string {
 	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
 	for _, r := range gpuRules {

@@ -35,7 +35,7 @@ func (e Expectation) hasOnlyOtherVendors(f gpu.Facts) bool {
 
 // ParseExpectation returns the expectations that follow from the number of GPUs granted on this
 // node (-1: unknown) and from the environment. from is the flag or variable that granted is from.
-// The caller must set Mode, Signs and Named.
+// The caller must set Mode, Signs and LibraryNamed.
 func ParseExpectation(granted int, from string, environ []string) (Expectation, error) {
 	e := Expectation{Count: granted, CountSource: from, Environ: environ}
 	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")

@@ -71,7 +71,7 @@ func ReadLog(root string) (Log, error) {
 
 // FollowEvents calls the callback for each event from now on, in order, until ctx ends. It then
 // returns nil. It returns an error if the log cannot be read, or not any more. The errors are those
-// of Read.
+// of ReadLog.
 func FollowEvents(ctx context.Context, root string, tell func(Event)) error {
 	return followRecords(ctx, root, func(r logRecord) {
 		if e, is := r.toEvent(); is {
@@ -80,7 +80,7 @@ func FollowEvents(ctx context.Context, root string, tell func(Event)) error {
 	})
 }
 
-// followRecords calls the callback for each new record of the log. It ends as Follow does.
+// followRecords calls the callback for each new record of the log. It ends as FollowEvents does.
 func followRecords(ctx context.Context, root string, tell func(logRecord)) error {
 	file, err := openLog(root)
 	if err != nil {

@@ -47,7 +47,7 @@ type scriptData struct {
 	P50   map[string]float64 `json:"p50"`
 }
 
-// scriptNode is a Node with short JSON keys, because the page contains all nodes.
+// scriptNode is a NodeRow with short JSON keys, because the page contains all nodes.
 type scriptNode struct {
 	Rank  int      `json:"r"`
 	Host  string   `json:"h"`

@@ -58,7 +58,7 @@ type runReader struct {
 	unlistedProblems int        // number of problems that are not listed
 }
 
-// Read reads the run directory at dir, which Resolve has returned. It returns an error only if
+// Read reads the run directory at dir, which FindRun has returned. It returns an error only if
 // there is no run directory, or if ctx ends. All else that cannot be read is listed in the run's
 // Problems.
 func Read(ctx context.Context, dir string, opts Options) (*Run, error) {

@@ -17,7 +17,7 @@ type Run struct {
 	Result  *signal.Result    // nil if there is none yet
 	Control Control
 	Nodes   []Node  // in node order; as many as the job has, even if a node has left no trace
-	Events  []Event // events of all nodes by corrected time; empty if the depth is Quick
+	Events  []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
 	// Problems has a sentence for each thing that could not be read, for people.
 	Problems []string
 }

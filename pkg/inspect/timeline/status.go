@@ -182,7 +182,7 @@ type RunEnd struct {
 	BadOn  string   `json:"bad_nodes,omitempty"`
 }
 
-// Observation has the input of Summarize besides the run: the options and observations of the
+// Observation has the input of SummarizeRun besides the run: the options and observations of the
 // reader.
 type Observation struct {
 	Now     time.Time // on the reader's clock

@@ -17,7 +17,7 @@ const SocketVariable = "NOTIFY_SOCKET"
 // is stopped itself.
 const sendTimeout = 200 * time.Millisecond
 
-// Ready and Stopping are the states of a service for a manager.
+// Ready and StateStopping are the states of a service for a manager.
 const (
 	StateReady    = "READY=1"
 	StateStopping = "STOPPING=1"

@@ -19,14 +19,14 @@ type RankProcess struct {
 type HangDetector struct {
 	// time without progress after which the ranks count as idle; 0 disables detection
 	Timeout    time.Duration
-	OutputOnly bool // see Idle
+	OutputOnly bool // see IdleTracker
 	// RunningRanks returns the ranks that are running.
 	RunningRanks func() []RankProcess
 	// OnChange is called with true when no rank has made progress for the timeout, and with false when
 	// a rank makes progress again.
 	OnChange func(idle bool)
 
-	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new Sampler
+	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new CPUSampler
 }
 
 // The interval between samples is a tenth of the timeout, within these limits.
@@ -36,7 +36,7 @@ const (
 )
 
 // StartBackground starts [HangDetector.Run] in a goroutine. The returned function stops it and
-// waits for its end. Without a timeout, Begin does nothing.
+// waits for its end. Without a timeout, StartBackground does nothing.
 func (v HangDetector) StartBackground(ctx context.Context) (end func()) {
 	if v.Timeout == 0 {
 		return func() {}

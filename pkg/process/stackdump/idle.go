@@ -7,7 +7,7 @@ import (
 
 // Usage is the total activity of a rank up to a point in time.
 type Usage struct {
-	CPUTime time.Duration // processor time of its process tree; see Sampler
+	CPUTime time.Duration // processor time of its process tree; see CPUSampler
 	Printed int64         // amount of output in bytes
 }
 
@@ -25,7 +25,7 @@ const (
 
 // IdleTracker determines since when no rank of a node has made progress: used processor time or
 // printed anything. [IdleTracker.AddSample] must be called every few seconds. The zero value is
-// ready for use. An Idle is not safe for concurrent use.
+// ready for use. An IdleTracker is not safe for concurrent use.
 type IdleTracker struct {
 	// OutputOnly ignores processor time, because some ranks use it while they wait for each other.
 	OutputOnly bool

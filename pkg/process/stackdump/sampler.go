@@ -10,7 +10,7 @@ import (
 // safe for concurrent use.
 type CPUSampler struct{ scanner *process.FamilyScanner }
 
-// NewCPUSampler returns a Sampler.
+// NewCPUSampler returns a CPUSampler.
 func NewCPUSampler() *CPUSampler { return &CPUSampler{process.NewFamilyScanner()} }
 
 // CPUTimes returns the total processor time of each child's process tree, from one pass over /proc.

@@ -12,7 +12,7 @@ import (
 // BindThread binds the calling thread, which must be locked to its goroutine, to the CPUs and
 // memory nodes of p. Child processes of the thread inherit both. restore undoes the binding; if it
 // fails, nothing else may run on the thread. skipped describes what this system does not permit to
-// bind, which is not an error. If anything else cannot be bound, Prepare returns an error and
+// bind, which is not an error. If anything else cannot be bound, BindThread returns an error and
 // changes nothing.
 func (p Affinity) BindThread() (restore func() error, skipped []string, err error) {
 	undoCPUs, err := p.bindThreadCPUs()

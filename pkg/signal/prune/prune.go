@@ -49,7 +49,7 @@ type Options struct {
 	Report func(run, what string)
 }
 
-// PruneCounts are the results of Order.Run.
+// PruneCounts are the results of Options.Run.
 type PruneCounts struct {
 	Removed      int // runs, or those that would be removed
 	Recent       int // kept: they are over, and new enough
