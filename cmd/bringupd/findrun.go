@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // runArgHelp explains how a run can be named.
@@ -57,7 +58,7 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 // openedRun is a run directory that was opened from outside the job.
 type openedRun struct {
 	*signal.Dir
-	jobRecord signal.JobRecord
+	jobRecord record.Job
 	hasEnded  bool
 }
 

@@ -14,14 +14,15 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestAttachRun has attach become the command that it prints: a shell by srun, which
 // is played by a script.
 func TestAttachRun(t *testing.T) {
 	dir := runDir(t, 2, -1)
-	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
+	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
 	})
 	const want = "srun --overlap --jobid=4711 --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
@@ -45,15 +46,15 @@ func TestAttachRun(t *testing.T) {
 // What a record says of a host and of a job is quoted for a shell, and obeyed by no terminal.
 func TestAttachQuotes(t *testing.T) {
 	dir := runDir(t, 2, -1)
-	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
+	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
 	})
 	const want = `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash` + "\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
 		t.Errorf("it prints %+v, want %s", got, want)
 	}
-	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
+	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
 	})
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != "ssh -- node0001\n" {
 		t.Errorf("it prints %+v", got)
@@ -116,17 +117,17 @@ func TestLogsRaw(t *testing.T) {
 func TestLogsOfSilentDriver(t *testing.T) {
 	for _, tc := range []struct {
 		name, word string
-		plan       *signal.JobPlan
+		plan       *record.Plan
 		code       int
 		says       string
 	}{
-		{"a driver", "driver", &signal.JobPlan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
-		{"ranks", "ranks", &signal.JobPlan{Driver: "train.py", HasRanks: true}, 0, "the ranks of run 17.0 printed nothing"},
-		{"no driver", "driver", &signal.JobPlan{}, 1, "cannot show that log"},
+		{"a driver", "driver", &record.Plan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
+		{"ranks", "ranks", &record.Plan{Driver: "train.py", HasRanks: true}, 0, "the ranks of run 17.0 printed nothing"},
+		{"no driver", "driver", &record.Plan{}, 1, "cannot show that log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
-			dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{Plan: tc.plan})
+			dir, err := signal.CreateRun(t.Context(), place, record.Job{Plan: tc.plan})
 			if err != nil {
 				t.Fatal(err)
 			}

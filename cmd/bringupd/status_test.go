@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // runDir makes the run directory of a job of size nodes in a new log directory,
@@ -30,29 +31,29 @@ func runDir(t testing.TB, size, late int) string {
 		}
 	}
 	began := time.Now().Add(-5 * time.Second)
-	header := func(node int) signal.Header {
-		return signal.Header{Version: signal.FormatVersion, Nonce: "n0", NodeIndex: node, Host: fmt.Sprintf("node%04d", node), WrittenAt: began}
+	header := func(node int) record.Header {
+		return record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: node, Host: fmt.Sprintf("node%04d", node), WrittenAt: began}
 	}
-	put(t, dir, signal.ControlDir, signal.NameJob, &signal.JobRecord{
+	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
 		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
-		Plan: &signal.JobPlan{Framework: "none", Phases: []string{"join", "check", "head", "workers", "driver"}, NodesNeeded: size,
+		Plan: &record.Plan{Framework: "none", Phases: []string{"join", "check", "head", "workers", "driver"}, NodesNeeded: size,
 			PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute}},
 	})
-	put(t, dir, signal.ControlDir, signal.NameHead, &signal.HeadRecord{Header: header(0)})
+	put(t, dir, signal.ControlDir, signal.NameHead, &record.Head{Header: header(0)})
 	touch(t, dir, signal.ControlDir, "0000.beat.000003")
 	events := []string{eventLine(began, "enter", `"phase":"join"`)}
 	for node := range size {
 		if node == late {
 			continue
 		}
-		put(t, dir, signal.NodesDir, signal.NodeName(node, size, signal.StateJoined), &signal.JoinedRecord{Header: header(node)})
-		put(t, dir, signal.NodesDir, signal.CheckedName(node, size, 4), &signal.CheckedRecord{Header: header(node)})
-		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, signal.StateServiceUp))
+		put(t, dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined), &record.Joined{Header: header(node)})
+		put(t, dir, signal.NodesDir, signal.CheckedName(node, size, 4), &record.Checked{Header: header(node)})
+		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, record.StateServiceUp))
 		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, "beat.000012"))
 		if node > 0 {
 			writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", node, size)), eventLine(began, "enter", `"phase":"join"`))
 		}
-		for i, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateServiceUp} {
+		for i, state := range []record.State{record.StateJoined, record.StateChecked, record.StateServiceUp} {
 			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(node)*time.Microsecond)
 			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, node)))
 		}
@@ -65,7 +66,7 @@ func eventLine(at time.Time, name, fields string) string {
 	return fmt.Sprintf(`{"v":1,"at":%q,"event":%q,%s}`+"\n", at.Format(time.RFC3339Nano), name, fields)
 }
 
-func put(t testing.TB, dir, sub, name string, rec signal.Record) {
+func put(t testing.TB, dir, sub, name string, rec record.Record) {
 	t.Helper()
 	data, err := json.Marshal(rec)
 	if err != nil {
@@ -96,7 +97,7 @@ func quiet(t testing.TB, dir string, since time.Duration) {
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
-	result := &signal.Result{Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: signal.RunTimings{Duration: time.Second}}
+	result := &record.Result{Header: record.Header{Version: record.FormatVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: record.RunTimings{Duration: time.Second}}
 	put(t, dir, "", ".result", result)
 	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
 		t.Fatal(err)
@@ -112,9 +113,9 @@ func TestStatusCommand(t *testing.T) {
 	quiet(t, silent, time.Hour)
 	resting := runDir(t, 4, -1)
 	touch(t, resting, signal.ControlDir, signal.NameGateOpen)
-	put(t, resting, signal.ControlDir, signal.NameJob, &signal.JobRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 4,
-		Plan: &signal.JobPlan{Framework: "none", Phases: []string{"join", "driver"}, NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
+	put(t, resting, signal.ControlDir, signal.NameJob, &record.Job{
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 4,
+		Plan: &record.Plan{Framework: "none", Phases: []string{"join", "driver"}, NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
 	})
 	quiet(t, resting, 4*time.Minute)
 	well, failed := runDir(t, 2, -1), runDir(t, 2, -1)
@@ -185,7 +186,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // is no news
-	put(t, dir, signal.NodesDir, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
+	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("rank 1  node0001  check")
 	ends(t, dir, 7)
 	shows("code 7")

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // fault is something that is wrong with a node, as its checks find it.
@@ -228,7 +229,7 @@ func TestEvidenceComesLater(t *testing.T) {
 				if took := time.Since(began); took > health.EvidenceTimeout+10*time.Second {
 					t.Errorf("the end came after %s", took)
 				}
-				if !j.has(signal.NodesDir, signal.NodeName(1, 3, signal.StateFailed)) {
+				if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateFailed)) {
 					t.Error("the node has not told of its failure")
 				}
 			})

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // looks are checks that say what the test wants.
@@ -78,11 +79,11 @@ func TestChecksPass(t *testing.T) {
 		names := j.names(signal.NodesDir)
 		kinds := make(map[string]bool)
 		for nodeIndex := range 3 {
-			prefix := signal.NodeName(nodeIndex, 3, signal.StateChecked) + "."
+			prefix := signal.NodeName(nodeIndex, 3, record.StateChecked) + "."
 			for _, name := range names {
 				if number, is := strings.CutPrefix(name, prefix); is {
 					kinds[number] = true
-					rec := record[signal.CheckedRecord](j, signal.NodesDir, name)
+					rec := readRecordOf[record.Checked](j, signal.NodesDir, name)
 					var report check.Report
 					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.NodeIndex != nodeIndex || report.Findings[0].ID != "gpu.count" {
 						t.Errorf("%s has %s: %v", name, rec.Report, err)
@@ -121,7 +122,7 @@ func TestUnfitNode(t *testing.T) {
 					c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 				}).start()
 				j.expect(everyone(tc.code, 3)...)
-				cause := j.blames(tc.rank, string(tc.kind), tc.code)
+				cause := j.blames(tc.rank, tc.kind, tc.code)
 				for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
 					if !strings.Contains(cause.Message, want) {
 						t.Errorf("the cause lacks %q: %s", want, cause.Message)
@@ -175,7 +176,7 @@ func TestGateWaits(t *testing.T) {
 func TestEndWhileWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
 		j.signals[0] <- os.Interrupt
 		j.expect(130, 130)
 	})
@@ -212,7 +213,7 @@ func TestNodesDiffer(t *testing.T) {
 					t.Errorf("nobody says %q:\n%s", tc.says, said)
 				}
 				if tc.code != 0 {
-					cause := j.blames(0, string(health.NodesDiffer), tc.code)
+					cause := j.blames(0, health.NodesDiffer, tc.code)
 					if result := j.result(); fmt.Sprint(cause.LostNodes, result.BadNodes) != "[2] [n2]" {
 						t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.LostNodes, result.BadNodes)
 					}
@@ -232,7 +233,7 @@ func TestNobodyIsOdd(t *testing.T) {
 			}
 		}).start()
 		j.expect(75, 75)
-		j.blames(0, string(health.NodesDiffer), 75)
+		j.blames(0, health.NodesDiffer, 75)
 		if nodes := j.result().BadNodes; len(nodes) > 0 {
 			t.Errorf("the bad nodes are %v", nodes)
 		}
@@ -340,7 +341,7 @@ func TestFatalXid(t *testing.T) {
 				}
 				cards[nodeIndex].events <- xid(79, gpu.EffectFatal)
 				j.expect(75, 75, 75)
-				cause := j.blames(nodeIndex, string(health.GPUFailed), 75)
+				cause := j.blames(nodeIndex, health.GPUFailed, 75)
 				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", nodeIndex)} {
 					if !strings.Contains(cause.Message, want) {
 						t.Errorf("the cause lacks %q: %s", want, cause.Message)
@@ -479,7 +480,7 @@ func TestUnreadableEvents(t *testing.T) {
 		asked := new(signal.CallMeter)
 		j.configs[0].Access.Meter = asked
 		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-		pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's"}})
+		pasts, err := json.Marshal(record.Event{Header: record.Header{Version: record.FormatVersion, Nonce: "another attempt's"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -492,7 +493,7 @@ func TestUnreadableEvents(t *testing.T) {
 		j.until("that the head asks again for what it does not get", func() bool { return asked.CallStats().Retries > before })
 		cards[1].events <- xid(79, gpu.EffectFatal)
 		j.expect(75, 75)
-		j.blames(1, string(health.GPUFailed), 75)
+		j.blames(1, health.GPUFailed, 75)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // nodeChecker runs the checks that decide whether this node is suitable for the job.
@@ -124,7 +125,7 @@ func (f *nodeChecker) shareFindings(ctx context.Context) []check.Finding {
 // which nodes are alike.
 func (f *nodeChecker) publishChecked(report check.Report) error {
 	if f.cfg.Checks == nil {
-		return f.PublishState(signal.StateChecked)
+		return f.PublishState(record.StateChecked)
 	}
 	f.report = report
 	data, err := json.Marshal(report)
@@ -132,7 +133,7 @@ func (f *nodeChecker) publishChecked(report check.Report) error {
 		return health.NewFailure(health.Internal, "cannot encode what the checks of %s say: %v", f.nodeName(f.id.NodeIndex), err)
 	}
 	name := signal.CheckedName(f.id.NodeIndex, f.id.Size, report.KindHash())
-	err = f.Publish(signal.NodesDir, name, &signal.CheckedRecord{Report: data}, false)
+	err = f.Publish(signal.NodesDir, name, &record.Checked{Report: data}, false)
 	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && f.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
 		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
@@ -170,7 +171,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	}
 	// Spares may take the places of the nodes that differ.
 	differ.Header, differ.Phase = h.recordHeader(), "check"
-	h.tracker.handleFailure(differ.FailureRecord, time.Now())
+	h.tracker.handleFailure(differ.Failure, time.Now())
 	return nil
 }
 
@@ -178,10 +179,10 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (report check.Report, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	var record signal.CheckedRecord
-	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &record)
-	if err == nil && len(record.Report) > 0 {
-		err = json.Unmarshal(record.Report, &report)
+	var rec record.Checked
+	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &rec)
+	if err == nil && len(rec.Report) > 0 {
+		err = json.Unmarshal(rec.Report, &report)
 	}
 	switch cause := context.Cause(ctx); {
 	case err == nil:

@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // enforceDeadline ends the job at its deadline, if it has one. The driver then has its grace
@@ -57,7 +58,7 @@ func (h *head) keepForInspection(ctx context.Context, err error) error {
 	}
 	h.Log.Warn("the driver has ended, and all else stays for a look (--clean=none): bringupd stop ends it sooner",
 		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look), zap.String("run", h.Dir.Path()))
-	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded, &signal.OrderlyEndRecord{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
+	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded, &record.OrderlyEnd{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
 	ctxutil.SleepContext(ctx, h.cfg.After.Look)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
@@ -18,7 +18,7 @@ func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *deps.Config) {
 			c.Identity.Attempt = 1
-			c.Previous.UnfitNodes = []signal.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
+			c.Previous.UnfitNodes = []record.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
 		})
 		j.start().expect(0, 0, 0, 0)
 		j.chose([]int{0, 2, 3}, 1)
@@ -34,13 +34,13 @@ func TestNotBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		lost []signal.DroppedNode
+		lost []record.DroppedNode
 		kind health.Kind
 		code int
 		says string
 	}{
-		{"lost", []signal.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
-		{"another one", []signal.DroppedNode{{NodeIndex: 1}}, health.ShareUnusable, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
+		{"lost", []record.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
+		{"another one", []record.DroppedNode{{NodeIndex: 1}}, health.ShareUnusable, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestNotBack(t *testing.T) {
 					c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
 				})
 				j.start(2).expect(tc.code, tc.code, -1)
-				if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.Message, tc.says) {
+				if cause := j.blames(0, tc.kind, tc.code); !strings.Contains(cause.Message, tc.says) {
 					t.Errorf("the cause is %q", cause.Message)
 				}
 				if next := j.result().NextAttempt; next != 0 {
@@ -76,7 +76,7 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 			defer n.Close()
 			f := health.NewFailure(health.DaemonDied, "n1 has died")
 			f.LostNodes = []int{1}
-			end := n.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, n.id.HostOf)))
+			end := n.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: f.Failure}}, n.id.HostOf)))
 			if end.NextAttempt.Number != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
 				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.NextAttempt.Number, end.Requeue)
 			}

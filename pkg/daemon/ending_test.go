@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestAsFailure(t *testing.T) {
@@ -36,7 +37,7 @@ func TestAsFailure(t *testing.T) {
 		{"anything else", errors.New("odd"), health.Internal, "odd"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := health.AsFailure(tc.err); got.Kind != string(tc.kind) || got.Message != tc.what {
+			if got := health.AsFailure(tc.err); got.Kind != tc.kind || got.Message != tc.what {
 				t.Errorf("it is %q: %q", got.Kind, got.Message)
 			}
 		})
@@ -45,28 +46,28 @@ func TestAsFailure(t *testing.T) {
 
 func TestEnding(t *testing.T) {
 	hostOf := func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }
-	lost := health.NewFailure(health.PeerLost, "two are lost").FailureRecord
+	lost := health.NewFailure(health.PeerLost, "two are lost").Failure
 	lost.LostNodes = []int{1, 3}
 	for _, tc := range []struct {
 		name   string
-		cause  signal.FailureRecord
+		cause  record.Failure
 		code   int
 		gentle bool
 		nodes  []string
 	}{
-		{"a setup", health.NewFailure(health.SetupFailed, "it failed").FailureRecord, 77, false, nil},
+		{"a setup", health.NewFailure(health.SetupFailed, "it failed").Failure, 77, false, nil},
 		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
-		{"TERM", lifecycle.NewSignalFailure(syscall.SIGTERM, "n1", "", 1).FailureRecord, 143, true, nil},
-		{"INT", lifecycle.NewSignalFailure(syscall.SIGINT, "n1", "", 1).FailureRecord, 130, true, nil},
-		{"a kind that nobody knows", signal.FailureRecord{Kind: "odd", Message: "odd"}, 70, false, nil},
+		{"TERM", lifecycle.NewSignalFailure(syscall.SIGTERM, "n1", "", 1).Failure, 143, true, nil},
+		{"INT", lifecycle.NewSignalFailure(syscall.SIGINT, "n1", "", 1).Failure, 130, true, nil},
+		{"a kind that nobody knows", record.Failure{Kind: "odd", Message: "odd"}, 70, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: tc.cause}}, hostOf))
+			end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: tc.cause}}, hostOf))
 			if end.Code != tc.code || end.Requested != tc.gentle || end.Orderly || end.Reason != tc.cause.Message || !slices.Equal(end.BadNodes, tc.nodes) {
 				t.Errorf("it ends with %+v", end)
 			}
 			// What a peer makes of the published end is the same.
-			told := lifecycle.OutcomeOfAbort(signal.AbortRecord{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
+			told := lifecycle.OutcomeOfAbort(record.Abort{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
 			if diff := cmp.Diff(end, told, cmp.AllowUnexported(lifecycle.Outcome{})); diff != "" {
 				t.Error(diff)
 			}
@@ -110,7 +111,7 @@ func TestEvidenceIsKept(t *testing.T) {
 		{"of an orderly end", 0, lifecycle.Outcome{Orderly: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.JobRecord{})
+			dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, record.Job{})
 			if err != nil {
 				t.Fatal(err)
 			}

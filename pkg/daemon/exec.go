@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // newRequestNode returns the part of this node that runs commands from outside (bringupd exec).
@@ -82,7 +83,7 @@ func (t requestNodes) AbsentNodes() []int {
 // lost.
 func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
-	joined, absent := h.nodeWatch.LastListing().NodesIn(signal.StateJoined), t.AbsentNodes()
+	joined, absent := h.nodeWatch.LastListing().NodesIn(record.StateJoined), t.AbsentNodes()
 	var nodes []int
 	for _, word := range words {
 		switch word {
@@ -90,7 +91,7 @@ func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 			nodes = append(nodes, 0)
 			continue
 		case request.AllNodes:
-			if missing := h.nodeWatch.LastListing().NodesNotIn(signal.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
+			if missing := h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.nodeNames(missing))
 			}
 			nodes = append(nodes, signal.WithoutNodes(joined, absent)...)

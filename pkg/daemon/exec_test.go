@@ -22,11 +22,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
 // outside opens the job's run directory as somebody does who is none of it.
-func (j *job) outside() (*signal.Dir, signal.JobRecord) {
+func (j *job) outside() (*signal.Dir, record.Job) {
 	j.t.Helper()
 	j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 	dir, about, err := j.through(signal.Access{}).OpenExisting(context.Background(), j.run(), "outside")
@@ -199,7 +200,7 @@ func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string
 		t.Fatal(err)
 	}
 	order := &struct {
-		signal.Header
+		record.Header
 		Argv  []string `json:"argv"`
 		Nodes []string `json:"nodes"`
 	}{Argv: service.ShellCommand(line), Nodes: nodes}

@@ -7,17 +7,18 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // listing is what a look at Nodes shows where these names are there.
 func listing(t *testing.T, names ...string) signal.Listing {
 	t.Helper()
-	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{NoHints: true}}, signal.JobRecord{})
+	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{NoHints: true}}, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if err := dir.PublishRecord(bounded(t), signal.NodesDir, name, &signal.StateRecord{}, false); err != nil {
+		if err := dir.PublishRecord(bounded(t), signal.NodesDir, name, &record.Mark{}, false); err != nil {
 			t.Fatal(err)
 		}
 	}

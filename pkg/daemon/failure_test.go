@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -114,21 +115,21 @@ func TestFirstCause(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { tc.change(t, c) })
 				j.start().expect(everyone(tc.code, size)...)
-				cause := j.blames(tc.rank, string(tc.kind), tc.code)
+				cause := j.blames(tc.rank, tc.kind, tc.code)
 				if cause.Phase != tc.phase {
 					t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
 				}
 				if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
 					t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
 				}
-				own := record[signal.FailureRecord](j, signal.NodesDir, signal.NodeName(tc.rank, size, signal.StateFailed))
+				own := readRecordOf[record.Failure](j, signal.NodesDir, signal.NodeName(tc.rank, size, record.StateFailed))
 				if own.Message != cause.Message || own.NodeIndex != tc.rank {
 					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
 				}
 				if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
 					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
 				}
-				if abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
+				if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
 					t.Errorf("the abort says %d", abort.Code)
 				}
 				if got := j.has(signal.ControlDir, signal.NameGateOpen); got != tc.opened {
@@ -138,7 +139,7 @@ func TestFirstCause(t *testing.T) {
 					t.Error("an abort is no drain")
 				}
 				for nodeIndex := range size {
-					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateDone)) {
+					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
 						t.Errorf("rank %d has not said that it is done", nodeIndex)
 					}
 				}
@@ -155,8 +156,8 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
 		})
 		j.start()
-		j.untilNamed(signal.NodesDir, signal.NodeName(2, size, signal.StateJoined))
-		j.untilNamed(signal.NodesDir, signal.NodeName(3, size, signal.StateJoined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, size, record.StateJoined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(3, size, record.StateJoined))
 		j.signals[2] <- os.Interrupt
 		j.signals[3] <- os.Interrupt
 		codes := j.wait()
@@ -164,7 +165,7 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 		if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
 			t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
 		}
-		if abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.Message != result.Cause.Message {
+		if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.Message != result.Cause.Message {
 			t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.Message, result.Code, result.Cause.Message)
 		}
 	})
@@ -193,9 +194,9 @@ func TestPartsFailTogether(t *testing.T) {
 				}
 				j.signals[tc.rank] <- os.Interrupt
 				j.expect(130, 130)
-				j.blames(tc.rank, string(health.Interrupted), 130)
+				j.blames(tc.rank, health.Interrupted, 130)
 				for _, name := range j.names(signal.NodesDir) {
-					if strings.HasSuffix(name, signal.StateSandboxFailed) {
+					if strings.HasSuffix(name, string(record.StateSandboxFailed)) {
 						t.Errorf("no sandbox has failed, yet there is %s", name)
 					}
 				}
@@ -216,12 +217,12 @@ func TestPartsDoNotWaitForGraces(t *testing.T) {
 		}).start()
 		j.untilFile(filepath.Join(marks, "sandbox.1"))
 		began := time.Now()
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateFailed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateFailed))
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %s to tell of the failure", took)
 		}
 		j.expect(77, 77)
-		j.blames(1, string(health.ServiceDied), 77)
+		j.blames(1, health.ServiceDied, 77)
 	})
 }
 
@@ -241,12 +242,12 @@ func TestUnlikeConfigurations(t *testing.T) {
 				j := newJob(t, 3, "exit 0")
 				tc.change(&j.configs[1])
 				j.start().expect(everyone(tc.code, 3)...)
-				if cause := j.blames(1, string(tc.kind), tc.code); cause.Phase != "join" {
+				if cause := j.blames(1, tc.kind, tc.code); cause.Phase != "join" {
 					t.Errorf("the phase of the cause is %q", cause.Phase)
 				}
 				// It stays for the end, as everybody does: a task that leaves with
 				// a code has the rest of the step killed.
-				if !j.has(signal.NodesDir, signal.NodeName(1, 3, signal.StateDone)) {
+				if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateDone)) {
 					t.Error("the one that is unlike has not waited for the end")
 				}
 			})
@@ -316,7 +317,7 @@ func TestSecondOfARank(t *testing.T) {
 				j.all(func(c *deps.Config) { c.Lifeline = mode })
 				j.start(second)
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
+				joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
 				var before, after *memory.File
 				j.share.Change(joined, func(f *memory.File) { before = f })
 				j.start(0, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // servePeerLinks starts to accept peer links, and connections of clients that request commands
@@ -104,7 +105,7 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 // and the failure is that its host hangs.
 func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
 	last := d.nodeWatch.LastListing()
-	done := slices.Contains(last.NodesIn(signal.StateDone), nodeIndex) || slices.Contains(last.NodesIn(signal.StateFailed), nodeIndex)
+	done := slices.Contains(last.NodesIn(record.StateDone), nodeIndex) || slices.Contains(last.NodesIn(record.StateFailed), nodeIndex)
 	if done || d.resultFinal.Load() {
 		return
 	}
@@ -144,7 +145,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		// Read new failures.
 		note(l)
-		for _, state := range []string{signal.StateFailed, signal.StateSandboxFailed} {
+		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
 			for _, nodeIndex := range l.NodesIn(state) {
 				d.readFailure(ctx, nodeIndex, state, l, read)
 			}
@@ -194,16 +195,16 @@ func newlyLost(silent []int, lost map[int]bool) []int {
 
 // readFailure reads the failure that a node has published as state, and records it, unless it is in
 // read, the set of names that have been read. The head's own failures are known without reading.
-func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state string, l signal.Listing, read map[string]bool) {
+func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing, read map[string]bool) {
 	name := signal.NodeName(nodeIndex, d.id.Size, state)
-	if read[name] || name == signal.NodeName(0, d.id.Size, signal.StateFailed) {
+	if read[name] || name == signal.NodeName(0, d.id.Size, record.StateFailed) {
 		return
 	}
 	read[name] = true
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	var record signal.FailureRecord
-	if err := d.Dir.ReadRecord(ctx, signal.NodesDir, name, &record); err != nil {
+	var rec record.Failure
+	if err := d.Dir.ReadRecord(ctx, signal.NodesDir, name, &rec); err != nil {
 		if d.WorkCtx.Err() != nil || signal.IsStalled(err) {
 			read[name] = false // read it again when this node's mount answers
 			return
@@ -212,22 +213,22 @@ func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state s
 		if errors.Is(err, errDeadline) {
 			kind = health.ShareUnusable
 		}
-		record = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record can't be read: %v", err)
+		rec = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record can't be read: %v", err)
 	}
 	// A failed sandbox matters only if too few are left.
-	if state == signal.StateSandboxFailed && !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(l.NodesIn(signal.StateSandboxFailed)), d.membership.Count()) {
-		d.Log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.Message))
+	if state == record.StateSandboxFailed && !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(l.NodesIn(record.StateSandboxFailed)), d.membership.Count()) {
+		d.Log.Warn("a sandbox is lost that the gate can do without", zap.String("what", rec.Message))
 		return
 	}
-	d.handleFailure(record, l.PolledAt)
+	d.handleFailure(rec, l.PolledAt)
 }
 
 // unreadableRecordFailure returns the failure that replaces the record of a node, if the record
 // cannot be read or is damaged. format has the verbs for the name of the node and for err.
-func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) signal.FailureRecord {
-	record := health.NewFailure(kind, format, d.nodeName(nodeIndex), err).FailureRecord
-	record.NodeIndex, record.Host = nodeIndex, d.id.HostOf(nodeIndex)
-	return record
+func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) record.Failure {
+	rec := health.NewFailure(kind, format, d.nodeName(nodeIndex), err).Failure
+	rec.NodeIndex, rec.Host = nodeIndex, d.id.HostOf(nodeIndex)
+	return rec
 }
 
 // declarePeersLost declares silent peers lost. If all peers are silent, or one of them is known
@@ -253,12 +254,12 @@ func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liv
 func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errors.New("all peers are silent and so is the share"))
 	defer cancel()
-	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, signal.StateHeartbeat)
+	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
 
 // declareSandboxesLost declares the sandboxes of silent daemons lost, if too few others are left.
 func (d *failureTracker) declareSandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
-	lost := append(l.NodesIn(signal.StateSandboxFailed), silent...)
+	lost := append(l.NodesIn(record.StateSandboxFailed), silent...)
 	slices.Sort(lost)
 	if !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(slices.Compact(lost)), d.membership.Count()) {
 		return
@@ -269,7 +270,7 @@ func (d *failureTracker) declareSandboxesLost(silent []int, liveness *health.Liv
 	if d.membership.HasSpares() {
 		f.LostNodes = silent // the job may drop these nodes and continue
 	}
-	d.handleFailure(f.FailureRecord, l.PolledAt)
+	d.handleFailure(f.Failure, l.PolledAt)
 }
 
 // expectedSandboxes returns the nodes on which the daemon of a sandbox should be alive, with their
@@ -279,8 +280,8 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 	if !step {
 		return alive
 	}
-	beats := l.Heartbeats(signal.StateSandboxHeartbeat)
-	for _, nodeIndex := range signal.WithoutNodes(l.NodesIn(signal.StateSandboxReady), l.NodesIn(signal.StateSandboxFailed)) {
+	beats := l.Heartbeats(record.StateSandboxHeartbeat)
+	for _, nodeIndex := range signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed)) {
 		alive[nodeIndex] = beats[nodeIndex]
 	}
 	return alive
@@ -307,22 +308,22 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	var record signal.AbortRecord
-	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, d.id.Size), &record)
+	var rec record.Abort
+	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, d.id.Size), &rec)
 	if d.WorkCtx.Err() != nil || signal.IsStalled(err) {
 		return false
 	}
 	if err != nil {
-		record.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
+		rec.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
 	}
-	d.recordFailure(health.ObservedFailure{FailureRecord: record.Cause, ObservedAt: at})
+	d.recordFailure(health.ObservedFailure{Failure: rec.Cause, ObservedAt: at})
 	return true
 }
 
 // handleFailure records a failure that was seen at the given time. It ends the run if the job
 // cannot continue without the node; earlier failures that the job has tolerated then count, too.
-func (d *failureTracker) handleFailure(record signal.FailureRecord, at time.Time) {
-	if seen := (health.ObservedFailure{FailureRecord: record, ObservedAt: at}); !d.tolerateFailure(seen) {
+func (d *failureTracker) handleFailure(rec record.Failure, at time.Time) {
+	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !d.tolerateFailure(seen) {
 		d.mu.Lock()
 		d.failures = append(d.failures, d.membership.TakeExcused()...)
 		d.mu.Unlock()
@@ -338,7 +339,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 		return goesOn
 	}
 	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message})
-	d.Log.Warn("a node is dropped, and the job goes on: "+seen.Message, zap.String("kind", seen.Kind))
+	d.Log.Warn("a node is dropped, and the job goes on: "+seen.Message, zap.String("kind", string(seen.Kind)))
 	d.nodeWatch.NotifyChange()
 	return true
 }
@@ -346,7 +347,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 // recordFailure records a failure for the verdict, and ends the run by it. Both happen under the
 // lock mu: settlePeerStates and others rely on never seeing one without the other.
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
-	record := seen.FailureRecord
+	record := seen.Failure
 	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -356,7 +357,7 @@ func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 
 // peerFailure is the cause with which an observed failure ends the run. The verdict does not depend
 // on it, but on all observed failures.
-type peerFailure struct{ record signal.FailureRecord }
+type peerFailure struct{ record record.Failure }
 
 func (p *peerFailure) Error() string { return p.record.Message }
 
@@ -373,8 +374,8 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	phase := d.Events.CurrentPhase()
 	d.CancelRun(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
-		f := d.publishFailure(err, signal.StateFailed)
-		d.recordFailure(health.ObservedFailure{FailureRecord: f.FailureRecord, ObservedAt: time.Now()})
+		f := d.publishFailure(err, record.StateFailed)
+		d.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
 	}
 	// Wait for failures that may be the cause, and decide.
 	d.awaitFreshListing()
@@ -411,9 +412,9 @@ func (d *failureTracker) settleRankFailures() {
 // heartbeat later. The same holds for nodes that are lost before this node gets a signal, because a
 // launcher ends the other tasks as soon as one is killed.
 func (d *failureTracker) lossWaitTime(err error) time.Duration {
-	kind := health.Kind(health.AsFailure(err).Kind)
+	kind := health.AsFailure(err).Kind
 	if told, ok := errors.AsType[*peerFailure](err); ok {
-		kind = health.Kind(told.record.Kind)
+		kind = told.record.Kind
 	}
 	switch {
 	case kind == health.ServiceDied || kind == health.SandboxDied || kind == health.RankFailed || kind == health.RankAborted:
@@ -499,15 +500,15 @@ const lateLossTimeout = 500 * time.Millisecond
 // cause is a loss.
 func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
 	defer d.resultFinal.Store(true)
-	if end.Orderly || !health.IsPeerLoss(health.Kind(end.Cause.Kind)) {
+	if end.Orderly || !health.IsPeerLoss(end.Cause.Kind) {
 		return
 	}
 	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := health.DecideVerdict(health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures), d.id.HostOf)
-	besides := append([]signal.FailureRecord{all.Cause}, all.Consequences...)
-	cause := slices.IndexFunc(besides, func(f signal.FailureRecord) bool {
+	besides := append([]record.Failure{all.Cause}, all.Consequences...)
+	cause := slices.IndexFunc(besides, func(f record.Failure) bool {
 		return f.Kind == end.Cause.Kind && f.NodeIndex == end.Cause.NodeIndex && f.Message == end.Cause.Message
 	})
 	if cause >= 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // endRun publishes the end of the run, ends all children, waits for the other nodes, and writes
@@ -37,7 +38,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// Write the result and end the children concurrently.
 	h.Events.Sync()
 	var ends sync.WaitGroup
-	var result *signal.Result
+	var result *record.Result
 	var taken bool // copied into end when no other goroutine uses end
 	var left []string
 	torn := make(chan struct{}) // closed when no children are left
@@ -58,7 +59,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		left = h.stopChildren(end)
 		close(torn)
 		h.copyServiceLogs(end)
-		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, signal.StateDone), &signal.DoneRecord{LeftProcesses: left}, false))
+		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateDone), &record.Done{LeftProcesses: left}, false))
 		if !end.Orderly {
 			h.awaitNodesDone(end)
 		}
@@ -68,7 +69,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	end.TakenOver, end.BadNodes = taken, result.BadNodes
 	h.removeOrders()
 	if h.cfg.ShareStats {
-		h.roundTrip.LogCallCounts(h.nodeWatch.LastListing().NodesIn(signal.StateDone))
+		h.roundTrip.LogCallCounts(h.nodeWatch.LastListing().NodesIn(record.StateDone))
 	}
 	h.members.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
@@ -85,7 +86,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 // publishEnd publishes the end of the run, so that all nodes end their part in it.
 func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
-		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &signal.OrderlyEndRecord{Code: end.Code, Reason: end.Reason}, false)
+		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &record.OrderlyEnd{Code: end.Code, Reason: end.Reason}, false)
 		h.LogWriteError(err)
 		h.broadcastIfUnwritten(end, err)
 		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.timeToGate > 0 {
@@ -123,7 +124,7 @@ func (h *head) broadcastExitCode(end *lifecycle.Outcome) {
 
 // peerLinkReport returns the numbers of reconnections and of rejected connections of the peer
 // links. It returns nil if there are no peer links.
-func (h *head) peerLinkReport() *signal.LinkReport {
+func (h *head) peerLinkReport() *record.LinkReport {
 	if h.peerLinks == nil || h.peerLinks.Head == nil {
 		return nil
 	}
@@ -131,13 +132,13 @@ func (h *head) peerLinkReport() *signal.LinkReport {
 	if len(stats.Rejected) > 0 {
 		h.Log.Warn("strangers came to the port of the lifelines and were turned away", zap.Any("why", stats.Rejected))
 	}
-	return &signal.LinkReport{Reconnects: stats.Reconnects, Rejected: stats.Rejected}
+	return &record.LinkReport{Reconnects: stats.Reconnects, Rejected: stats.Rejected}
 }
 
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
 // error that it returns.
 func (n *node) publishAbort(end *lifecycle.Outcome) error {
-	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), &signal.AbortRecord{
+	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), &record.Abort{
 		Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number,
 	}, true)
 	n.LogWriteError(err)
@@ -219,7 +220,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 // processes. If blind is set, their records cannot be read, and only the peer links count.
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
-	missing := slices.DeleteFunc(last.NodesNotIn(signal.StateDone, h.id.Size), func(nodeIndex int) bool {
+	missing := slices.DeleteFunc(last.NodesNotIn(record.StateDone, h.id.Size), func(nodeIndex int) bool {
 		return nodeIndex == 0 || lost[nodeIndex] || h.peerLinks.HasEnded(nodeIndex, blind)
 	})
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
@@ -227,7 +228,7 @@ func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 
 // writeResult publishes the result of the run, and returns it. taken reports that another node has
 // published one before.
-func (h *head) writeResult(end *lifecycle.Outcome) (result *signal.Result, taken bool) {
+func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken bool) {
 	result = h.buildResult(end)
 	h.members.addTeamToResult(result)
 	h.gpuMonitor.AwaitReports(lifecycle.UnresponsiveTimeout)

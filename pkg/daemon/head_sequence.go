@@ -24,6 +24,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // runHead runs the head's daemon to its end. Its exit code is that of the job.
@@ -95,7 +96,7 @@ func (h *head) openRunDirectory() error {
 	if err != nil {
 		return err
 	}
-	job := signal.JobRecord{
+	job := record.Job{
 		ConfigDigest: h.cfg.Digest(), Addresses: []string{address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
 		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
 		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
@@ -136,7 +137,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.gpuEvents.FollowEvents)
 	h.Background(h.tracker.followRequests)
 	h.Background(h.requests.HandleRequests)
-	h.Background(h.heartbeatTask(signal.ControlDir, signal.StateHeartbeat))
+	h.Background(h.heartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
 	return nil
 }
@@ -208,7 +209,7 @@ func driverStartFailure(node string, err error) error {
 // head wrote, and the head reads the node's record: so the file system is shared in both
 // directions.
 func (h *head) awaitJoin(ctx context.Context) error {
-	own := h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, signal.StateJoined), &signal.JoinedRecord{
+	own := h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateJoined), &record.Joined{
 		JobNonce: h.Dir.Nonce(), PID: os.Getpid(), ProgramVersion: h.cfg.Program,
 	}, false)
 	if own != nil {
@@ -225,12 +226,12 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	// gives up early if none has joined within localJoinTimeout.
 	suspect := h.Dir.FileSystem().Local && h.id.Launcher != roles.LauncherLocal
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
-		h.roundTrip.JoinTimes.AddListing(l.NodesIn(signal.StateJoined), l.PolledAt)
-		if suspect && time.Since(h.members.started) > localJoinTimeout && len(l.NodesIn(signal.StateJoined)) == 1 {
+		h.roundTrip.JoinTimes.AddListing(l.NodesIn(record.StateJoined), l.PolledAt)
+		if suspect && time.Since(h.members.started) > localJoinTimeout && len(l.NodesIn(record.StateJoined)) == 1 {
 			cancel()
 			return false
 		}
-		if h.members.shouldGiveUp(l.NodesNotIn(signal.StateJoined, h.id.Size)) {
+		if h.members.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
 			cancel()
 			return false
 		}
@@ -238,10 +239,10 @@ func (h *head) awaitJoin(ctx context.Context) error {
 			members, _ := h.membership.Members()
 			return members != nil
 		}
-		return len(l.NodesNotIn(signal.StateJoined, h.id.Size)) == 0
+		return len(l.NodesNotIn(record.StateJoined, h.id.Size)) == 0
 	})
 	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
-		return h.members.joinTimeoutFailure(last.NodesNotIn(signal.StateJoined, h.id.Size))
+		return h.members.joinTimeoutFailure(last.NodesNotIn(record.StateJoined, h.id.Size))
 	}
 	return err
 }
@@ -318,7 +319,7 @@ func (h *head) startHeadService(ctx context.Context) error {
 		}
 		h.progress.serviceUp.Store(true)
 		h.children.CheckOpenAccess(h.cfg.Framework, self, endpoint)
-		return h.Publish(signal.ControlDir, signal.NameHead, &signal.HeadRecord{Address: endpoint.Address, Env: endpoint.Env, Dashboard: endpoint.Dashboard}, false)
+		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: endpoint.Address, Env: endpoint.Env, Dashboard: endpoint.Dashboard}, false)
 	})
 }
 
@@ -334,7 +335,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitState(ctx, signal.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.timing.SilenceTimeout); err != nil {
 			return err
 		}
 		return h.awaitFrameworkMembers(ctx)
@@ -358,7 +359,7 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.cfg.HasNodeChecks() {
 		return nil
 	}
-	if err := h.awaitState(ctx, signal.StateChecked, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateChecked, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
@@ -372,7 +373,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	return gate.SandboxGate{
 		Quorum: h.cfg.Sandbox.Require, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
 		Timeout: h.cfg.Times.Sandbox, ReportSlack: h.timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
-		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, signal.StateSandboxReady) },
+		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
 	}.AwaitReady(ctx, h.nodeWatch)
 }
 
@@ -408,7 +409,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline
 // for that, and reports a failure; the timeout here is for a node that does neither.
-func (h *head) awaitState(ctx context.Context, state string, within time.Duration) error {
+func (h *head) awaitState(ctx context.Context, state record.State, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -35,12 +36,12 @@ func TestJobOfManySizes(t *testing.T) {
 					t.Errorf("the result is %+v", result)
 				}
 				for nodeIndex := range size {
-					for _, state := range []string{signal.StateJoined, signal.StateDone} {
+					for _, state := range []record.State{record.StateJoined, record.StateDone} {
 						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
 							t.Errorf("rank %d is not %s", nodeIndex, state)
 						}
 					}
-					if j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateFailed)) {
+					if j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateFailed)) {
 						t.Errorf("rank %d has failed", nodeIndex)
 					}
 				}
@@ -83,7 +84,7 @@ func TestDriverCodes(t *testing.T) {
 				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 					t.Errorf("the result is %+v", result)
 				}
-				if drain := record[signal.OrderlyEndRecord](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != tc.code {
+				if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != tc.code {
 					t.Errorf("drain says %d", drain.Code)
 				}
 			})
@@ -126,7 +127,7 @@ func TestDriverLeavesSomebody(t *testing.T) {
 					p.silence()
 					line.close()
 					j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
-					p.publish(signal.NodeName(1, 2, signal.StateDone), &signal.DoneRecord{})
+					p.publish(signal.NodeName(1, 2, record.StateDone), &record.Done{})
 					j.expect(0, -1)
 				}
 				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
@@ -160,7 +161,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = []string{tc.driver} })
 				j.start().expect(everyone(tc.code, 2)...)
-				j.blames(0, string(tc.kind), tc.code)
+				j.blames(0, tc.kind, tc.code)
 				if j.has(signal.ControlDir, signal.NameGateOpen) {
 					t.Error("the gate was opened")
 				}
@@ -195,7 +196,7 @@ func TestEverything(t *testing.T) {
 			t.Errorf("the driver saw %q, not %q", got, want)
 		}
 		for nodeIndex := range size {
-			for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
+			for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateDone} {
 				if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
 					t.Errorf("rank %d is not %s", nodeIndex, state)
 				}

@@ -24,6 +24,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -125,7 +126,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		const size = 1024
 		access := signal.Access{NoHints: true}
 		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: size, Host: "n1", Access: access}
-		dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
+		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +233,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 				})
 				head := j.playHead("the head's port")
 				j.start(0)
-				j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
+				j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
 				if !tc.lives {
 					head.silence()
 				}
@@ -244,14 +245,14 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 					ctxutil.SleepContext(bounded(t), j.configs[0].Times.Peer/2)
 				}
 				if !tc.dies {
-					head.publish(signal.NameOrderlyEnd, &signal.OrderlyEndRecord{})
+					head.publish(signal.NameOrderlyEnd, &record.OrderlyEnd{})
 					j.expect(-1, 0)
 					return
 				}
 				head.silence()
 				j.expect(-1, 76)
-				abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(1, 2))
-				if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.Message, tc.says) || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
+				abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(1, 2))
+				if abort.Cause.Kind != tc.kind || !strings.Contains(abort.Cause.Message, tc.says) || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
 					t.Errorf("it says %+v", abort)
 				}
 			})
@@ -285,8 +286,8 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		head.silence()
 		net.cut()
 		j.expect(-1, 76)
-		abort := record[signal.AbortRecord](j, signal.ControlDir, signal.AbortName(1, 2))
-		if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.Message, "has reset the lifeline") || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
+		abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(1, 2))
+		if abort.Cause.Kind != health.DaemonDied || !strings.Contains(abort.Cause.Message, "has reset the lifeline") || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
 			t.Errorf("it says %+v", abort)
 		}
 	})
@@ -372,7 +373,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 				p.silence()
 				tc.end(line)
 				j.expect(76, -1, 76)
-				cause := j.blames(0, string(tc.kind), 76)
+				cause := j.blames(0, tc.kind, 76)
 				if !strings.Contains(cause.Message, tc.what) {
 					t.Errorf("the head says %q", cause.Message)
 				}
@@ -472,7 +473,7 @@ func TestDriverFailsOfALoss(t *testing.T) {
 				tc.lose(line)
 				touch(t, mark)
 				j.expect(76, -1, 76)
-				j.blames(0, string(tc.kind), 76)
+				j.blames(0, tc.kind, 76)
 				if nodes := j.result().BadNodes; !slices.Equal(nodes, []string{"n1"}) {
 					t.Errorf("the nodes to stay away from are %v", nodes)
 				}
@@ -494,7 +495,7 @@ type playedLine struct {
 
 func (j *job) playLine(p *peer, nodeIndex int) *playedLine {
 	j.t.Helper()
-	job := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob)
+	job := readRecordOf[record.Job](j, signal.ControlDir, signal.NameJob)
 	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
@@ -523,7 +524,7 @@ func (j *job) playLine(p *peer, nodeIndex int) *playedLine {
 		}
 	}
 	j.t.Cleanup(l.close)
-	p.publish(signal.NodeName(nodeIndex, j.size, signal.StateServiceUp), &signal.StateRecord{})
+	p.publish(signal.NodeName(nodeIndex, j.size, record.StateServiceUp), &record.Mark{})
 	select {
 	case <-heard.up:
 	case <-bounded(j.t).Done():
@@ -581,7 +582,7 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
 		j.start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		port := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob).LinkAddresses[0]
+		port := readRecordOf[record.Job](j, signal.ControlDir, signal.NameJob).LinkAddresses[0]
 		const each = 20
 		stranger := j.net.Host("stranger")
 		answers := make([]byte, 64)
@@ -667,7 +668,7 @@ func TestDeathsOfALoss(t *testing.T) {
 				if codes[0] != tc.code {
 					t.Errorf("the head returned %d, want %d", codes[0], tc.code)
 				}
-				if cause := j.result().Cause; cause == nil || cause.Kind != string(tc.kind) {
+				if cause := j.result().Cause; cause == nil || cause.Kind != tc.kind {
 					t.Errorf("the cause is %+v, want %s", cause, tc.kind)
 				}
 			})

@@ -50,7 +50,7 @@ func (d *failureTracker) isEveryPeer(silent []int) bool {
 // recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
 // what their ranks and remote commands wait for.
 func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time) {
-	record := f.FailureRecord
+	record := f.Failure
 	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), nodes
 	for _, nodeIndex := range nodes {
 		d.broker.CloseNodeConns(nodeIndex)

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // The head's own mount is back a moment before those of the others, of which one
@@ -93,7 +93,7 @@ func TestKindOfLoss(t *testing.T) {
 // Who looks for losses, because the driver has failed, may do so at any moment: where
 // one is known, the run has ended.
 func TestALossIsKnownWithTheEnd(t *testing.T) {
-	lost := health.ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(health.DaemonDied), LostNodes: []int{1}}}
+	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{1}}}
 	for range 2000 {
 		d := &failureTracker{node: &node{Lifetime: lifecycle.NewLifetime(t.Context()), Publisher: &lifecycle.Publisher{Events: eventlog.New()}}}
 		d.Background(func(context.Context) { d.recordFailure(lost) })

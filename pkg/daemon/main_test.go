@@ -32,6 +32,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
 	"github.com/bringupd/bringupd/test/memory"
 )
@@ -398,8 +399,8 @@ func (j *job) untilGone(path string) {
 	j.until(fmt.Sprintf("the end of process %d", pid), func() bool { return !fakechild.Lives(pid) })
 }
 
-// record reads a record.
-func record[T any](j *job, sub, name string) (rec T) {
+// readRecordOf reads a record.
+func readRecordOf[T any](j *job, sub, name string) (rec T) {
 	j.t.Helper()
 	data, err := j.read(filepath.Join(j.run(), sub, name))
 	if err == nil {
@@ -411,13 +412,13 @@ func record[T any](j *job, sub, name string) (rec T) {
 	return rec
 }
 
-func (j *job) result() signal.Result {
+func (j *job) result() record.Result {
 	j.t.Helper()
-	return record[signal.Result](j, "", signal.NameResult)
+	return readRecordOf[record.Result](j, "", signal.NameResult)
 }
 
 // blames checks the first cause in the result.
-func (j *job) blames(nodeIndex int, kind string, code int) signal.FailureRecord {
+func (j *job) blames(nodeIndex int, kind health.Kind, code int) record.Failure {
 	j.t.Helper()
 	result := j.result()
 	if result.Cause == nil {
@@ -541,11 +542,11 @@ func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
 
 // settled makes the team the ranks, for good.
 func settled(h *head, nodes ...int) {
-	record := &signal.TeamRecord{}
+	rec := &record.Team{}
 	for _, nodeIndex := range nodes {
-		record.Members = append(record.Members, signal.Member{NodeIndex: nodeIndex})
+		rec.Members = append(rec.Members, record.Member{NodeIndex: nodeIndex})
 	}
-	h.membership.ApplyRecord(record)
+	h.membership.ApplyRecord(rec)
 	_, changed := h.membership.Members()
 	h.membership.FreezeMembers(changed)
 }

@@ -64,7 +64,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 				c.Times.Peer = 6 * time.Second // a missing peer link is reported after that
 			})
 			j.start().expect(everyone(65, 2)...)
-			cause := j.blames(tc.by, string(health.Launch), 65)
+			cause := j.blames(tc.by, health.Launch, 65)
 			if !strings.Contains(cause.Message, tc.what) {
 				t.Errorf("the cause is %q", cause.Message)
 			}

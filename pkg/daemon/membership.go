@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // teamPatienceDivisor is the divisor of the join timeout that gives the head's patience: if no
@@ -47,11 +48,11 @@ func (a *membershipManager) updateTeam(l signal.Listing) {
 }
 
 // requiredState returns the state that a node must have reached to become a member of the team.
-func (a *membershipManager) requiredState() string {
+func (a *membershipManager) requiredState() record.State {
 	if a.cfg.HasNodeChecks() {
-		return signal.StateChecked
+		return record.StateChecked
 	}
-	return signal.StateJoined
+	return record.StateJoined
 }
 
 // dropLateNodes drops the nodes that have not joined in time, and the nodes that have joined but
@@ -59,7 +60,7 @@ func (a *membershipManager) requiredState() string {
 // failure; the head's longer timeout is for a node that does not.
 func (a *membershipManager) dropLateNodes(l signal.Listing) {
 	if waited := time.Since(a.started); waited > a.cfg.Times.Join {
-		if missing := a.membership.NotKnownGone(l.NodesNotIn(signal.StateJoined, a.id.Size)); len(missing) > 0 {
+		if missing := a.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, a.id.Size)); len(missing) > 0 {
 			a.recordLateNodes(a.joinTimeoutFailure(missing), l.PolledAt)
 		}
 	}
@@ -67,7 +68,7 @@ func (a *membershipManager) dropLateNodes(l signal.Listing) {
 	if !a.cfg.HasNodeChecks() || time.Since(a.started) < within {
 		return
 	}
-	if missing := a.membership.NotKnownGone(l.NodesNotIn(signal.StateChecked, a.id.Size)); len(missing) > 0 {
+	if missing := a.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, a.id.Size)); len(missing) > 0 {
 		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, and they neither were nor failed", within, a.nodeNames(missing))
 		f.LostNodes = missing
 		a.recordLateNodes(f, l.PolledAt)
@@ -78,7 +79,7 @@ func (a *membershipManager) dropLateNodes(l signal.Listing) {
 // time.
 func (a *membershipManager) recordLateNodes(f *health.Failure, at time.Time) {
 	f.Header, f.Phase = a.recordHeader(), "join"
-	a.tracker.handleFailure(f.FailureRecord, at)
+	a.tracker.handleFailure(f.Failure, at)
 }
 
 // whileTeamUnchanged returns a context that also ends, with the cause errTeamChanged, when changed
@@ -124,7 +125,7 @@ func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx cont
 
 // awaitTeam waits until a team has been chosen. It returns the present members, and a channel that
 // is closed when they change.
-func (a *membershipManager) awaitTeam(ctx context.Context) ([]signal.Member, <-chan struct{}, error) {
+func (a *membershipManager) awaitTeam(ctx context.Context) ([]record.Member, <-chan struct{}, error) {
 	for {
 		members, changed := a.membership.Members()
 		if members != nil {
@@ -150,7 +151,7 @@ func (a *membershipManager) teamHosts() []string {
 }
 
 // addTeamToResult adds the driver's nodes and the dropped nodes to the result, if there are spares.
-func (a *membershipManager) addTeamToResult(result *signal.Result) {
+func (a *membershipManager) addTeamToResult(result *record.Result) {
 	if !a.membership.HasSpares() {
 		return
 	}
@@ -161,14 +162,14 @@ func (a *membershipManager) addTeamToResult(result *signal.Result) {
 
 // droppedNodes returns the nodes without which the job has run: those that failed, were lost, or
 // have not joined.
-func (a *membershipManager) droppedNodes() []signal.DroppedNode {
+func (a *membershipManager) droppedNodes() []record.DroppedNode {
 	dropped := a.membership.DroppedNodes()
 	if !a.membership.HasSpares() {
 		return dropped
 	}
-	for _, nodeIndex := range a.nodeWatch.LastListing().NodesNotIn(signal.StateJoined, a.id.Size) {
-		if !slices.ContainsFunc(dropped, func(d signal.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
-			dropped = append(dropped, signal.DroppedNode{NodeIndex: nodeIndex, Host: a.id.HostOf(nodeIndex), Reason: "it did not join"})
+	for _, nodeIndex := range a.nodeWatch.LastListing().NodesNotIn(record.StateJoined, a.id.Size) {
+		if !slices.ContainsFunc(dropped, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
+			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex, Host: a.id.HostOf(nodeIndex), Reason: "it did not join"})
 		}
 	}
 	return dropped
@@ -184,7 +185,7 @@ func (a *membershipManager) logDroppedNodes() {
 // nodeHosts returns the host of every node, by node index. It is the host that the launcher has
 // provided, or the one in the record of the node. If neither is known, it is the node's index.
 func (a *membershipManager) nodeHosts() []string {
-	joined := a.nodeWatch.LastListing().NodesIn(signal.StateJoined)
+	joined := a.nodeWatch.LastListing().NodesIn(record.StateJoined)
 	hosts := make([]string, a.id.Size)
 	for nodeIndex := range hosts {
 		hosts[nodeIndex] = a.id.HostOf(nodeIndex)
@@ -211,7 +212,7 @@ func (a *membershipManager) hostOfJoined(nodeIndex int) string {
 // wereLostBefore reports whether earlier attempts have lost all of the given nodes.
 func (a *membershipManager) wereLostBefore(nodes []int) bool {
 	return !slices.ContainsFunc(nodes, func(nodeIndex int) bool {
-		return !slices.ContainsFunc(a.cfg.Previous.LostNodes, func(d signal.DroppedNode) bool { return d.NodeIndex == nodeIndex })
+		return !slices.ContainsFunc(a.cfg.Previous.LostNodes, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex })
 	})
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // outcomeSummary returns the data from which the final message of this node, and the advice, are
 // derived.
-func (n *node) outcomeSummary(end *lifecycle.Outcome, result *signal.Result) *advice.Summary {
+func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *advice.Summary {
 	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Summary{
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
@@ -36,7 +36,7 @@ func (n *node) outcomeSummary(end *lifecycle.Outcome, result *signal.Result) *ad
 
 // printHeadMessage prints the head's final message: how the job has ended. left are the names of
 // children that could not be ended.
-func (h *head) printHeadMessage(end *lifecycle.Outcome, result *signal.Result, left []string) {
+func (h *head) printHeadMessage(end *lifecycle.Outcome, result *record.Result, left []string) {
 	a := h.outcomeSummary(end, result)
 	a.LeftProcesses = left
 	h.printFinalMessage(end, a.HeadMessage())
@@ -61,7 +61,7 @@ func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 
 // printUnjoinedMessage prints the final message of a daemon without a run directory: why it ends.
 func (n *node) printUnjoinedMessage(end *lifecycle.Outcome) {
-	a := n.outcomeSummary(end, &signal.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
+	a := n.outcomeSummary(end, &record.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
 	a.Advice = a.NextSteps()
 	n.printFinalMessage(end, a.StandaloneMessage())
 }
@@ -72,14 +72,14 @@ func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
 		level = zapcore.ErrorLevel
-		fields = append(fields, zap.String("kind", end.Cause.Kind), zap.String("phase", end.Cause.Phase))
+		fields = append(fields, zap.String("kind", string(end.Cause.Kind)), zap.String("phase", end.Cause.Phase))
 	}
 	n.console.FinalMessage(words, level, end.Reason, fields...)
 }
 
 // failureWithLog returns the message of a failure, followed by the last lines of the related log.
-func (n *node) failureWithLog(cause *signal.FailureRecord) string {
-	a := &advice.Summary{Result: &signal.Result{Cause: cause}, RunDir: n.Dir.Path()}
+func (n *node) failureWithLog(cause *record.Failure) string {
+	a := &advice.Summary{Result: &record.Result{Cause: cause}, RunDir: n.Dir.Path()}
 	return strings.Join(append([]string{cause.Message}, a.QuoteLog()...), "\n")
 }
 
@@ -91,9 +91,9 @@ func (n *node) exitUnjoined(err error) int {
 	}
 	f := health.AsFailure(err)
 	f.NodeIndex, f.Host, f.Phase = n.id.NodeIndex, n.id.Host, n.Events.CurrentPhase()
-	outcome := health.OutcomeOfKind(health.Kind(f.Kind))
-	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord})
-	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == string(health.ShareUnusable) {
+	outcome := health.OutcomeOfKind(f.Kind)
+	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.Failure})
+	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == health.ShareUnusable {
 		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
 	}
@@ -101,11 +101,11 @@ func (n *node) exitUnjoined(err error) int {
 }
 
 // buildResult returns the result of the run, as far as this node knows it.
-func (n *node) buildResult(end *lifecycle.Outcome) *signal.Result {
-	return &signal.Result{
+func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
+	return &record.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
-		FailureContext: signal.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
-		RunTimings:     signal.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Requeue: end.Requeue,
+		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
+		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Requeue: end.Requeue,
 		NextAttempt: end.NextAttempt.Number,
 	}
 }

@@ -17,26 +17,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // cause is a failure of rank, as its record has it.
-func cause(nodeIndex int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
-	record := health.NewFailure(kind, "%s", what).FailureRecord
-	record.Header = signal.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
-	record.Phase = phase
+func cause(nodeIndex int, kind health.Kind, phase, what string, change ...func(*record.Failure)) record.Failure {
+	rec := health.NewFailure(kind, "%s", what).Failure
+	rec.Header = record.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
+	rec.Phase = phase
 	for _, do := range change {
-		do(&record)
+		do(&rec)
 	}
-	return record
+	return rec
 }
 
-func lost(nodes ...int) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) { f.LostNodes = nodes }
+func lost(nodes ...int) func(*record.Failure) {
+	return func(f *record.Failure) { f.LostNodes = nodes }
 }
 
 // endedBy is the end that a cause makes.
-func endedBy(first signal.FailureRecord) lifecycle.Outcome {
-	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }))
+func endedBy(first record.Failure) lifecycle.Outcome {
+	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }))
 }
 
 // ownLog keeps what is written to a node's own log.
@@ -193,8 +194,8 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 // TestConsequencesGoIntoTheResult follows what a verdict has besides the cause.
 func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
-	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *signal.FailureRecord) { f.Lines = []string{"a line"} })
-	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: then}, {FailureRecord: first}}, func(int) string { return "" }))
+	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *record.Failure) { f.Lines = []string{"a line"} })
+	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: then}, {Failure: first}}, func(int) string { return "" }))
 	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(0, 3)}}, new(signal.Dir))
 	result := n.buildResult(end)
 	if result.Cause.Message != first.Message || len(result.Consequences) != 1 || result.Consequences[0].Message != then.Message || result.Consequences[0].Lines != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // node is the part that all daemons have in common, including the head.
@@ -73,14 +74,14 @@ func (n *node) nodeNames(nodes []int) string {
 }
 
 // recordHeader returns the header of this node's records.
-func (n *node) recordHeader() signal.Header {
-	return signal.Header{Version: signal.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.id.NodeIndex, Host: n.id.Host, WrittenAt: time.Now()}
+func (n *node) recordHeader() record.Header {
+	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.id.NodeIndex, Host: n.id.Host, WrittenAt: time.Now()}
 }
 
 // publishFailure publishes err as a failure of this node, under the given state, and returns it.
 // The record is durable, so that the failure is never lost.
-func (n *node) publishFailure(err error, state string) *health.Failure {
-	f := &health.Failure{FailureRecord: health.AsFailure(err).FailureRecord}
+func (n *node) publishFailure(err error, state record.State) *health.Failure {
+	f := &health.Failure{Failure: health.AsFailure(err).Failure}
 	f.Header = n.recordHeader()
 	if !f.SeenAt.IsZero() {
 		f.RecordDelay = time.Since(f.SeenAt)
@@ -89,11 +90,11 @@ func (n *node) publishFailure(err error, state string) *health.Failure {
 		f.Phase = n.Events.CurrentPhase()
 	}
 	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{Kind: f.Kind, What: f.Message})
-	record := f.FailureRecord
+	record := f.Failure
 	publish := func(context.Context) {
 		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, state), &record, true))
 	}
-	if health.IsRequestedEnd(health.Kind(f.Kind)) {
+	if health.IsRequestedEnd(f.Kind) {
 		// A daemon that was asked to end does not wait for the file system.
 		n.Background(publish)
 	} else {
@@ -129,8 +130,8 @@ func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	return gpumonitor.New(gpumonitor.Config{
 		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
 		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() gpumonitor.HistoryStore { return n.Dir.HostHistory() },
-		Publish: func(name string, record *signal.EventRecord) {
-			n.LogWriteError(n.Publish(signal.NodesDir, name, record, false))
+		Publish: func(name string, rec *record.Event) {
+			n.LogWriteError(n.Publish(signal.NodesDir, name, rec, false))
 		},
 	})
 }

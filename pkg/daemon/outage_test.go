@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // An outage that outlasts the peer timeout is told of once, and its end once.
@@ -77,7 +78,7 @@ func TestUnanswered(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.JobRecord{})
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, record.Job{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +92,7 @@ func TestUnanswered(t *testing.T) {
 						n.linkState.RecordTick(time.Now())
 					}
 				}
-				if f := n.shareTimeoutFailure(20 * time.Second); f.Kind != string(tc.kind) || !strings.Contains(f.Message, tc.says) {
+				if f := n.shareTimeoutFailure(20 * time.Second); f.Kind != tc.kind || !strings.Contains(f.Message, tc.says) {
 					t.Errorf("it is %s: %s", f.Kind, f.Message)
 				}
 			})

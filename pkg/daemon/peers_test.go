@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // peer is a peer played by the test: it writes what a daemon would, and falls
@@ -54,33 +55,33 @@ func (j *job) playWorker(nodeIndex int) *peer {
 		j.t.Fatal(err)
 	}
 	p := &peer{t: j.t, dir: dir, sub: signal.NodesDir}
-	p.publish(signal.NodeName(nodeIndex, j.size, signal.StateJoined), &signal.JoinedRecord{JobNonce: job.Nonce})
-	p.pulse(signal.StateHeartbeat)
+	p.publish(signal.NodeName(nodeIndex, j.size, record.StateJoined), &record.Joined{JobNonce: job.Nonce})
+	p.pulse(record.StateHeartbeat)
 	return p
 }
 
 // playHead makes the run directory and beats. It offers lifelines there.
 func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
-	dir, err := signal.CreateRun(bounded(j.t), j.placeOf(0), signal.JobRecord{
+	dir, err := signal.CreateRun(bounded(j.t), j.placeOf(0), record.Job{
 		ConfigDigest: j.configs[0].Digest(), SandboxStep: j.configs[0].Sandbox.Step, LinkAddresses: lifeline,
 	})
 	if err != nil {
 		j.t.Fatal(err)
 	}
 	p := &peer{t: j.t, dir: dir, sub: signal.ControlDir}
-	p.pulse(signal.StateHeartbeat)
+	p.pulse(record.StateHeartbeat)
 	return p
 }
 
-func (p *peer) publish(name string, rec signal.Record) {
+func (p *peer) publish(name string, rec record.Record) {
 	p.t.Helper()
 	if err := p.dir.PublishRecord(bounded(p.t), p.sub, name, rec, false); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *peer) pulse(state string) {
+func (p *peer) pulse(state record.State) {
 	ctx, cancel := context.WithCancel(bounded(p.t))
 	ended := make(chan struct{})
 	go func() {
@@ -139,7 +140,7 @@ func TestSilentWorker(t *testing.T) {
 					want[nodeIndex] = -1
 				}
 				j.expect(want...)
-				cause := j.blames(0, string(health.PeerLost), 76)
+				cause := j.blames(0, health.PeerLost, 76)
 				// Of several that fall silent, the first ones are enough for the end.
 				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(nodeIndex int) bool { return !slices.Contains(tc.silent, nodeIndex) }) {
 					t.Errorf("lost are %v, of %v that are silent", cause.LostNodes, tc.silent)
@@ -162,7 +163,7 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 		var refuses atomic.Bool
 		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { c.Times.Peer = 4 * time.Second })
 		j.configs[0].Access = asking(func(_ signal.Op, path string) error {
-			if refuses.Load() && strings.Contains(filepath.Base(path), signal.StateHeartbeat) {
+			if refuses.Load() && strings.Contains(filepath.Base(path), string(record.StateHeartbeat)) {
 				return syscall.EROFS
 			}
 			return nil
@@ -188,7 +189,7 @@ func TestSilentHead(t *testing.T) {
 		head := j.playHead()
 		j.start(0)
 		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
-			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateJoined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateJoined))
 		}
 		time.Sleep(j.configs[0].Times.Peer)
 		if aborted := j.has(signal.ControlDir, signal.AbortName(1, size)) || j.has(signal.ControlDir, signal.AbortName(2, size)); aborted {
@@ -200,8 +201,8 @@ func TestSilentHead(t *testing.T) {
 		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
 			if name := signal.AbortName(nodeIndex, size); j.has(signal.ControlDir, name) {
 				found++
-				abort := record[signal.AbortRecord](j, signal.ControlDir, name)
-				if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.LostNodes, []int{0}) || !slices.Equal(abort.BadNodes, []string{"n0"}) {
+				abort := readRecordOf[record.Abort](j, signal.ControlDir, name)
+				if abort.Code != 76 || abort.Cause.Kind != health.PeerLost || !slices.Equal(abort.Cause.LostNodes, []int{0}) || !slices.Equal(abort.BadNodes, []string{"n0"}) {
 					t.Errorf("%s says %+v", name, abort)
 				}
 			}
@@ -221,11 +222,11 @@ func TestWorkerLosesTheHead(t *testing.T) {
 		p := j.playWorker(2)
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		p = &peer{t: t, dir: p.dir, sub: signal.ControlDir}
-		cause := health.NewFailure(health.PeerLost, "the head is lost").FailureRecord
+		cause := health.NewFailure(health.PeerLost, "the head is lost").Failure
 		cause.NodeIndex, cause.LostNodes = 2, []int{0}
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: "peer-lost", Cause: cause})
+		p.publish(signal.AbortName(2, size), &record.Abort{Code: 76, Outcome: "peer-lost", Cause: cause})
 		j.expect(76, 76, -1)
-		j.blames(2, string(health.PeerLost), 76)
+		j.blames(2, health.PeerLost, 76)
 	})
 }
 
@@ -240,11 +241,11 @@ func TestAWorkersAbort(t *testing.T) {
 		code int
 	}{
 		{"and the head's own", func(head *peer) {
-			cause := health.NewFailure(health.HostHangs, "it hangs").FailureRecord
-			head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Outcome: string(health.HostHangs), Cause: cause})
-			head.publish(signal.NameHeadFinished, &signal.StateRecord{})
+			cause := health.NewFailure(health.HostHangs, "it hangs").Failure
+			head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.HostHangs), Cause: cause})
+			head.publish(signal.NameHeadFinished, &record.Mark{})
 		}, 76},
-		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &signal.OrderlyEndRecord{}) }, 0},
+		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &record.OrderlyEnd{}) }, 0},
 		{"and no word of the head", func(head *peer) { head.silence() }, 66},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -254,11 +255,11 @@ func TestAWorkersAbort(t *testing.T) {
 				j.configs[1].Access.Meter = meter
 				head := j.playHead()
 				j.start(0, 2)
-				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
+				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
 				p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-				cause := health.NewFailure(health.ShareUnusable, "its share hangs").FailureRecord
+				cause := health.NewFailure(health.ShareUnusable, "its share hangs").Failure
 				cause.NodeIndex = 2
-				p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
+				p.publish(signal.AbortName(2, size), &record.Abort{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
 				seen := meter.CallStats().ByKind[signal.OpList.String()]
 				// The first may have been under way.
 				j.until("two more looks", func() bool { return meter.CallStats().ByKind[signal.OpList.String()] >= seen+2 })
@@ -280,9 +281,9 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 		head := j.playHead()
 		head.silence()
 		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-		cause := health.NewFailure(health.Terminated, "it was told to end").FailureRecord
+		cause := health.NewFailure(health.Terminated, "it was told to end").Failure
 		cause.NodeIndex = 2
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Outcome: string(health.Terminated), Cause: cause})
+		p.publish(signal.AbortName(2, size), &record.Abort{Code: 143, Outcome: string(health.Terminated), Cause: cause})
 		j.start(0, 2)
 		j.expect(-1, 143, -1)
 	})
@@ -304,10 +305,10 @@ func TestTwoLoseTheHead(t *testing.T) {
 		j.until("a lifeline", func() bool { return lines.heard() == 1 })
 		wire.refuses.Store(true)
 		wire.cut()
-		cause := health.NewFailure(health.DaemonDied, "the daemon of the head has died").FailureRecord
+		cause := health.NewFailure(health.DaemonDied, "the daemon of the head has died").Failure
 		cause.NodeIndex, cause.LostNodes = 2, []int{0}
 		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
+		p.publish(signal.AbortName(2, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.expect(-1, 76, -1)
 	})
 }
@@ -317,7 +318,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, rarely = 3, 50 * time.Millisecond
-		done := signal.NodeName(1, size, signal.StateDone)
+		done := signal.NodeName(1, size, record.StateDone)
 		var mu sync.Mutex
 		var looks []time.Time // since it is done
 		j := newJob(t, size, "exit 0")
@@ -333,9 +334,9 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		head, lines, _ := j.playLines()
 		j.start(0, 2)
 		j.until("a lifeline", func() bool { return lines.heard() == 1 })
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
-		cause := health.NewFailure(health.DaemonDied, "the daemon of rank 2 has died").FailureRecord
-		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
+		cause := health.NewFailure(health.DaemonDied, "the daemon of rank 2 has died").Failure
+		head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.untilNamed(signal.NodesDir, done)
 		// Its record may be seen a few looks before it knows that itself, and that the head hears it.
 		j.until("three rare looks of a worker that is done", func() bool {
@@ -370,8 +371,8 @@ func TestTug(t *testing.T) {
 	}{
 		{0, signal.ControlDir, signal.NameGateOpen, true},
 		{0, signal.ControlDir, signal.NameHeadFinished, false},
-		{0, signal.NodesDir, signal.NodeName(0, 2, signal.StateDone), false},
-		{1, signal.NodesDir, signal.NodeName(1, 2, signal.StateDone), true},
+		{0, signal.NodesDir, signal.NodeName(0, 2, record.StateDone), false},
+		{1, signal.NodesDir, signal.NodeName(1, 2, record.StateDone), true},
 		{1, signal.ControlDir, signal.AbortName(1, 2), true},
 	} {
 		tugs := false
@@ -396,17 +397,17 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 		j.start(1)
 		p := j.playWorker(1)
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		cause := health.NewFailure(health.ServiceDied, "the service has died").FailureRecord
+		cause := health.NewFailure(health.ServiceDied, "the service has died").Failure
 		cause.NodeIndex = 1
-		p.publish(signal.NodeName(1, size, signal.StateFailed), &cause)
-		j.untilNamed(signal.NodesDir, signal.NodeName(0, size, signal.StateDone))
+		p.publish(signal.NodeName(1, size, record.StateFailed), &cause)
+		j.untilNamed(signal.NodesDir, signal.NodeName(0, size, record.StateDone))
 		looks := func() int64 { return meter.CallStats().ByKind[signal.OpList.String()] }
 		before := looks()
 		j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
 		if ended := j.ended(); len(ended) > 0 || j.has(signal.ControlDir, signal.NameHeadFinished) {
 			t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.ControlDir))
 		}
-		p.publish(signal.NodeName(1, size, signal.StateDone), &signal.DoneRecord{})
+		p.publish(signal.NodeName(1, size, record.StateDone), &record.Done{})
 		j.untilNamed(signal.ControlDir, signal.NameHeadFinished)
 		j.expect(77, -1)
 	})
@@ -484,9 +485,9 @@ func TestUnreadableAbort(t *testing.T) {
 					j := newJob(t, size, "exit 0")
 					head := j.playHead()
 					j.start(0)
-					j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
+					j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
 					plant(j, 0)
-					head.publish(signal.NameHeadFinished, &signal.StateRecord{})
+					head.publish(signal.NameHeadFinished, &record.Mark{})
 					j.expect(-1, 76)
 				})
 			})
@@ -509,7 +510,7 @@ func TestNobodyCame(t *testing.T) {
 		const size = 3
 		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.start(2).expect(66, 66, -1)
-		if cause := j.blames(0, string(health.ShareUnusable), 66); !slices.Equal(cause.LostNodes, []int{2}) {
+		if cause := j.blames(0, health.ShareUnusable, 66); !slices.Equal(cause.LostNodes, []int{2}) {
 			t.Errorf("missing are %v, not [2]", cause.LostNodes)
 		}
 	})
@@ -585,7 +586,7 @@ func TestHeadLeavesLast(t *testing.T) {
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the head has left: %v", ended)
 		}
-		p.publish(signal.NodeName(1, size, signal.StateDone), &signal.DoneRecord{})
+		p.publish(signal.NodeName(1, size, record.StateDone), &record.Done{})
 		j.expect(4, -1)
 	})
 }
@@ -598,15 +599,15 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = 15 * time.Second })
 		head := j.playHead()
 		j.start(0)
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateJoined))
-		cause := health.NewFailure(health.SetupFailed, "it failed").FailureRecord
-		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Outcome: "service", Cause: cause})
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, signal.StateDone))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
+		cause := health.NewFailure(health.SetupFailed, "it failed").Failure
+		head.publish(signal.AbortName(0, size), &record.Abort{Code: 77, Outcome: "service", Cause: cause})
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateDone))
 		time.Sleep(j.configs[1].Times.DriverGrace - time.Second)
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the worker has left: %v", ended)
 		}
-		head.publish(signal.NameHeadFinished, &signal.StateRecord{})
+		head.publish(signal.NameHeadFinished, &record.Mark{})
 		j.expect(-1, 77)
 	})
 }
@@ -640,7 +641,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 					return nil
 				})
 				access.NoHints = true
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: 2, Host: "n1", Access: access}, signal.JobRecord{})
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: 2, Host: "n1", Access: access}, record.Job{})
 				if err != nil {
 					t.Fatal(err)
 				}

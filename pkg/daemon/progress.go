@@ -7,6 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // progressInterval is the interval at which the head decides whether to log the progress.
@@ -36,12 +37,12 @@ func (h *head) unmetConditions(l signal.Listing) []gate.UnmetStep {
 		NeedChecks: h.cfg.HasNodeChecks(), NeedSandboxes: h.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
 		NeedServices: h.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(), FrameworkPending: h.progress.pollingMembers.Load(),
 	}
-	return asked.UnmetSteps(func(state string) []int { return h.membership.NotKnownGone(h.membership.MissingNodes(l, state)) })
+	return asked.UnmetSteps(func(state record.State) []int { return h.membership.NotKnownGone(h.membership.MissingNodes(l, state)) })
 }
 
 // hasEnoughSandboxes reports whether enough sandboxes are ready for the gate.
 func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
-	return h.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(signal.WithoutNodes(l.NodesIn(signal.StateSandboxReady), l.NodesIn(signal.StateSandboxFailed))), h.membership.Count())
+	return h.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed))), h.membership.Count())
 }
 
 // waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns

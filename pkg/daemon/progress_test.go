@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestProgress has the head tell who is missing, and why where that is known.
@@ -54,7 +55,7 @@ func TestHeadAtRest(t *testing.T) {
 				cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimeouts()}}
 				cfg.Times.Peer = peer
 				rest := cfg.PublishedPlan().MaxHeartbeatInterval
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.JobRecord{})
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, record.Job{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -63,7 +64,7 @@ func TestHeadAtRest(t *testing.T) {
 				n := bare(t, cfg, dir)
 				n.linkState = &linkState{healthy: func(time.Time) bool { return true }}
 				var pulse sync.WaitGroup
-				pulse.Go(func() { n.heartbeatTask(signal.ControlDir, signal.StateHeartbeat)(ctx) })
+				pulse.Go(func() { n.heartbeatTask(signal.ControlDir, record.StateHeartbeat)(ctx) })
 				seen, at, beats := "", time.Now(), 0
 				for ; ctx.Err() == nil; time.Sleep(time.Second) {
 					names, err := filepath.Glob(filepath.Join(dir.Path(), signal.ControlDir, "0000.beat.*"))
@@ -90,8 +91,8 @@ func TestJobTellsThePlan(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(nil)
 		j.start().expect(0, 0)
-		plan := record[signal.JobRecord](j, signal.ControlDir, signal.NameJob).Plan
-		want := &signal.JobPlan{
+		plan := readRecordOf[record.Job](j, signal.ControlDir, signal.NameJob).Plan
+		want := &record.Plan{
 			Framework: "none", Phases: []string{"join", "check", "driver"}, NodesNeeded: 2, Driver: "sh",
 			PhaseTimeouts:        map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
 			MaxHeartbeatInterval: j.configs[0].Times.RelaxedPollInterval() + j.configs[0].Times.Peer/8,

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // decideRestart decides whether another attempt follows a failure of the run, or whether the job is
@@ -39,7 +40,7 @@ func (n *node) decideRestart(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	again := health.DecideRequeue(health.OutcomeOfCause(*end.Cause), policy)
 	end.Code, end.Name = again.Outcome.Code, again.Outcome.Name
-	end.Requeue = &signal.RequeueDecision{Wanted: again.Requeue, Reason: again.Reason}
+	end.Requeue = &record.RequeueDecision{Wanted: again.Requeue, Reason: again.Reason}
 	return end
 }
 

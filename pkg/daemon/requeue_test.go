@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // launcher is a roles.Requeuer that notes what it is asked.
@@ -119,13 +120,13 @@ func TestRequeue(t *testing.T) {
 						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
 					}
 					for nodeIndex := range size {
-						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateDone)) {
+						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
 							t.Errorf("rank %d is not done", nodeIndex)
 						}
 					}
 				}
 				j.start().expect(everyone(tc.code, size)...)
-				j.blames(1, string(tc.kind), tc.code)
+				j.blames(1, tc.kind, tc.code)
 				if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
 					t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
 				}
@@ -156,7 +157,7 @@ func TestRequeueWithoutHead(t *testing.T) {
 		head := j.playHead()
 		j.start(0)
 		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
-			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateJoined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateJoined))
 		}
 		head.silence()
 		j.expect(-1, 76, 76)

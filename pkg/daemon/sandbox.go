@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // serveSandbox starts the node's sandbox, waits until it is ready, and publishes that. If the
@@ -37,7 +38,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return n.PublishState(signal.StateSandboxReady)
+		return n.PublishState(record.StateSandboxReady)
 	})
 }
 
@@ -50,8 +51,8 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 		f.Phase = "sandbox"
 	}
 	n.sandboxFailureOnce.Do(func() {
-		n.Log.Error(n.failureWithLog(&f.FailureRecord))
-		_ = n.publishFailure(f, signal.StateSandboxFailed)
+		n.Log.Error(n.failureWithLog(&f.Failure))
+		_ = n.publishFailure(f, record.StateSandboxFailed)
 	})
 }
 
@@ -63,8 +64,8 @@ func (w *worker) runSandboxDaemon() int {
 	if err != nil {
 		return w.exitUnjoined(err)
 	}
-	w.Background(w.followControl(signal.StateSandboxHeartbeat))
-	w.Background(w.heartbeatTask(signal.NodesDir, signal.StateSandboxHeartbeat))
+	w.Background(w.followControl(record.StateSandboxHeartbeat))
+	w.Background(w.heartbeatTask(signal.NodesDir, record.StateSandboxHeartbeat))
 	if err := w.serveSandbox(w.RunCtx); err != nil {
 		w.CancelRun(err)
 	} else {
@@ -74,9 +75,9 @@ func (w *worker) runSandboxDaemon() int {
 	<-w.RunCtx.Done()
 	var end *lifecycle.Outcome
 	if !errors.As(context.Cause(w.RunCtx), &end) {
-		f := &health.Failure{FailureRecord: health.AsFailure(context.Cause(w.RunCtx)).FailureRecord}
+		f := &health.Failure{Failure: health.AsFailure(context.Cause(w.RunCtx)).Failure}
 		w.reportSandboxFailure(f)
-		end = lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{FailureRecord: f.FailureRecord}}, w.id.HostOf))
+		end = lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: f.Failure}}, w.id.HostOf))
 		if end.Requested {
 			end = cmp.Or(w.awaitHeadOutcome(f), end)
 		}

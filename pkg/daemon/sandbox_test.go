@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -39,7 +40,7 @@ func TestSandboxRequired(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
 				open := filepath.Join(marks, "open")
-				name := "000" + tc.dies + "." + signal.StateSandboxFailed
+				name := "000" + tc.dies + "." + string(record.StateSandboxFailed)
 				driver := "touch " + open + "; exec sleep 300"
 				if tc.code == 0 {
 					driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
@@ -54,8 +55,8 @@ func TestSandboxRequired(t *testing.T) {
 					}
 				}).start()
 				j.expect(everyone(tc.code, size)...)
-				failure := record[signal.FailureRecord](j, signal.NodesDir, name)
-				if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
+				failure := readRecordOf[record.Failure](j, signal.NodesDir, name)
+				if failure.Kind != health.SandboxDied || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
 					t.Errorf("%s says %+v", name, failure)
 				}
 				if tc.code == 0 {
@@ -64,7 +65,7 @@ func TestSandboxRequired(t *testing.T) {
 					}
 					return
 				}
-				j.blames(failure.NodeIndex, string(health.SandboxDied), tc.code)
+				j.blames(failure.NodeIndex, health.SandboxDied, tc.code)
 			})
 		})
 	}
@@ -96,7 +97,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 				if took := time.Since(began); took > 20*time.Second {
 					t.Errorf("it took %s", took)
 				}
-				if j.has(signal.NodesDir, signal.NodeName(tc.slow, 2, signal.StateSandboxFailed)) {
+				if j.has(signal.NodesDir, signal.NodeName(tc.slow, 2, record.StateSandboxFailed)) {
 					t.Error("a sandbox that was ended with the job is no failure")
 				}
 			})
@@ -111,7 +112,7 @@ func TestSandboxNeverReady(t *testing.T) {
 			c.Times.Sandbox = time.Second
 		})
 		j.start().expect(77, 77)
-		if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.SandboxDied) {
+		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.SandboxDied {
 			t.Errorf("the result is %+v", result)
 		}
 	})
@@ -153,7 +154,7 @@ func TestSandboxStepDies(t *testing.T) {
 		marks := t.TempDir()
 		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", only("1", "while ! test -e "+marks+"/open; do sleep 0.05; done; echo bye; exit 0"))
 		j.start().expect(77, 77, 77, 77)
-		j.blames(1, string(health.SandboxDied), 77)
+		j.blames(1, health.SandboxDied, 77)
 	})
 }
 
@@ -166,14 +167,14 @@ func TestSandboxStepRecordsOnce(t *testing.T) {
 		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
 		j.configs[2].Times.Sandbox = time.Minute
 		j.start()
-		name := signal.NodeName(1, 2, signal.StateSandboxFailed)
+		name := signal.NodeName(1, 2, record.StateSandboxFailed)
 		j.untilNamed(signal.NodesDir, name)
-		before := record[signal.FailureRecord](j, signal.NodesDir, name)
+		before := readRecordOf[record.Failure](j, signal.NodesDir, name)
 		for i := range j.configs[2:] {
 			j.signals[2+i] <- syscall.SIGTERM
 		}
 		j.wait()
-		if after := record[signal.FailureRecord](j, signal.NodesDir, name); !after.WrittenAt.Equal(before.WrittenAt) {
+		if after := readRecordOf[record.Failure](j, signal.NodesDir, name); !after.WrittenAt.Equal(before.WrittenAt) {
 			t.Errorf("the record %q was written over by %q", before.Message, after.Message)
 		}
 	})
@@ -211,7 +212,7 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
 		})
 		j.start().expect(124, 124)
-		cause := j.blames(0, string(health.DeadlinePassed), 124)
+		cause := j.blames(0, health.DeadlinePassed, 124)
 		if cause.Phase != "sandbox" || !strings.Contains(cause.Message, "(--sandbox-timeout=5s); no daemon of the sandbox's step") {
 			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.Message)
 		}
@@ -243,17 +244,17 @@ func TestSandboxStepSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &peer{t: t, dir: dir, sub: signal.NodesDir}
-		p.publish(signal.NodeName(0, 2, signal.StateSandboxReady), &signal.StateRecord{})
-		p.pulse(signal.StateSandboxHeartbeat)
+		p.publish(signal.NodeName(0, 2, record.StateSandboxReady), &record.Mark{})
+		p.pulse(record.StateSandboxHeartbeat)
 		j.untilFile(filepath.Join(marks, "open"))
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateSandboxReady))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateSandboxReady))
 		if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateSandboxFailed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateSandboxFailed))
 		p.silence()
 		j.expect(77, 77, 77, -1)
-		j.blames(0, string(health.SandboxDied), 77)
+		j.blames(0, health.SandboxDied, 77)
 	})
 }
 
@@ -263,12 +264,12 @@ func TestSandboxStepLosesTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newSteps(t, 1, "exit 0", "exec sleep 300")
 		head := j.playHead()
-		joined := &signal.JoinedRecord{JobNonce: head.dir.Nonce()}
-		if err := head.dir.PublishRecord(bounded(t), signal.NodesDir, signal.NodeName(0, 1, signal.StateJoined), joined, false); err != nil {
+		joined := &record.Joined{JobNonce: head.dir.Nonce()}
+		if err := head.dir.PublishRecord(bounded(t), signal.NodesDir, signal.NodeName(0, 1, record.StateJoined), joined, false); err != nil {
 			t.Fatal(err)
 		}
 		j.start(0)
-		j.untilNamed(signal.NodesDir, signal.NodeName(0, 1, signal.StateSandboxReady))
+		j.untilNamed(signal.NodesDir, signal.NodeName(0, 1, record.StateSandboxReady))
 		head.silence()
 		j.expect(-1, 76)
 		for _, name := range j.names(signal.NodesDir) {

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // startRunTasks sets the run directory and starts the tasks that need it. log is the name of the
@@ -91,7 +92,7 @@ func (n *node) shareTimeoutFailure(silence time.Duration) *health.Failure {
 // the file system refuses them with errors for too long, the task ends this node with that error,
 // before the peers declare it lost without a reason. An unresponsive file system is the concern of
 // watchShare.
-func (n *node) heartbeatTask(sub, state string) func(ctx context.Context) {
+func (n *node) heartbeatTask(sub string, state record.State) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(n.timing.HeartbeatInterval)
 		defer tick.Stop()
@@ -145,7 +146,7 @@ const refusalsBeforeLog refusedHeartbeats = 2
 func (r refusedHeartbeats) duration(beat time.Duration) time.Duration { return time.Duration(r) * beat }
 
 // writeHeartbeat writes one heartbeat file of this node.
-func (n *node) writeHeartbeat(ctx context.Context, sub, state string) error {
+func (n *node) writeHeartbeat(ctx context.Context, sub string, state record.State) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.timing.SilenceTimeout, errors.New("the peers would miss the beat"))
 	defer cancel()
 	return n.Dir.WriteHeartbeat(ctx, sub, state)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // What the head tells at the end is what each daemon has counted.
@@ -18,7 +19,7 @@ func TestShareStats(t *testing.T) {
 			t.Errorf("the result tells of the share: %+v", report)
 		}
 		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
-			done := record[signal.DoneRecord](j, signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateDone))
+			done := readRecordOf[record.Done](j, signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateDone))
 			if done.Share == nil || done.Share.ByKind["link"] == 0 {
 				t.Errorf("rank %d tells of the share: %+v", nodeIndex, done.Share)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
@@ -53,7 +54,7 @@ func TestSignals(t *testing.T) {
 					j.signals[nodeIndex] <- tc.sig
 				}
 				j.expect(everyone(tc.code, 3)...)
-				if cause := j.blames(j.result().Cause.NodeIndex, string(tc.kind), tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
+				if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
 					t.Errorf("the result blames rank %d, not %d", cause.NodeIndex, tc.to[0])
 				}
 				saved, err := os.Stat(filepath.Join(marks, "saved"))
@@ -76,7 +77,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	t.Run("before the nodes have met", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			j := newJob(t, 2, "exit 0").start(1)
-			j.untilNamed(signal.NodesDir, signal.NodeName(0, 2, signal.StateJoined))
+			j.untilNamed(signal.NodesDir, signal.NodeName(0, 2, record.StateJoined))
 			j.signals[0] <- syscall.SIGTERM
 			j.expect(143, -1)
 		})
@@ -96,7 +97,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 			j.untilFile(filepath.Join(marks, "1"))
 			j.signals[1] <- syscall.SIGTERM
 			j.expect(143, 143)
-			j.blames(1, string(health.Terminated), 143)
+			j.blames(1, health.Terminated, 143)
 		})
 	})
 }
@@ -117,7 +118,7 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 			j.signals[2] <- syscall.SIGTERM
 			die()
 			j.expect(-1, 76, 76)
-			if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.LostNodes, []int{0}) {
+			if result := j.result(); result.Cause == nil || result.Cause.Kind != health.DaemonDied || !slices.Equal(result.Cause.LostNodes, []int{0}) {
 				t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
 			}
 		})
@@ -134,7 +135,7 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 			j.signals[0] <- syscall.SIGTERM
 			j.signals[2] <- syscall.SIGTERM
 			j.expect(76, -1, 76)
-			if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.LostNodes, []int{1}) {
+			if cause := j.blames(0, health.DaemonDied, 76); !slices.Equal(cause.LostNodes, []int{1}) {
 				t.Errorf("the ranks %v are taken for lost", cause.LostNodes)
 			}
 		})
@@ -157,7 +158,7 @@ func TestSecondSignal(t *testing.T) {
 		if took := time.Since(began); took > health.RepeatedSignalWindow+time.Second {
 			t.Errorf("it took %s to end, and the second signal came after %s", took, health.RepeatedSignalWindow)
 		}
-		j.blames(0, string(health.Terminated), 143)
+		j.blames(0, health.Terminated, 143)
 	})
 }
 
@@ -186,7 +187,7 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 			signals <- syscall.SIGTERM
 		}
 		j.expect(everyone(143, 3)...)
-		j.blames(j.result().Cause.NodeIndex, string(health.Terminated), 143)
+		j.blames(j.result().Cause.NodeIndex, health.Terminated, 143)
 		saved, err := os.Stat(filepath.Join(marks, "saved"))
 		if err != nil {
 			t.Fatalf("the driver was not let to save its work: %v", err)
@@ -219,9 +220,9 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = time.Hour })
 		head := j.playHead()
 		j.start(0)
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateJoined))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
 		j.signals[1] <- syscall.SIGTERM
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, signal.StateFailed))
+		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateFailed))
 		head.silence()
 		j.expect(-1, 143)
 	})
@@ -302,7 +303,7 @@ func TestStop(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
 				t.Errorf("the driver was not let to save its work: %v", err)
 			}
-			if drain := record[signal.OrderlyEndRecord](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
+			if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
 				t.Errorf("drain says %d", drain.Code)
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // spared is a job of size nodes of which the driver gets as the bounds say.
@@ -56,7 +57,7 @@ func (f marked) WorkerService(self framework.Node, head framework.Endpoint) (*fr
 }
 
 // chose checks whom the driver got, and whom it did without.
-func (j *job) chose(team []int, dropped ...int) signal.Result {
+func (j *job) chose(team []int, dropped ...int) record.Result {
 	j.t.Helper()
 	result := j.result()
 	if !slices.Equal(result.Team, team) {
@@ -114,7 +115,7 @@ func TestSparesStandBy(t *testing.T) {
 			t.Errorf("the result is %+v", result)
 		}
 		for nodeIndex := range 3 {
-			if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, 3, signal.StateDone)) {
+			if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateDone)) {
 				t.Errorf("rank %d has not said that it is done", nodeIndex)
 			}
 		}
@@ -171,7 +172,7 @@ func TestNodesDropped(t *testing.T) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = config.Sandbox{
 					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
-						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+signal.StateSandboxFailed)+"; touch "+marks+".gone; exec sleep 300"),
+						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+string(record.StateSandboxFailed))+"; touch "+marks+".gone; exec sleep 300"),
 					Require: require(t, "all"),
 					Ready:   probe(t, "file:"+marks+".gone"),
 				}
@@ -226,7 +227,7 @@ func TestTooFewLeft(t *testing.T) {
 			c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
 		})
 		j.start(3).expect(77, 77, 77, -1)
-		j.blames(2, string(health.SetupFailed), 77)
+		j.blames(2, health.SetupFailed, 77)
 		if j.has(signal.ControlDir, signal.NameGateOpen) {
 			t.Error("the gate was opened")
 		}
@@ -238,7 +239,7 @@ func TestHeadIsNeeded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *deps.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 		j.start().expect(77, 77, 77)
-		j.blames(0, string(health.SetupFailed), 77)
+		j.blames(0, health.SetupFailed, 77)
 	})
 }
 
@@ -249,7 +250,7 @@ func TestUnlikeConfigurationOfSpare(t *testing.T) {
 		j.configs[1].Driver = service.ShellCommand("exit 9")
 		j.all(func(c *deps.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
 		j.start().expect(64, 64, 64)
-		j.blames(1, string(health.Usage), 64)
+		j.blames(1, health.Usage, 64)
 	})
 }
 
@@ -267,7 +268,7 @@ func TestDeathOfSpare(t *testing.T) {
 			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 		}).start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, signal.StateChecked))
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateChecked))
 		j.signals[2] <- os.Interrupt
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -285,7 +286,7 @@ func TestDeathOfMemberAfterGate(t *testing.T) {
 			c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
 		})
 		j.start().expect(77, 77, 77)
-		j.blames(1, string(health.ServiceDied), 77)
+		j.blames(1, health.ServiceDied, 77)
 		j.chose([]int{0, 1})
 	})
 }
@@ -309,7 +310,7 @@ func TestSilentSpare(t *testing.T) {
 		})
 		j.start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, signal.StateChecked))
+		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateChecked))
 		spare.stall()
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
 		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
@@ -327,7 +328,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 3
 		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0", Access: signal.Access{NoHints: true}}
-		dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
+		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +336,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		h := bareHead(t, cfg, dir)
 		settled(h, 0, 1)
 		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
-			if err := dir.ForNode(nodeIndex).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(nodeIndex, size, signal.StateJoined), &signal.JoinedRecord{}, false); err != nil {
+			if err := dir.ForNode(nodeIndex).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateJoined), &record.Joined{}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -347,7 +348,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		following.Go(func() { h.tracker.followNodes(ctx) })
 		member := dir.ForNode(1)
 		for began := time.Now(); time.Since(began) < 2*standbyTiming(h.timing).SilenceTimeout; time.Sleep(h.timing.HeartbeatInterval) {
-			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, signal.StateHeartbeat); err != nil {
+			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, record.StateHeartbeat); err != nil {
 				t.Fatal(err)
 			}
 			if dropped := h.membership.DroppedNodes(); len(dropped) > 0 && time.Since(began) < standbyTiming(h.timing).SilenceTimeout {

@@ -133,7 +133,7 @@ func TestAMountStalls(t *testing.T) {
 					}
 					return
 				}
-				if cause := j.blames(0, string(health.HostHangs), 76); len(cause.LostNodes) != 1 || cause.LostNodes[0] != 1 {
+				if cause := j.blames(0, health.HostHangs, 76); len(cause.LostNodes) != 1 || cause.LostNodes[0] != 1 {
 					t.Errorf("the head takes %v for lost", cause.LostNodes)
 				}
 			})
@@ -311,7 +311,7 @@ func TestAMountStallsForAWhile(t *testing.T) {
 		time.Sleep(3 * time.Second) // for whoever would take a peer for lost now
 		j.signals[0] <- syscall.SIGTERM
 		j.expect(143, 143, 143)
-		j.blames(0, string(health.Terminated), 143)
+		j.blames(0, health.Terminated, 143)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // followTeam is the last part of a worker's sequence if there are spares. It follows the changes of
@@ -48,40 +49,40 @@ func (w *worker) followTeam(ctx context.Context) error {
 			continue
 		}
 		// Apply the new team.
-		var record signal.TeamRecord
-		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.TeamName(generation), &record)
+		var rec record.Team
+		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.TeamName(generation), &rec)
 		if ctx.Err() != nil {
 			return context.Cause(w.RunCtx)
 		}
 		if err != nil {
 			return health.AsFailure(err)
 		}
-		w.applyTeam(ctx, &record)
+		w.applyTeam(ctx, &rec)
 		seen = generation
 	}
 }
 
 // applyTeam applies the team in record to this node: it starts, moves or ends the node's service.
-func (w *worker) applyTeam(ctx context.Context, record *signal.TeamRecord) {
-	place := record.PlaceOf(w.id.NodeIndex)
+func (w *worker) applyTeam(ctx context.Context, rec *record.Team) {
+	place := rec.PlaceOf(w.id.NodeIndex)
 	since, taken := w.placement.AssignedSince()
 	switch {
 	case place < 0 && !taken:
-		w.Log.Info("this node stands by", zap.Int("generation", record.Generation))
+		w.Log.Info("this node stands by", zap.Int("generation", rec.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(record, w.id.NodeIndex))
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(rec, w.id.NodeIndex))
 		w.stopAfterDrop()
 	case w.placement.Excluded.Load(): // a node that was dropped does not come back
-	case !taken || since != record.Members[place].SinceGeneration:
+	case !taken || since != rec.Members[place].SinceGeneration:
 		if !taken {
-			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(record.Members)))
+			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(rec.Members)))
 			w.Background(func(context.Context) {
 				if err := w.serveSandbox(ctx); err != nil && !w.placement.Excluded.Load() {
 					w.CancelRun(err)
 				}
 			})
 		}
-		next := &membership.Slot{TeamIndex: place, Size: len(record.Members), Generation: record.Members[place].SinceGeneration}
+		next := &membership.Slot{TeamIndex: place, Size: len(rec.Members), Generation: rec.Members[place].SinceGeneration}
 		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
@@ -99,7 +100,7 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 }
 
 // dropReason returns the reason for which a node was dropped from the team.
-func dropReason(team *signal.TeamRecord, nodeIndex int) string {
+func dropReason(team *record.Team, nodeIndex int) string {
 	for _, dropped := range team.Dropped {
 		if dropped.NodeIndex == nodeIndex {
 			return dropped.Reason
@@ -128,7 +129,7 @@ func (w *worker) isDispensable(f *health.Failure) bool {
 	if w.placement.SawOpenGate.Load() || w.ControlWatch.LastListing().HasName(signal.NameGateOpen) {
 		return false
 	}
-	return !slices.Contains(f.LostNodes, 0) && !membership.IsNotNodeFault(health.Kind(f.Kind))
+	return !slices.Contains(f.LostNodes, 0) && !membership.IsNotNodeFault(f.Kind)
 }
 
 // awaitEndAfterDrop ends all children of this node after its failure f, waits until the end of the
@@ -137,13 +138,13 @@ func (w *worker) isDispensable(f *health.Failure) bool {
 // end, so that the node exits with 0: other nodes report the result of the job.
 func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 	w.stopAfterDrop()
-	w.copyServiceLogs(&lifecycle.Outcome{Cause: &f.FailureRecord})
+	w.copyServiceLogs(&lifecycle.Outcome{Cause: &f.Failure})
 	ctx, cancel := context.WithCancelCause(w.HeadWaitCtx)
 	defer cancel(nil)
 	defer context.AfterFunc(w.EndKnownCtx, func() { cancel(context.Cause(w.EndKnownCtx)) })()
 	ctx, stop := w.WithResponsiveShare(ctx, w.cfg.Times.Join)
 	defer stop()
-	if health.IsRequestedEnd(health.Kind(f.Kind)) || slices.Contains(f.LostNodes, 0) {
+	if health.IsRequestedEnd(f.Kind) || slices.Contains(f.LostNodes, 0) {
 		var enough context.CancelFunc
 		ctx, enough = context.WithTimeoutCause(ctx, w.timing.SilenceTimeout+w.cfg.Times.DriverGrace, errDeadline)
 		defer enough()
@@ -174,15 +175,15 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 			return err
 		}
 		// Read its address.
-		var record signal.HeadRecord
-		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &record)
+		var rec record.Head
+		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &rec)
 		if errors.Is(err, errDeadline) {
 			return health.NewFailure(health.ShareUnusable, "%v", err)
 		}
 		if err != nil {
 			return err
 		}
-		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
+		endpoint = framework.Endpoint{Address: rec.Address, Env: rec.Env}
 		w.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
 		return nil
 	})

@@ -11,12 +11,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestChildrenAndFrameworksAreToldOfTheTopology has a node learn where its GPUs
 // sit: what a daemon around ours has told us of other GPUs is replaced.
 func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
-	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.JobRecord{})
+	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}

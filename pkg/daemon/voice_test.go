@@ -34,7 +34,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	head.wait()
 	worker.wait()
 	j.expect(143, 143)
-	j.blames(0, string(health.Terminated), 143)
+	j.blames(0, health.Terminated, 143)
 	log := j.log(0)
 	for _, want := range []string{`"last_words":["bringupd: the job was ended with code 143`, `nobody has read standard error to its end`} {
 		if !strings.Contains(log, want) {

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // localJoinTimeout replaces the join timeout if the log directory is on a local file system, but
@@ -32,9 +33,9 @@ func (w *worker) runWorker() lifecycle.Exit {
 	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
-	w.Background(w.followControl(signal.StateHeartbeat))
+	w.Background(w.followControl(record.StateHeartbeat))
 	w.Background(w.commands.HandleOrders)
-	w.Background(w.heartbeatTask(signal.NodesDir, signal.StateHeartbeat))
+	w.Background(w.heartbeatTask(signal.NodesDir, record.StateHeartbeat))
 	if err == nil {
 		err = w.runPhases(w.RunCtx)
 	}
@@ -75,7 +76,7 @@ func (w *worker) joinRun(began time.Time) error {
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, _ := w.cfg.Address()
-	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, signal.StateJoined), &signal.JoinedRecord{
+	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateJoined), &record.Joined{
 		JobNonce: job.Nonce, Address: address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
 		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
 	})
@@ -92,7 +93,7 @@ func (w *worker) joinRun(began time.Time) error {
 // findRunDirectory waits for the run directory and reads the job record. It waits only for
 // localJoinTimeout if the log directory is on a local file system that the nodes cannot share.
 // waited reports that the directory was missing at the first poll.
-func (w *worker) findRunDirectory() (dir *signal.Dir, job signal.JobRecord, waited bool, err error) {
+func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
 	defer cancel()
 	finder := signal.NewFinder(w.cfg.RunLocation())

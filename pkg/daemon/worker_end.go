@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // headLinkHandler handles the events of a worker's peer link to the head.
@@ -107,14 +108,14 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 // the run when the head, or a peer that has declared the head lost, publishes the end of the run,
 // and when the head's heartbeats stop. If they stop after the end was published, this node only
 // stops waiting for the head. own is the state in the name of this daemon's own heartbeat files.
-func (w *worker) followControl(own string) func(ctx context.Context) {
+func (w *worker) followControl(own record.State) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(w.timing)
 		ends, note := false, w.Events.ControlObserver()
 		_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 			// Count heartbeats of both kinds: files and those on the peer link.
 			note(l, w.id.Size)
-			liveness.RecordPoll(map[int]int64{0: l.Heartbeats(signal.StateHeartbeat)[0]}, l.PolledAt)
+			liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)
 			if w.link != nil {
 				if at, heard := w.link.LastHeartbeat(0, l.PolledAt); heard {
 					liveness.RecordSignOfLife(0, at)
@@ -156,19 +157,19 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 	if len(aborts) > 0 && (!heard || parted) {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
 		defer cancel()
-		var record signal.AbortRecord
-		err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(aborts[0], w.id.Size), &record)
+		var rec record.Abort
+		err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(aborts[0], w.id.Size), &rec)
 		if signal.IsStalled(err) {
 			return false // the next call reads it, when this node's mount answers
 		}
 		if err != nil {
-			record = signal.AbortRecord{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
-			record.Cause = health.AsFailure(err).FailureRecord
+			rec = record.Abort{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
+			rec.Cause = health.AsFailure(err).Failure
 		}
-		if heard && !slices.Contains(record.Cause.LostNodes, 0) {
+		if heard && !slices.Contains(rec.Cause.LostNodes, 0) {
 			return false
 		}
-		w.finishWith(lifecycle.OutcomeOfAbort(record))
+		w.finishWith(lifecycle.OutcomeOfAbort(rec))
 		return true
 	}
 	return false
@@ -182,16 +183,16 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 	if w.id.Launcher.Traits().RelaunchesEachDaemon {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
 		defer cancel()
-		var record signal.OrderlyEndRecord
-		switch err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &record); {
+		var rec record.OrderlyEnd
+		switch err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
 		case signal.IsStalled(err):
 			return false
 		case err != nil:
 			// It may be an empty file, which has no code. With a failure the launcher restarts the daemon,
 			// which then learns how the run has ended.
-			record.Code = health.OutcomeOfKind(health.Aborted).Code
+			rec.Code = health.OutcomeOfKind(health.Aborted).Code
 		}
-		end.Code = record.Code
+		end.Code = rec.Code
 	}
 	w.finishWith(end)
 	return true
@@ -217,8 +218,8 @@ func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 // recordHeadLoss ends this node by failure f, the loss of the head. A write must first prove that
 // this node's own mount works; otherwise that is the failure. No proof is needed, or possible, if
 // this node is cut off from the others. A node that is ending already stops waiting for the head.
-func (w *worker) recordHeadLoss(ctx context.Context, own string, f *health.Failure) {
-	if f.Kind != string(health.CutOff) {
+func (w *worker) recordHeadLoss(ctx context.Context, own record.State, f *health.Failure) {
+	if f.Kind != health.CutOff {
 		if err := w.writeHeartbeat(ctx, signal.NodesDir, own); err != nil {
 			w.CancelRun(health.AsFailure(err))
 			return
@@ -279,9 +280,9 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 		looking, stop := w.WithResponsiveShare(ctx, w.timing.SilenceTimeout/2)
 		defer stop()
 		before := w.ControlWatch.LastListing()
-		beat, since := before.Heartbeats(signal.StateHeartbeat)[0], time.Now()
+		beat, since := before.Heartbeats(record.StateHeartbeat)[0], time.Now()
 		_, err := w.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
-			if newest := l.Heartbeats(signal.StateHeartbeat)[0]; newest > beat {
+			if newest := l.Heartbeats(record.StateHeartbeat)[0]; newest > beat {
 				beat, since = newest, l.PolledAt
 			}
 			if at, heard := w.link.LastHeartbeat(0, l.PolledAt); heard && at.After(since) {
@@ -301,7 +302,7 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			f.LostNodes = []int{0}
 			w.CancelRun(f)
 		default:
-			w.recordHeadLoss(ctx, signal.StateHeartbeat, f)
+			w.recordHeadLoss(ctx, record.StateHeartbeat, f)
 		}
 	}
 }
@@ -315,12 +316,12 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	if errors.As(err, &end) {
 		return end
 	}
-	f := w.publishFailure(err, signal.StateFailed)
+	f := w.publishFailure(err, record.StateFailed)
 	if errors.As(context.Cause(w.EndKnownCtx), &end) {
 		return end
 	}
 	// Wait for the outcome of the run. The user sees the failure at the end.
-	w.Log.Info(f.Message, zap.String("kind", f.Kind))
+	w.Log.Info(f.Message, zap.String("kind", string(f.Kind)))
 	if w.isDispensable(f) {
 		return w.awaitEndAfterDrop(f)
 	}
@@ -342,12 +343,12 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 // case the loss is the cause: a launcher ends the other tasks with a signal as soon as one is
 // killed.
 func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
-	all := []health.ObservedFailure{{FailureRecord: f.FailureRecord, ObservedAt: f.WrittenAt}}
+	all := []health.ObservedFailure{{Failure: f.Failure, ObservedAt: f.WrittenAt}}
 	lost, ok := errors.AsType[*health.Failure](context.Cause(w.HeadWaitCtx))
-	if ok && slices.Contains(lost.LostNodes, 0) && health.IsRequestedEnd(health.Kind(f.Kind)) && time.Since(f.WrittenAt) <= w.cfg.Times.LinkHeartbeatInterval() {
-		record := lost.FailureRecord
+	if ok && slices.Contains(lost.LostNodes, 0) && health.IsRequestedEnd(f.Kind) && time.Since(f.WrittenAt) <= w.cfg.Times.LinkHeartbeatInterval() {
+		record := lost.Failure
 		record.Header, record.Phase = w.recordHeader(), f.Phase
-		all = append(all, health.ObservedFailure{FailureRecord: record, ObservedAt: time.Now()})
+		all = append(all, health.ObservedFailure{Failure: record, ObservedAt: time.Now()})
 	}
 	return all
 }
@@ -355,7 +356,7 @@ func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 // awaitHeadOutcome waits for the outcome that the head publishes for failure f of this node. It
 // returns nil if the head is lost, the file system is unresponsive, or the time is over.
 func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
-	kind := health.Kind(f.Kind)
+	kind := f.Kind
 	if health.IsPeerLoss(kind) || kind == health.ShareUnusable {
 		return nil
 	}
@@ -396,7 +397,7 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lif
 // long decided.
 func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
 	w.headGone.Store(true)
-	if end.Cause.Kind == string(health.ShareUnusable) || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+	if end.Cause.Kind == health.ShareUnusable || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
 	// Write the result.
@@ -432,7 +433,7 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 	if err != nil || result.Cause == nil {
 		return nil
 	}
-	return lifecycle.OutcomeOfAbort(signal.AbortRecord{Code: result.Code, Outcome: result.Outcome, Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
+	return lifecycle.OutcomeOfAbort(record.Abort{Code: result.Code, Outcome: result.Outcome, Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
 }
 
 // leaveRun ends all children of this node, publishes that, waits until the daemon may exit, and
@@ -456,7 +457,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
-	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, signal.StateDone), &signal.DoneRecord{LeftProcesses: left, Share: &asked}, false))
+	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateDone), &record.Done{LeftProcesses: left, Share: &asked}, false))
 	if end.Orderly {
 		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
 		// head, so a worker with an exit code waits for the head.

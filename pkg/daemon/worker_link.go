@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // worker is a daemon that is not the head, or the daemon of a sandbox in a step of its own.
@@ -52,14 +52,14 @@ func (l *headLink) isHealthy(now time.Time) bool {
 
 // prepareLink prepares the state of the peer link, if the head offers one. It must be called before
 // [node.startRunTasks], because the tasks that it starts read the state.
-func (w *worker) prepareLink(job signal.JobRecord) {
+func (w *worker) prepareLink(job record.Job) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
 		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
 	}
 }
 
 // startLink starts the peer link that prepareLink has prepared, if any.
-func (w *worker) startLink(job signal.JobRecord) {
+func (w *worker) startLink(job record.Job) {
 	if w.linkState == nil {
 		return
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // localWorld is a node's part of the world. It has the zero value if there are no ranks.
@@ -88,7 +89,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	// Find out how many ranks each node of the team can run.
 	perNode := make([]int, h.membership.Count())
 	if h.cfg.World.NeedsSlotCounts() {
-		if err := h.awaitState(ctx, signal.StateSlots, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
 			return err
 		}
 	}
@@ -151,7 +152,7 @@ func (h *head) runWorld(ctx context.Context) error {
 	// Wait until all ranks have ended, or none makes progress any more.
 	parts.Go(func() error {
 		last, err := h.nodeWatch.FollowListings(own, func(l signal.Listing) bool {
-			return len(h.membership.MissingNodes(l, signal.StateRanksEnded)) == 0 || h.allRanksIdle(l)
+			return len(h.membership.MissingNodes(l, record.StateRanksEnded)) == 0 || h.allRanksIdle(l)
 		})
 		if err == nil && h.allRanksIdle(last) {
 			return world.HungWorld{
@@ -188,8 +189,8 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	if err != nil || seat == nil {
 		return context.Cause(ctx)
 	}
-	var record signal.PlacementRecord
-	if err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameRanks, &record); err != nil {
+	var rec record.Placement
+	if err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameRanks, &rec); err != nil {
 		return health.AsFailure(err)
 	}
 	// Both functions need the peer link.
@@ -206,7 +207,7 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 		}
 		return w.awaitFirstConnection(ctx, world.NoDataExchange, "")
 	}
-	return w.runRanks(ctx, seat, &record)
+	return w.runRanks(ctx, seat, &rec)
 }
 
 // awaitRankLinks waits until ranks exchange data, and then until all nodes have a peer link, which
@@ -232,19 +233,19 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // runRanks runs the ranks of this node's place in the team to their end, publishes their exits, and
 // continues to run ranks that they spawn until ctx ends. Ranks that are left when it returns are
 // ended in the background.
-func (n *node) runRanks(ctx context.Context, place *membership.Slot, record *signal.PlacementRecord) error {
+func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
-		Config: &n.cfg, Record: record, NodeIndex: place.TeamIndex, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, record) },
+		Config: &n.cfg, Record: rec, NodeIndex: place.TeamIndex, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, rec) },
 		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		PrivateDir: n.privateDir.EnsureDir, DialHead: n.dialRendezvous, AwaitLink: n.awaitRendezvousLink,
 	})
 	n.worldNode.Store(here)
 	starting, started := n.extendForStart(ctx)
 	stop := n.newHangDetector(here).StartBackground(ctx)
-	err := here.Run(starting, func(exits []signal.RankExit) error {
+	err := here.Run(starting, func(exits []record.RankExit) error {
 		started()
 		stop()
-		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, signal.StateRanksEnded), &signal.RanksEndedRecord{Exits: exits}, false)
+		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateRanksEnded), &record.RanksEnded{Exits: exits}, false)
 	})
 	started()
 	stop()
@@ -253,12 +254,12 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, record *sig
 }
 
 // rankEnv returns the environment that all ranks of this node have in common.
-func (n *node) rankEnv(place *membership.Slot, record *signal.PlacementRecord) []string {
+func (n *node) rankEnv(place *membership.Slot, rec *record.Placement) []string {
 	var endpoint framework.Endpoint
 	if known := n.serviceInfo.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	return n.driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
+	return n.driverEnv(n.childEnv(n.cfg.Environ, place), rec.Hosts, endpoint)
 }
 
 // stopRanks ends the ranks of this node. Their grace period depends on why, the reason.
@@ -293,22 +294,22 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 	if end, ok := errors.AsType[*lifecycle.Outcome](why); ok {
 		return n.cfg.Times.DriverGracePeriod(end.Requested || end.Orderly)
 	}
-	return n.cfg.Times.DriverGracePeriod(health.IsRequestedEnd(health.Kind(health.AsFailure(why).Kind)))
+	return n.cfg.Times.DriverGracePeriod(health.IsRequestedEnd(health.AsFailure(why).Kind))
 }
 
 // worldExitCode returns the exit code of a world after all of its ranks have ended, and the reason
 // for it.
 func (h *head) worldExitCode(ctx context.Context) (code int, why string, err error) {
-	var failed []signal.RankExit
+	var failed []record.RankExit
 	for _, node := range h.membership.MemberNodes() {
 		if !h.cfg.World.GoOn { // no rank has failed: that would have ended the run
 			break
 		}
-		var record signal.RanksEndedRecord
-		if err := h.Dir.ReadRecord(ctx, signal.NodesDir, signal.NodeName(node, h.id.Size, signal.StateRanksEnded), &record); err != nil {
+		var rec record.RanksEnded
+		if err := h.Dir.ReadRecord(ctx, signal.NodesDir, signal.NodeName(node, h.id.Size, record.StateRanksEnded), &rec); err != nil {
 			return 0, "", err
 		}
-		failed = append(failed, ranks.FailedExits(record.Exits)...)
+		failed = append(failed, ranks.FailedExits(rec.Exits)...)
 	}
 	code, why = ranks.WorldExitCode(failed, ranks.PlanFromRecord(h.world.Record).RankCount())
 	return code, why, nil
@@ -331,6 +332,6 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 // allRanksIdle reports whether all nodes with running ranks have reported that their ranks are
 // idle. It is false if hang detection is off.
 func (h *head) allRanksIdle(l signal.Listing) bool {
-	idle, busy := l.IdleNodes(), h.membership.MissingNodes(l, signal.StateRanksEnded)
+	idle, busy := l.IdleNodes(), h.membership.MissingNodes(l, record.StateRanksEnded)
 	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.WithoutNodes(busy, idle)) == 0
 }

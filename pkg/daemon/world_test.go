@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
@@ -73,7 +74,7 @@ func TestWorldsOfManySizes(t *testing.T) {
 					t.Errorf("the result is %+v", result)
 				}
 				for node := range tc.nodes {
-					ended := record[signal.RanksEndedRecord](j, signal.NodesDir, signal.NodeName(node, tc.nodes, signal.StateRanksEnded))
+					ended := readRecordOf[record.RanksEnded](j, signal.NodesDir, signal.NodeName(node, tc.nodes, record.StateRanksEnded))
 					if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
 						t.Errorf("node %d has told of %+v", node, ended.Exits)
 					}
@@ -103,7 +104,7 @@ func TestRankFails(t *testing.T) {
 				begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
 				j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
 				j.start().expect(everyone(tc.code, nodes)...)
-				cause := j.blames(tc.rank/perNode, string(health.RankFailed), tc.code)
+				cause := j.blames(tc.rank/perNode, health.RankFailed, tc.code)
 				if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
 					t.Errorf("the cause is %+v", cause)
 				}
@@ -144,7 +145,7 @@ func TestTheCauseAmongRanks(t *testing.T) {
 				dying := filepath.Join(t.TempDir(), "dying")
 				j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
 				j.start().expect(everyone(tc.code, 3)...)
-				cause := j.blames(tc.rank/2, string(health.RankFailed), tc.code)
+				cause := j.blames(tc.rank/2, health.RankFailed, tc.code)
 				if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
 					t.Errorf("the cause is %+v, of %+v", cause, cause.WorldRank)
 				}
@@ -236,7 +237,7 @@ func TestWorldWithoutLifelines(t *testing.T) {
 		j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
 		j.all(func(c *deps.Config) { c.Lifeline = config.LinkOff })
 		j.start().expect(everyone(4, 3)...)
-		j.blames(2, string(health.RankFailed), 4)
+		j.blames(2, health.RankFailed, 4)
 	})
 }
 
@@ -256,7 +257,7 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 		}
 	})
 	j.start().expect(127, 127)
-	j.blames(1, string(health.NotFound), 127)
+	j.blames(1, health.NotFound, 127)
 }
 
 // TestRanksAreBound has two ranks of a node share its CPUs, and one that is to be bound
@@ -338,7 +339,7 @@ func TestTooManyRanks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *deps.Config) { c.World.Oversubscribe = false })
 		j.start().expect(65, 65)
-		if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Reason, "--oversubscribe") {
+		if result := j.result(); result.Cause.Kind != health.Launch || !strings.Contains(result.Reason, "--oversubscribe") {
 			t.Errorf("the result is %+v", result)
 		}
 	})
@@ -373,7 +374,7 @@ func TestRanksThatHang(t *testing.T) {
 	if _, err := os.Stat(done); err != nil {
 		t.Errorf("it was ended while a rank printed: %v", err)
 	}
-	if cause := j.blames(0, string(health.DeadlinePassed), 124); !strings.Contains(cause.Message, "--hang-timeout") {
+	if cause := j.blames(0, health.DeadlinePassed, 124); !strings.Contains(cause.Message, "--hang-timeout") {
 		t.Errorf("the cause is %+v", cause)
 	}
 	if said := j.said(); !strings.Contains(said, "asked of "+j.run()) {

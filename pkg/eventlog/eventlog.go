@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // EventLog is the event log of one daemon, together with the daemon's own log. Events and lines are
@@ -29,7 +30,7 @@ type EventLog struct {
 	rank         *int                   // nil before Open; guarded by mu
 	host         string                 // guarded by mu
 	phases       phaseHistory           // guarded by mu
-	completed    []signal.PhaseDuration // guarded by mu
+	completed    []record.PhaseDuration // guarded by mu
 	loggedExits  map[string]struct{}    // ends already recorded, by child and PID; guarded by mu
 	loggedFences int                    // number of recorded fences; guarded by mu
 	spawnCalls   int                    // number of spawn calls; guarded by mu
@@ -79,7 +80,7 @@ func (t *EventLog) EnterPhase(phase string) {
 // LeavePhase records that a phase has ended, how long it took, and whether it succeeded.
 func (t *EventLog) LeavePhase(phase string, took time.Duration, well bool) {
 	t.mu.Lock()
-	t.completed = append(t.completed, signal.PhaseDuration{Phase: phase, Took: took})
+	t.completed = append(t.completed, record.PhaseDuration{Phase: phase, Took: took})
 	t.phases.leavePhase(phase, took)
 	t.mu.Unlock()
 	t.notifyPhaseChange("")
@@ -101,7 +102,7 @@ func (t *EventLog) CurrentPhase() string {
 }
 
 // CompletedPhases returns the phases that have been left so far.
-func (t *EventLog) CompletedPhases() []signal.PhaseDuration {
+func (t *EventLog) CompletedPhases() []record.PhaseDuration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.completed)
@@ -109,7 +110,7 @@ func (t *EventLog) CompletedPhases() []signal.PhaseDuration {
 
 // PhaseDurations returns how long each phase took, or has taken so far, in the order of first
 // entry. A phase can be entered several times, because the membership can change.
-func (t *EventLog) PhaseDurations(now time.Time) []signal.PhaseDuration {
+func (t *EventLog) PhaseDurations(now time.Time) []record.PhaseDuration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.phases.phaseDurations(now)
@@ -216,7 +217,7 @@ func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 // NodesObserver returns a function that takes the head's listings of the nodes directory, and
 // records which nodes have newly reached a state.
 func (t *EventLog) NodesObserver() func(l signal.Listing) {
-	known := make(map[string][]int)
+	known := make(map[record.State][]int)
 	return func(l signal.Listing) {
 		for _, state := range l.NodeStates() {
 			nodes := l.NodesIn(state)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // A probe that never says the same twice fills no timeline, and what it says is
@@ -65,7 +65,7 @@ func TestPhasesLast(t *testing.T) {
 	s.leavePhase("workers", 5*time.Second)
 	s.enterPhase("driver", at(20))
 	s.enterPhase("drain", at(50))
-	want := []signal.PhaseDuration{{Phase: "join", Took: 2 * time.Second}, {Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
+	want := []record.PhaseDuration{{Phase: "join", Took: 2 * time.Second}, {Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
 		{Phase: "driver", Took: 30 * time.Second}, {Phase: "drain", Took: 50 * time.Second}}
 	if diff := cmp.Diff(want, s.phaseDurations(at(100))); diff != "" {
 		t.Error(diff)
@@ -187,13 +187,13 @@ func TestArrivalsTrip(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		rank   int
-		joined signal.JoinedRecord
+		joined record.Joined
 		want   time.Duration
 		ok     bool
 	}{
-		{"it waited", 1, signal.JoinedRecord{TimeToAnswer: 20 * time.Millisecond, HasWaited: true}, 30 * time.Millisecond, true},
-		{"it came late", 2, signal.JoinedRecord{TimeToAnswer: 20 * time.Millisecond}, 980 * time.Millisecond, false},
-		{"it says that it took longer than it can have", 1, signal.JoinedRecord{TimeToAnswer: time.Minute, HasWaited: true}, 0, true},
+		{"it waited", 1, record.Joined{TimeToAnswer: 20 * time.Millisecond, HasWaited: true}, 30 * time.Millisecond, true},
+		{"it came late", 2, record.Joined{TimeToAnswer: 20 * time.Millisecond}, 980 * time.Millisecond, false},
+		{"it says that it took longer than it can have", 1, record.Joined{TimeToAnswer: time.Minute, HasWaited: true}, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, ok := a.RoundTrip(tc.rank, tc.joined)

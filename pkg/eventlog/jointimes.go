@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // JoinTimes records when the head first saw each node's answer to the round-trip probe of the
@@ -48,16 +49,16 @@ func (a *JoinTimes) SampleNodes(n int) []int {
 
 // RoundTrip returns the probe's round trip to one node, less the node's own processing time. ok is
 // false if the node came late, because the result is meaningless then.
-func (a *JoinTimes) RoundTrip(node int, joined signal.JoinedRecord) (signal.RoundTrip, bool) {
+func (a *JoinTimes) RoundTrip(node int, joined record.Joined) (record.RoundTrip, bool) {
 	took := a.seenAt[node].Sub(a.probePublished) - joined.TimeToAnswer
-	return signal.RoundTrip{NodeIndex: node, Took: max(0, took)}, joined.HasWaited
+	return record.RoundTrip{NodeIndex: node, Took: max(0, took)}, joined.HasWaited
 }
 
 // CallCounts counts the calls that the daemons of a run have made to the shared file system.
 type CallCounts struct {
 	Rows       []CallCount // types of call that were made, then totals
-	Slowest    signal.SlowCall
-	RoundTrips []signal.RoundTrip
+	Slowest    record.SlowCall
+	RoundTrips []record.RoundTrip
 	Workers    int // number of workers that have reported
 }
 
@@ -68,10 +69,10 @@ type CallCount struct {
 }
 
 // CountCalls returns the statistics of the head and of the workers that have reported theirs.
-func CountCalls(report *signal.FileSystemReport, workers []signal.CallStats) CallCounts {
+func CountCalls(report *record.FileSystemReport, workers []record.CallStats) CallCounts {
 	a := CallCounts{Slowest: report.Head.Slowest, RoundTrips: report.RoundTrips, Workers: len(workers)}
 	// Each row summarises one counter over all workers.
-	row := func(call string, of func(signal.CallStats) int64) {
+	row := func(call string, of func(record.CallStats) int64) {
 		r := CallCount{Call: call, Head: of(report.Head), Total: of(report.Head)}
 		var counts []int64
 		for _, worker := range workers {
@@ -87,10 +88,10 @@ func CountCalls(report *signal.FileSystemReport, workers []signal.CallStats) Cal
 	}
 	// A row for each type of call, then totals.
 	for _, op := range signal.AllOps() {
-		row(op.String(), func(s signal.CallStats) int64 { return s.ByKind[op.String()] })
+		row(op.String(), func(s record.CallStats) int64 { return s.ByKind[op.String()] })
 	}
-	row("all", func(s signal.CallStats) int64 { return s.Calls })
-	row("made again", func(s signal.CallStats) int64 { return s.Retries })
+	row("all", func(s record.CallStats) int64 { return s.Calls })
+	row("made again", func(s record.CallStats) int64 { return s.Retries })
 	for _, worker := range workers {
 		if worker.Slowest.Took > a.Slowest.Took {
 			a.Slowest = worker.Slowest

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // phaseHistory lists the phases of a daemon, in the order in which it entered them.
@@ -51,15 +51,15 @@ func (s phaseHistory) newestPhase() string {
 }
 
 // phaseDurations returns the total time in each phase up to now.
-func (s phaseHistory) phaseDurations(now time.Time) (phases []signal.PhaseDuration) {
+func (s phaseHistory) phaseDurations(now time.Time) (phases []record.PhaseDuration) {
 	for _, stay := range s {
 		took := stay.took
 		if !stay.ended {
 			took = now.Sub(stay.since)
 		}
-		at := slices.IndexFunc(phases, func(p signal.PhaseDuration) bool { return p.Phase == stay.phase })
+		at := slices.IndexFunc(phases, func(p record.PhaseDuration) bool { return p.Phase == stay.phase })
 		if at < 0 {
-			phases = append(phases, signal.PhaseDuration{Phase: stay.phase, Took: took})
+			phases = append(phases, record.PhaseDuration{Phase: stay.phase, Took: took})
 			continue
 		}
 		phases[at].Took += took

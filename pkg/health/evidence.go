@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // EvidenceTimeout is the maximum time for which a failed check of the environment waits for other
@@ -34,7 +35,7 @@ type finding struct {
 }
 
 // parseFindings returns the findings of a failed check, or nil if the record has none.
-func parseFindings(f signal.FailureRecord) []finding {
+func parseFindings(f record.Failure) []finding {
 	var report struct {
 		Findings []finding `json:"findings"`
 	}
@@ -46,14 +47,14 @@ func parseFindings(f signal.FailureRecord) []finding {
 
 // failedEnvironmentChecks returns the ids of the environment checks that a node failed. A
 // CheckEnvironment failure without a report has one empty id.
-func failedEnvironmentChecks(f signal.FailureRecord) (ids []string) {
+func failedEnvironmentChecks(f record.Failure) (ids []string) {
 	all := parseFindings(f)
 	for _, found := range all {
 		if found.Verdict == "FAIL" && found.Class == "environment" {
 			ids = append(ids, found.ID)
 		}
 	}
-	if len(all) == 0 && Kind(f.Kind) == CheckEnvironment {
+	if len(all) == 0 && f.Kind == CheckEnvironment {
 		ids = append(ids, "")
 	}
 	return ids
@@ -61,7 +62,7 @@ func failedEnvironmentChecks(f signal.FailureRecord) (ids []string) {
 
 // hasPassedCheck reports whether a node that has failed otherwise has passed the check with this
 // id.
-func hasPassedCheck(f signal.FailureRecord, id string) bool {
+func hasPassedCheck(f record.Failure, id string) bool {
 	all := parseFindings(f)
 	of := func(found finding) bool { return found.ID == id }
 	return slices.ContainsFunc(all, of) && !slices.ContainsFunc(all, func(found finding) bool { return of(found) && found.Verdict == "FAIL" })
@@ -70,7 +71,7 @@ func hasPassedCheck(f signal.FailureRecord, id string) bool {
 // PassedNodes returns the nodes whose records show that they have passed their checks: nodes in the
 // state checked, and nodes whose service is up, which requires that temporary files can be created.
 func PassedNodes(l signal.Listing) []int {
-	return slices.Concat(l.NodesIn(signal.StateChecked), l.NodesIn(signal.StateServiceUp))
+	return slices.Concat(l.NodesIn(record.StateChecked), l.NodesIn(record.StateServiceUp))
 }
 
 // ClassifyEnvironmentFailures returns a copy of the failures in which each CheckEnvironment is
@@ -79,20 +80,20 @@ func PassedNodes(l signal.Listing) []int {
 // Otherwise it becomes CheckUser, also if the run has a single node. Causes of earlier attempts
 // have precedence: if the same check failed on another node before, the launch is at fault. Weigh
 // calls earlier, which returns them, only if they matter. Other failures do not change.
-func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earlier func() []signal.FailureRecord) []ObservedFailure {
+func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earlier func() []record.Failure) []ObservedFailure {
 	weighed := slices.Clone(failures)
 	for i, o := range failures {
-		if Kind(o.Kind) != CheckEnvironment {
+		if o.Kind != CheckEnvironment {
 			continue
 		}
-		weighed[i].Kind = string(CheckUser)
-		switch ids := failedEnvironmentChecks(o.FailureRecord); {
+		weighed[i].Kind = CheckUser
+		switch ids := failedEnvironmentChecks(o.Failure); {
 		case !otherNodePassed(o, ids, failures, passed):
 			weighed[i].Message += "; no other node is known to have passed this check, so that the launch is at fault, not the node"
-		case slices.ContainsFunc(earlier(), func(before signal.FailureRecord) bool { return isRepeatElsewhere(before, o.Host, ids) }):
+		case slices.ContainsFunc(earlier(), func(before record.Failure) bool { return isRepeatElsewhere(before, o.Host, ids) }):
 			weighed[i].Message += "; an earlier attempt failed the same check on another node, so that the launch is at fault, not the node"
 		default:
-			weighed[i].Kind = string(CheckFailed)
+			weighed[i].Kind = CheckFailed
 		}
 	}
 	return weighed
@@ -104,13 +105,13 @@ func otherNodePassed(o ObservedFailure, ids []string, failures []ObservedFailure
 		return true
 	}
 	return slices.ContainsFunc(failures, func(other ObservedFailure) bool {
-		return other.NodeIndex != o.NodeIndex && slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.FailureRecord, id) })
+		return other.NodeIndex != o.NodeIndex && slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.Failure, id) })
 	})
 }
 
 // isRepeatElsewhere reports whether an earlier attempt ended because of one of these checks on
 // another host.
-func isRepeatElsewhere(before signal.FailureRecord, host string, ids []string) bool {
+func isRepeatElsewhere(before record.Failure, host string, ids []string) bool {
 	return before.Host != host && slices.ContainsFunc(failedEnvironmentChecks(before), func(id string) bool { return slices.Contains(ids, id) })
 }
 
@@ -129,8 +130,8 @@ func evidenceDeadline(kind Kind, failures []ObservedFailure, passed []int, size 
 	for _, o := range failures {
 		spoke[o.NodeIndex] = true
 		switch {
-		case Kind(o.Kind) != kind:
-		case kind == CheckEnvironment && otherNodePassed(o, failedEnvironmentChecks(o.FailureRecord), failures, passed):
+		case o.Kind != kind:
+		case kind == CheckEnvironment && otherNodePassed(o, failedEnvironmentChecks(o.Failure), failures, passed):
 			return time.Time{}
 		case until.IsZero():
 			until = o.ObservedAt.Add(wait)

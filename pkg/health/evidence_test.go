@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // unfit is a node that has failed and passed checks: "host.disk FAIL environment, gpu.count PASS".
@@ -28,7 +28,7 @@ func unfit(kind Kind, node int, checks string) ObservedFailure {
 	if err != nil {
 		panic(err)
 	}
-	o := ObservedFailure{FailureRecord: signal.FailureRecord{Kind: string(kind), Message: "unfit", Report: text}, ObservedAt: time.Unix(100, 0)}
+	o := ObservedFailure{Failure: record.Failure{Kind: kind, Message: "unfit", Report: text}, ObservedAt: time.Unix(100, 0)}
 	o.NodeIndex, o.Host = node, fmt.Sprintf("n%d", node)
 	return o
 }
@@ -40,7 +40,7 @@ func TestWeigh(t *testing.T) {
 		name     string
 		failures []ObservedFailure
 		passed   []int
-		earlier  []signal.FailureRecord
+		earlier  []record.Failure
 		want     string
 		waits    time.Duration // of four nodes
 	}{
@@ -59,15 +59,15 @@ func TestWeigh(t *testing.T) {
 		}, nil, nil, "check-user check", EvidenceTimeout},
 		{"a fault of a device waits for others like it", []ObservedFailure{unfit(CheckFailed, 2, "gpu.count FAIL node")}, []int{0}, nil, "check", time.Second},
 		{"and no longer once all have spoken", []ObservedFailure{unfit(CheckFailed, 2, "gpu.count FAIL node")}, []int{0, 1, 3}, nil, "check", 0},
-		{"another node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 1, disk).FailureRecord}, "check-user", 0},
-		{"this node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 2, disk).FailureRecord}, "check", 0},
-		{"another node failed another check before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []signal.FailureRecord{unfit(CheckFailed, 1, "gpu.nvml FAIL environment").FailureRecord}, "check", 0},
+		{"another node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []record.Failure{unfit(CheckFailed, 1, disk).Failure}, "check-user", 0},
+		{"this node failed it before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []record.Failure{unfit(CheckFailed, 2, disk).Failure}, "check", 0},
+		{"another node failed another check before", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1}, []record.Failure{unfit(CheckFailed, 1, "gpu.nvml FAIL environment").Failure}, "check", 0},
 		{"what is the job's own stays", []ObservedFailure{unfit(CheckUser, 2, "gpu.count FAIL user")}, []int{0, 1}, nil, "check-user", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var kinds []string
-			for _, o := range ClassifyEnvironmentFailures(tc.failures, tc.passed, func() []signal.FailureRecord { return tc.earlier }) {
-				kinds = append(kinds, o.Kind)
+			for _, o := range ClassifyEnvironmentFailures(tc.failures, tc.passed, func() []record.Failure { return tc.earlier }) {
+				kinds = append(kinds, string(o.Kind))
 			}
 			if got := strings.Join(kinds, " "); got != tc.want {
 				t.Errorf("it is %s, want %s", got, tc.want)

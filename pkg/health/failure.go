@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ErrDeadline is the cause of a context whose deadline has passed.
 var ErrDeadline = errors.New("the deadline passed")
 
 // Failure is a failure that this node has detected, and will become a record.
-type Failure struct{ signal.FailureRecord }
+type Failure struct{ record.Failure }
 
 // Error returns the failure as a sentence.
 func (f *Failure) Error() string { return f.Message }
 
 // NewFailure returns a failure of a kind that was detected now.
 func NewFailure(kind Kind, format string, args ...any) *Failure {
-	return &Failure{signal.FailureRecord{Kind: string(kind), Message: fmt.Sprintf(format, args...), SeenAt: time.Now()}}
+	return &Failure{record.Failure{Kind: kind, Message: fmt.Sprintf(format, args...), SeenAt: time.Now()}}
 }
 
 // AsFailure converts any error to a failure. Unknown errors are internal.

@@ -3,11 +3,11 @@ package health
 import (
 	"slices"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Kind is the kind of a failure. It determines the job's exit code.
-type Kind string
+type Kind = record.Kind
 
 // The kinds of failures. The first group are causes; the second are consequences, over which causes
 // have precedence.
@@ -125,8 +125,8 @@ func OutcomeOfKind(kind Kind) Outcome {
 }
 
 // OutcomeOfCause returns the outcome of a job with this cause.
-func OutcomeOfCause(cause signal.FailureRecord) Outcome {
-	outcome := OutcomeOfKind(Kind(cause.Kind))
+func OutcomeOfCause(cause record.Failure) Outcome {
+	outcome := OutcomeOfKind(cause.Kind)
 	if outcome == RankOutcome {
 		outcome.Code = rankExitCode(cause)
 	}

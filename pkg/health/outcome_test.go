@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // kinds returns every Kind that the package declares, from its source.
@@ -97,15 +97,15 @@ func TestOutcomes(t *testing.T) {
 
 // The code of a world is that of the rank that failed first, as a shell has it.
 func TestOutcomeBy(t *testing.T) {
-	died := func(exit process.Exit) signal.FailureRecord {
-		return NewRankExitFailure(signal.WorldRank{Number: 12}, "n3", exit, nil).FailureRecord
+	died := func(exit process.Exit) record.Failure {
+		return NewRankExitFailure(record.WorldRank{Number: 12}, "n3", exit, nil).Failure
 	}
-	aborted := func(code int) signal.FailureRecord {
-		return NewRankAbortFailure(signal.WorldRank{Number: 12}, "n3", code, "no such data", nil).FailureRecord
+	aborted := func(code int) record.Failure {
+		return NewRankAbortFailure(record.WorldRank{Number: 12}, "n3", code, "no such data", nil).Failure
 	}
 	for _, tc := range []struct {
 		name  string
-		cause signal.FailureRecord
+		cause record.Failure
 		code  int
 		word  string
 	}{
@@ -118,8 +118,8 @@ func TestOutcomeBy(t *testing.T) {
 		{"by an abort with -1", aborted(-1), 255, "rank"},
 		{"by an abort with 256", aborted(256), 1, "rank"},
 		{"by an abort with 300", aborted(300), 44, "rank"},
-		{"by a signal that no system has", signal.FailureRecord{Kind: "rank", Signal: "SIGODD"}, 1, "rank"},
-		{"by what is no rank", signal.FailureRecord{Kind: "service", Code: 3}, 77, "service"},
+		{"by a signal that no system has", record.Failure{Kind: "rank", Signal: "SIGODD"}, 1, "rank"},
+		{"by what is no rank", record.Failure{Kind: "service", Code: 3}, 77, "service"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := OutcomeOfCause(tc.cause); got.Code != tc.code || got.Name != tc.word || got.Meaning == "" {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // NewRankExitFailure returns the failure of a rank of the world that has exited on host. lines are
 // its last lines of output. The caller adds its node and its log.
-func NewRankExitFailure(rank signal.WorldRank, host string, exit process.Exit, lines []string) *Failure {
+func NewRankExitFailure(rank record.WorldRank, host string, exit process.Exit, lines []string) *Failure {
 	how := "failed: "
 	if exit.Signal != 0 {
 		how = "died: "
@@ -28,7 +28,7 @@ func NewRankExitFailure(rank signal.WorldRank, host string, exit process.Exit, l
 // NewRankAbortFailure returns the failure of a rank of the world that has requested the end of the
 // job, with a code and a message. lines are its last lines of output. A negative rank number means
 // another program on the node.
-func NewRankAbortFailure(rank signal.WorldRank, host string, code int, message string, lines []string) *Failure {
+func NewRankAbortFailure(rank record.WorldRank, host string, code int, message string, lines []string) *Failure {
 	who := "a program on " + host
 	if rank.Number >= 0 {
 		who = rankName(rank, host)
@@ -45,15 +45,15 @@ func NewRankAbortFailure(rank signal.WorldRank, host string, code int, message s
 }
 
 // addRankInfo adds a rank, its last lines of output and its symptom to a failure, and returns it.
-func addRankInfo(f *Failure, rank signal.WorldRank, lines []string) *Failure {
+func addRankInfo(f *Failure, rank record.WorldRank, lines []string) *Failure {
 	f.Lines = lines
-	rank.Symptom = findSymptom(f.FailureRecord)
+	rank.Symptom = findSymptom(f.Failure)
 	f.WorldRank = &rank
 	return f
 }
 
 // rankName returns the name of a rank for messages, with its host.
-func rankName(rank signal.WorldRank, host string) string {
+func rankName(rank record.WorldRank, host string) string {
 	where := host
 	if rank.GPUs != "" {
 		where += ", " + rank.GPULabel()
@@ -64,7 +64,7 @@ func rankName(rank signal.WorldRank, host string) string {
 // rankExitCode returns the exit code of a job that ends because of a rank: its own, 128+n if signal
 // n ended it, or that of its abort. A job that has failed never ends with 0, which the lowest byte
 // of 256 would be.
-func rankExitCode(f signal.FailureRecord) int {
+func rankExitCode(f record.Failure) int {
 	code := f.Code
 	if sig := process.SignalNumber(f.Signal); sig != 0 {
 		code = 128 + int(sig)
@@ -76,7 +76,7 @@ func rankExitCode(f signal.FailureRecord) int {
 }
 
 // worldRankNumber returns the rank of the world that a failure is about, or -1 if it is about none.
-func worldRankNumber(f signal.FailureRecord) int {
+func worldRankNumber(f record.Failure) int {
 	if f.WorldRank == nil {
 		return -1
 	}
@@ -84,7 +84,7 @@ func worldRankNumber(f signal.FailureRecord) int {
 }
 
 // hasSymptom reports whether the failure of a rank looks like the consequence of another one.
-func hasSymptom(f signal.FailureRecord) bool { return f.WorldRank != nil && f.WorldRank.Symptom != "" }
+func hasSymptom(f record.Failure) bool { return f.WorldRank != nil && f.WorldRank.Symptom != "" }
 
 // maxTeardown is the maximum time from a failure in a process to its exit. Its peers lose their
 // connections to it before that, fail, and may end first. An interpreter that ends waits for its
@@ -98,10 +98,10 @@ func (t failureEvidence) withRankFacts(all []ObservedFailure) failureEvidence {
 		if t.isExplained(o) {
 			continue
 		}
-		if IsPeerLoss(Kind(o.Kind)) {
+		if IsPeerLoss(o.Kind) {
 			t.unexplainedLosses = append(t.unexplainedLosses, o)
 		}
-		if at := o.happenedAt(); canFailRanks(o.FailureRecord) && (t.firstTrouble.IsZero() || at.Before(t.firstTrouble)) {
+		if at := o.happenedAt(); canFailRanks(o.Failure) && (t.firstTrouble.IsZero() || at.Before(t.firstTrouble)) {
 			t.firstTrouble = at
 		}
 	}
@@ -109,8 +109,8 @@ func (t failureEvidence) withRankFacts(all []ObservedFailure) failureEvidence {
 }
 
 // canFailRanks reports whether a failure can make ranks fail.
-func canFailRanks(f signal.FailureRecord) bool {
-	switch kind := Kind(f.Kind); kind {
+func canFailRanks(f record.Failure) bool {
+	switch kind := f.Kind; kind {
 	case DeadlinePassed, Aborted:
 		return false
 	default:
@@ -123,17 +123,17 @@ func canFailRanks(f signal.FailureRecord) bool {
 // node, that happened at any time before it or up to [maxTeardown] after it. It also holds for a
 // rank that was killed together with its node, and for one that ended after it had aborted the job.
 func (t failureEvidence) isProvoked(o ObservedFailure) bool {
-	switch kind := Kind(o.Kind); {
+	switch kind := o.Kind; {
 	case !isRankKind(kind):
 		return false
-	case kind == RankFailed && t.abortedRanks[worldRankNumber(o.FailureRecord)]:
+	case kind == RankFailed && t.abortedRanks[worldRankNumber(o.Failure)]:
 		return true
-	case rankExitCode(o.FailureRecord) == 128+int(syscall.SIGKILL):
+	case rankExitCode(o.Failure) == 128+int(syscall.SIGKILL):
 		return slices.ContainsFunc(t.unexplainedLosses, func(loss ObservedFailure) bool {
 			return slices.Contains(loss.LostNodes, o.NodeIndex) && loss.happenedAt().Sub(o.happenedAt()).Abs() <= maxTeardown
 		})
 	default:
-		return hasSymptom(o.FailureRecord) && !t.firstTrouble.IsZero() && t.firstTrouble.Sub(o.happenedAt()) <= maxTeardown
+		return hasSymptom(o.Failure) && !t.firstTrouble.IsZero() && t.firstTrouble.Sub(o.happenedAt()) <= maxTeardown
 	}
 }
 
@@ -145,7 +145,7 @@ const localSymptomDelay = time.Second
 // CauseGracePeriod returns how long a node must delay publishing the failure of a rank. If the
 // cause becomes known in this time, it is published instead, or has ended the run already.
 func CauseGracePeriod(f *Failure) time.Duration {
-	if hasSymptom(f.FailureRecord) {
+	if hasSymptom(f.Failure) {
 		return localSymptomDelay
 	}
 	return 0
@@ -168,7 +168,7 @@ func UndecidedUntil(failures []ObservedFailure, passed []int, size int) time.Tim
 	if len(ordered) > 0 && (Kind(ordered[0].Kind) == CheckEnvironment || Kind(ordered[0].Kind) == CheckFailed) {
 		return evidenceDeadline(Kind(ordered[0].Kind), failures, passed, size)
 	}
-	if len(ordered) == 0 || !hasSymptom(ordered[0].FailureRecord) {
+	if len(ordered) == 0 || !hasSymptom(ordered[0].Failure) {
 		return time.Time{}
 	}
 	first := slices.MinFunc(failures, func(a, b ObservedFailure) int { return a.ObservedAt.Compare(b.ObservedAt) })

@@ -9,46 +9,46 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestRankSentences(t *testing.T) {
-	ended := func(rank signal.WorldRank, exit process.Exit) *Failure {
+	ended := func(rank record.WorldRank, exit process.Exit) *Failure {
 		return NewRankExitFailure(rank, "n3", exit, nil)
 	}
 	for want, f := range map[string]*Failure{
-		"rank 12 (n3, GPU 2) died: killed by SIGSEGV (core dumped)": ended(signal.WorldRank{Number: 12, GPUs: "2"}, process.Exit{Code: -1, Signal: syscall.SIGSEGV, CoreDumped: true}),
-		"rank 12 (n3, GPUs 4-7) failed: exit code 3":                ended(signal.WorldRank{Number: 12, GPUs: "4-7"}, process.Exit{Code: 3}),
-		"rank 0 (n3) failed: exit code 1":                           ended(signal.WorldRank{}, process.Exit{Code: 1}),
-		"rank 7 (n3) has aborted the job with code 42: no data":     NewRankAbortFailure(signal.WorldRank{Number: 7}, "n3", 42, "no data", nil),
-		"rank 7 (n3) has aborted the job with code -1":              NewRankAbortFailure(signal.WorldRank{Number: 7}, "n3", -1, "", nil),
+		"rank 12 (n3, GPU 2) died: killed by SIGSEGV (core dumped)": ended(record.WorldRank{Number: 12, GPUs: "2"}, process.Exit{Code: -1, Signal: syscall.SIGSEGV, CoreDumped: true}),
+		"rank 12 (n3, GPUs 4-7) failed: exit code 3":                ended(record.WorldRank{Number: 12, GPUs: "4-7"}, process.Exit{Code: 3}),
+		"rank 0 (n3) failed: exit code 1":                           ended(record.WorldRank{}, process.Exit{Code: 1}),
+		"rank 7 (n3) has aborted the job with code 42: no data":     NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", 42, "no data", nil),
+		"rank 7 (n3) has aborted the job with code -1":              NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", -1, "", nil),
 	} {
 		if f.Message != want || f.WorldRank == nil || f.SeenAt.IsZero() {
-			t.Errorf("got %+v, want %q", f.FailureRecord, want)
+			t.Errorf("got %+v, want %q", f.Failure, want)
 		}
 	}
-	if f := NewRankAbortFailure(signal.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.Message != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
-		t.Errorf("got %+v", f.FailureRecord)
+	if f := NewRankAbortFailure(record.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.Message != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
+		t.Errorf("got %+v", f.Failure)
 	}
 }
 
 // onNode is a failure of the rank of a world of four ranks a node, seen at ms.
 func onNode(rank, ms int, f *Failure) ObservedFailure {
-	o := ObservedFailure{FailureRecord: f.FailureRecord, ObservedAt: at(ms)}
+	o := ObservedFailure{Failure: f.Failure, ObservedAt: at(ms)}
 	o.NodeIndex, o.Host, o.SeenAt = rank/4, hostOf(rank/4), time.Time{}
 	return o
 }
 
 func exited(rank, ms, code int, lines ...string) ObservedFailure {
-	return onNode(rank, ms, NewRankExitFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: code}, lines))
+	return onNode(rank, ms, NewRankExitFailure(record.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: code}, lines))
 }
 
 func died(rank, ms int, sig syscall.Signal, lines ...string) ObservedFailure {
-	return onNode(rank, ms, NewRankExitFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: -1, Signal: sig}, lines))
+	return onNode(rank, ms, NewRankExitFailure(record.WorldRank{Number: rank}, hostOf(rank/4), process.Exit{Code: -1, Signal: sig}, lines))
 }
 
 func aborted(rank, ms, code int, message string) ObservedFailure {
-	return onNode(rank, ms, NewRankAbortFailure(signal.WorldRank{Number: rank}, hostOf(rank/4), code, message, nil))
+	return onNode(rank, ms, NewRankAbortFailure(record.WorldRank{Number: rank}, hostOf(rank/4), code, message, nil))
 }
 
 const (
@@ -100,8 +100,8 @@ func drawRank(random *rand.Rand, o ObservedFailure) ObservedFailure {
 	default:
 		o.Code = 14
 	}
-	rank := signal.WorldRank{Number: random.IntN(8)}
-	o.FailureRecord = addRankInfo(&Failure{o.FailureRecord}, rank, o.Lines).FailureRecord
+	rank := record.WorldRank{Number: random.IntN(8)}
+	o.Failure = addRankInfo(&Failure{o.Failure}, rank, o.Lines).Failure
 	return o
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // RestartPolicy has the facts besides the failure that decide whether a run is restarted within its
@@ -26,7 +26,7 @@ type RestartDecision struct {
 
 // DecideRestart decides whether a run with this cause is restarted within its launch. A lost node
 // may return, which the next attempt finds out.
-func DecideRestart(cause signal.FailureRecord, policy RestartPolicy) RestartDecision {
+func DecideRestart(cause record.Failure, policy RestartPolicy) RestartDecision {
 	outcome := OutcomeOfCause(cause)
 	what := fmt.Sprintf("%s (%d)", outcome.Name, outcome.Code)
 	left := policy.Nodes - len(policy.UnfitNodes)
@@ -39,7 +39,7 @@ func DecideRestart(cause signal.FailureRecord, policy RestartPolicy) RestartDeci
 		return RestartDecision{Reason: what + " is nothing that another attempt would mend"}
 	case policy.Attempt >= policy.MaxRestarts:
 		return RestartDecision{Reason: fmt.Sprintf("%s once more, in attempt %d of at most %d", what, policy.Attempt+1, policy.MaxRestarts+1)}
-	case Kind(cause.Kind) == NotReturned:
+	case cause.Kind == NotReturned:
 		return RestartDecision{Reason: what + ": nobody has started the daemons anew that are lost"}
 	case slices.Contains(policy.UnfitNodes, 0):
 		return RestartDecision{Reason: what + ": something is wrong with the head's own node, which the launch can't do without"}
@@ -52,9 +52,9 @@ func DecideRestart(cause signal.FailureRecord, policy RestartPolicy) RestartDeci
 
 // UnfitNodes returns the sorted indices of nodes that must not be used in the next attempt,
 // according to the failures of one run. A node that was only lost may return.
-func UnfitNodes(failures ...signal.FailureRecord) (nodes []int) {
+func UnfitNodes(failures ...record.Failure) (nodes []int) {
 	for _, failure := range failures {
-		switch kind := Kind(failure.Kind); {
+		switch kind := failure.Kind; {
 		case kind == CheckFailed, kind == GPUFailed && !leavesGPUFit(failure):
 			nodes = append(nodes, failure.NodeIndex)
 		case kind == NodesDiffer:
@@ -66,9 +66,9 @@ func UnfitNodes(failures ...signal.FailureRecord) (nodes []int) {
 }
 
 // LostNodes returns the sorted indices of the lost nodes in the failures of one run.
-func LostNodes(failures ...signal.FailureRecord) (nodes []int) {
+func LostNodes(failures ...record.Failure) (nodes []int) {
 	for _, failure := range failures {
-		if IsPeerLoss(Kind(failure.Kind)) {
+		if IsPeerLoss(failure.Kind) {
 			nodes = append(nodes, failure.LostNodes...)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestDecideRestart(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDecideRestart(t *testing.T) {
 		{"gave up", RequeuesExhausted, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, false, "gave-up (69) is nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := DecideRestart(signal.FailureRecord{Kind: string(tc.kind)}, tc.policy)
+			got := DecideRestart(record.Failure{Kind: tc.kind}, tc.policy)
 			if got.Restart != tc.again || !strings.Contains(got.Reason, tc.why) || (tc.why == "") != (got.Reason == "") {
 				t.Errorf("got %+v, want %v and %q", got, tc.again, tc.why)
 			}
@@ -43,12 +43,12 @@ func TestDecideRestart(t *testing.T) {
 }
 
 func TestUnfitAndMissed(t *testing.T) {
-	record := func(node int, kind Kind, report string, lost ...int) signal.FailureRecord {
-		return signal.FailureRecord{Header: signal.Header{NodeIndex: node}, Kind: string(kind), LostNodes: lost, Report: json.RawMessage(report)}
+	rec := func(node int, kind Kind, report string, lost ...int) record.Failure {
+		return record.Failure{Header: record.Header{NodeIndex: node}, Kind: kind, LostNodes: lost, Report: json.RawMessage(report)}
 	}
-	all := []signal.FailureRecord{
-		record(0, DaemonDied, "", 3), record(0, HostLost, "", 5, 3), record(2, CheckFailed, ""), record(4, GPUFailed, `{"next": "fit"}`),
-		record(1, GPUFailed, ""), record(0, NodesDiffer, "", 6), record(7, ServiceDied, ""),
+	all := []record.Failure{
+		rec(0, DaemonDied, "", 3), rec(0, HostLost, "", 5, 3), rec(2, CheckFailed, ""), rec(4, GPUFailed, `{"next": "fit"}`),
+		rec(1, GPUFailed, ""), rec(0, NodesDiffer, "", 6), rec(7, ServiceDied, ""),
 	}
 	if got := UnfitNodes(all...); !slices.Equal(got, []int{1, 2, 6}) {
 		t.Errorf("unfit are %v", got)

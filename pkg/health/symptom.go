@@ -8,7 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // symptomMessages are messages of programs that fail because of another process, in lower case. A
@@ -89,14 +89,14 @@ const peerAbortedCode = 14
 
 // findSymptom returns why the failure of a rank looks like the consequence of another one: one of
 // the symptoms, or how it ended. It returns an empty string if it does not.
-func findSymptom(f signal.FailureRecord) string {
+func findSymptom(f record.Failure) string {
 	by := syscall.Signal(rankExitCode(f) - 128) // also if a shell reports it for its child
 	switch {
-	case isRankKind(Kind(f.Kind)) && f.Code == peerAbortedCode:
+	case isRankKind(f.Kind) && f.Code == peerAbortedCode:
 		return fmt.Sprintf("code %d", peerAbortedCode)
-	case Kind(f.Kind) == RankFailed && slices.Contains(faultSignals, by):
+	case f.Kind == RankFailed && slices.Contains(faultSignals, by):
 		return ""
-	case Kind(f.Kind) == RankFailed && slices.Contains(requestedSignals, by):
+	case f.Kind == RankFailed && slices.Contains(requestedSignals, by):
 		return process.SignalName(by)
 	}
 	lines := append(slices.Clip(f.Lines), f.Message)

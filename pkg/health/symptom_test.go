@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // What programs print, as people have reported it.
@@ -50,7 +50,7 @@ func TestSymptomatic(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := strings.Split(tc.lines, "\n")
 			looks := func(exit process.Exit) bool {
-				return hasSymptom(NewRankExitFailure(signal.WorldRank{}, "n1", exit, lines).FailureRecord)
+				return hasSymptom(NewRankExitFailure(record.WorldRank{}, "n1", exit, lines).Failure)
 			}
 			if got := looks(process.Exit{Code: 1}); got != tc.looks {
 				t.Errorf("code 1: %t", got)
@@ -68,10 +68,10 @@ func TestSymptomatic(t *testing.T) {
 					t.Errorf("%v does not look like a consequence", sig)
 				}
 			}
-			if got := CauseGracePeriod(NewRankExitFailure(signal.WorldRank{}, "n1", process.Exit{Code: 1}, lines)); (got > 0) != tc.looks {
+			if got := CauseGracePeriod(NewRankExitFailure(record.WorldRank{}, "n1", process.Exit{Code: 1}, lines)); (got > 0) != tc.looks {
 				t.Errorf("it yields for %v", got)
 			}
-			if got := hasSymptom(NewRankAbortFailure(signal.WorldRank{}, "n1", 1, "", lines).FailureRecord); got != tc.looks {
+			if got := hasSymptom(NewRankAbortFailure(record.WorldRank{}, "n1", 1, "", lines).Failure); got != tc.looks {
 				t.Errorf("abort: %t", got)
 			}
 		})

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ObservedFailure is a failure with the time at which a daemon learned of it.
 type ObservedFailure struct {
-	signal.FailureRecord
+	record.Failure
 	// ObservedAt is when this daemon learned of it, on its own monotonic clock. Clocks of different
 	// nodes are never compared: the failed node itself has measured Age, the time from the failure to
 	// its record.
@@ -25,8 +25,8 @@ func (o ObservedFailure) happenedAt() time.Time { return o.ObservedAt.Add(-o.Rec
 // Verdict is the reason why the job ended.
 type Verdict struct {
 	Outcome
-	Cause        signal.FailureRecord
-	Consequences []signal.FailureRecord // the nearest to the cause first
+	Cause        record.Failure
+	Consequences []record.Failure // the nearest to the cause first
 	// BadNodes are the hosts that a requeued job should avoid.
 	BadNodes []string
 }
@@ -38,13 +38,13 @@ type Verdict struct {
 func DecideVerdict(failures []ObservedFailure, hostOf func(node int) string) Verdict {
 	ordered := sortByPrecedence(failures)
 	if len(ordered) == 0 {
-		unknown := signal.FailureRecord{Kind: string(Internal), Message: "the job failed and no record says why"}
-		ordered = append(ordered, rankedFailure{ObservedFailure: ObservedFailure{FailureRecord: unknown}})
+		unknown := record.Failure{Kind: Internal, Message: "the job failed and no record says why"}
+		ordered = append(ordered, rankedFailure{ObservedFailure: ObservedFailure{Failure: unknown}})
 	}
 	first := ordered[0]
-	verdict := Verdict{Outcome: OutcomeOfCause(first.FailureRecord), Cause: first.FailureRecord, BadNodes: findBadNodes(ordered, hostOf)}
+	verdict := Verdict{Outcome: OutcomeOfCause(first.Failure), Cause: first.Failure, BadNodes: findBadNodes(ordered, hostOf)}
 	for _, failure := range ordered[1:] {
-		verdict.Consequences = append(verdict.Consequences, failure.FailureRecord)
+		verdict.Consequences = append(verdict.Consequences, failure.Failure)
 	}
 	return verdict
 }
@@ -65,7 +65,7 @@ func sortByPrecedence(failures []ObservedFailure) []rankedFailure {
 		return cmp.Or(
 			cmp.Compare(a.causeDistance, b.causeDistance),
 			a.happenedAt().Compare(b.happenedAt()),
-			cmp.Compare(worldRankNumber(a.FailureRecord), worldRankNumber(b.FailureRecord)),
+			cmp.Compare(worldRankNumber(a.Failure), worldRankNumber(b.Failure)),
 			cmp.Compare(a.NodeIndex, b.NodeIndex),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Message, b.Message),
@@ -132,10 +132,10 @@ type failureEvidence struct {
 func collectEvidence(all []ObservedFailure) failureEvidence {
 	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool), abortedRanks: make(map[int]bool)}
 	for _, o := range all {
-		kind := Kind(o.Kind)
+		kind := o.Kind
 		switch {
 		case kind == RankAborted:
-			t.abortedRanks[worldRankNumber(o.FailureRecord)] = true
+			t.abortedRanks[worldRankNumber(o.Failure)] = true
 		case kind == RankFailed: // the rank's, not the daemon's
 		case kind == CutOff:
 			t.selfReported[o.NodeIndex], t.faulty[o.NodeIndex] = true, true
@@ -158,7 +158,7 @@ func (t failureEvidence) distanceFromCause(o ObservedFailure) int {
 	case t.isProvoked(o):
 		return provokedDistance
 	default:
-		return causeDistance(Kind(o.Kind))
+		return causeDistance(o.Kind)
 	}
 }
 
@@ -166,7 +166,7 @@ func (t failureEvidence) distanceFromCause(o ObservedFailure) int {
 // later. Only a loss can be: if the reporting node is itself the faulty one, or if each of the lost
 // nodes has reported why it ends. A node that reports that it is cut off is believed.
 func (t failureEvidence) isExplained(o ObservedFailure) bool {
-	if !IsPeerLoss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
+	if !IsPeerLoss(o.Kind) || o.Kind == CutOff {
 		return false
 	}
 	silent := func(node int) bool { return !t.selfReported[node] }
@@ -179,12 +179,12 @@ func (t failureEvidence) isExplained(o ObservedFailure) bool {
 // reported after its consequences. The death of a service counts against its command, not the node.
 func findBadNodes(ordered []rankedFailure, hostOf func(node int) string) []string {
 	var hosts []string
-	speaks := len(blamedHosts(ordered[0].FailureRecord, hostOf)) > 0
+	speaks := len(blamedHosts(ordered[0].Failure, hostOf)) > 0
 	for _, failure := range ordered {
-		if evident := Kind(failure.Kind) == GPUFailed || Kind(failure.Kind) == CheckFailed; !evident && (!speaks || failure.causeDistance > ordered[0].causeDistance) {
+		if evident := failure.Kind == GPUFailed || failure.Kind == CheckFailed; !evident && (!speaks || failure.causeDistance > ordered[0].causeDistance) {
 			continue
 		}
-		for _, host := range blamedHosts(failure.FailureRecord, hostOf) {
+		for _, host := range blamedHosts(failure.Failure, hostOf) {
 			if !slices.Contains(hosts, host) {
 				hosts = append(hosts, host)
 			}
@@ -195,7 +195,7 @@ func findBadNodes(ordered []rankedFailure, hostOf func(node int) string) []strin
 
 // AddBlamedHosts adds to the bad nodes the hosts that the first cause counts against, because some
 // hosts may have been unknown when the verdict was found. cause is nil if there is none.
-func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(node int) string) []string {
+func AddBlamedHosts(nodes []string, cause *record.Failure, hostOf func(node int) string) []string {
 	if cause == nil {
 		return nodes
 	}
@@ -209,8 +209,8 @@ func AddBlamedHosts(nodes []string, cause *signal.FailureRecord, hostOf func(nod
 }
 
 // blamedHosts returns the hosts that one failure counts against.
-func blamedHosts(failure signal.FailureRecord, hostOf func(node int) string) (hosts []string) {
-	switch kind := Kind(failure.Kind); {
+func blamedHosts(failure record.Failure, hostOf func(node int) string) (hosts []string) {
+	switch kind := failure.Kind; {
 	case kind == GPUFailed && leavesGPUFit(failure):
 		return nil
 	case kind == CheckFailed, kind == GPUFailed, kind == CutOff:
@@ -224,7 +224,7 @@ func blamedHosts(failure signal.FailureRecord, hostOf func(node int) string) (ho
 
 // leavesGPUFit reports whether the event that ended the job leaves the GPU fit for another one,
 // according to a site's own table of Xids. The report is an event of pkg/gpu.
-func leavesGPUFit(failure signal.FailureRecord) bool {
+func leavesGPUFit(failure record.Failure) bool {
 	var event struct {
 		Next string `json:"next"`
 	}

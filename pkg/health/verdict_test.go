@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // began is when the observer's clock starts in these tests.
@@ -20,9 +20,9 @@ func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecon
 
 // observed is a failure that rank has recorded and the observer has seen at ms.
 func observed(kind Kind, node, ms int) ObservedFailure {
-	record := signal.FailureRecord{Kind: string(kind), Message: fmt.Sprintf("%s on %d at %d ms", kind, node, ms)}
-	record.NodeIndex, record.Host = node, hostOf(node)
-	return ObservedFailure{FailureRecord: record, ObservedAt: at(ms)}
+	rec := record.Failure{Kind: kind, Message: fmt.Sprintf("%s on %d at %d ms", kind, node, ms)}
+	rec.NodeIndex, rec.Host = node, hostOf(node)
+	return ObservedFailure{Failure: rec, ObservedAt: at(ms)}
 }
 
 // missing is the loss of ranks that rank by has recorded.
@@ -127,7 +127,7 @@ func TestDecide(t *testing.T) {
 					t.Fatalf("got %+v, bad nodes %v: %s", v.Outcome, v.BadNodes, v.Cause.Message)
 				}
 				for i, record := range records(v) {
-					if !reflect.DeepEqual(record, tc.failures[i].FailureRecord) {
+					if !reflect.DeepEqual(record, tc.failures[i].Failure) {
 						t.Fatalf("place %d: got %q, want %q", i, record.Message, tc.failures[i].Message)
 					}
 				}
@@ -146,8 +146,8 @@ func reported(event string, of ObservedFailure) ObservedFailure {
 }
 
 // records are all that a verdict tells of, in its order.
-func records(v Verdict) []signal.FailureRecord {
-	return append([]signal.FailureRecord{v.Cause}, v.Consequences...)
+func records(v Verdict) []record.Failure {
+	return append([]record.Failure{v.Cause}, v.Consequences...)
 }
 
 // draw makes up to nine failures of a job of five nodes, of any kinds, within a
@@ -156,12 +156,12 @@ func draw(random *rand.Rand, all []Kind) []ObservedFailure {
 	var failures []ObservedFailure
 	for range 1 + random.IntN(9) {
 		o := observed(all[random.IntN(len(all))], random.IntN(5), random.IntN(6))
-		if IsPeerLoss(Kind(o.Kind)) {
+		if IsPeerLoss(o.Kind) {
 			for range random.IntN(3) {
 				o.LostNodes = append(o.LostNodes, random.IntN(5))
 			}
 		}
-		if isRankKind(Kind(o.Kind)) {
+		if isRankKind(o.Kind) {
 			o = drawRank(random, o)
 		}
 		failures = append(failures, aged(random.IntN(3), o))
@@ -185,7 +185,7 @@ func TestDecideProperty(t *testing.T) {
 		if nearest == explainedDistance {
 			t.Errorf("seed %d: %v: each explains another", seed, failures)
 		}
-		at := slices.IndexFunc(failures, func(o ObservedFailure) bool { return reflect.DeepEqual(o.FailureRecord, first.Cause) })
+		at := slices.IndexFunc(failures, func(o ObservedFailure) bool { return reflect.DeepEqual(o.Failure, first.Cause) })
 		if got := known.distanceFromCause(failures[at]); got != nearest {
 			t.Errorf("seed %d: the verdict on %v is %s", seed, failures, first.Cause.Message)
 		}
@@ -230,7 +230,7 @@ func TestDecideKeepsTheCause(t *testing.T) {
 		observed(CutOff, victim, 5), missing(DaemonDied, 0, 5, killed), missing(HostLost, 0, 5, killed), missing(HostHangs, 0, 5, killed),
 	}
 	for _, cause := range causes {
-		t.Run(cause.Kind, func(t *testing.T) {
+		t.Run(string(cause.Kind), func(t *testing.T) {
 			for seed := range uint64(300) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				failures := []ObservedFailure{cause}
@@ -246,7 +246,7 @@ func TestDecideKeepsTheCause(t *testing.T) {
 						observed(Terminated, random.IntN(3), random.IntN(50)),
 						observed(Aborted, 5, random.IntN(50)),
 					}[random.IntN(7)])
-					if IsPeerLoss(Kind(cause.Kind)) && cause.NodeIndex == 0 { // then the other is no victim
+					if IsPeerLoss(cause.Kind) && cause.NodeIndex == 0 { // then the other is no victim
 						failures = slices.DeleteFunc(failures, func(o ObservedFailure) bool { return slices.Contains(o.LostNodes, victim) })
 					}
 				}
@@ -284,18 +284,18 @@ func TestLoss(t *testing.T) {
 
 // Where the launcher tells no hosts, those of the lost are known when the result is written.
 func TestWithAccused(t *testing.T) {
-	lost := signal.FailureRecord{Kind: string(DaemonDied), LostNodes: []int{1, 2, 3}}
+	lost := record.Failure{Kind: DaemonDied, LostNodes: []int{1, 2, 3}}
 	unknown := func(node int) string { return map[int]string{1: "n1", 2: "n2"}[node] }
 	for _, tc := range []struct {
 		name  string
 		nodes []string
-		cause *signal.FailureRecord
+		cause *record.Failure
 		want  []string
 	}{
 		{"no cause", []string{"a"}, nil, []string{"a"}},
 		{"of the lost, those that are known", nil, &lost, []string{"n1", "n2"}},
 		{"each once", []string{"n2"}, &lost, []string{"n2", "n1"}},
-		{"a service speaks against none", nil, &signal.FailureRecord{Kind: string(ServiceDied), LostNodes: []int{1}}, nil},
+		{"a service speaks against none", nil, &record.Failure{Kind: ServiceDied, LostNodes: []int{1}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := AddBlamedHosts(tc.nodes, tc.cause, unknown); !slices.Equal(got, tc.want) {

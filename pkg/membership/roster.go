@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Membership is the head's view of the membership. Without spares all nodes are members from the
@@ -19,10 +20,10 @@ type Membership struct {
 	placeInEnv bool // services have their place in their environment
 
 	mu      sync.Mutex
-	current signal.TeamRecord // the newest; guarded by mu
+	current record.Team // the newest; guarded by mu
 	// closed and replaced at each change of the members; guarded by mu
 	changed chan struct{}
-	gone    map[int]signal.DroppedNode // guarded by mu
+	gone    map[int]record.DroppedNode // guarded by mu
 	// nodes seen in any poll so far, as a listing may be old; guarded by mu
 	joined        map[int]bool
 	selfReported  map[int]bool             // nodes that have reported why they end; guarded by mu
@@ -50,20 +51,20 @@ type heldFailures struct {
 func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
 	r := &Membership{
 		size: size, bounds: bounds.ForSize(size), placeInEnv: ranked,
-		changed: make(chan struct{}), gone: make(map[int]signal.DroppedNode), joined: make(map[int]bool), selfReported: make(map[int]bool),
+		changed: make(chan struct{}), gone: make(map[int]record.DroppedNode), joined: make(map[int]bool), selfReported: make(map[int]bool),
 	}
 	r.spares = r.bounds.Min < size
 	r.current.Generation = -1
 	if !r.spares {
 		for node := range size {
-			r.current.Members = append(r.current.Members, signal.Member{NodeIndex: node})
+			r.current.Members = append(r.current.Members, record.Member{NodeIndex: node})
 		}
 	}
 	return r
 }
 
 // ExcludeNodes excludes nodes from the membership from the start. Their daemons end with the job.
-func (r *Membership) ExcludeNodes(unfit []signal.DroppedNode) {
+func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, dropped := range unfit {
@@ -76,7 +77,7 @@ func (r *Membership) HasSpares() bool { return r.spares }
 
 // Members returns the present members, or nil if they have not been chosen yet, and a channel that
 // is closed when they change.
-func (r *Membership) Members() ([]signal.Member, <-chan struct{}) {
+func (r *Membership) Members() ([]record.Member, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current.Members, r.changed
@@ -115,16 +116,16 @@ func (r *Membership) FilterMembers(nodes []int) []int {
 
 // MissingNodes returns the sorted indices of the members that are not in state in the listing. If
 // the members have not been chosen yet, it considers all nodes.
-func (r *Membership) MissingNodes(l signal.Listing, state string) []int {
+func (r *Membership) MissingNodes(l signal.Listing, state record.State) []int {
 	members, _ := r.Members()
 	if !r.spares || members == nil {
 		return l.NodesNotIn(state, r.size)
 	}
-	shown := make(map[string][]int)
+	shown := make(map[record.State][]int)
 	var missing []int
 	for _, member := range members {
 		own := state
-		if state == signal.StateServiceUp {
+		if state == record.StateServiceUp {
 			own = signal.ServiceUpState(member.SinceGeneration)
 		}
 		if _, known := shown[own]; !known {
@@ -160,7 +161,7 @@ func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[in
 
 // NextRecord returns the next membership record after this poll, or nil if the members do not
 // change.
-func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
+func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Duration) *record.Team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.spares || r.frozen {
@@ -185,7 +186,7 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 		return nil
 	}
 	generation := r.current.Generation + 1
-	return &signal.TeamRecord{
+	return &record.Team{
 		Generation: generation, Members: memberRecords(r.current.Members, team, generation, r.placeInEnv), Dropped: r.droppedLocked(),
 	}
 }
@@ -194,10 +195,10 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 const firstChoiceDelay = 250 * time.Millisecond
 
 // ApplyRecord makes a published record the present one.
-func (r *Membership) ApplyRecord(record *signal.TeamRecord) {
+func (r *Membership) ApplyRecord(rec *record.Team) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current = *record
+	r.current = *rec
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -229,11 +230,11 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	if len(seen.LostNodes) == 0 {
 		r.selfReported[seen.NodeIndex] = true
 	}
-	if health.Kind(seen.Kind) == health.CheckEnvironment && !r.released {
+	if seen.Kind == health.CheckEnvironment && !r.released {
 		r.held = append(r.held, seen)
 		return true, false
 	}
-	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(health.Kind(seen.Kind)) {
+	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
 		return false, false
 	}
 	if r.frozen && slices.ContainsFunc(blamed, func(node int) bool { return r.current.PlaceOf(node) >= 0 }) {
@@ -242,7 +243,7 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	for _, node := range blamed {
 		if _, gone := r.gone[node]; !gone {
 			news = true
-			r.gone[node] = signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: seen.Message}
+			r.gone[node] = record.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: seen.Message}
 		}
 	}
 	if !r.frozen && r.size-len(r.gone) < r.bounds.Min {
@@ -257,7 +258,7 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 // ReleaseHeld decides the failed checks that TolerateFailure has held back, if that is possible
 // now, and calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the
 // nodes that have passed their checks.
-func (r *Membership) ReleaseHeld(passed []int, earlier func() []signal.FailureRecord, observe func(signal.FailureRecord, time.Time)) {
+func (r *Membership) ReleaseHeld(passed []int, earlier func() []record.Failure, observe func(record.Failure, time.Time)) {
 	r.mu.Lock()
 	held := r.held
 	if len(held) == 0 || time.Now().Before(health.UndecidedUntil(held, passed, r.size)) {
@@ -267,7 +268,7 @@ func (r *Membership) ReleaseHeld(passed []int, earlier func() []signal.FailureRe
 	r.held = nil
 	r.mu.Unlock()
 	for _, seen := range health.ClassifyEnvironmentFailures(held, passed, earlier) {
-		observe(seen.FailureRecord, seen.ObservedAt)
+		observe(seen.Failure, seen.ObservedAt)
 	}
 }
 
@@ -306,14 +307,14 @@ func (r *Membership) TakeExcused() []health.ObservedFailure {
 }
 
 // DroppedNodes returns the nodes with faults, sorted.
-func (r *Membership) DroppedNodes() []signal.DroppedNode {
+func (r *Membership) DroppedNodes() []record.DroppedNode {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.droppedLocked()
 }
 
-func (r *Membership) droppedLocked() []signal.DroppedNode {
-	dropped := make([]signal.DroppedNode, 0, len(r.gone))
+func (r *Membership) droppedLocked() []record.DroppedNode {
+	dropped := make([]record.DroppedNode, 0, len(r.gone))
 	for _, node := range slices.Sorted(maps.Keys(r.gone)) {
 		dropped = append(dropped, r.gone[node])
 	}
@@ -333,7 +334,7 @@ func (r *Membership) NotKnownGone(nodes []int) []int {
 
 // recordJoined records which nodes have joined. mu must be held.
 func (r *Membership) recordJoined(l signal.Listing) {
-	for _, node := range l.NodesIn(signal.StateJoined) {
+	for _, node := range l.NodesIn(record.StateJoined) {
 		r.joined[node] = true
 	}
 }
@@ -341,7 +342,7 @@ func (r *Membership) recordJoined(l signal.Listing) {
 // ExpectedPeers returns the peers that should be alive, with their newest heartbeats: the nodes
 // that have joined and are neither done nor failed. The head is not its own peer.
 func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
-	beats := l.Heartbeats(signal.StateHeartbeat)
+	beats := l.Heartbeats(record.StateHeartbeat)
 	alive := make(map[int]int64)
 	r.mu.Lock()
 	r.recordJoined(l)
@@ -350,7 +351,7 @@ func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
 	}
 	r.mu.Unlock()
 	delete(alive, 0)
-	for _, state := range []string{signal.StateDone, signal.StateFailed} {
+	for _, state := range []record.State{record.StateDone, record.StateFailed} {
 		for _, node := range l.NodesIn(state) {
 			delete(alive, node)
 		}
@@ -374,7 +375,7 @@ func (r *Membership) AbsentNodes(l signal.Listing) []int {
 			absent = append(absent, node)
 		}
 	}
-	told := append(l.NodesIn(signal.StateFailed), l.NodesIn(signal.StateSandboxFailed)...)
+	told := append(l.NodesIn(record.StateFailed), l.NodesIn(record.StateSandboxFailed)...)
 	for node := range r.gone {
 		if !r.selfReported[node] && !slices.Contains(told, node) {
 			absent = append(absent, node)

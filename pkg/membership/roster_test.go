@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // What was excused stands in the verdict once, however many fail after it.
@@ -15,8 +16,8 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	r := NewMembership(size, NodeRange{Min: needed, Max: 3}, true)
 	var told []int
 	for node := 1; node < size; node++ {
-		seen := health.ObservedFailure{FailureRecord: signal.FailureRecord{
-			Header: signal.Header{NodeIndex: node}, Kind: string(health.SetupFailed), Message: "it is ill",
+		seen := health.ObservedFailure{Failure: record.Failure{
+			Header: record.Header{NodeIndex: node}, Kind: health.SetupFailed, Message: "it is ill",
 		}}
 		goesOn, _ := r.TolerateFailure(seen, strconv.Itoa)
 		if want := size-node >= needed; goesOn != want {
@@ -41,15 +42,15 @@ func TestAbsent(t *testing.T) {
 	joined := func(nodes ...int) signal.Listing {
 		var shown signal.DirSnapshot
 		for _, node := range nodes {
-			shown.Names = append(shown.Names, signal.NodeName(node, size, signal.StateJoined))
+			shown.Names = append(shown.Names, signal.NodeName(node, size, record.StateJoined))
 		}
 		return shown.ParseListing(size)
 	}
 	r := NewMembership(size, NodeRange{Min: 2, Max: 2}, true)
 	_ = r.ExpectedPeers(joined(0, 1, 2))
 	r.frozen = true
-	ill := signal.FailureRecord{Header: signal.Header{NodeIndex: 2}, Kind: string(health.SetupFailed), Message: "it is ill"}
-	if goesOn, _ := r.TolerateFailure(health.ObservedFailure{FailureRecord: ill}, strconv.Itoa); !goesOn {
+	ill := record.Failure{Header: record.Header{NodeIndex: 2}, Kind: health.SetupFailed, Message: "it is ill"}
+	if goesOn, _ := r.TolerateFailure(health.ObservedFailure{Failure: ill}, strconv.Itoa); !goesOn {
 		t.Error("the job can't do without a spare")
 	}
 	if absent := r.AbsentNodes(joined(0, 1)); !slices.Equal(absent, []int{3}) {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // NodeRange are the minimum and the maximum number of nodes for the driver. The zero value means
@@ -54,7 +54,7 @@ type teamSelection struct {
 	size   int
 	bounds NodeRange
 	ready  []int                      // joined and checked, sorted
-	gone   map[int]signal.DroppedNode // nodes that have failed or are lost
+	gone   map[int]record.DroppedNode // nodes that have failed or are lost
 	// acceptMinimum reports that no further node has become ready for so long that the head now starts
 	// with the minimum for the driver.
 	acceptMinimum bool
@@ -128,11 +128,11 @@ func (m teamSelection) replaceGone(fit []int) []int {
 // memberRecords returns the records of the members of a generation; old are those of the previous
 // one. If ranked is set, the service of a member must restart if its place or the number of members
 // has changed.
-func memberRecords(old []signal.Member, team []int, generation int, ranked bool) []signal.Member {
-	members := make([]signal.Member, 0, len(team))
+func memberRecords(old []record.Member, team []int, generation int, ranked bool) []record.Member {
+	members := make([]record.Member, 0, len(team))
 	for place, node := range team {
-		member := signal.Member{NodeIndex: node, SinceGeneration: generation}
-		at := slices.IndexFunc(old, func(m signal.Member) bool { return m.NodeIndex == node })
+		member := record.Member{NodeIndex: node, SinceGeneration: generation}
+		at := slices.IndexFunc(old, func(m record.Member) bool { return m.NodeIndex == node })
 		if at >= 0 && (!ranked || at == place && len(old) == len(team)) {
 			member.SinceGeneration = old[at].SinceGeneration
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestParseBounds(t *testing.T) {
@@ -106,9 +106,9 @@ func TestChoose(t *testing.T) {
 		{name: "the head of a team is gone", size: 4, bounds: NodeRange{1, 4}, ready: []int{0, 1}, gone: []int{0}, team: []int{0, 1}, want: []int{0, 1}, impossible: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := teamSelection{size: tc.size, bounds: tc.bounds, ready: tc.ready, acceptMinimum: tc.patient, settled: tc.settled, members: tc.team, gone: map[int]signal.DroppedNode{}}
+			m := teamSelection{size: tc.size, bounds: tc.bounds, ready: tc.ready, acceptMinimum: tc.patient, settled: tc.settled, members: tc.team, gone: map[int]record.DroppedNode{}}
 			for _, node := range tc.gone {
-				m.gone[node] = signal.DroppedNode{NodeIndex: node}
+				m.gone[node] = record.DroppedNode{NodeIndex: node}
 			}
 			before := slices.Clone(tc.ready)
 			team, possible := m.chooseMembers()
@@ -123,18 +123,18 @@ func TestChoose(t *testing.T) {
 }
 
 func TestSeated(t *testing.T) {
-	old := []signal.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
+	old := []record.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
 	for _, tc := range []struct {
 		name   string
-		old    []signal.Member
+		old    []record.Member
 		team   []int
 		ranked bool
-		want   []signal.Member
+		want   []record.Member
 	}{
-		{"the first", nil, []int{0, 3}, true, []signal.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
-		{"another in one's place", old, []int{0, 4, 2}, true, []signal.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
-		{"a smaller team is new to all", old, []int{0, 2}, true, []signal.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
-		{"and not to those who are told nothing", old, []int{0, 2}, false, []signal.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
+		{"the first", nil, []int{0, 3}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
+		{"another in one's place", old, []int{0, 4, 2}, true, []record.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
+		{"a smaller team is new to all", old, []int{0, 2}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
+		{"and not to those who are told nothing", old, []int{0, 2}, false, []record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, memberRecords(tc.old, tc.team, 2, tc.ranked)); diff != "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // LocalRanks starts the ranks of one node and waits for them. The exported fields must be set
@@ -49,7 +49,7 @@ type LocalRanks struct {
 
 	mu      sync.Mutex
 	running map[int]process.Handle // ranks that have been started, by rank number; guarded by mu
-	exits   []signal.RankExit      // ranks that have ended, in the order of their ends; guarded by mu
+	exits   []record.RankExit      // ranks that have ended, in the order of their ends; guarded by mu
 	// messages that apply to all ranks and have been logged once; guarded by mu
 	logged []string
 }
@@ -61,7 +61,7 @@ type LocalRanks struct {
 //
 // A start in progress when ctx ends continues until starting ends, because its process may already
 // run and must get its grace period.
-func (c *LocalRanks) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
+func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if c.Simulate != nil {
@@ -181,7 +181,7 @@ func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit Ran
 
 // rankFailure returns the failure of a rank, with its exit and its last lines of output.
 func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
-	f := health.NewRankExitFailure(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
+	f := health.NewRankExitFailure(record.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.AddChildInfo(f, child)
 }
 
@@ -190,7 +190,7 @@ func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) 
 // looks like a consequence of another rank's failure, so that this failure can be observed first.
 func AbortHandler(host string, end func(error)) func(rank, code int, words string) {
 	return func(rank, code int, words string) {
-		f := health.NewRankAbortFailure(signal.WorldRank{Number: rank}, host, code, words, nil)
+		f := health.NewRankAbortFailure(record.WorldRank{Number: rank}, host, code, words, nil)
 		if wait := health.CauseGracePeriod(f); wait > 0 {
 			time.AfterFunc(wait, func() { end(f) })
 			return
@@ -201,7 +201,7 @@ func AbortHandler(host string, end func(error)) func(rank, code int, words strin
 
 // recordExit records how a rank has ended.
 func (c *LocalRanks) recordExit(rank Rank, exit process.Exit) {
-	end := signal.RankExit{Rank: rank.Rank, Code: exit.ShellStatus(), ExitText: exit.String()}
+	end := record.RankExit{Rank: rank.Rank, Code: exit.ShellStatus(), ExitText: exit.String()}
 	if c.Rendezvous != nil {
 		c.Rendezvous.ReportRankEnd(rank.Rank, end.ExitText)
 	}
@@ -224,11 +224,11 @@ func (c *LocalRanks) RunningRanks() (running []stackdump.RankProcess) {
 }
 
 // sortedExits returns the exits of the ranks that have ended so far, sorted by rank.
-func (c *LocalRanks) sortedExits() []signal.RankExit {
+func (c *LocalRanks) sortedExits() []record.RankExit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	exits := slices.Clone(c.exits)
-	slices.SortFunc(exits, func(a, b signal.RankExit) int { return cmp.Compare(a.Rank, b.Rank) })
+	slices.SortFunc(exits, func(a, b record.RankExit) int { return cmp.Compare(a.Rank, b.Rank) })
 	return exits
 }
 
@@ -263,9 +263,9 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 }
 
 // remainingRanks returns the ranks that are not in exits.
-func (c *LocalRanks) remainingRanks(exits []signal.RankExit) (left []int) {
+func (c *LocalRanks) remainingRanks(exits []record.RankExit) (left []int) {
 	for _, rank := range c.Ranks {
-		if !slices.ContainsFunc(exits, func(e signal.RankExit) bool { return e.Rank == rank.Rank }) {
+		if !slices.ContainsFunc(exits, func(e record.RankExit) bool { return e.Rank == rank.Rank }) {
 			left = append(left, rank.Rank)
 		}
 	}
@@ -275,7 +275,7 @@ func (c *LocalRanks) remainingRanks(exits []signal.RankExit) (left []int) {
 // WorldExitCode returns the exit code of a world after its ranks have ended, and a description of
 // the outcome. all is the number of ranks. failed contains the exits of ranks that failed without
 // ending the job; if it is not empty, the exit code is that of its first element.
-func WorldExitCode(failed []signal.RankExit, all int) (code int, why string) {
+func WorldExitCode(failed []record.RankExit, all int) (code int, why string) {
 	if len(failed) == 0 {
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Rank identifies a rank and its node.
@@ -128,11 +128,11 @@ func sumInts(numbers []int) (sum int) {
 }
 
 // PlanFromRecord returns the plan in a record of the head.
-func PlanFromRecord(r *signal.PlacementRecord) Plan { return newPlan(Order(r.Order), r.PerNode) }
+func PlanFromRecord(r *record.Placement) Plan { return newPlan(Order(r.Order), r.PerNode) }
 
 // Record returns the record with which the head publishes the plan.
-func (p Plan) Record() *signal.PlacementRecord {
-	return &signal.PlacementRecord{Order: string(p.order), PerNode: p.perNode}
+func (p Plan) Record() *record.Placement {
+	return &record.Placement{Order: string(p.order), PerNode: p.perNode}
 }
 
 // RankCount returns the number of ranks.
@@ -226,6 +226,6 @@ func (p Plan) DescribeUneven(hosts func(nodes []int) string) string {
 }
 
 // FailedExits returns the exits with a code other than 0.
-func FailedExits(exits []signal.RankExit) []signal.RankExit {
-	return slices.DeleteFunc(slices.Clone(exits), func(e signal.RankExit) bool { return e.Code == 0 })
+func FailedExits(exits []record.RankExit) []record.RankExit {
+	return slices.DeleteFunc(slices.Clone(exits), func(e record.RankExit) bool { return e.Code == 0 })
 }

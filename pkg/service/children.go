@@ -23,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // DriverName is the name of the child that runs the user's driver. Its end is the end of the job.
@@ -295,14 +296,14 @@ func (c *Children) ChildExit(name string) (process.Exit, bool) {
 
 // DriverEnd returns how the driver of this node ended, and whether it printed nothing. It returns
 // zero values if there was no driver.
-func (c *Children) DriverEnd() (end signal.ChildExit, silent bool) {
+func (c *Children) DriverEnd() (end record.ChildExit, silent bool) {
 	driver := c.findChild(DriverName)
 	if driver == nil {
 		return end, false
 	}
 	exit := driver.Exit()
 	printed, _ := driver.OutputStats()
-	return signal.ChildExit{ExitText: exit.String(), OOM: oomRecord(exit)}, printed == 0
+	return record.ChildExit{ExitText: exit.String(), OOM: oomRecord(exit)}, printed == 0
 }
 
 // Count returns the number of children.

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // children are those of a node with a run directory of its own.
@@ -142,7 +143,7 @@ func TestLogHasAllOfARank(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := children(t)
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +184,7 @@ func TestServiceWithoutProgram(t *testing.T) {
 	}
 	for program, code := range map[string]int{"ray": 127, plain: 126} {
 		c := children(t)
-		run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
+		run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func TestServiceWithoutProgram(t *testing.T) {
 		err = c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
 		f := health.AsFailure(err)
 		if f.Code != code || f.Child != "" || !strings.Contains(f.Message, program) {
-			t.Errorf("without %s the failure is %+v, want code %d", program, f.FailureRecord, code)
+			t.Errorf("without %s the failure is %+v, want code %d", program, f.Failure, code)
 		}
 	}
 }
@@ -207,7 +208,7 @@ func TestDriverEnd(t *testing.T) {
 		{"echo done", "exit code 0", false},
 	} {
 		c := children(t)
-		if end, silent := c.DriverEnd(); end != (signal.ChildExit{}) || silent {
+		if end, silent := c.DriverEnd(); end != (record.ChildExit{}) || silent {
 			t.Errorf("without a driver it is %+v, %t", end, silent)
 		}
 		driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(tc.script), Env: os.Environ()})
@@ -266,7 +267,7 @@ func TestOOMOf(t *testing.T) {
 	if got := oomRecord(process.Exit{Code: 137}); got != nil {
 		t.Errorf("of no count there is %+v", got)
 	}
-	want := signal.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
+	want := record.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
 	if got := oomRecord(process.Exit{Code: 137, OOM: process.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -295,7 +296,7 @@ func TestSkew(t *testing.T) {
 // A service is dead when a process is that it can't do without, even where its own goes on.
 func TestVital(t *testing.T) {
 	t.Parallel()
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +359,7 @@ func TestStoppedByDriver(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ShellCommand returns the command that runs a line of shell code written by the user.
@@ -372,11 +372,11 @@ func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health
 }
 
 // oomRecord returns the record of OOM kills; nil if there were none.
-func oomRecord(exit process.Exit) *signal.OOMReport {
+func oomRecord(exit process.Exit) *record.OOMReport {
 	if exit.OOM.Kills == 0 {
 		return nil
 	}
-	return &signal.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
+	return &record.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
 // addExplanation adds explanations from the service's own files to f, and returns f.

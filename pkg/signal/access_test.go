@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestDiskList(t *testing.T) {
@@ -397,13 +399,13 @@ func TestClaim(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			d := create(t, p)
-			theirs := &FailureRecord{Message: "theirs"}
+			theirs := &record.Failure{Message: "theirs"}
 			if tc.there {
 				publish(t, d, NodesDir, "0001.joined", theirs)
 			}
 			tc.fs.lists.Store(0)
 			d.access.FS = tc.fs
-			if err := d.ClaimRecord(within(t), NodesDir, "0001.joined", &FailureRecord{Message: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
+			if err := d.ClaimRecord(within(t), NodesDir, "0001.joined", &record.Failure{Message: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
 			want := []string{"0001.joined"}
@@ -413,7 +415,7 @@ func TestClaim(t *testing.T) {
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
 				t.Errorf("left %v after %d listings, want %v after none", got, tc.fs.lists.Load(), want)
 			}
-			var rec FailureRecord
+			var rec record.Failure
 			err := d.readRecordOnce(within(t), NodesDir, "0001.joined", &rec)
 			if len(want) > 0 && (err != nil || (rec.Message == "theirs") != tc.theirs) {
 				t.Errorf("it is %q (%v)", rec.Message, err)

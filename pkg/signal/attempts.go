@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // AttemptInfo is the newest attempt of a launch, as one listing shows it.
@@ -106,13 +107,13 @@ func (p Location) ownsAttempt(ctx context.Context, begun *AttemptInfo) (bool, er
 
 // PreviousResults returns the results of a launch's attempts before the given one, oldest first.
 // Results that cannot be read are left out.
-func (p Location) PreviousResults(ctx context.Context, before int) ([]Result, error) {
+func (p Location) PreviousResults(ctx context.Context, before int) ([]record.Result, error) {
 	p.Access = p.withDefaults()
 	all, err := p.ListAttempts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var results []Result
+	var results []record.Result
 	for _, begun := range slices.Backward(all) {
 		if begun.Attempt >= before {
 			continue
@@ -129,7 +130,7 @@ func (p Location) PreviousResults(ctx context.Context, before int) ([]Result, er
 
 // LastResult returns the result of the newest attempt of the launch whose first one is called
 // place.Run, even if another launch has the same name.
-func (p Location) LastResult(ctx context.Context) (result Result, err error) {
+func (p Location) LastResult(ctx context.Context) (result record.Result, err error) {
 	p.Access = p.withDefaults()
 	all, err := p.ListAttempts(ctx)
 	if err != nil || len(all) == 0 {
@@ -143,7 +144,7 @@ func (p Location) LastResult(ctx context.Context) (result Result, err error) {
 }
 
 // ReadResult returns the result of an attempt. The error is errAbsent if there is none.
-func (d *Dir) ReadResult(ctx context.Context) (result Result, err error) {
+func (d *Dir) ReadResult(ctx context.Context) (result record.Result, err error) {
 	names, err := d.ListNames(ctx, "")
 	if err == nil && !slices.Contains(names, NameResult) {
 		err = errAbsent
@@ -158,8 +159,8 @@ func (d *Dir) ReadResult(ctx context.Context) (result Result, err error) {
 // this host and is not this process. A listing must have shown its record; a record that cannot be
 // read is ignored.
 func (d *Dir) CheckDuplicate(ctx context.Context) error {
-	var joined JoinedRecord
-	if err := d.ReadRecord(ctx, NodesDir, d.NodeName(d.rank, StateJoined), &joined); err != nil {
+	var joined record.Joined
+	if err := d.ReadRecord(ctx, NodesDir, d.NodeName(d.rank, record.StateJoined), &joined); err != nil {
 		return nil
 	}
 	return d.duplicateError(joined.Header, joined.PID)
@@ -167,7 +168,7 @@ func (d *Dir) CheckDuplicate(ctx context.Context) error {
 
 // duplicateError returns a *DuplicateDaemonError if the process that has written a record runs on
 // this host and is not this one.
-func (d *Dir) duplicateError(by Header, pid int) error {
+func (d *Dir) duplicateError(by record.Header, pid int) error {
 	if by.Host != d.host || !process.RunsSameProgram(pid, by.WrittenAt) {
 		return nil
 	}

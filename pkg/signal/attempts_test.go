@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestNewest has the newest attempt of a launch found, and none of another's.
@@ -14,7 +16,7 @@ func TestNewest(t *testing.T) {
 		t.Helper()
 		place := p
 		place.Run, place.Key = run, key
-		dir, err := CreateRun(ctx, place, JobRecord{})
+		dir, err := CreateRun(ctx, place, record.Job{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,18 +48,18 @@ func TestNewest(t *testing.T) {
 	newest(0, false)
 	publishResult := func(d *Dir, next int) {
 		t.Helper()
-		if err := d.PublishOnce(ctx, NameResult, &Result{Code: 76, NextAttempt: next}); err != nil {
+		if err := d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, NextAttempt: next}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publishResult(first, 1)
 	newest(0, true)
 	second := make(p.Run+"-a1", p.Key)
-	if err := second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{}); err != nil {
+	if err := second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{}); err != nil {
 		t.Fatal(err)
 	}
 	begun := newest(1, false)
-	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, StateJoined)) || !slices.Contains(begun.ControlNames, NameJob) {
+	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, record.StateJoined)) || !slices.Contains(begun.ControlNames, NameJob) {
 		t.Errorf("it shows %v and %v", begun.NodeNames, begun.ControlNames)
 	}
 	publishResult(second, 2)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func BenchmarkPublish(b *testing.B) {
@@ -18,7 +19,7 @@ func BenchmarkPublish(b *testing.B) {
 			d := create(b, newPlace(b))
 			ctx := b.Context()
 			for i := 0; b.Loop(); i++ {
-				if err := d.PublishRecord(ctx, NodesDir, "0001.state"+strconv.Itoa(i), &StateRecord{}, tc.durable); err != nil {
+				if err := d.PublishRecord(ctx, NodesDir, "0001.state"+strconv.Itoa(i), &record.Mark{}, tc.durable); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -29,7 +30,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkBeat(b *testing.B) {
 	d := create(b, newPlace(b))
 	for b.Loop() {
-		if err := d.WriteHeartbeat(b.Context(), NodesDir, StateHeartbeat); err != nil {
+		if err := d.WriteHeartbeat(b.Context(), NodesDir, record.StateHeartbeat); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -64,7 +65,7 @@ func BenchmarkList1024(b *testing.B) {
 	d := create(b, p)
 	nodes := filepath.Join(d.Path(), NodesDir)
 	for node := range size {
-		for _, name := range []string{NodeName(node, size, StateJoined), NodeName(node, size, StateServiceUp), numberedName(node, size, StateHeartbeat, 1000)} {
+		for _, name := range []string{NodeName(node, size, record.StateJoined), NodeName(node, size, record.StateServiceUp), numberedName(node, size, record.StateHeartbeat, 1000)} {
 			if err := d.access.FS.WriteFile(filepath.Join(nodes, name), nil, false); err != nil {
 				b.Fatal(err)
 			}
@@ -74,7 +75,7 @@ func BenchmarkList1024(b *testing.B) {
 	for b.Loop() {
 		names, err := d.access.FS.ListDir(nodes, nil)
 		l := newListing(names, size, 1, time.Now())
-		if err != nil || len(l.NodesNotIn(StateServiceUp, size)) != 0 || len(l.Heartbeats(StateHeartbeat)) != size {
+		if err != nil || len(l.NodesNotIn(record.StateServiceUp, size)) != 0 || len(l.Heartbeats(record.StateHeartbeat)) != size {
 			b.Fatal(err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestOffsetOf(t *testing.T) {
@@ -43,9 +45,9 @@ func TestOffset(t *testing.T) {
 	if offset, known := d.ClockOffset(); known {
 		t.Errorf("%s is known before anything was published", offset)
 	}
-	publish(t, d, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{})
 	ahead = 2 * time.Hour
-	publish(t, d, NodesDir, NodeName(0, p.Size, StateServiceUp), &StateRecord{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateServiceUp), &record.Mark{})
 	for _, own := range []*Dir{d, d.ForNode(1)} {
 		offset, known := own.ClockOffset()
 		if !known || offset > time.Hour || offset < time.Hour-ceiling {
@@ -64,7 +66,7 @@ func TestOffsetOfAClaim(t *testing.T) {
 	}}
 	d := create(t, p)
 	for node := range 2 {
-		if err := d.ClaimRecord(within(t), NodesDir, NodeName(node, p.Size, StateJoined), &JoinedRecord{}); err != nil {
+		if err := d.ClaimRecord(within(t), NodesDir, NodeName(node, p.Size, record.StateJoined), &record.Joined{}); err != nil {
 			t.Fatal(err)
 		}
 		if offset, known := d.ClockOffset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {
@@ -81,8 +83,8 @@ func TestOffsetUnknown(t *testing.T) {
 	p.FS = &faulty{onLook: func(string) error { looks++; return errors.New("not told") }}
 	d := create(t, p)
 	before := looks
-	publish(t, d, NodesDir, NodeName(0, p.Size, StateJoined), &JoinedRecord{})
-	publish(t, d, NodesDir, NodeName(0, p.Size, StateServiceUp), &StateRecord{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{})
+	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateServiceUp), &record.Mark{})
 	if offset, known := d.ClockOffset(); known {
 		t.Errorf("got %s", offset)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // outsideIndex is the node index in records from outside of the job.
@@ -17,22 +19,22 @@ const LatestLink = "latest"
 
 // OpenExisting opens the run directory at path from outside the job. Its errors state what was
 // found there and what would be accepted.
-func OpenExisting(ctx context.Context, path, host string) (*Dir, JobRecord, error) {
+func OpenExisting(ctx context.Context, path, host string) (*Dir, record.Job, error) {
 	return Access{}.OpenExisting(ctx, path, host)
 }
 
 // OpenExisting is like the function OpenExisting, but uses this access.
-func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, JobRecord, error) {
+func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, record.Job, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, JobRecord{}, fmt.Errorf("cannot use %s: %v", path, err)
+		return nil, record.Job{}, fmt.Errorf("cannot use %s: %v", path, err)
 	}
 	return Location{LogDir: absolute, NodeIndex: outsideIndex, Host: host, Access: a}.openExistingRun(ctx)
 }
 
 // openExistingRun opens the run directory at p.LogDir.
-func (p Location) openExistingRun(ctx context.Context) (*Dir, JobRecord, error) {
-	var job JobRecord
+func (p Location) openExistingRun(ctx context.Context) (*Dir, record.Job, error) {
+	var job record.Job
 	p.Access = p.withDefaults()
 	_, err := guardedQuery(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.FS.HoldDir(p.LogDir, p.ownerCheck(p.LogDir)) })
 	switch err := classifyListError(err); {
@@ -80,7 +82,7 @@ func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 // RequestStop requests the orderly end from the run's head, from outside the job. A second request
 // has no effect.
 func (d *Dir) RequestStop(ctx context.Context) error {
-	err := d.PublishOnce(ctx, filepath.Join(ControlDir, NameStop), &StateRecord{})
+	err := d.PublishOnce(ctx, filepath.Join(ControlDir, NameStop), &record.Mark{})
 	if errors.Is(err, ErrAlreadyPublished) {
 		return nil
 	}
@@ -108,7 +110,7 @@ func (d *Dir) ListOwnedNames(ctx context.Context, sub string) ([]string, error) 
 
 // ReadOwnedRecord reads once a record that another user might have created: it must be a file of
 // this user to which no other user can write. Absent reports which of its errors may be temporary.
-func (d *Dir) ReadOwnedRecord(ctx context.Context, sub, name string, rec Record) error {
+func (d *Dir) ReadOwnedRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
 	file, err := guardedQuery(ctx, d.access, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
 	if err != nil {
@@ -130,7 +132,7 @@ func (a Access) readOwnedFile(path string) (file ownedFile, err error) {
 
 // decodeOwned decodes the record in a file. It returns an error if another user may have written
 // the file.
-func (d *Dir) decodeOwned(file ownedFile, path string, rec Record) (err error) {
+func (d *Dir) decodeOwned(file ownedFile, path string, rec record.Record) (err error) {
 	switch mode := file.attributes.Mode; {
 	case !mode.IsRegular():
 		err = errors.New("it is no file")

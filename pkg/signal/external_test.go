@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestOpenExisting(t *testing.T) {
@@ -124,7 +126,7 @@ func TestRequestStop(t *testing.T) {
 	if got := names(t, filepath.Join(d.Path(), ControlDir)); !slices.Equal(got, []string{NameJob, NameStop}) {
 		t.Errorf("there is %v", got)
 	}
-	var rec StateRecord
+	var rec record.Mark
 	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil || rec.Host != "login" || rec.NodeIndex != outsideIndex {
 		t.Errorf("got %+v, %v", rec, err)
 	}
@@ -138,7 +140,7 @@ func TestPublishOnce(t *testing.T) {
 	var writing sync.WaitGroup
 	for node := range writers {
 		writing.Go(func() {
-			err := d.ForNode(node).PublishOnce(within(t), NameResult, &Result{Code: node})
+			err := d.ForNode(node).PublishOnce(within(t), NameResult, &record.Result{Code: node})
 			switch {
 			case err == nil:
 				won.Add(1)
@@ -149,7 +151,7 @@ func TestPublishOnce(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	var result Result
+	var result record.Result
 	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.NodeIndex != winner {
 		t.Errorf("%d won, the last of them %d; there is %+v, %v", won.Load(), winner, result, err)
 	}

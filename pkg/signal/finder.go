@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Finder looks for a run directory that a head has made or will make.
@@ -19,7 +20,7 @@ type Finder struct {
 	startedAt time.Time
 	// The function meant selects candidates by name, and accept selects by the job record.
 	matchesName func(name string) bool
-	acceptsJob  func(ctx context.Context, d *Dir, job JobRecord) (bool, error)
+	acceptsJob  func(ctx context.Context, d *Dir, job record.Job) (bool, error)
 	// otherRuns are names of other runs, which are not read again.
 	otherRuns map[string]bool
 	hasListed bool // the log directory was seen, and is safe
@@ -31,7 +32,7 @@ type Finder struct {
 func NewFinder(p Location) *Finder {
 	f := newFinder(p)
 	f.matchesName = func(name string) bool { return name == p.Run || strings.HasPrefix(name, p.Run+"+") }
-	f.acceptsJob = func(_ context.Context, _ *Dir, job JobRecord) (bool, error) { return job.Key == p.Key, nil }
+	f.acceptsJob = func(_ context.Context, _ *Dir, job record.Job) (bool, error) { return job.Key == p.Key, nil }
 	return f
 }
 
@@ -50,7 +51,7 @@ func NewStepFinder(p Location, job string, restart int) *Finder {
 		_, requeued, _ := strings.Cut(step, "-")
 		return ok && requeued == wanted
 	}
-	f.acceptsJob = func(ctx context.Context, d *Dir, job JobRecord) (bool, error) {
+	f.acceptsJob = func(ctx context.Context, d *Dir, job record.Job) (bool, error) {
 		over, err := d.HasEnded(ctx)
 		return job.SandboxStep && !over, err
 	}
@@ -79,7 +80,7 @@ func newFinder(p Location) *Finder {
 // AwaitRun polls until it sees the run directory, reads the job record and returns both. A
 // *DirError reports that the log directory cannot be used on this node. Otherwise it waits until
 // ctx ends; the error then wraps ctx's cause and reports a failed poll.
-func (f *Finder) AwaitRun(ctx context.Context) (*Dir, JobRecord, error) {
+func (f *Finder) AwaitRun(ctx context.Context) (*Dir, record.Job, error) {
 	for again := false; ; {
 		begin := time.Now()
 		d, job, err := f.pollLogDir(ctx)
@@ -87,7 +88,7 @@ func (f *Finder) AwaitRun(ctx context.Context) (*Dir, JobRecord, error) {
 			return d, job, nil
 		}
 		if !errors.Is(err, errAbsent) {
-			return nil, JobRecord{}, err
+			return nil, record.Job{}, err
 		}
 		waited := time.Since(f.startedAt)
 		if again = f.lastErr != nil && !again; again {
@@ -95,7 +96,7 @@ func (f *Finder) AwaitRun(ctx context.Context) (*Dir, JobRecord, error) {
 		}
 		head := min(headBuildFactor*time.Since(begin), maxHeadBuildTime)
 		if !ctxutil.SleepContext(ctx, f.pace.nextPause(waited, head, f.location.Jitter())) {
-			return nil, JobRecord{}, f.waitError(ctx)
+			return nil, record.Job{}, f.waitError(ctx)
 		}
 	}
 }
@@ -121,16 +122,16 @@ func (f *Finder) FileSystem(ctx context.Context) FileSystem {
 	return kind
 }
 
-func (f *Finder) pollLogDir(ctx context.Context) (*Dir, JobRecord, error) {
+func (f *Finder) pollLogDir(ctx context.Context) (*Dir, record.Job, error) {
 	f.polls++
 	names, err := f.location.listLogDir(ctx, f.hasListed)
 	f.lastErr = err
 	if isTransient(err) {
 		f.location.Meter.countRetry()
-		return nil, JobRecord{}, errAbsent
+		return nil, record.Job{}, errAbsent
 	}
 	if err != nil {
-		return nil, JobRecord{}, err
+		return nil, record.Job{}, err
 	}
 	f.hasListed = true
 	for _, name := range names {
@@ -143,12 +144,12 @@ func (f *Finder) pollLogDir(ctx context.Context) (*Dir, JobRecord, error) {
 			return d, job, err
 		}
 	}
-	return nil, JobRecord{}, errAbsent
+	return nil, record.Job{}, errAbsent
 }
 
 // openCandidate opens a run directory. It returns errOtherAttempt if this is not the run that the
 // finder looks for.
-func (f *Finder) openCandidate(ctx context.Context, name string) (*Dir, JobRecord, error) {
+func (f *Finder) openCandidate(ctx context.Context, name string) (*Dir, record.Job, error) {
 	d, job, err := f.location.openRun(ctx, name)
 	if err != nil {
 		return d, job, err
@@ -179,7 +180,7 @@ func (d *Dir) HasEnded(ctx context.Context) (bool, error) {
 func (d *Dir) AwaitNodeIndex(ctx context.Context, host string, guess int) (int, error) {
 	found, read := -1, make(map[int]bool)
 	err := d.AwaitListing(ctx, NodesDir, func(l Listing) bool {
-		nodes := l.NodesIn(StateJoined)
+		nodes := l.NodesIn(record.StateJoined)
 		if at, ok := slices.BinarySearch(nodes, guess); ok {
 			nodes[0], nodes[at] = nodes[at], nodes[0]
 		}
@@ -187,8 +188,8 @@ func (d *Dir) AwaitNodeIndex(ctx context.Context, host string, guess int) (int, 
 			if read[node] {
 				continue
 			}
-			var joined JoinedRecord
-			if d.ReadRecord(ctx, NodesDir, d.NodeName(node, StateJoined), &joined) != nil {
+			var joined record.Joined
+			if d.ReadRecord(ctx, NodesDir, d.NodeName(node, record.StateJoined), &joined) != nil {
 				return false // the next poll shows it again
 			}
 			if read[node] = true; joined.Host == host {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestFinderWaitsForTheHead(t *testing.T) {
@@ -28,7 +30,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	}}
 	type found struct {
 		dir *Dir
-		job JobRecord
+		job record.Job
 		err error
 	}
 	answers := make(chan found, 1)
@@ -43,7 +45,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	if got.err != nil || got.dir.Path() != d.Path() || got.dir.Nonce() != d.Nonce() || got.job.Size != p.Size {
 		t.Errorf("found %+v", got)
 	}
-	if got.dir.NodeName(1, StateServiceUp) != "0001.up" || got.dir.FileSystem() != d.FileSystem() {
+	if got.dir.NodeName(1, record.StateServiceUp) != "0001.up" || got.dir.FileSystem() != d.FileSystem() {
 		t.Errorf("found %+v", got.dir)
 	}
 	if kind := finder.FileSystem(within(t)); kind != d.FileSystem() || !finder.HasWaited() {
@@ -103,7 +105,7 @@ func TestStepFinder(t *testing.T) {
 	step := func(run string, sandbox bool) *Dir {
 		q := p
 		q.Run, q.Key = run, run
-		d, err := CreateRun(within(t), q, JobRecord{SandboxStep: sandbox})
+		d, err := CreateRun(within(t), q, record.Job{SandboxStep: sandbox})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,9 +113,9 @@ func TestStepFinder(t *testing.T) {
 	}
 	step("124.0", true)
 	step("123.0", false)
-	publish(t, step("123.1", true), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{})
-	publish(t, step("123.2", true), ControlDir, AbortName(1, 4), &AbortRecord{})
-	publish(t, step("123.3", true), ControlDir, NameHeadFinished, &StateRecord{})
+	publish(t, step("123.1", true), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{})
+	publish(t, step("123.2", true), ControlDir, AbortName(1, 4), &record.Abort{})
+	publish(t, step("123.3", true), ControlDir, NameHeadFinished, &record.Mark{})
 	step("123.4-r1", true)
 	put(t, filepath.Join(p.LogDir, "123.out"), "Slurm's own output")
 	mkdir(t, filepath.Join(p.LogDir, "123.results"), dirMode)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,10 +63,10 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	exchange(t, there, away)
 	log := head.NewLogFile(LogsDir, "head.log")
 	for what, err := range map[string]error{
-		"publish":   joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, StateJoined), &JoinedRecord{PID: 17}, true),
+		"publish":   joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined), &record.Joined{PID: 17}, true),
 		"mark":      head.WriteMark(within(t), ControlDir, NameGateOpen),
-		"beat":      joined.WriteHeartbeat(within(t), NodesDir, StateHeartbeat),
-		"once":      head.PublishOnce(within(t), NameResult, &Result{}),
+		"beat":      joined.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat),
+		"once":      head.PublishOnce(within(t), NameResult, &record.Result{}),
 		"make":      head.EnsureSubdir(within(t), ExecDir),
 		"latest":    head.UpdateLatestLink(within(t)),
 		"keep":      head.HostHistory().SaveRecord(within(t), []byte("past")),
@@ -77,11 +78,11 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 		}
 	}
 	// All is where the log directory is now, and is read from there.
-	if shown, err := head.ListNames(within(t), NodesDir); err != nil || !slices.Contains(shown, NodeName(1, 4, StateJoined)) {
+	if shown, err := head.ListNames(within(t), NodesDir); err != nil || !slices.Contains(shown, NodeName(1, 4, record.StateJoined)) {
 		t.Errorf("nodes: %v, %v", shown, err)
 	}
-	var rec JoinedRecord
-	if err := head.ReadRecord(within(t), NodesDir, NodeName(1, 4, StateJoined), &rec); err != nil || rec.PID != 17 {
+	var rec record.Joined
+	if err := head.ReadRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined), &rec); err != nil || rec.PID != 17 {
 		t.Errorf("read %+v: %v", rec, err)
 	}
 	if target, err := os.Readlink(filepath.Join(away, LatestLink)); err != nil || target != head.Name() {
@@ -183,9 +184,9 @@ func TestDraftsAreNew(t *testing.T) {
 	p.FS = share
 	d := create(t, p)
 	for range 2 {
-		publish(t, d, NodesDir, NodeName(0, 4, StateJoined), &StateRecord{})
+		publish(t, d, NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{})
 	}
-	if err := d.PublishOnce(within(t), NameResult, &Result{}); err != nil {
+	if err := d.PublishOnce(within(t), NameResult, &record.Result{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(drafts) != 3 || drafts[0] == drafts[1] {

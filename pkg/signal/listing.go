@@ -4,28 +4,30 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Listing is the result of one poll of a directory. It never changes, and is safe for concurrent
 // use; callers own the results of its methods.
 type Listing struct {
-	names         []string              // without temporaries, unsorted
-	byState       map[string][]nodeMark // names of this job's nodes, by state, unsorted
-	abortingNodes []int                 // sorted, without duplicates
-	Polls         int                   // number of polls so far, including this one
-	PolledAt      time.Time             // when the poll ended, by this node's clock
+	names         []string                    // without temporaries, unsorted
+	byState       map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
+	abortingNodes []int                       // sorted, without duplicates
+	Polls         int                         // number of polls so far, including this one
+	PolledAt      time.Time                   // when the poll ended, by this node's clock
 }
 
 // nodeMark is the information in a name in NodesDir, except the state.
 type nodeMark struct {
-	rank   int
+	node   int
 	number int64 // 0 if the name has none
 }
 
 // newListing parses the names of a poll of the run directory of size nodes. They are parsed once,
 // because the head of thousands of nodes makes a dozen queries per poll.
 func newListing(names []string, size, looks int, at time.Time) Listing {
-	l := Listing{names: names, byState: make(map[string][]nodeMark), Polls: looks, PolledAt: at}
+	l := Listing{names: names, byState: make(map[record.State][]nodeMark), Polls: looks, PolledAt: at}
 	for _, name := range names {
 		if node, state, number, ok := ParseNodeName(name, size); ok && node < size {
 			l.byState[state] = append(l.byState[state], nodeMark{node, number})
@@ -51,23 +53,23 @@ func (l Listing) AllNames() []string { return slices.Clone(l.names) }
 func (l Listing) HasName(name string) bool { return slices.Contains(l.names, name) }
 
 // NodesIn returns the sorted indices of the nodes in state, in a listing of NodesDir.
-func (l Listing) NodesIn(state string) []int {
+func (l Listing) NodesIn(state record.State) []int {
 	nodes := slices.Grow([]int(nil), len(l.byState[state]))
 	for _, m := range l.byState[state] {
-		nodes = append(nodes, m.rank)
+		nodes = append(nodes, m.node)
 	}
 	return sortUnique(nodes)
 }
 
 // NodeStates returns the states of all nodes in a listing of NodesDir, without heartbeats and
 // events.
-func (l Listing) NodeStates() []string {
+func (l Listing) NodeStates() []record.State {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.byState)), hasNumber)
 }
 
 // NodesNotIn returns the sorted indices below size of nodes that are not in state, in a listing of
 // Nodes.
-func (l Listing) NodesNotIn(state string, size int) (missing []int) {
+func (l Listing) NodesNotIn(state record.State, size int) (missing []int) {
 	there := l.NodesIn(state)
 	for node := range size {
 		if len(there) > 0 && there[0] == node {
@@ -89,13 +91,13 @@ func WithoutNodes(nodes, others []int) []int {
 
 // Heartbeats returns the number of each node's newest heartbeat, by node index. It returns nil if
 // names of that state have no number. The numbers of different nodes cannot be compared.
-func (l Listing) Heartbeats(state string) map[int]int64 {
+func (l Listing) Heartbeats(state record.State) map[int]int64 {
 	if !hasNumber(state) {
 		return nil
 	}
 	beats := make(map[int]int64, len(l.byState[state]))
 	for _, m := range l.byState[state] {
-		beats[m.rank] = max(beats[m.rank], m.number)
+		beats[m.node] = max(beats[m.node], m.number)
 	}
 	return beats
 }
@@ -104,8 +106,8 @@ func (l Listing) Heartbeats(state string) map[int]int64 {
 // sorted, in a listing of NodesDir.
 func (l Listing) NodesByKind() map[int64][]int {
 	kinds := make(map[int64][]int)
-	for _, m := range l.byState[StateChecked] {
-		kinds[m.number] = append(kinds[m.number], m.rank)
+	for _, m := range l.byState[record.StateChecked] {
+		kinds[m.number] = append(kinds[m.number], m.node)
 	}
 	for kind, nodes := range kinds {
 		kinds[kind] = sortUnique(nodes)
@@ -116,8 +118,8 @@ func (l Listing) NodesByKind() map[int64][]int {
 // EventNumbers returns the sorted numbers of each node's events, in a listing of NodesDir.
 func (l Listing) EventNumbers() map[int][]int {
 	events := make(map[int][]int)
-	for _, m := range l.byState[StateEvent] {
-		events[m.rank] = append(events[m.rank], int(m.number))
+	for _, m := range l.byState[record.StateEvent] {
+		events[m.node] = append(events[m.node], int(m.number))
 	}
 	for node, numbers := range events {
 		events[node] = sortUnique(numbers)
@@ -129,8 +131,8 @@ func (l Listing) EventNumbers() map[int][]int {
 // of NodesDir.
 func (l Listing) SlotCounts() map[int]int {
 	slots := make(map[int]int)
-	for _, m := range l.byState[StateSlots] {
-		slots[m.rank] = int(m.number)
+	for _, m := range l.byState[record.StateSlots] {
+		slots[m.node] = int(m.number)
 	}
 	return slots
 }
@@ -138,7 +140,7 @@ func (l Listing) SlotCounts() map[int]int {
 // IdleNodes returns the sorted indices of the nodes whose ranks are all idle, in a listing of
 // Nodes.
 func (l Listing) IdleNodes() (idle []int) {
-	for node, n := range l.Heartbeats(StateIdle) {
+	for node, n := range l.Heartbeats(record.StateIdle) {
 		if n%2 == 1 {
 			idle = append(idle, node)
 		}

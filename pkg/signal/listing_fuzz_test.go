@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // FuzzListing lists names with a slash between them, and compares the listing
@@ -22,7 +24,7 @@ func FuzzListing(f *testing.F) {
 			t.Errorf("%d names of %d bytes make %d, and %d is the most", len(names), len(text), took, most)
 		}
 		other := newListing(backwards, size, 1, time.Time{})
-		asked := []string{StateServiceUp, StateFailed, StateHeartbeat, StateSandboxHeartbeat, ""}
+		asked := []record.State{record.StateServiceUp, record.StateFailed, record.StateHeartbeat, record.StateSandboxHeartbeat, ""}
 		for _, name := range names {
 			if _, state, _, ok := ParseNodeName(name, 0); ok && len(asked) < 16 {
 				asked = append(asked, state)
@@ -44,7 +46,7 @@ func FuzzListing(f *testing.F) {
 }
 
 // checkState compares what the listing answers about a state with its names.
-func checkState(t *testing.T, l Listing, state string, size int) {
+func checkState(t *testing.T, l Listing, state record.State, size int) {
 	t.Helper()
 	want, beats := make(map[int]bool), make(map[int]int64)
 	for _, name := range l.names {

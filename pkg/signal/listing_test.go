@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -18,31 +19,31 @@ func TestListing(t *testing.T) {
 		"0001.beat.000010", "0001.beat.000009", "0002.beat.000003", "0002.sandbox-beat.000007", "0003.beat",
 		"00004.up", "0011.up", "0011.beat.000001", "abort.0003", "abort.0001", "abort.0001", "abort.x",
 	}, size, 3, time.Now())
-	if got := l.NodesIn(StateServiceUp); !slices.Equal(got, []int{1, 2, 10}) {
+	if got := l.NodesIn(record.StateServiceUp); !slices.Equal(got, []int{1, 2, 10}) {
 		t.Errorf("ranks up: %v", got)
 	}
-	if got := l.NodesIn(StateHeartbeat); !slices.Equal(got, []int{1, 2}) {
+	if got := l.NodesIn(record.StateHeartbeat); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("ranks that beat: %v", got)
 	}
-	if got := l.NodesIn(StateDone); got != nil {
+	if got := l.NodesIn(record.StateDone); got != nil {
 		t.Errorf("ranks done: %v", got)
 	}
-	if got := l.NodesNotIn(StateServiceUp, 4); !slices.Equal(got, []int{0, 3}) {
+	if got := l.NodesNotIn(record.StateServiceUp, 4); !slices.Equal(got, []int{0, 3}) {
 		t.Errorf("missing up: %v", got)
 	}
-	if got := l.NodesNotIn(StateJoined, 3); !slices.Equal(got, []int{1}) {
+	if got := l.NodesNotIn(record.StateJoined, 3); !slices.Equal(got, []int{1}) {
 		t.Errorf("missing joined: %v", got)
 	}
-	if got := l.NodesNotIn(StateHeartbeat, 4); !slices.Equal(got, []int{0, 3}) {
+	if got := l.NodesNotIn(record.StateHeartbeat, 4); !slices.Equal(got, []int{0, 3}) {
 		t.Errorf("missing a beat: %v", got)
 	}
-	if got := l.Heartbeats(StateHeartbeat); !maps.Equal(got, map[int]int64{1: 10, 2: 3}) {
+	if got := l.Heartbeats(record.StateHeartbeat); !maps.Equal(got, map[int]int64{1: 10, 2: 3}) {
 		t.Errorf("beats: %v", got)
 	}
-	if got := l.Heartbeats(StateSandboxHeartbeat); !maps.Equal(got, map[int]int64{2: 7}) {
+	if got := l.Heartbeats(record.StateSandboxHeartbeat); !maps.Equal(got, map[int]int64{2: 7}) {
 		t.Errorf("sandboxes' beats: %v", got)
 	}
-	if got := l.Heartbeats(StateServiceUp); len(got) != 0 {
+	if got := l.Heartbeats(record.StateServiceUp); len(got) != 0 {
 		t.Errorf("beats of a state that has none: %v", got)
 	}
 	if got := l.NodesWithAbort(); !slices.Equal(got, []int{1, 3}) {
@@ -58,10 +59,10 @@ func TestListingKinds(t *testing.T) {
 		"0003.checked.77", "0001.checked.77", "0002.checked.5", "0000.checked", "0001.checked.77", "0009.checked.77",
 		"0002.event.000002", "0002.event.000001", "0002.event.000002", "0001.event.000001", "0001.up",
 	}, 5, 1, time.Now())
-	if diff := cmp.Diff([]int{0, 1, 2, 3}, l.NodesIn(StateChecked)); diff != "" {
+	if diff := cmp.Diff([]int{0, 1, 2, 3}, l.NodesIn(record.StateChecked)); diff != "" {
 		t.Errorf("who is checked (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]int{4}, l.NodesNotIn(StateChecked, 5)); diff != "" {
+	if diff := cmp.Diff([]int{4}, l.NodesNotIn(record.StateChecked, 5)); diff != "" {
 		t.Errorf("who is not (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[int64][]int{0: {0}, 5: {2}, 77: {1, 3}}, l.NodesByKind()); diff != "" {
@@ -77,7 +78,7 @@ func TestListingSlots(t *testing.T) {
 	if diff := cmp.Diff(map[int]int{0: 3, 2: 128, 3: 0}, l.SlotCounts()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]int{1}, l.NodesNotIn(StateSlots, 4)); diff != "" {
+	if diff := cmp.Diff([]int{1}, l.NodesNotIn(record.StateSlots, 4)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -120,7 +121,7 @@ func TestListingWidth(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newListing([]string{"00004.up", "0003.up", "000005.up"}, tc.size, 1, time.Now())
-			if got := l.NodesIn(StateServiceUp); !slices.Equal(got, tc.want) {
+			if got := l.NodesIn(record.StateServiceUp); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -129,7 +130,7 @@ func TestListingWidth(t *testing.T) {
 
 func TestListingShowsNothing(t *testing.T) {
 	var l Listing
-	if got := l.NodesNotIn(StateServiceUp, 2); !slices.Equal(got, []int{0, 1}) || l.HasName("job") || l.NodesWithAbort() != nil {
+	if got := l.NodesNotIn(record.StateServiceUp, 2); !slices.Equal(got, []int{0, 1}) || l.HasName("job") || l.NodesWithAbort() != nil {
 		t.Errorf("an empty listing shows something: %v", got)
 	}
 }
@@ -139,14 +140,14 @@ func TestListingAnswersAreTheCallers(t *testing.T) {
 	names := []string{"0001.up", "0000.up", "0001.beat.000002", "abort.0001"}
 	l := newListing(names, 2, 1, time.Now())
 	for range 2 {
-		for _, answer := range [][]int{l.NodesIn(StateServiceUp), l.NodesIn(StateHeartbeat), l.NodesWithAbort()} {
+		for _, answer := range [][]int{l.NodesIn(record.StateServiceUp), l.NodesIn(record.StateHeartbeat), l.NodesWithAbort()} {
 			if at := len(answer) - 1; answer[at] != 1 {
 				t.Fatalf("got %v", answer)
 			}
 			clear(append(answer, 7))
 			clear(answer)
 		}
-		beats := l.Heartbeats(StateHeartbeat)
+		beats := l.Heartbeats(record.StateHeartbeat)
 		if beats[1] != 2 {
 			t.Fatalf("got %v", beats)
 		}
@@ -159,7 +160,7 @@ func TestListingAnswersAreTheCallers(t *testing.T) {
 func nodesNames(size int) []string {
 	var names []string
 	for node := range size {
-		names = append(names, NodeName(node, size, StateJoined), NodeName(node, size, StateServiceUp), numberedName(node, size, StateHeartbeat, 1000))
+		names = append(names, NodeName(node, size, record.StateJoined), NodeName(node, size, record.StateServiceUp), numberedName(node, size, record.StateHeartbeat, 1000))
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names
@@ -176,23 +177,23 @@ func BenchmarkListing(b *testing.B) {
 			for b.Loop() {
 				copy(names, shown)
 				l := newListing(names, size, 1, time.Time{})
-				failed := len(l.NodesIn(StateFailed)) + len(l.NodesIn(StateSandboxFailed))
-				beats, joined := l.Heartbeats(StateHeartbeat), l.NodesIn(StateJoined)
-				failed += len(l.NodesIn(StateDone)) + len(l.NodesIn(StateFailed))
-				if failed != 0 || len(beats) != size || len(joined) != size || l.NodesNotIn(StateServiceUp, size) != nil {
+				failed := len(l.NodesIn(record.StateFailed)) + len(l.NodesIn(record.StateSandboxFailed))
+				beats, joined := l.Heartbeats(record.StateHeartbeat), l.NodesIn(record.StateJoined)
+				failed += len(l.NodesIn(record.StateDone)) + len(l.NodesIn(record.StateFailed))
+				if failed != 0 || len(beats) != size || len(joined) != size || l.NodesNotIn(record.StateServiceUp, size) != nil {
 					b.Fatal(failed, len(beats), len(joined))
 				}
 			}
 		})
 	}
 	b.Run("worker", func(b *testing.B) {
-		shown := []string{NameJob, NameHead, numberedName(0, 4096, StateHeartbeat, 1000), NameGateOpen}
+		shown := []string{NameJob, NameHead, numberedName(0, 4096, record.StateHeartbeat, 1000), NameGateOpen}
 		names := make([]string, len(shown))
 		b.ReportAllocs()
 		for b.Loop() {
 			copy(names, shown)
 			l := newListing(names, 4096, 1, time.Time{})
-			if l.Heartbeats(StateHeartbeat)[0] != 1000 || l.NodesWithAbort() != nil || l.HasName(NameOrderlyEnd) || !l.HasName(NameHead) {
+			if l.Heartbeats(record.StateHeartbeat)[0] != 1000 || l.NodesWithAbort() != nil || l.HasName(NameOrderlyEnd) || !l.HasName(NameHead) {
 				b.Fatal(names)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // obstacle is something that is wrong with the log directory or with what has
@@ -148,7 +150,7 @@ func TestObstacles(t *testing.T) {
 			p := Location{LogDir: filepath.Join(base, "logs"), Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
 			path := tc.lay(t, base, &p)
 			t.Run("head", func(t *testing.T) {
-				_, err := CreateRun(within(t), p, JobRecord{})
+				_, err := CreateRun(within(t), p, record.Job{})
 				mended(t, err, path, head)
 			})
 			if tc.head {
@@ -185,7 +187,7 @@ func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 			}}
 			create(t, p)
 			p.LogDir += "-missing"
-			_, err := CreateRun(within(t), p, JobRecord{})
+			_, err := CreateRun(within(t), p, record.Job{})
 			mended(t, err, p.LogDir, map[string]string{})
 		})
 	}
@@ -249,12 +251,14 @@ func testReadOnly(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, StateJoined), &StateRecord{}, false), d.Path(), seen)
+		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)
 	})
 	t.Run("publish once", func(t *testing.T) {
-		mended(t, d.PublishOnce(within(t), NameResult, &Result{}), d.Path(), seen)
+		mended(t, d.PublishOnce(within(t), NameResult, &record.Result{}), d.Path(), seen)
 	})
-	t.Run("beat", func(t *testing.T) { mended(t, d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat), d.Path(), seen) })
+	t.Run("beat", func(t *testing.T) {
+		mended(t, d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat), d.Path(), seen)
+	})
 	t.Run("find", func(t *testing.T) {
 		if _, job, err := NewFinder(p).AwaitRun(within(t)); err != nil || job.Nonce != d.Nonce() {
 			t.Errorf("got %+v, %v", job, err)
@@ -262,12 +266,12 @@ func testReadOnly(t *testing.T) {
 	})
 	p.Run = "124.0"
 	t.Run("create", func(t *testing.T) {
-		_, err := CreateRun(within(t), p, JobRecord{})
+		_, err := CreateRun(within(t), p, record.Job{})
 		mended(t, err, p.LogDir, seen)
 	})
 	p.LogDir += "/deeper"
 	t.Run("create with the log directory", func(t *testing.T) {
-		_, err := CreateRun(within(t), p, JobRecord{})
+		_, err := CreateRun(within(t), p, record.Job{})
 		mended(t, err, p.LogDir, seen)
 	})
 }
@@ -282,7 +286,7 @@ func testFull(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		refused := mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, StateJoined), &StateRecord{}, false), d.Path(), seen)
+		refused := mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)
 		if refused.Remedy != spaceMend {
 			t.Errorf("a full file system is mended by %q", refused.Remedy)
 		}
@@ -293,14 +297,14 @@ func testFull(t *testing.T) {
 	// A beat has no content: it lives on.
 	t.Run("beat", func(t *testing.T) {
 		for range 3 {
-			if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
+			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	t.Run("create", func(t *testing.T) {
 		p.Run = "124.0"
-		_, err := CreateRun(within(t), p, JobRecord{})
+		_, err := CreateRun(within(t), p, record.Job{})
 		if refused := mended(t, err, p.LogDir, seen); refused.Remedy != spaceMend {
 			t.Errorf("a full file system is mended by %q", refused.Remedy)
 		}
@@ -312,7 +316,7 @@ func testFull(t *testing.T) {
 
 func testNoInodes(t *testing.T) {
 	p := mounted(t, "size=1m,nr_inodes=4")
-	_, err := CreateRun(within(t), p, JobRecord{})
+	_, err := CreateRun(within(t), p, record.Job{})
 	mended(t, err, p.LogDir, map[string]string{})
 	if left := names(t, p.LogDir); len(left) != 0 {
 		t.Errorf("left %v", left)
@@ -326,7 +330,7 @@ func TestStalledShare(t *testing.T) {
 		call func(ctx context.Context, p Location, d *Dir) error
 	}{
 		{"create", func(ctx context.Context, p Location, _ *Dir) error {
-			_, err := CreateRun(ctx, p, JobRecord{})
+			_, err := CreateRun(ctx, p, record.Job{})
 			return err
 		}},
 		{"find", func(ctx context.Context, p Location, _ *Dir) error {
@@ -335,14 +339,16 @@ func TestStalledShare(t *testing.T) {
 		}},
 		{"open", func(ctx context.Context, p Location, _ *Dir) error { _, _, err := p.openExistingRun(ctx); return err }},
 		{"publish", func(ctx context.Context, _ Location, d *Dir) error {
-			return d.PublishRecord(ctx, NodesDir, "0000.up", &StateRecord{}, true)
+			return d.PublishRecord(ctx, NodesDir, "0000.up", &record.Mark{}, true)
 		}},
-		{"publish once", func(ctx context.Context, _ Location, d *Dir) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
+		{"publish once", func(ctx context.Context, _ Location, d *Dir) error {
+			return d.PublishOnce(ctx, NameResult, &record.Result{})
+		}},
 		{"beat", func(ctx context.Context, _ Location, d *Dir) error {
-			return d.WriteHeartbeat(ctx, NodesDir, StateHeartbeat)
+			return d.WriteHeartbeat(ctx, NodesDir, record.StateHeartbeat)
 		}},
 		{"read", func(ctx context.Context, _ Location, d *Dir) error {
-			return d.ReadRecord(ctx, ControlDir, NameJob, &JobRecord{})
+			return d.ReadRecord(ctx, ControlDir, NameJob, &record.Job{})
 		}},
 		{"point at the newest", func(ctx context.Context, _ Location, d *Dir) error { return d.UpdateLatestLink(ctx) }},
 		{"ask for a stop", func(ctx context.Context, _ Location, d *Dir) error { return d.RequestStop(ctx) }},

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/twin"
 )
 
@@ -44,14 +45,14 @@ func newPlace(t testing.TB) Location {
 
 func create(t testing.TB, p Location) *Dir {
 	t.Helper()
-	d, err := CreateRun(within(t), p, JobRecord{ConfigDigest: "digest", PID: 7})
+	d, err := CreateRun(within(t), p, record.Job{ConfigDigest: "digest", PID: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func publish(t testing.TB, d *Dir, sub, name string, rec Record) {
+func publish(t testing.TB, d *Dir, sub, name string, rec record.Record) {
 	t.Helper()
 	if err := d.PublishRecord(within(t), sub, name, rec, false); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Op is a kind of file system call.
@@ -52,7 +54,7 @@ type CallMeter struct {
 	mu      sync.Mutex
 	opStats [opCount]OpStats         // indexed by Op, guarded by mu
 	retries int64                    // guarded by mu
-	slowest SlowCall                 // guarded by mu
+	slowest record.SlowCall          // guarded by mu
 	pending map[*pendingRequest]bool // pending requests, guarded by mu
 	// closed when nothing is pending; nil if no caller waits, guarded by mu
 	idle chan struct{}
@@ -65,29 +67,11 @@ type pendingRequest struct {
 	startedAt time.Time
 }
 
-// SlowCall is a call and its duration.
-type SlowCall struct {
-	Op   string        `json:"op"`
-	Path string        `json:"path"`
-	Took time.Duration `json:"took_ns"`
-	// Pending reports that it has not returned yet: then it may be several calls.
-	Pending bool `json:"pending,omitempty"`
-}
-
-// CallStats are the statistics of a daemon's file system calls.
-type CallStats struct {
-	Calls   int64            `json:"calls"`
-	ByKind  map[string]int64 `json:"by_kind"`
-	Retries int64            `json:"retries"` // polls, reads and renames that were repeated
-	Busy    time.Duration    `json:"busy_ns"` // total duration of all calls that have returned
-	Slowest SlowCall         `json:"slowest"`
-}
-
 // CallStats returns the statistics so far, including calls that have not returned.
-func (m *CallMeter) CallStats() CallStats {
+func (m *CallMeter) CallStats() record.CallStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := CallStats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
+	s := record.CallStats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
 	for _, spent := range m.opStatsLocked() {
 		s.ByKind[spent.Op.String()] = spent.Calls
 		s.Calls += spent.Calls
@@ -95,7 +79,7 @@ func (m *CallMeter) CallStats() CallStats {
 	}
 	if oldest, there := m.oldestRequest(); there {
 		if age := time.Since(oldest.startedAt); age > s.Slowest.Took {
-			s.Slowest = SlowCall{Op: oldest.op, Path: oldest.path, Took: age, Pending: true}
+			s.Slowest = record.SlowCall{Op: oldest.op, Path: oldest.path, Took: age, Pending: true}
 		}
 	}
 	return s
@@ -200,7 +184,7 @@ func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	took := time.Since(entered)
 	m.opStats[op].Busy += took
 	if took > m.slowest.Took {
-		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
+		m.slowest = record.SlowCall{Op: op.String(), Path: path, Took: took}
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Each call is counted by the kind that the kernel knows it as.
@@ -19,23 +21,23 @@ func TestMeterCounts(t *testing.T) {
 		want map[string]int64
 	}{
 		{"publish", func(d *Dir) error {
-			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &StateRecord{}, false)
+			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, false)
 		},
 			map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1, "stat": 1}},
 		{"publish again", func(d *Dir) error {
 			d.access.serverClock.queried.Store(true)
-			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &StateRecord{}, false)
+			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, false)
 		}, map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
-		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &StateRecord{}, true) },
+		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true) },
 			map[string]int64{"open": 2, "write": 1, "close": 2, "rename": 1, "sync": 2, "stat": 1}},
-		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &StateRecord{}) },
+		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &record.Mark{}) },
 			map[string]int64{"open": 2, "write": 1, "close": 2, "link": 1, "sync": 2, "remove": 1}},
 		{"mark", func(d *Dir) error { return d.WriteMark(t.Context(), NodesDir, "0000.up") }, map[string]int64{"open": 1, "close": 1}},
 		{"space", func(d *Dir) error { _, err := d.QuerySpace(t.Context()); return err }, map[string]int64{"statfs": 1}},
-		{"read", func(d *Dir) error { return d.ReadRecord(t.Context(), ControlDir, NameJob, &JobRecord{}) },
+		{"read", func(d *Dir) error { return d.ReadRecord(t.Context(), ControlDir, NameJob, &record.Job{}) },
 			map[string]int64{"open": 1, "read": 1, "close": 1}},
 		{"two beats", func(d *Dir) error {
-			return errors.Join(d.WriteHeartbeat(t.Context(), NodesDir, StateHeartbeat), d.WriteHeartbeat(t.Context(), NodesDir, StateHeartbeat))
+			return errors.Join(d.WriteHeartbeat(t.Context(), NodesDir, record.StateHeartbeat), d.WriteHeartbeat(t.Context(), NodesDir, record.StateHeartbeat))
 		}, map[string]int64{"open": 1, "close": 1, "rename": 1}},
 		{"look", func(d *Dir) error { _, err := d.HasEnded(t.Context()); return err },
 			map[string]int64{"open": 1, "list": 1, "close": 1}},
@@ -77,14 +79,14 @@ func TestMeterOrder(t *testing.T) {
 		want []Op
 	}{
 		{"publish", func(d *Dir) error {
-			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &StateRecord{}, false)
+			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, false)
 		},
 			[]Op{OpOpen, OpWrite, OpClose, OpRename}},
-		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &StateRecord{}, true) },
+		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true) },
 			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpRename, OpOpen, OpSync, OpClose}},
-		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &StateRecord{}) },
+		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &record.Mark{}) },
 			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpLink, OpOpen, OpSync, OpClose, OpRemove}},
-		{"claim", func(d *Dir) error { return d.ClaimRecord(t.Context(), NodesDir, "0000.joined", &StateRecord{}) },
+		{"claim", func(d *Dir) error { return d.ClaimRecord(t.Context(), NodesDir, "0000.joined", &record.Mark{}) },
 			[]Op{OpOpen, OpWrite, OpClose, OpLink, OpRemove}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -111,7 +113,7 @@ func TestMeterOfAJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.PublishRecord(t.Context(), NodesDir, NodeName(1, p.Size, StateJoined), &JoinedRecord{}, false); err != nil {
+	if err := d.PublishRecord(t.Context(), NodesDir, NodeName(1, p.Size, record.StateJoined), &record.Joined{}, false); err != nil {
 		t.Fatal(err)
 	}
 	if stats := p.Meter.CallStats(); stats.Calls != 14 {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // The directories of a run directory.
@@ -30,30 +32,10 @@ const (
 	NameResult = "result.json"
 )
 
-// The states of a node, which are the second part of a name in NodesDir.
+// Prefixes of names in ControlDir.
 const (
-	StateJoined       = "joined"  // the daemon has read the job record and can write
-	StateChecked      = "checked" // the node's own checks have passed; see CheckedName
-	StateSandboxReady = "sandbox" // the node's sandbox is ready
-	StateServiceUp    = "up"      // the node's service is up
-	StateFailed       = "failed"  // the node has seen a failure; the record has the cause
-	// StateSandboxFailed is like StateFailed, for a sandbox in a separate step. Its daemon has the
-	// same node index as the node's other daemon, so it needs another name.
-	StateSandboxFailed = "sandbox-failed"
-	// StateHeartbeat is the state in the names of heartbeats, also of those of the head in ControlDir.
-	// The third part of the name is the number of the heartbeat. StateSandboxHeartbeat is the same for
-	// the separate daemon of a sandbox.
-	StateHeartbeat        = "beat"
-	StateSandboxHeartbeat = "sandbox-beat"
-	StateSlots            = "slots" // the third part is the number of ranks that the node can have
-	// the node's ranks are idle if the third part is odd, and active again otherwise
-	StateIdle       = "idle"
-	StateRanksEnded = "ended" // all ranks of the node have ended
-	StateDone       = "done"  // no process of the daemon is left on the node
-	// an event of the node that did not end the run; the third part is the event's number
-	StateEvent  = "event"
-	abortPrefix = "abort" // in ControlDir: an abort record, by node index
-	teamPrefix  = "team"  // in ControlDir: the members of the team, by generation
+	abortPrefix = "abort" // an abort record, by node index
+	teamPrefix  = "team"  // the members of the team, by generation
 )
 
 // IndexWidth returns the number of digits of node indices in a job of size nodes, with leading
@@ -67,26 +49,26 @@ func IndexWidth(size int) int {
 }
 
 // NodeName returns the name in NodesDir for a node's state.
-func NodeName(node, size int, state string) string {
+func NodeName(node, size int, state record.State) string {
 	return fmt.Sprintf("%0*d.%s", IndexWidth(size), node, state)
 }
 
 // ServiceUpState returns the state for a node with a running service. The node has had its present
 // place in the team since the given generation.
-func ServiceUpState(generation int) string {
+func ServiceUpState(generation int) record.State {
 	if generation == 0 {
-		return StateServiceUp
+		return record.StateServiceUp
 	}
-	return fmt.Sprintf("%s-%d", StateServiceUp, generation)
+	return record.State(fmt.Sprintf("%s-%d", record.StateServiceUp, generation))
 }
 
 // CheckedName returns the name in NodesDir for a node that has passed its checks. The number kind
 // is the same for all nodes of one kind; 0 means that the kind is unknown.
 func CheckedName(node, size int, kind int64) string {
 	if kind == 0 {
-		return NodeName(node, size, StateChecked)
+		return NodeName(node, size, record.StateChecked)
 	}
-	return numberedName(node, size, StateChecked, kind)
+	return numberedName(node, size, record.StateChecked, kind)
 }
 
 // UnfitEventNumber is the number of the first event that makes one of a node's GPUs unfit for
@@ -94,16 +76,18 @@ func CheckedName(node, size int, kind int64) string {
 const UnfitEventNumber = 0
 
 // EventName returns the name in NodesDir of a node's nth event, or of UnfitEventNumber.
-func EventName(node, size, n int) string { return numberedName(node, size, StateEvent, int64(n)) }
+func EventName(node, size, n int) string {
+	return numberedName(node, size, record.StateEvent, int64(n))
+}
 
 // SlotsName returns the name in NodesDir for the number of ranks that a node can have.
 func SlotsName(node, size, slots int) string {
-	return numberedName(node, size, StateSlots, int64(slots))
+	return numberedName(node, size, record.StateSlots, int64(slots))
 }
 
 // IdleName returns the name in NodesDir of the nth change between idle and active ranks of a node:
 // they are idle if n is odd.
-func IdleName(node, size, n int) string { return numberedName(node, size, StateIdle, int64(n)) }
+func IdleName(node, size, n int) string { return numberedName(node, size, record.StateIdle, int64(n)) }
 
 // AbortName returns the name in ControlDir of the abort of a node.
 func AbortName(node, size int) string {
@@ -152,26 +136,27 @@ func EventsName(kind string, node, size int) string {
 	return name + ".jsonl"
 }
 
-func numberedName(node, size int, state string, count int64) string {
+func numberedName(node, size int, state record.State, count int64) string {
 	return fmt.Sprintf("%s.%06d", NodeName(node, size, state), count)
 }
 
 // hasNumber reports whether a name of that state must end with a number.
-func hasNumber(state string) bool {
-	return state == StateHeartbeat || state == StateSandboxHeartbeat || state == StateEvent || state == StateSlots || state == StateIdle
+func hasNumber(state record.State) bool {
+	return state == record.StateHeartbeat || state == record.StateSandboxHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle
 }
 
 // ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and
 // the number if the state has one. Other names are rejected, including those with another width,
 // which would be a second name for the same node. If size is 0 (unknown), any width is accepted.
-func ParseNodeName(name string, size int) (node int, state string, count int64, ok bool) {
+func ParseNodeName(name string, size int) (node int, state record.State, count int64, ok bool) {
 	digits, rest, _ := strings.Cut(name, ".")
-	state, tail, more := strings.Cut(rest, ".")
+	word, tail, more := strings.Cut(rest, ".")
+	state = record.State(word)
 	node, ok = parseIndex(digits)
 	ok = ok && state != "" && (size == 0 || node < size && len(digits) == IndexWidth(size))
 	if ok && more {
 		count, ok = parseNumber(tail, 63)
-		ok = ok && (hasNumber(state) || state == StateChecked)
+		ok = ok && (hasNumber(state) || state == record.StateChecked)
 	}
 	if !ok || !more && hasNumber(state) {
 		return 0, "", 0, false
@@ -215,11 +200,11 @@ func ParseEventsName(name string) (node int, kind string, ok bool) {
 
 // ParseServiceUpState reports whether the state means that a service is up, and since which
 // generation of the team in its place.
-func ParseServiceUpState(state string) (generation int, ok bool) {
-	if state == StateServiceUp {
+func ParseServiceUpState(state record.State) (generation int, ok bool) {
+	if state == record.StateServiceUp {
 		return 0, true
 	}
-	digits, is := strings.CutPrefix(state, StateServiceUp+"-")
+	digits, is := strings.CutPrefix(string(state), string(record.StateServiceUp)+"-")
 	n, ok := parseNumber(digits, 31)
 	return int(n), ok && is
 }

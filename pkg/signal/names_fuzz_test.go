@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // FuzzNames makes names and takes them apart again.
 func FuzzNames(f *testing.F) {
-	states := []string{StateJoined, StateChecked, StateSandboxReady, StateServiceUp, StateFailed, StateSandboxFailed, StateHeartbeat, StateSandboxHeartbeat, StateDone}
+	states := []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateSandboxFailed, record.StateHeartbeat, record.StateSandboxHeartbeat, record.StateDone}
 	f.Fuzz(func(t *testing.T, someRank, someSize uint32, someState uint8, count int64) {
 		size := 1 + int(someSize%(1<<31-1))
 		node := int(someRank) % size

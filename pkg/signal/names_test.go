@@ -3,16 +3,18 @@ package signal
 import (
 	"math"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestNames(t *testing.T) {
 	for _, tc := range []struct{ name, got, want string }{
-		{"a node's state", NodeName(7, 8, StateJoined), "0007.joined"},
-		{"a single node", NodeName(0, 1, StateServiceUp), "0000.up"},
-		{"the last of four digits", NodeName(9999, 10000, StateServiceUp), "9999.up"},
-		{"five digits from the first on", NodeName(7, 10001, StateServiceUp), "00007.up"},
-		{"six digits", NodeName(7, 100_001, StateServiceUp), "000007.up"},
-		{"as many as a record may say", NodeName(7, math.MaxInt, StateServiceUp), "0000000000000000007.up"},
+		{"a node's state", NodeName(7, 8, record.StateJoined), "0007.joined"},
+		{"a single node", NodeName(0, 1, record.StateServiceUp), "0000.up"},
+		{"the last of four digits", NodeName(9999, 10000, record.StateServiceUp), "9999.up"},
+		{"five digits from the first on", NodeName(7, 10001, record.StateServiceUp), "00007.up"},
+		{"six digits", NodeName(7, 100_001, record.StateServiceUp), "000007.up"},
+		{"as many as a record may say", NodeName(7, math.MaxInt, record.StateServiceUp), "0000000000000000007.up"},
 		{"an abort", AbortName(7, 8), "abort.0007"},
 		{"a team", TeamName(7), "team.0007"},
 		{"a team after many", TeamName(12345), "team.12345"},
@@ -21,11 +23,11 @@ func TestNames(t *testing.T) {
 		{"a log", LogName("worker", 7, 8), "worker-0007.log"},
 		{"a daemon's events", EventsName("daemon", 7, 8), "0007.jsonl"},
 		{"another daemon's events", EventsName("sandbox-daemon", 7, 8), "0007.sandbox-daemon.jsonl"},
-		{"a beat", numberedName(7, 8, StateHeartbeat, 123), "0007.beat.000123"},
+		{"a beat", numberedName(7, 8, record.StateHeartbeat, 123), "0007.beat.000123"},
 		{"a node that is fit", CheckedName(7, 8, 0), "0007.checked"},
 		{"a node of some kind", CheckedName(7, 8, 123456789012), "0007.checked.123456789012"},
 		{"an event", EventName(7, 8, 3), "0007.event.000003"},
-		{"a beat of many days", numberedName(7, 8, StateHeartbeat, 12345678), "0007.beat.12345678"},
+		{"a beat of many days", numberedName(7, 8, record.StateHeartbeat, 12345678), "0007.beat.12345678"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.got != tc.want {
@@ -40,19 +42,19 @@ func TestNodeName(t *testing.T) {
 		name  string
 		in    string
 		rank  int
-		state string
+		state record.State
 		count int64
 		ok    bool
 	}{
-		{"a state", "0007.up", 7, StateServiceUp, 0, true},
-		{"a wide rank", "00012.sandbox-failed", 12, StateSandboxFailed, 0, true},
+		{"a state", "0007.up", 7, record.StateServiceUp, 0, true},
+		{"a wide rank", "00012.sandbox-failed", 12, record.StateSandboxFailed, 0, true},
 		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
-		{"a beat", "0007.beat.000123", 7, StateHeartbeat, 123, true},
-		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, StateSandboxHeartbeat, 1, true},
-		{"a node that is fit", "0007.checked", 7, StateChecked, 0, true},
-		{"a node of some kind", "0007.checked.123456789012", 7, StateChecked, 123456789012, true},
+		{"a beat", "0007.beat.000123", 7, record.StateHeartbeat, 123, true},
+		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, record.StateSandboxHeartbeat, 1, true},
+		{"a node that is fit", "0007.checked", 7, record.StateChecked, 0, true},
+		{"a node of some kind", "0007.checked.123456789012", 7, record.StateChecked, 123456789012, true},
 		{"a kind that is none", "0007.checked.x", 0, "", 0, false},
-		{"an event", "0007.event.000003", 7, StateEvent, 3, true},
+		{"an event", "0007.event.000003", 7, record.StateEvent, 3, true},
 		{"an event without a number", "0007.event", 0, "", 0, false},
 		{"a beat without a count", "0007.beat", 0, "", 0, false},
 		{"a count of what is not counted", "0007.up.000001", 0, "", 0, false},
@@ -108,7 +110,7 @@ func TestParseNodeName(t *testing.T) {
 		name  string
 		size  int
 		rank  int
-		state string
+		state record.State
 		count int64
 		ok    bool
 	}{
@@ -164,7 +166,7 @@ func TestParseEventsName(t *testing.T) {
 }
 
 func TestParseUp(t *testing.T) {
-	for state, want := range map[string]int{"up": 0, "up-3": 3, "upper": -1, "up-": -1, "up-x": -1, "": -1, "joined": -1} {
+	for state, want := range map[record.State]int{"up": 0, "up-3": 3, "upper": -1, "up-": -1, "up-x": -1, "": -1, "joined": -1} {
 		got, ok := ParseServiceUpState(state)
 		if ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q is up since %d, %v", state, got, ok)

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // order is a record that somebody asks by.
 type order struct {
-	Header
+	record.Header
 	Argv []string `json:"argv"`
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestRankOf finds a node by its host: where the guess is right, where it isn't,
@@ -14,7 +16,7 @@ func TestRankOf(t *testing.T) {
 	join := func(node int, host string) {
 		own := d.ForNode(node)
 		own.host = host
-		publish(t, own, NodesDir, NodeName(node, 4, StateJoined), &JoinedRecord{})
+		publish(t, own, NodesDir, NodeName(node, 4, record.StateJoined), &record.Joined{})
 	}
 	join(0, "n0")
 	join(2, "n2")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Reader reads a directory of the shared file system, and never changes it: that of a run, live or
@@ -156,7 +158,7 @@ var errOtherAttempt = errors.New("it is of another attempt")
 // ReadRecord reads a record of the attempt with the given nonce (of any attempt if it is empty),
 // and returns its modification time by the server's clock. An empty file is a valid mark: rec is
 // not changed.
-func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec Record) (written time.Time, err error) {
+func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec record.Record) (written time.Time, err error) {
 	content, err := f.ReadFile(ctx, name, maxRecordSize)
 	if err != nil || content.Size == 0 {
 		return content.ModTime, err
@@ -220,9 +222,9 @@ func (r *Reader) NodeHosts(ctx context.Context, size int) (map[int]string, error
 		return nil, err
 	}
 	hosts := make(map[int]string)
-	for _, node := range nodes.ParseListing(size).NodesIn(StateJoined) {
-		var joined JoinedRecord
-		if _, err := nodes.ReadRecord(ctx, NodeName(node, size, StateJoined), "", &joined); err == nil {
+	for _, node := range nodes.ParseListing(size).NodesIn(record.StateJoined) {
+		var joined record.Joined
+		if _, err := nodes.ReadRecord(ctx, NodeName(node, size, record.StateJoined), "", &joined); err == nil {
 			hosts[node] = joined.Host
 		}
 	}

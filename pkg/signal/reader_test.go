@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // reading opens a folder of a fresh directory that has these files.
@@ -89,7 +91,7 @@ func TestReaderRecords(t *testing.T) {
 		{"new", "a", nil, "version 9"},
 		{"text", "a", nil, "cannot"},
 	} {
-		var rec StateRecord
+		var rec record.Mark
 		at, err := folder.ReadRecord(t.Context(), test.name, test.nonce, &rec)
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v", test.name, err)
@@ -100,7 +102,7 @@ func TestReaderRecords(t *testing.T) {
 		if at.IsZero() {
 			t.Errorf("%s was never written", test.name)
 		}
-		if read := HeaderOf(&rec).Version == 1; read != (test.name == "whole" && test.is == nil) {
+		if read := record.HeaderOf(&rec).Version == 1; read != (test.name == "whole" && test.is == nil) {
 			t.Errorf("%s is read as %+v", test.name, rec)
 		}
 	}
@@ -221,10 +223,10 @@ func TestHosts(t *testing.T) {
 	for _, node := range []int{0, 2} {
 		own := d.ForNode(node)
 		own.host = NodeName(node, 4, "host")
-		publish(t, own, NodesDir, NodeName(node, 4, StateJoined), &JoinedRecord{})
+		publish(t, own, NodesDir, NodeName(node, 4, record.StateJoined), &record.Joined{})
 		want[node] = own.host
 	}
-	publish(t, d, NodesDir, NodeName(1, 4, StateServiceUp), &StateRecord{})
+	publish(t, d, NodesDir, NodeName(1, 4, record.StateServiceUp), &record.Mark{})
 	if got, err := d.NewReader().NodeHosts(within(t), 4); err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, not %v", got, err, want)
 	}

@@ -10,36 +10,38 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // allRecords has an empty record of every type.
-func allRecords() []Record {
-	return []Record{
-		&JobRecord{}, &JoinedRecord{}, &StateRecord{}, &HeadRecord{}, &FailureRecord{}, &AbortRecord{}, &OrderlyEndRecord{}, &DoneRecord{}, &Result{},
+func allRecords() []record.Record {
+	return []record.Record{
+		&record.Job{}, &record.Joined{}, &record.Mark{}, &record.Head{}, &record.Failure{}, &record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{},
 	}
 }
 
 // fullRecords has a record of every type in which nothing is left out.
-func fullRecords() []Record {
-	asked := CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: SlowCall{Op: "list", Path: "/share", Took: time.Second}}
-	cause := FailureRecord{
-		Header: Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
+func fullRecords() []record.Record {
+	asked := record.CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: record.SlowCall{Op: "list", Path: "/share", Took: time.Second}}
+	cause := record.Failure{
+		Header: record.Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
 		Kind:   "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
-		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: ChildExit{"exit code 1", &OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
+		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: record.ChildExit{ExitText: "exit code 1", OOM: &record.OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &record.WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
-	return []Record{
-		&JobRecord{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
-		&JoinedRecord{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToSeen: time.Second, TimeToAnswer: time.Millisecond, HasWaited: true},
-		&StateRecord{},
-		&HeadRecord{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},
+	return []record.Record{
+		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
+		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToSeen: time.Second, TimeToAnswer: time.Millisecond, HasWaited: true},
+		&record.Mark{},
+		&record.Head{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},
 		&cause,
-		&AbortRecord{Code: 77, Outcome: "service", Cause: cause, BadNodes: []string{"n3"}},
-		&OrderlyEndRecord{Code: 1, Reason: "the driver has ended"},
-		&DoneRecord{LeftProcesses: []string{"pid 7 (sh)"}, Share: &asked},
-		&Result{
-			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: NodeLists{Hosts: []string{"n0", "n1"}},
-			RunTimings: RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []PhaseDuration{{"join", time.Second}}},
-			Share:      &FileSystemReport{Head: asked, RoundTrips: []RoundTrip{{NodeIndex: 1, Took: time.Second}}},
+		&record.Abort{Code: 77, Outcome: "service", Cause: cause, BadNodes: []string{"n3"}},
+		&record.OrderlyEnd{Code: 1, Reason: "the driver has ended"},
+		&record.Done{LeftProcesses: []string{"pid 7 (sh)"}, Share: &asked},
+		&record.Result{
+			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: record.NodeLists{Hosts: []string{"n0", "n1"}},
+			RunTimings: record.RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []record.PhaseDuration{{Phase: "join", Took: time.Second}}},
+			Share:      &record.FileSystemReport{Head: asked, RoundTrips: []record.RoundTrip{{NodeIndex: 1, Took: time.Second}}},
 		},
 	}
 }
@@ -54,12 +56,12 @@ func allocated(f func()) uint64 {
 }
 
 // asJSON is a record as JSON, without what every writer puts in anew.
-func asJSON(t *testing.T, rec Record) string {
+func asJSON(t *testing.T, rec record.Record) string {
 	t.Helper()
-	h := rec.recordHeader()
+	h := rec.RecordHeader()
 	kept := *h
 	defer func() { *h = kept }()
-	*h = Header{}
+	*h = record.Header{}
 	text, err := json.Marshal(rec)
 	if err != nil {
 		t.Fatalf("%T can't be written again: %v", rec, err)
@@ -68,13 +70,13 @@ func asJSON(t *testing.T, rec Record) string {
 }
 
 // checkDecoded holds a record that decoding data has filled to what records promise.
-func checkDecoded(t *testing.T, data []byte, nonce string, rec Record) {
+func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 	t.Helper()
-	h := *rec.recordHeader()
-	if data[len(data)-1] != '\n' || h.Version != FormatVersion || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
+	h := *rec.RecordHeader()
+	if data[len(data)-1] != '\n' || h.Version != record.FormatVersion || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
 		t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
 	}
-	theirs := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(Record)
+	theirs := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(record.Record)
 	if err := decodeRecord(data, h.Nonce+"x", theirs); err != errAbsent || !reflect.ValueOf(theirs).Elem().IsZero() {
 		t.Errorf("%q is of attempt %q, and another one got %v, %+v", data, h.Nonce, err, theirs)
 	}
@@ -89,7 +91,7 @@ func checkDecoded(t *testing.T, data []byte, nonce string, rec Record) {
 	if err != nil {
 		t.Fatalf("can't be published again: %v", err)
 	}
-	read := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(Record)
+	read := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(record.Record)
 	if err := decodeRecord(again, "ours", read); err != nil || asJSON(t, read) != want {
 		t.Errorf("published %s, read %s: %v", want, asJSON(t, read), err)
 	}
@@ -123,7 +125,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // checkDecode holds to its promises what decoding data into an empty rec came to.
-func checkDecode(t *testing.T, data []byte, nonce string, rec Record, err error) {
+func checkDecode(t *testing.T, data []byte, nonce string, rec record.Record, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
@@ -151,7 +153,7 @@ func FuzzReadRecord(f *testing.F) {
 		if err := errors.Join(os.WriteFile(path, data, fileMode), os.Truncate(path, int64(size))); err != nil {
 			t.Fatal(err)
 		}
-		var rec, want FailureRecord
+		var rec, want record.Failure
 		var err error
 		took := allocated(func() { err = d.readRecordOnce(t.Context(), NodesDir, "0001.failed", &rec) })
 		if most := uint64(8*maxRecordSize + 128*len(data)); took > most {

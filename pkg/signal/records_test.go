@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestDecode(t *testing.T) {
 	const ours = `{"v":1,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
-	whole := FailureRecord{Header: Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
+	whole := record.Failure{Header: record.Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
 	for _, tc := range []struct {
 		name   string
 		data   string
@@ -39,7 +41,7 @@ func TestDecode(t *testing.T) {
 		{name: "a field of another type", data: `{"v":1,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var rec FailureRecord
+			var rec record.Failure
 			err := decodeRecord([]byte(tc.data), tc.nonce, &rec)
 			if errors.Is(err, errAbsent) != tc.absent || (err != nil) != (tc.absent || tc.bad) {
 				t.Errorf("got the error %v", err)
@@ -47,7 +49,7 @@ func TestDecode(t *testing.T) {
 			if err == nil && !reflect.DeepEqual(rec, whole) {
 				t.Errorf("got %+v", rec)
 			}
-			if tc.absent && !reflect.DeepEqual(rec, FailureRecord{}) {
+			if tc.absent && !reflect.DeepEqual(rec, record.Failure{}) {
 				t.Errorf("what is not meant has left %+v", rec)
 			}
 		})
@@ -55,7 +57,7 @@ func TestDecode(t *testing.T) {
 }
 
 func TestPlace(t *testing.T) {
-	team := TeamRecord{Members: []Member{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}}}
+	team := record.Team{Members: []record.Member{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}}}
 	for node, want := range []int{0, -1, 2, -1, -1, 1} {
 		if got := team.PlaceOf(node); got != want {
 			t.Errorf("rank %d has place %d, not %d", node, got, want)
@@ -65,7 +67,7 @@ func TestPlace(t *testing.T) {
 
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
-	rec := &FailureRecord{Header: Header{Version: 9, Nonce: "forged", NodeIndex: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
+	rec := &record.Failure{Header: record.Header{Version: 9, Nonce: "forged", NodeIndex: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
 	data, err := d.encodeRecord(rec)
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +75,12 @@ func TestEncode(t *testing.T) {
 	if bytes.IndexByte(data, '\n') != len(data)-1 {
 		t.Errorf("not one line: %q", data)
 	}
-	var again FailureRecord
+	var again record.Failure
 	if err := decodeRecord(data, "ours", &again); err != nil {
 		t.Fatal(err)
 	}
 	rec.WrittenAt = again.WrittenAt // the monotonic part is gone
-	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" || again.Version != FormatVersion {
+	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" || again.Version != record.FormatVersion {
 		t.Errorf("wrote %+v, read %+v", rec, again)
 	}
 }
@@ -87,7 +89,7 @@ func TestEncode(t *testing.T) {
 // text, and the hosts of a very large job.
 func TestEncodeLargest(t *testing.T) {
 	d := &Dir{nonce: randomTag(), host: "n0"}
-	cause := FailureRecord{Kind: "service", Message: "it died"}
+	cause := record.Failure{Kind: "service", Message: "it died"}
 	for range 20 {
 		cause.Lines = append(cause.Lines, strings.Repeat("\xff", 1<<10))
 	}
@@ -97,10 +99,10 @@ func TestEncodeLargest(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		rec  Record
+		rec  record.Record
 	}{
 		{"a cause with lines that are not text", &cause},
-		{"a result of 10000 nodes", &Result{Cause: &cause, NodeLists: NodeLists{Hosts: hosts}}},
+		{"a result of 10000 nodes", &record.Result{Cause: &cause, NodeLists: record.NodeLists{Hosts: hosts}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := d.encodeRecord(tc.rec)
@@ -110,7 +112,7 @@ func TestEncodeLargest(t *testing.T) {
 		})
 	}
 	t.Run("too large", func(t *testing.T) {
-		if _, err := d.encodeRecord(&FailureRecord{Message: strings.Repeat("x", maxRecordSize)}); err == nil {
+		if _, err := d.encodeRecord(&record.Failure{Message: strings.Repeat("x", maxRecordSize)}); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -124,7 +126,7 @@ func TestRecordsHaveHeaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var h StateRecord
+			var h record.Mark
 			if err := decodeRecord(data, "ours", &h); err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Dir is the run directory of one attempt, as used by one node.
@@ -69,7 +70,7 @@ func (d *Dir) WithoutHints() *Dir {
 }
 
 // NodeName returns the name in NodesDir for a node's state.
-func (d *Dir) NodeName(node int, state string) string { return NodeName(node, d.size, state) }
+func (d *Dir) NodeName(node int, state record.State) string { return NodeName(node, d.size, state) }
 
 func (p Location) newDir(run string) *Dir {
 	return &Dir{
@@ -82,7 +83,7 @@ func (p Location) newDir(run string) *Dir {
 // fills in the record's Run, Key, Size and FileSystem. If an earlier run has the name (job numbers
 // start again on a new cluster), it uses a name with the same beginning. Its error is a *DirError
 // or a *StallError, or reports that the record cannot be encoded.
-func CreateRun(ctx context.Context, p Location, job JobRecord) (*Dir, error) {
+func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 	p.Access = p.withDefaults()
 	names, kind, err := p.surveyLogDir(ctx)
 	if err != nil {
@@ -200,16 +201,16 @@ func randomTag() string {
 // openRun opens the run directory with the given name, which may belong to another run. It returns
 // errOtherAttempt if the name is not a directory, because Slurm's own output is often named like
 // the job. If it is the name of this run, the error is a *DirError instead.
-func (p Location) openRun(ctx context.Context, name string) (*Dir, JobRecord, error) {
+func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, error) {
 	d := p.newDir(name)
 	err := d.checkDir(ctx, p)
 	switch {
 	case err == errNotDir && name == p.Run:
-		return d, JobRecord{}, p.explainNameTaken(ctx, d.path)
+		return d, record.Job{}, p.explainNameTaken(ctx, d.path)
 	case err == errNotDir:
-		return d, JobRecord{}, errOtherAttempt
+		return d, record.Job{}, errOtherAttempt
 	case err != nil:
-		return d, JobRecord{}, err
+		return d, record.Job{}, err
 	}
 	job, err := d.loadJob(ctx)
 	return d, job, err
@@ -217,7 +218,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, JobRecord, er
 
 // loadJob initialises d from its job record, and returns the record. The secrets of the attempt are
 // derived from this record, so it must belong to this user.
-func (d *Dir) loadJob(ctx context.Context) (job JobRecord, err error) {
+func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 	path := filepath.Join(d.path, ControlDir, NameJob)
 	file, err := guardedCall(ctx, d.access.Meter, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
 	switch {
@@ -255,28 +256,28 @@ func (d *Dir) checkDir(ctx context.Context, p Location) error {
 // PublishRecord makes the record appear as name in the subdirectory sub, completely or not at all.
 // Durable records (causes and results) survive a crash of the server. Each name must be published
 // only once. The first record of this node determines ClockOffset.
-func (d *Dir) PublishRecord(ctx context.Context, sub, name string, rec Record, durable bool) error {
+func (d *Dir) PublishRecord(ctx context.Context, sub, name string, rec record.Record, durable bool) error {
 	return d.writeRecord(ctx, sub, name, rec, durable, d.access.publishFile)
 }
 
 // ClaimRecord is like PublishRecord for a record that is not durable and that another process may
 // publish, too: the first one wins, if the file system has links, and the others get
 // ErrAlreadyPublished.
-func (d *Dir) ClaimRecord(ctx context.Context, sub, name string, rec Record) error {
+func (d *Dir) ClaimRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	return d.writeRecord(ctx, sub, name, rec, false, d.access.publishFirst)
 }
 
 // PublishOnce publishes a durable record that several nodes may want to write (a result if the head
 // is lost): the first one wins and the others get ErrAlreadyPublished. The name is relative to the
 // run directory.
-func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
+func (d *Dir) PublishOnce(ctx context.Context, name string, rec record.Record) error {
 	sub, name := filepath.Split(name)
 	return d.writeRecord(ctx, sub, name, rec, true, d.access.publishFirst)
 }
 
 // writeRecord encodes a record and writes it by calling the parameter write.
 func (d *Dir) writeRecord(
-	ctx context.Context, sub, name string, rec Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
+	ctx context.Context, sub, name string, rec record.Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
 ) error {
 	data, err := d.encodeRecord(rec)
 	if err != nil {
@@ -322,7 +323,7 @@ func (d *Dir) RenameMark(ctx context.Context, sub, from, to string) error {
 
 // ReadRecord reads the record name in sub, which a listing must have shown. It retries until ctx
 // ends while this client does not see it yet.
-func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec Record) error {
+func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	begin := time.Now()
 	for {
 		err := d.readRecordOnce(ctx, sub, name, rec)
@@ -337,7 +338,7 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec Record) erro
 	}
 }
 
-func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec Record) error {
+func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
 	data, err := guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
 	switch {
@@ -366,7 +367,7 @@ func newHeartbeatCount() heartbeatCount {
 }
 
 // WriteHeartbeat writes the next heartbeat of this node as state: see WriteNamedHeartbeat.
-func (d *Dir) WriteHeartbeat(ctx context.Context, sub, state string) error {
+func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
 	return d.WriteNamedHeartbeat(ctx, sub, NodeName(d.rank, d.size, state))
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestCreate(t *testing.T) {
@@ -34,7 +36,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("%q: mode %v, %v", path, info.Mode(), err)
 		}
 	}
-	var job JobRecord
+	var job record.Job
 	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func TestCreateByMany(t *testing.T) {
 	var heads sync.WaitGroup
 	for range 8 {
 		heads.Go(func() {
-			_, err := CreateRun(within(t), p, JobRecord{})
+			_, err := CreateRun(within(t), p, record.Job{})
 			if err == nil {
 				made.Add(1)
 			} else if _, refused := errors.AsType[*DirError](err); !refused {
@@ -129,7 +131,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			p.FS = tc.fs
-			_, err := CreateRun(within(t), p, JobRecord{})
+			_, err := CreateRun(within(t), p, record.Job{})
 			mended(t, err, p.LogDir, map[string]string{})
 			if got := names(t, p.LogDir); len(got) != 0 {
 				t.Errorf("left %v", got)
@@ -171,9 +173,9 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 		},
 	}
 	d := create(t, p)
-	publish(t, d, NodesDir, "0001.failed", &FailureRecord{Message: "something"})
+	publish(t, d, NodesDir, "0001.failed", &record.Failure{Message: "something"})
 	for _, err := range []error{
-		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir, "beat"), d.PublishOnce(within(t), "result.json", &StateRecord{}),
+		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir, "beat"), d.PublishOnce(within(t), "result.json", &record.Mark{}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -231,8 +233,8 @@ func TestInspect(t *testing.T) {
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
 	theirs := &Dir{path: d.path, nonce: "theirs", access: Access{}.withDefaults()}
-	publish(t, theirs, NodesDir, "0001.failed", &FailureRecord{Message: "of old"})
-	publish(t, d, NodesDir, "0002.failed", &FailureRecord{Message: "of now"})
+	publish(t, theirs, NodesDir, "0001.failed", &record.Failure{Message: "of old"})
+	publish(t, d, NodesDir, "0002.failed", &record.Failure{Message: "of now"})
 	put(t, filepath.Join(d.path, NodesDir, "0003.failed"), `{"v":1,"nonce":`)
 	put(t, filepath.Join(d.path, NodesDir, "0004.failed"), `{"v":2,"nonce":"`+d.nonce+`"}`+"\n")
 	put(t, filepath.Join(d.path, NodesDir, "0005.failed"), strings.Repeat(" ", maxRecordSize)+"\n")
@@ -261,7 +263,7 @@ func TestRead(t *testing.T) {
 				ctx, cancel = context.WithTimeoutCause(within(t), 20*time.Millisecond, over)
 			}
 			defer cancel()
-			var rec FailureRecord
+			var rec record.Failure
 			err := d.ReadRecord(ctx, NodesDir, tc.file, &rec)
 			if errors.Is(err, over) != tc.absent || (err != nil) != (tc.absent || tc.bad) || rec.Message != tc.what {
 				t.Errorf("got %+v, %v", rec, err)
@@ -280,7 +282,7 @@ func TestReadAgain(t *testing.T) {
 		return answer
 	}}
 	d := create(t, p)
-	var job JobRecord
+	var job record.Job
 	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil || job.Nonce != d.Nonce() || len(answers) != 0 {
 		t.Errorf("got %+v, %v, with %d answers left", job, err, len(answers))
 	}
@@ -315,7 +317,7 @@ func TestLostAnswer(t *testing.T) {
 				if err := d.WriteMark(within(t), ControlDir, NameGateOpen); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{Code: 3}, false); err == nil {
+				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false); err == nil {
 					t.Fatal("nothing was lost")
 				}
 				answers = true
@@ -326,7 +328,7 @@ func TestLostAnswer(t *testing.T) {
 				if err != nil || (len(data) > 0) != lost {
 					t.Errorf("there is %q, %v", data, err)
 				}
-				var drain OrderlyEndRecord
+				var drain record.OrderlyEnd
 				if err := d.readRecordOnce(within(t), ControlDir, NameOrderlyEnd, &drain); lost && (err != nil || drain.Code != 3) {
 					t.Errorf("got %+v, %v", drain, err)
 				}
@@ -372,7 +374,7 @@ func TestNoSuchFileInPassing(t *testing.T) {
 					},
 				}
 				d := create(t, p)
-				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &OrderlyEndRecord{Code: 3}, false); err != nil {
+				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := os.Stat(filepath.Join(d.Path(), ControlDir, NameOrderlyEnd)); err != nil {
@@ -389,19 +391,19 @@ func TestNoSuchFileInPassing(t *testing.T) {
 func TestBeat(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), NodesDir)
-	beat := func(d *Dir, state string) {
+	beat := func(d *Dir, state record.State) {
 		t.Helper()
 		if err := d.WriteHeartbeat(within(t), NodesDir, state); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for count := range 3 {
-		beat(d, StateHeartbeat)
+		beat(d, record.StateHeartbeat)
 		if got, want := names(t, nodes), fmt.Sprintf("0000.beat.%06d", count+1); !slices.Equal(got, []string{want}) {
 			t.Fatalf("there is %v, want %s", got, want)
 		}
 	}
-	beat(d.ForNode(3), StateSandboxHeartbeat)
+	beat(d.ForNode(3), record.StateSandboxHeartbeat)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003.sandbox-beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -409,7 +411,7 @@ func TestBeat(t *testing.T) {
 	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
 		t.Fatal(err)
 	}
-	beat(d, StateHeartbeat)
+	beat(d, record.StateHeartbeat)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003.sandbox-beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -451,7 +453,7 @@ func TestBeatTriesTwice(t *testing.T) {
 			}}
 			d := create(t, p)
 			for range 2 {
-				if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
+				if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
 					t.Fatal(err)
 				}
 				answers = tc.answers
@@ -460,7 +462,7 @@ func TestBeatTriesTwice(t *testing.T) {
 				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
 			}
 			// What has worked is gone on with.
-			if err := d.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
+			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
 				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), NodesDir)), err)
 			}
 		})
@@ -480,14 +482,14 @@ func TestBeatAfterItsTime(t *testing.T) {
 			for range 64 { // which of two channels that are ready is taken is a matter of luck
 				over, cancel := context.WithCancel(within(t))
 				cancel()
-				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir, StateHeartbeat)
+				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir, record.StateHeartbeat)
 				if _, stalled := errors.AsType[*StallError](err); !stalled && (err != nil || tc.alive == 0) {
 					t.Fatalf("got %v", err)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling/6)
 			defer cancel()
-			if err := d.WriteHeartbeat(ctx, NodesDir, StateHeartbeat); err != nil || !p.Meter.AwaitIdle(ctx) {
+			if err := d.WriteHeartbeat(ctx, NodesDir, record.StateHeartbeat); err != nil || !p.Meter.AwaitIdle(ctx) {
 				t.Fatal(err)
 			}
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); len(got) != 1 {
@@ -521,9 +523,9 @@ func TestNothingHalfWritten(t *testing.T) {
 		writing.Go(func() {
 			own := d.ForNode(node)
 			for i := range records {
-				rec := &FailureRecord{Code: i, Message: strings.Repeat("x", 1+node*i*16), LostNodes: []int{node * i}}
+				rec := &record.Failure{Code: i, Message: strings.Repeat("x", 1+node*i*16), LostNodes: []int{node * i}}
 				publish(t, own, NodesDir, fmt.Sprintf("%04d.state%d", node, i), rec)
-				if err := own.WriteHeartbeat(within(t), NodesDir, StateHeartbeat); err != nil {
+				if err := own.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
 					t.Error(err)
 				}
 			}
@@ -564,7 +566,7 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 			continue
 		}
 		read[name] = true
-		var rec FailureRecord
+		var rec record.Failure
 		if err := d.readRecordOnce(within(t), NodesDir, name, &rec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/twin"
 )
 
@@ -21,11 +22,11 @@ func TestTwin(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
-			d, err := CreateRun(within(t), p, JobRecord{PID: tc.pid})
+			d, err := CreateRun(within(t), p, record.Job{PID: tc.pid})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.PublishRecord(within(t), NodesDir, d.NodeName(0, StateJoined), &JoinedRecord{PID: tc.pid}, false); err != nil {
+			if err := d.PublishRecord(within(t), NodesDir, d.NodeName(0, record.StateJoined), &record.Joined{PID: tc.pid}, false); err != nil {
 				t.Fatal(err)
 			}
 			p.Host = tc.host
@@ -33,7 +34,7 @@ func TestTwin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, again := CreateRun(within(t), p, JobRecord{})
+			_, again := CreateRun(within(t), p, record.Job{})
 			for what, err := range map[string]error{"joined": begun.CheckDuplicate(within(t)), "created": again} {
 				var same *DuplicateDaemonError
 				if errors.As(err, &same) != tc.twin {

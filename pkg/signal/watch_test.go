@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func shows(name string) func(Listing) bool {
@@ -45,7 +46,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 			var served atomic.Int64
 			for i := range waits {
 				waiting.Go(func() {
-					name := NodeName(i/4, waits, StateServiceUp)
+					name := NodeName(i/4, waits, record.StateServiceUp)
 					l, err := w.WaitListing(within(t), shows(name))
 					if err != nil || !l.HasName(name) || l.Polls < 1 || time.Since(l.PolledAt) > ceiling {
 						t.Errorf("%s: %v, %v", name, l, err)
@@ -54,7 +55,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 				})
 			}
 			for i := range waits / 4 {
-				publish(t, d.ForNode(i), NodesDir, NodeName(i, waits, StateServiceUp), &StateRecord{})
+				publish(t, d.ForNode(i), NodesDir, NodeName(i, waits, record.StateServiceUp), &record.Mark{})
 			}
 			waiting.Wait()
 			lists := fs.lists.Load() - before
@@ -463,7 +464,7 @@ func TestHint(t *testing.T) {
 			if ctxutil.SleepContext(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")
 			}
-			publish(t, d, NodesDir, "0001."+tc.name, &StateRecord{})
+			publish(t, d, NodesDir, "0001."+tc.name, &record.Mark{})
 			if tc.hints {
 				// The kernel tells in order: one record, one hint.
 				select {

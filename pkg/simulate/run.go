@@ -23,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // SimulateJob runs one job in the room, and returns when its daemons have ended. It returns the
@@ -197,7 +198,7 @@ func (instantFramework) WorkerService(framework.Node, framework.Endpoint) (*fram
 func (j *simulatedJob) noteMilestone(node int, name string) {
 	since := j.clock.sinceStart()
 	switch name {
-	case signal.NodeName(node, j.cfg.Nodes, signal.StateServiceUp):
+	case signal.NodeName(node, j.cfg.Nodes, record.StateServiceUp):
 		p := j.daemons[node]
 		p.upAt, p.upCalls = since, p.share.meter.OpStats()
 		if j.pendingUp.Add(-1) == 0 {
@@ -469,16 +470,16 @@ func (j *simulatedJob) explainFailure(run *JobResult) (share string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), j.cfg.Peer, errTimeOver)
 	defer cancel()
 	// Read the file system and the result from the run directory.
-	dir, record, err := signal.OpenExisting(ctx, j.runDir, "this machine")
+	dir, rec, err := signal.OpenExisting(ctx, j.runDir, "this machine")
 	if err == nil {
-		share = record.FileSystem
+		share = rec.FileSystem
 	}
-	var result signal.Result
+	var result record.Result
 	if err == nil && (run.Failure != nil || run.Death != nil) {
 		err = dir.ReadRecord(ctx, "", signal.NameResult, &result)
 	}
 	if run.Death != nil && result.Cause != nil {
-		run.Death.Kind, run.Death.Why = result.Cause.Kind, result.Cause.Message
+		run.Death.Kind, run.Death.Why = string(result.Cause.Kind), result.Cause.Message
 	}
 	if run.Failure == nil {
 		return share

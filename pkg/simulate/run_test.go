@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // simulated runs one job, bounded.
@@ -61,7 +62,7 @@ func TestSimulate(t *testing.T) {
 				t.Error("it doesn't tell on what file system")
 			}
 			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
-			if nodes := names(t, filepath.Join(dir, signal.NodesDir)); !slices.Contains(nodes, signal.NodeName(tc.nodes-1, tc.nodes, signal.StateDone)) {
+			if nodes := names(t, filepath.Join(dir, signal.NodesDir)); !slices.Contains(nodes, signal.NodeName(tc.nodes-1, tc.nodes, record.StateDone)) {
 				t.Errorf("the last node has not told that it is done: %v", nodes)
 			}
 		})
@@ -195,7 +196,7 @@ func TestDeath(t *testing.T) {
 			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
 			nodes := names(t, filepath.Join(dir, signal.NodesDir))
 			for node := range cfg.Nodes {
-				if done := slices.Contains(nodes, signal.NodeName(node, cfg.Nodes, signal.StateDone)); done == (node == victim) {
+				if done := slices.Contains(nodes, signal.NodeName(node, cfg.Nodes, record.StateDone)); done == (node == victim) {
 					t.Errorf("rank %d has told that it is done: %t; all names: %v", node, done, nodes)
 				}
 			}

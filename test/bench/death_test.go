@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
@@ -207,12 +208,12 @@ func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
 func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
 	b.Helper()
 	for rank := range nodes {
-		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.NodesDir, signal.NodeName(rank, nodes, signal.StateJoined)))
+		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.NodesDir, signal.NodeName(rank, nodes, record.StateJoined)))
 		if err != nil || len(matches) != 1 {
 			b.Fatalf("cannot find the answer of rank %d in %s: %v, %v", rank, logs, matches, err)
 		}
 		data, err := os.ReadFile(matches[0])
-		var joined signal.JoinedRecord
+		var joined record.Joined
 		if err == nil {
 			err = json.Unmarshal(data, &joined)
 		}

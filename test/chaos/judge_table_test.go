@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // lostTwo is a job that ends well by the loss of rank 2.
@@ -18,7 +18,7 @@ func lostTwo() (expectation, seen) {
 		Freed:   20 * time.Second,
 		Victims: []int{2},
 	}
-	cause := &signal.FailureRecord{Kind: string(health.DaemonDied), LostNodes: []int{2}}
+	cause := &record.Failure{Kind: health.DaemonDied, LostNodes: []int{2}}
 	o := seen{
 		Struck: true, Codes: []int{76, 76, 137, 76}, Srun: 137,
 		Ended: []time.Duration{time.Second, time.Second, 0, time.Second},
@@ -38,8 +38,8 @@ func driven() (expectation, seen) {
 }
 
 func TestJudge(t *testing.T) {
-	cause := func(kind health.Kind, rank int, lost ...int) *signal.FailureRecord {
-		c := &signal.FailureRecord{Kind: string(kind), LostNodes: lost}
+	cause := func(kind health.Kind, rank int, lost ...int) *record.Failure {
+		c := &record.Failure{Kind: kind, LostNodes: lost}
 		c.NodeIndex = rank
 		return c
 	}

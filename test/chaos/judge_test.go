@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // seen is all that is known of a job after its end.
@@ -30,14 +31,14 @@ type told struct {
 	By    int
 	Where string // the record, or its standard error
 	Code  int
-	Cause *signal.FailureRecord // nil: the driver has ended it
-	Lost  []int                 // those that the cause and its consequences say are lost
-	Bad   []string              // the hosts that another job should stay away from
+	Cause *record.Failure // nil: the driver has ended it
+	Lost  []int           // those that the cause and its consequences say are lost
+	Bad   []string        // the hosts that another job should stay away from
 }
 
 // byCode tells whether that daemon knew no more than the code, by its lifeline:
 // its share did not answer.
-func (t told) byCode() bool { return t.Cause != nil && t.Cause.Kind == string(health.Aborted) }
+func (t told) byCode() bool { return t.Cause != nil && t.Cause.Kind == health.Aborted }
 
 func (t told) String() string {
 	if t.Cause == nil {
@@ -87,7 +88,7 @@ func judge(e expectation, o seen) (wrong []string) {
 		}
 	}
 	for _, t := range o.Told {
-		if t.Cause != nil && t.Cause.Kind == string(health.Internal) {
+		if t.Cause != nil && t.Cause.Kind == health.Internal {
 			complain("an internal error: %s", t)
 		}
 	}
@@ -164,11 +165,11 @@ func (v verdict) codeOf(rank int) int {
 }
 
 // fits tells whether the verdict may have this cause.
-func (v verdict) fits(cause *signal.FailureRecord) bool {
+func (v verdict) fits(cause *record.Failure) bool {
 	if cause == nil || len(v.Kinds) == 0 {
 		return cause == nil && len(v.Kinds) == 0
 	}
-	if !slices.Contains(v.Kinds, health.Kind(cause.Kind)) {
+	if !slices.Contains(v.Kinds, cause.Kind) {
 		return false
 	}
 	if v.Ranks == nil {

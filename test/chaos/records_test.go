@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // recorded is what a run directory says.
@@ -33,7 +34,7 @@ func readRun(logs string, size int) (r recorded) {
 		r.torn = append(r.torn, fmt.Sprintf("there are several run directories: %v", dirs))
 	}
 	dir := dirs[0]
-	var job signal.JobRecord
+	var job record.Job
 	if !r.read(filepath.Join(dir, signal.ControlDir, signal.NameJob), &job) && len(r.torn) == 0 {
 		return r // nobody has joined
 	}
@@ -43,7 +44,7 @@ func readRun(logs string, size int) (r recorded) {
 			r.check(filepath.Join(dir, sub, name.Name()), job.Nonce)
 		}
 	}
-	var result signal.Result
+	var result record.Result
 	if r.read(filepath.Join(dir, signal.NameResult), &result) {
 		var lost []int
 		if result.Cause != nil {
@@ -55,7 +56,7 @@ func readRun(logs string, size int) (r recorded) {
 		r.told = append(r.told, told{By: result.NodeIndex, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
 	}
 	for rank := range size {
-		var abort signal.AbortRecord
+		var abort record.Abort
 		if r.read(filepath.Join(dir, signal.ControlDir, signal.AbortName(rank, size)), &abort) {
 			r.told = append(r.told, told{By: rank, Where: "the abort", Code: abort.Code, Cause: &abort.Cause})
 		}
@@ -82,21 +83,21 @@ func (r *recorded) read(path string, into any) bool {
 // their name: those of the drain and the join only on a share that is full.
 func (r *recorded) check(path, nonce string) {
 	name := filepath.Base(path)
-	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.StateHeartbeat) {
+	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
 		return // a temporary of who died, or a pulse
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 && saysAll(name) {
 		return
 	}
-	var record signal.StateRecord
-	if r.read(path, &record) && record.Nonce != nonce {
-		r.torn = append(r.torn, fmt.Sprintf("%s is of the attempt %q, want %q", path, record.Nonce, nonce))
+	var rec record.Mark
+	if r.read(path, &rec) && rec.Nonce != nonce {
+		r.torn = append(r.torn, fmt.Sprintf("%s is of the attempt %q, want %q", path, rec.Nonce, nonce))
 	}
 }
 
 func saysAll(name string) bool {
 	if _, state, isNode := strings.Cut(name, "."); isNode {
-		return strings.HasPrefix(state, signal.StateChecked) || state == signal.StateSandboxReady || state == signal.StateServiceUp
+		return strings.HasPrefix(state, string(record.StateChecked)) || record.State(state) == record.StateSandboxReady || record.State(state) == record.StateServiceUp
 	}
 	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
 }
@@ -122,9 +123,9 @@ func runStory(logs string) string {
 }
 
 // lifelinePorts are the ports that a job's record tells the lifeline's to be.
-func lifelinePorts(record []byte) ([]int, error) {
-	var job signal.JobRecord
-	if err := json.Unmarshal(record, &job); err != nil {
+func lifelinePorts(rec []byte) ([]int, error) {
+	var job record.Job
+	if err := json.Unmarshal(rec, &job); err != nil {
 		return nil, err
 	}
 	var ports []int
@@ -140,7 +141,7 @@ func lifelinePorts(record []byte) ([]int, error) {
 		ports = append(ports, number)
 	}
 	if len(ports) == 0 {
-		return nil, fmt.Errorf("the job tells of no lifeline: %s", record)
+		return nil, fmt.Errorf("the job tells of no lifeline: %s", rec)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil
@@ -184,7 +185,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 		var line struct {
 			Daemon string `json:"daemon"`
 			Msg    string `json:"msg"`
-			Kind   string `json:"kind"`
+			Kind   record.Kind `json:"kind"`
 		}
 		if json.Unmarshal([]byte(text), &line) != nil || line.Kind == "" {
 			continue
@@ -196,7 +197,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 		if rank < 0 || rank >= len(codes) {
 			continue
 		}
-		cause := &signal.FailureRecord{Kind: line.Kind, Message: line.Msg}
+		cause := &record.Failure{Kind: line.Kind, Message: line.Msg}
 		cause.NodeIndex = rank
 		if lost := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
 			of, _ := strconv.Atoi(lost[1])

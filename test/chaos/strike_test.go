@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/hostile"
 	"github.com/bringupd/bringupd/test/testbed"
 )
@@ -74,7 +75,7 @@ func (j *job) beats(f fault) bool {
 			if rank == 0 {
 				sub = signal.ControlDir
 			}
-			if !j.has(sub, signal.NodeName(rank, j.size, signal.StateHeartbeat)+".*") {
+			if !j.has(sub, signal.NodeName(rank, j.size, record.StateHeartbeat)+".*") {
 				return false
 			}
 		}
@@ -113,9 +114,9 @@ func (j *job) reached(p phase) bool {
 	case inJoin:
 		return j.has(signal.ControlDir, signal.NameJob)
 	case inServices:
-		return j.has(signal.ControlDir, signal.NameHead) && j.all(signal.StateJoined)
+		return j.has(signal.ControlDir, signal.NameHead) && j.all(record.StateJoined)
 	case atGate:
-		return j.all(signal.StateServiceUp)
+		return j.all(record.StateServiceUp)
 	case inDriver:
 		return j.find(0, "sh", "-c", j.driver()) != 0
 	default:
@@ -124,7 +125,7 @@ func (j *job) reached(p phase) bool {
 }
 
 // all tells whether all nodes have published that state.
-func (j *job) all(state string) bool {
+func (j *job) all(state record.State) bool {
 	for rank := range j.size {
 		if !j.has(signal.NodesDir, signal.NodeName(rank, j.size, state)) {
 			return false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // peerTimeout is the default, and what the jobs here are told; a death must have
@@ -62,7 +63,7 @@ func TestDeaths(t *testing.T) {
 				})
 				// A daemon that dies before it has joined is only missed.
 				for rank := range 4 {
-					j.reached(filepath.Join(signal.NodesDir, signal.NodeName(rank, 4, signal.StateSandboxReady)))
+					j.reached(filepath.Join(signal.NodesDir, signal.NodeName(rank, 4, record.StateSandboxReady)))
 				}
 				if when.reached != "" {
 					j.reached(when.reached)
@@ -90,7 +91,7 @@ func TestDeaths(t *testing.T) {
 				if want := fmt.Sprintf("bringupd: the job failed with code %d", code); !strings.Contains(j.stderr.String(), want) {
 					t.Errorf("standard error lacks %q:\n%s", want, &j.stderr)
 				}
-				if cause.Kind != string(tc.kind) || !about(cause, tc.rank) {
+				if cause.Kind != tc.kind || !about(cause, tc.rank) {
 					t.Errorf("the first cause is %+v, want %s of rank %d\n%s", cause, tc.kind, tc.rank, &j.stderr)
 				}
 				if tc.bad != "" && !slices.Equal(bad, []string{tc.bad}) {
@@ -102,7 +103,7 @@ func TestDeaths(t *testing.T) {
 }
 
 // about tells whether the cause is this rank's, or the loss of it.
-func about(cause signal.FailureRecord, rank int) bool {
+func about(cause record.Failure, rank int) bool {
 	if len(cause.LostNodes) > 0 {
 		return slices.Equal(cause.LostNodes, []int{rank})
 	}
@@ -110,7 +111,7 @@ func about(cause signal.FailureRecord, rank int) bool {
 }
 
 // causeOf reads the first cause; without a head it is in a worker's abort.
-func causeOf(j *job, headless bool) (cause signal.FailureRecord, bad []string, code int) {
+func causeOf(j *job, headless bool) (cause record.Failure, bad []string, code int) {
 	j.t.Helper()
 	if !headless {
 		result := j.result()

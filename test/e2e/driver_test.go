@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -98,10 +99,10 @@ func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
 	if want := "run " + b.id + ".0-r1\n"; !strings.Contains(out, want) {
 		t.Errorf("the job wrote %q, want %q in it", out, want)
 	}
-	var record signal.JobRecord
-	readJSON(t, filepath.Join(logs, b.id+".0-r1", signal.ControlDir, signal.NameJob), &record)
-	if record.Run != b.id+".0-r1" {
-		t.Errorf("the second run's record is of %s", record.Run)
+	var rec record.Job
+	readJSON(t, filepath.Join(logs, b.id+".0-r1", signal.ControlDir, signal.NameJob), &rec)
+	if rec.Run != b.id+".0-r1" {
+		t.Errorf("the second run's record is of %s", rec.Run)
 	}
 }
 

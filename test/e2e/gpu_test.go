@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/cuda"
 	"github.com/bringupd/bringupd/test/nvml"
 )
@@ -51,11 +52,11 @@ func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 
 // blames fails the test unless the first cause is of that kind, that node's, and
 // says all of that.
-func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
+func (j *job) blames(kind health.Kind, rank int, says ...string) record.Result {
 	j.t.Helper()
 	j.wantCode(health.OutcomeOfKind(kind).Code)
 	result := j.result()
-	if result.Cause == nil || result.Cause.Kind != string(kind) || !about(*result.Cause, rank) {
+	if result.Cause == nil || result.Cause.Kind != kind || !about(*result.Cause, rank) {
 		j.t.Fatalf("the first cause is %+v, want %s of rank %d\n%s", result.Cause, kind, rank, &j.stderr)
 	}
 	for _, want := range says {
@@ -254,12 +255,12 @@ func TestSuspiciousTwice(t *testing.T) {
 		must(t, fake.Answer("n1", fmt.Sprintf("gpu 2 dram_uncorrected %d", i+1)))
 		j := bed.run(t, l)
 		j.wantCode(0)
-		var result signal.Result
+		var result record.Result
 		readJSON(t, filepath.Join(logs, signal.LatestLink, signal.NameResult), &result)
 		if !slices.Equal(result.BadNodes, want) {
 			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.BadNodes, want, result.Events)
 		}
-		if i == 1 && !slices.ContainsFunc(result.Events, func(e signal.EventRecord) bool {
+		if i == 1 && !slices.ContainsFunc(result.Events, func(e record.Event) bool {
 			return strings.Contains(e.Message, "gpu.ecc_unc: uncorrectable errors of DRAM: 2, and in run")
 		}) {
 			t.Errorf("the evidence is not among %+v", result.Events)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
@@ -187,9 +188,9 @@ func (j *job) reached(name string) {
 }
 
 // result is what the job has written of its end.
-func (j *job) result() signal.Result {
+func (j *job) result() record.Result {
 	j.t.Helper()
-	var result signal.Result
+	var result record.Result
 	readJSON(j.t, filepath.Join(j.runDir(), signal.NameResult), &result)
 	return result
 }

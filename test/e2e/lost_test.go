@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
@@ -35,12 +36,12 @@ func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 func (j *job) connected(want int) {
 	j.t.Helper()
 	j.reached("control/job")
-	var record signal.JobRecord
-	readJSON(j.t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &record)
-	if len(record.LinkAddresses) == 0 {
-		j.t.Fatalf("the head offers no lifeline: %+v", record)
+	var rec record.Job
+	readJSON(j.t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &rec)
+	if len(rec.LinkAddresses) == 0 {
+		j.t.Fatalf("the head offers no lifeline: %+v", rec)
 	}
-	_, port, _ := strings.Cut(record.LinkAddresses[0], ":")
+	_, port, _ := strings.Cut(rec.LinkAddresses[0], ":")
 	eventually(j.t, func() string {
 		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
 		if got := strings.Count(string(out), "\n"); err != nil || got < want {
@@ -110,7 +111,7 @@ func TestANodeIsLost(t *testing.T) {
 				t.Errorf("the others took %s to end, with a peer timeout of %s", took, quick)
 			}
 			cause, bad, code := causeOf(j, tc.node == 0)
-			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != string(tc.kind) || !slices.Equal(cause.LostNodes, []int{tc.node}) {
+			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != tc.kind || !slices.Equal(cause.LostNodes, []int{tc.node}) {
 				t.Errorf("the verdict is %d, %+v, want %s of rank %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
 			}
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // snippet is the page's example that begins with this line, as it stands.
@@ -68,7 +69,7 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 7 || len(runs) != 2 {
 		t.Fatalf("the wrapper ended with %d, after %v: %s", code, runs, &out)
 	}
-	var failed, again signal.Result
+	var failed, again record.Result
 	readJSON(t, filepath.Join(runs[0], signal.NameResult), &failed)
 	readJSON(t, filepath.Join(runs[1], signal.NameResult), &again)
 	if failed.Code != 75 || len(failed.BadNodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.BadNodes[0]+" ") {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // rayEnd bounds a job with a real Ray on this machine's few cores.
@@ -50,7 +51,7 @@ func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path str
 }
 
 // endOf waits for the result of a job's first step.
-func endOf(t *testing.T, b *batchJob, logs string) signal.Result {
+func endOf(t *testing.T, b *batchJob, logs string) record.Result {
 	t.Helper()
 	path := filepath.Join(logs, b.id+".0", signal.NameResult)
 	within(t, rayEnd, func() string {
@@ -61,7 +62,7 @@ func endOf(t *testing.T, b *batchJob, logs string) signal.Result {
 		}
 		return ""
 	})
-	var result signal.Result
+	var result record.Result
 	readJSON(t, path, &result)
 	return result
 }
@@ -116,7 +117,7 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	if diff := cmp.Diff(want, strings.Split(j.stdout.String(), "\n")); diff != "" {
 		t.Errorf("%s\n%s", diff, &j.stderr)
 	}
-	var head signal.HeadRecord
+	var head record.Head
 	readJSON(t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameHead), &head)
 	if head.Dashboard != "http://127.0.0.1:8299" {
 		t.Errorf("status shows the dashboard at %q", head.Dashboard)
@@ -255,7 +256,7 @@ func TestRayDeaths(t *testing.T) {
 					continue
 				}
 				result := j.result()
-				if result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.NodeIndex != tc.node ||
+				if result.Cause == nil || result.Cause.Kind != health.ServiceDied || result.Cause.NodeIndex != tc.node ||
 					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message), "\n"), tc.says) {
 					t.Errorf("the result is %+v, want the service of rank %d, with %q", result, tc.node, tc.says)
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // bareSrun is a srun that takes pyxis' flags, which are written down, and runs no container; nor
@@ -195,7 +196,7 @@ func TestRaySubStaysUp(t *testing.T) {
 }
 
 // resultWithin waits for the result of the newest run in a log directory.
-func resultWithin(t *testing.T, logs string) (result signal.Result) {
+func resultWithin(t *testing.T, logs string) (result record.Result) {
 	t.Helper()
 	path := filepath.Join(logs, "latest", signal.NameResult)
 	within(t, rayEnd, func() string { return missing(path) })

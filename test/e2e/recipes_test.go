@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // JAX finds its world by Slurm's own variables: those of the step speak of one daemon
@@ -89,7 +90,7 @@ func TestDaskFindsItsNodes(t *testing.T) {
 
 // saidBy waits for the end of a job, and returns how it ended and what its driver or ranks
 // have said.
-func saidBy(t *testing.T, b *batchJob, logs string) (signal.Result, string) {
+func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 	t.Helper()
 	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
 	result := resultOf(t, b, logs)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // requeued submits a batch job of three nodes that asks to be started anew
@@ -25,7 +26,7 @@ func (bed *lane) requeued(t *testing.T, logs, flags, driver string) *batchJob {
 }
 
 // resultOfRun waits for the result of one attempt of a batch job.
-func resultOfRun(t *testing.T, logs, run string) (result signal.Result) {
+func resultOfRun(t *testing.T, logs, run string) (result record.Result) {
 	t.Helper()
 	path := filepath.Join(logs, run, signal.NameResult)
 	eventually(t, func() string { return missing(path) })
@@ -67,8 +68,8 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 	b := bed.requeued(t, logs, "--peer-timeout=3s", `[ -n "$SLURM_RESTART_COUNT" ] || sleep 1000`)
 	first := filepath.Join(logs, b.id+".0")
 	eventually(t, func() string { return missing(filepath.Join(first, signal.ControlDir, signal.NameGateOpen)) })
-	var joined signal.JoinedRecord
-	readJSON(t, filepath.Join(first, signal.NodesDir, signal.NodeName(2, 3, signal.StateJoined)), &joined)
+	var joined record.Joined
+	readJSON(t, filepath.Join(first, signal.NodesDir, signal.NodeName(2, 3, record.StateJoined)), &joined)
 	kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 
 	result := resultOfRun(t, logs, b.id+".0")
@@ -97,8 +98,8 @@ func TestAJobGivesUp(t *testing.T) {
 	for _, run := range []string{b.id + ".0", b.id + ".0-r1"} {
 		dir := filepath.Join(logs, run)
 		eventually(t, func() string { return missing(filepath.Join(dir, signal.ControlDir, signal.NameGateOpen)) })
-		var joined signal.JoinedRecord
-		readJSON(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(2, 3, signal.StateJoined)), &joined)
+		var joined record.Joined
+		readJSON(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(2, 3, record.StateJoined)), &joined)
 		kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 	}
 	b.wait("ended: 137\n") // srun's code is that of the daemon that was killed

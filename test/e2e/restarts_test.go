@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // A daemon that is killed, and started again by a loop in its task, meets the others in
@@ -40,7 +41,7 @@ func TestADaemonIsStartedAgain(t *testing.T) {
 				run        string
 				code, next int
 			}{{first, 76, 1}, {first + "-a1", 0, 0}} {
-				var result signal.Result
+				var result record.Result
 				data, err := os.ReadFile(filepath.Join(j.logs, want.run, signal.NameResult))
 				if err == nil {
 					err = json.Unmarshal(data, &result)

@@ -11,16 +11,17 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // anyAbort returns the abort of whichever rank wrote one.
-func anyAbort(j *job) signal.AbortRecord {
+func anyAbort(j *job) record.Abort {
 	j.t.Helper()
 	found, err := filepath.Glob(filepath.Join(j.runDir(), signal.ControlDir, "abort.*"))
 	if err != nil || len(found) == 0 {
 		j.t.Fatalf("no abort was published (%v)\n%s", err, &j.stderr)
 	}
-	var abort signal.AbortRecord
+	var abort record.Abort
 	readJSON(j.t, found[0], &abort)
 	return abort
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // slowDriver says what signals it gets, and takes a while to end after TERM, as
@@ -144,7 +145,7 @@ func TestAScriptWithoutADriver(t *testing.T) {
 }
 
 // resultOf waits for the result of a job, whichever of its steps wrote it.
-func resultOf(t *testing.T, b *batchJob, logs string) signal.Result {
+func resultOf(t *testing.T, b *batchJob, logs string) record.Result {
 	t.Helper()
 	var results []string
 	eventually(t, func() string {
@@ -154,7 +155,7 @@ func resultOf(t *testing.T, b *batchJob, logs string) signal.Result {
 		}
 		return ""
 	})
-	var result signal.Result
+	var result record.Result
 	readJSON(t, results[0], &result)
 	return result
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
@@ -251,7 +252,7 @@ func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
 func (s starter) testLoss(t *testing.T, bed *lane) {
 	j := s.runBy(t, bed, false, "hold")
 	j.reached("control/go")
-	var head signal.JobRecord
+	var head record.Job
 	readJSON(t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &head)
 	victim := 2
 	if head.Host == bed.Node(victim) {

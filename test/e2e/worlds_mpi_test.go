@@ -113,7 +113,7 @@ func TestMPIWorlds(t *testing.T) {
 			t.Run(m.name+", "+mode, func(t *testing.T) {
 				j := world(t, 2, 2, mode)
 				j.wantCode(want.code)
-				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, want.says) || health.Kind(cause.Kind) != want.kind {
+				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, want.says) || cause.Kind != want.kind {
 					t.Errorf("the cause is %+v, want %q", cause, want.says)
 				}
 			})

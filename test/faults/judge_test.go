@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // mostTime is what a job may take to end after its mounts are broken: the join
@@ -32,7 +33,7 @@ func (j *job) common(o outcome) {
 			j.t.Errorf("rank %d has ended by an internal error", rank)
 		}
 		for _, said := range j.saidBy(rank) {
-			if said.Kind == string(health.Internal) {
+			if said.Kind == health.Internal {
 				j.t.Errorf("rank %d tells of an internal error: %s", rank, said.Message)
 			}
 		}
@@ -126,7 +127,7 @@ func (j *job) says(rank int, what string) bool {
 // hasResult checks that the result tells the same as the codes.
 func (j *job) hasResult(o outcome) {
 	j.t.Helper()
-	var result signal.Result
+	var result record.Result
 	if !j.record(signal.NameResult, &result) || result.Code != o.code() {
 		j.t.Errorf("%s says %d, want %d", filepath.Join(j.runDir(), signal.NameResult), result.Code, o.code())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
@@ -71,7 +72,7 @@ func losing(ranks ...int) func(j *job, o *outcome) {
 				j.t.Errorf("rank %d ended with %d, want %d", rank, code, want)
 			}
 		}
-		var result signal.Result
+		var result record.Result
 		if !j.record(signal.NameResult, &result) {
 			return
 		}
@@ -81,7 +82,7 @@ func losing(ranks ...int) func(j *job, o *outcome) {
 		}
 		slices.Sort(all)
 		all = slices.Compact(all)
-		if !slices.Equal(all, ranks) || o.cause.Kind != string(health.DaemonDied) {
+		if !slices.Equal(all, ranks) || o.cause.Kind != health.DaemonDied {
 			j.t.Errorf("by %s are lost %v, with the consequences, want %v: %+v", o.cause.Kind, all, ranks, result)
 		}
 		o.cause.LostNodes = all // which of them came first is a matter of luck

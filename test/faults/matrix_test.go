@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -91,7 +92,7 @@ func cell(t *testing.T, r row, phase string) outcome {
 // before are the names that are there before a phase begins: what has been
 // published before the mounts are broken is not to be a matter of luck.
 func before(phase string) (names []string) {
-	node := func(state string) {
+	node := func(state record.State) {
 		for rank := range size {
 			names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, state)))
 		}
@@ -100,15 +101,15 @@ func before(phase string) (names []string) {
 	for _, passed := range phases[:slices.Index(phases, phase)] {
 		switch passed {
 		case join:
-			node(signal.StateJoined)
+			node(record.StateJoined)
 		case check:
-			node(signal.StateChecked + "*") // with the kind of node that it is
+			node(record.StateChecked + "*") // with the kind of node that it is
 		case sandbox:
-			node(signal.StateSandboxReady)
+			node(record.StateSandboxReady)
 		case head:
 			control(signal.NameHead)
 		case workers:
-			node(signal.StateServiceUp)
+			node(record.StateServiceUp)
 			control(signal.NameGateOpen)
 			names = append(names, pulses()...)
 		case driver:
@@ -120,9 +121,9 @@ func before(phase string) (names []string) {
 
 // pulses are the beats of all.
 func pulses() []string {
-	names := []string{filepath.Join(signal.ControlDir, signal.NodeName(0, size, signal.StateHeartbeat)+".*")}
+	names := []string{filepath.Join(signal.ControlDir, signal.NodeName(0, size, record.StateHeartbeat)+".*")}
 	for rank := 1; rank < size; rank++ {
-		names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, signal.StateHeartbeat)+".*"))
+		names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, record.StateHeartbeat)+".*"))
 	}
 	return names
 }

@@ -13,14 +13,15 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // outcome is how a job has ended.
 type outcome struct {
 	codes  [size]int
-	killed []int                // the daemons that did not end by themselves
-	cause  signal.FailureRecord // empty where the driver has ended it
-	took   time.Duration        // to the end of the last daemon
+	killed []int          // the daemons that did not end by themselves
+	cause  record.Failure // empty where the driver has ended it
+	took   time.Duration  // to the end of the last daemon
 	// Several have met the cause, and it is a matter of luck who told of it.
 	shared bool
 }
@@ -40,7 +41,7 @@ func (o outcome) code() int {
 // String is what the table says: the code, what is given as the cause, and who
 // is named.
 func (o outcome) String() string {
-	switch health.Kind(o.cause.Kind) {
+	switch o.cause.Kind {
 	case "":
 		return fmt.Sprintf("%d", o.code())
 	case health.PeerLost:
@@ -74,17 +75,17 @@ func (j *job) outcome(begin time.Time) outcome {
 
 // cause is the one that the records give for the job's code, or else what a
 // daemon with that code has said last.
-func (j *job) cause(o outcome) signal.FailureRecord {
+func (j *job) cause(o outcome) record.Failure {
 	j.t.Helper()
-	var result signal.Result
+	var result record.Result
 	if j.record(signal.NameResult, &result) && result.Code == o.code() {
 		if result.Cause == nil {
-			return signal.FailureRecord{}
+			return record.Failure{}
 		}
 		return *result.Cause
 	}
 	for rank := range size {
-		var abort signal.AbortRecord
+		var abort record.Abort
 		if j.record(filepath.Join(signal.ControlDir, signal.AbortName(rank, size)), &abort) && abort.Code == o.code() {
 			return abort.Cause
 		}
@@ -96,7 +97,7 @@ func (j *job) cause(o outcome) signal.FailureRecord {
 			}
 		}
 	}
-	return signal.FailureRecord{}
+	return record.Failure{}
 }
 
 // record reads a record behind the mounts, and tells whether there is one.
@@ -114,10 +115,10 @@ func (j *job) record(name string, into any) bool {
 }
 
 // lastError is the last error that a daemon has written to its standard error.
-func (j *job) lastError(rank int) (last signal.FailureRecord) {
+func (j *job) lastError(rank int) (last record.Failure) {
 	for _, said := range j.saidBy(rank) {
 		if said.Kind != "" {
-			last = signal.FailureRecord{Kind: said.Kind, Message: said.Message}
+			last = record.Failure{Kind: said.Kind, Message: said.Message}
 			last.NodeIndex = rank
 			last.LostNodes = lostIn(said.Message)
 		}
@@ -141,7 +142,7 @@ func lostIn(sentence string) (lost []int) {
 // said is a line of a daemon's standard error.
 type said struct {
 	Message string `json:"msg"`
-	Kind    string `json:"kind"`
+	Kind    health.Kind `json:"kind"`
 	Error   string `json:"error"`
 }
 
@@ -176,16 +177,16 @@ func (j *job) checkRecords() {
 func (j *job) checkRecord(path string, entry fs.DirEntry) {
 	j.t.Helper()
 	name := entry.Name()
-	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.StateHeartbeat) {
+	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
 		return // a temporary of who died, or a pulse
 	}
 	if info, err := entry.Info(); err == nil && info.Size() == 0 && saysAll(name) {
 		return
 	}
-	var record signal.StateRecord
-	if !j.record(path, &record) {
+	var rec record.Mark
+	if !j.record(path, &rec) {
 		j.t.Errorf("the record %s can't be read", path)
-	} else if record.Nonce == "" {
+	} else if rec.Nonce == "" {
 		j.t.Errorf("the record %s has no header", path)
 	}
 }
@@ -196,7 +197,7 @@ func saysAll(name string) bool {
 	switch {
 	case isNode:
 		// That of a checked node has more to say, too, but on a share that is full.
-		return strings.HasPrefix(state, signal.StateChecked) || state == signal.StateSandboxReady || state == signal.StateServiceUp
+		return strings.HasPrefix(state, string(record.StateChecked)) || record.State(state) == record.StateSandboxReady || record.State(state) == record.StateServiceUp
 	default:
 		// That of the drain has more to say, but on a share that is full.
 		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // pods are daemons of one launch, each of which is started again whenever it was killed,
@@ -176,7 +177,7 @@ func (p *pods) expect(codes ...int) {
 }
 
 // result reads how an attempt has ended.
-func (p *pods) result(attempt, code, next int) (r signal.Result) {
+func (p *pods) result(attempt, code, next int) (r record.Result) {
 	p.t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.runDir(attempt), signal.NameResult))
 	if err == nil {
@@ -411,18 +412,18 @@ func (p *pods) records(attempt int) string {
 			if entry.IsDir() || err == nil && len(data) == 0 || entry.Name()[0] == '.' {
 				continue
 			}
-			var record struct {
-				signal.Header
+			var rec struct {
+				record.Header
 				Run string `json:"run"`
 			}
 			if err == nil {
-				err = json.Unmarshal(data, &record)
+				err = json.Unmarshal(data, &rec)
 			}
 			if nonce == "" {
-				nonce = record.Nonce
+				nonce = rec.Nonce
 			}
-			if err != nil || record.Nonce != nonce || record.Run != "" && record.Run != filepath.Base(p.runDir(attempt)) {
-				p.t.Errorf("%s is of another attempt: %s, run %s (%v)", path, record.Nonce, record.Run, err)
+			if err != nil || rec.Nonce != nonce || rec.Run != "" && rec.Run != filepath.Base(p.runDir(attempt)) {
+				p.t.Errorf("%s is of another attempt: %s, run %s (%v)", path, rec.Nonce, rec.Run, err)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // What other launchers of ranks have got wrong, each by a world of shells.
@@ -84,7 +85,7 @@ func TestFirstCodeNotLast(t *testing.T) {
 				if err := os.WriteFile(fileOf(j.dir, "now", rank), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				path := filepath.Join(j.logs, "world", signal.NodesDir, signal.NodeName(rank, 3, signal.StateFailed))
+				path := filepath.Join(j.logs, "world", signal.NodesDir, signal.NodeName(rank, 3, record.StateFailed))
 				if rank == order[0] {
 					j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 				}

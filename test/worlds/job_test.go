@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -144,15 +145,15 @@ func (j *job) until(what string, is func() bool) {
 // daemon returns the pid of a node's daemon.
 func (j *job) daemon(node int) int {
 	j.t.Helper()
-	var record signal.JoinedRecord
-	name := signal.NodeName(node, nodes, signal.StateJoined)
+	var rec record.Joined
+	name := signal.NodeName(node, nodes, record.StateJoined)
 	if node == 0 {
-		var head signal.JobRecord
+		var head record.Job
 		j.read(&head, signal.ControlDir, signal.NameJob)
 		return head.PID
 	}
-	j.read(&record, signal.NodesDir, name)
-	return record.PID
+	j.read(&rec, signal.NodesDir, name)
+	return rec.PID
 }
 
 func (j *job) read(record any, names ...string) {
@@ -176,7 +177,7 @@ func (j *job) await() seen {
 	}
 	got := seen{code: j.cmd.ProcessState.ExitCode(), left: j.left()}
 	if _, err := os.Stat(filepath.Join(j.logs, "world", signal.NameResult)); err == nil {
-		got.result = new(signal.Result)
+		got.result = new(record.Result)
 		j.read(got.result, signal.NameResult)
 	}
 	return got

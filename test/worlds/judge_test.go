@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // seen is what has come of a run.
 type seen struct {
 	code   int            // of bringupd local
-	result *signal.Result // nil where there is none
+	result *record.Result // nil where there is none
 	left   []string       // what still runs
 }
 
@@ -61,7 +61,7 @@ func judge(s schedule, got seen) (wrong []string) {
 	if got.result.Code != want.code {
 		bad("the result has the code %d, want %d", got.result.Code, want.code)
 	}
-	if cause.Kind != string(want.kind) || !strings.Contains(cause.Message, want.how) {
+	if cause.Kind != want.kind || !strings.Contains(cause.Message, want.how) {
 		bad("the cause is %s (%s), want %s: %q", cause.Kind, cause.Message, want.kind, want.how)
 	}
 	switch {
@@ -81,10 +81,10 @@ func judge(s schedule, got seen) (wrong []string) {
 func TestJudge(t *testing.T) {
 	struck := schedule{kind: exitRank, rank: 6, code: 3}
 	well := func() seen {
-		cause := &signal.FailureRecord{
-			Header: signal.Header{NodeIndex: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &signal.WorldRank{Number: 6},
+		cause := &record.Failure{
+			Header: record.Header{NodeIndex: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &record.WorldRank{Number: 6},
 		}
-		return seen{code: 3, result: &signal.Result{Code: 3, Cause: cause}}
+		return seen{code: 3, result: &record.Result{Code: 3, Cause: cause}}
 	}
 	for _, tc := range []struct {
 		name  string

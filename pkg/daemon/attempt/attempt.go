@@ -108,7 +108,7 @@ func (l *supervisor) resolveWaitError(err error) (told os.Signal, _ error) {
 		return by.sig, nil
 	default:
 		f := lifecycle.NewSignalFailure(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.NodeIndex)
-		return nil, &endError{health.OutcomeOfKind(health.Kind(f.Kind)).Code, f.Message}
+		return nil, &endError{health.OutcomeOfKind(f.Kind).Code, f.Message}
 	}
 }
 
@@ -117,7 +117,7 @@ func (l *supervisor) reportEnd(err error) int {
 	why, is := errors.AsType[*endError](err)
 	if !is {
 		f := health.AsFailure(err)
-		why = &endError{health.OutcomeOfKind(health.Kind(f.Kind)).Code, f.Message}
+		why = &endError{health.OutcomeOfKind(f.Kind).Code, f.Message}
 	}
 	if why.reason != "" {
 		l.logWarning(why.reason)

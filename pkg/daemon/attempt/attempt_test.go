@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/twin"
 )
 
@@ -80,17 +81,17 @@ func (w *world) expectTaken(want ...string) {
 func lost(cfg deps.Config, node int) lifecycle.Exit {
 	f := health.NewFailure(health.DaemonDied, "rank %d has died", node)
 	f.LostNodes = []int{node}
-	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
+	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
 
 // make makes an attempt's directory, as the head does, and ends it where next is not negative.
 func (w *world) make(attempt, next int) *signal.Dir {
 	w.t.Helper()
-	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), signal.JobRecord{})
+	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), record.Job{})
 	if err == nil && next >= 0 {
 		f := health.NewFailure(health.DaemonDied, "rank 1 has died")
 		f.LostNodes = []int{1}
-		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, Reason: f.Message, Cause: &f.FailureRecord, NextAttempt: next})
+		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: next})
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -101,7 +102,7 @@ func (w *world) make(attempt, next int) *signal.Dir {
 // joined publishes that a daemon of a rank, the process pid of this host, has joined.
 func (w *world) joined(dir *signal.Dir, node, pid int) {
 	w.t.Helper()
-	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(node, 2, signal.StateJoined), &signal.JoinedRecord{PID: pid}, false)
+	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{PID: pid}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestStartedAnew(t *testing.T) {
 			dir := w.make(0, -1)
 			w.joined(dir, 1, 0)
 			time.AfterFunc(7*time.Second, func() {
-				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, NextAttempt: 1})
+				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, NextAttempt: 1})
 				w.make(1, -1)
 			})
 		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of rank 1 (n1) has taken part in attempt 1"},
@@ -238,17 +239,17 @@ func TestStartedAnew(t *testing.T) {
 		}, true, 65, nil, "start one daemon on each host"},
 		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 are gone"},
 		{"a head of a name that was used", 0, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
 		}, false, 66, nil, "give another --job-id"},
 		{"another launch of a name that is done", 0, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
 		}, true, 66, nil, "give another --job-id"},
 		{"a head's pod of a job that is done", 0, func(w *world) {
 			w.relaunchesEach = true
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
 		}, true, 0, nil, "run j has ended already"},
 		{"a worker of a job that is done", 1, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
 		}, true, 0, nil, "run j has ended already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -285,7 +286,7 @@ func TestRecall(t *testing.T) {
 		})
 		f := health.NewFailure(health.CheckFailed, "it is ill")
 		f.NodeIndex = 1
-		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &signal.Result{Code: 75, Cause: &f.FailureRecord, NextAttempt: 1})
+		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 75, Cause: &f.Failure, NextAttempt: 1})
 		w.make(1, 2)
 		w.live(0)
 		w.expectTaken("2 at 1s")

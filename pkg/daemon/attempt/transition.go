@@ -3,7 +3,7 @@ package attempt
 import (
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // actionKind is a daemon's next action.
@@ -65,4 +65,4 @@ func backoffPause(first time.Duration, row int) time.Duration {
 }
 
 // hasSucceeded reports whether the run has ended in order, with 0.
-func hasSucceeded(r *signal.Result) bool { return r.Cause == nil && r.Code == 0 }
+func hasSucceeded(r *record.Result) bool { return r.Cause == nil && r.Code == 0 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // goneTimeouts is the number of peer timeouts without a change in a run directory after which all
@@ -138,7 +139,7 @@ func (l *supervisor) inspectNewest(ctx context.Context) (nextMove, error) {
 // whether it has made it.
 func (l *supervisor) hasJoined(begun signal.AttemptInfo) bool {
 	id := l.cfg.Identity
-	return begun.Dir != nil && (l.isHead || slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, signal.StateJoined)))
+	return begun.Dir != nil && (l.isHead || slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, record.StateJoined)))
 }
 
 // findNewest returns the newest attempt. It retries while the file system does not show the log
@@ -155,7 +156,7 @@ func (l *supervisor) findNewest(ctx context.Context) (begun signal.AttemptInfo, 
 }
 
 // readResult returns the result of an attempt.
-func (l *supervisor) readResult(ctx context.Context, begun signal.AttemptInfo) (signal.Result, error) {
+func (l *supervisor) readResult(ctx context.Context, begun signal.AttemptInfo) (record.Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Peer, health.ErrDeadline)
 	defer cancel()
 	return begun.ReadResult(ctx)
@@ -169,7 +170,7 @@ func (l *supervisor) loadPreviousResults(ctx context.Context, begun signal.Attem
 		return err
 	}
 	l.lastResult = &attemptResult{result.Code, result.Reason, result.Cause != nil}
-	all := []signal.Result{result}
+	all := []record.Result{result}
 	if l.isHead {
 		if all, err = l.attemptLocation(0).PreviousResults(ctx, begun.Attempt+1); err != nil {
 			return err
@@ -178,7 +179,7 @@ func (l *supervisor) loadPreviousResults(ctx context.Context, begun signal.Attem
 	for _, r := range all {
 		failures := r.Consequences
 		if r.Cause != nil {
-			failures = append([]signal.FailureRecord{*r.Cause}, failures...)
+			failures = append([]record.Failure{*r.Cause}, failures...)
 		}
 		l.earlier = l.earlier.AfterAttempt(failures, l.cfg.Identity.HostOf)
 	}
@@ -237,7 +238,7 @@ func (l *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 // in addition to this one, and waiting does not help.
 func (l *supervisor) checkTwin(ctx context.Context, begun signal.AttemptInfo) error {
 	id := l.cfg.Identity
-	if !slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, signal.StateJoined)) {
+	if !slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, record.StateJoined)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Peer, health.ErrDeadline)
@@ -265,13 +266,13 @@ func (l *supervisor) duplicateDaemonError(attempt int, waited time.Duration) err
 func (l *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.AttemptInfo) error {
 	f := health.NewFailure(health.DaemonDied, "the daemons of attempt %d are gone: nothing has changed in its run directory for %s", begun.Attempt+1, l.goneTimeout())
 	f.Host = l.cfg.Identity.Host
-	outcome := health.OutcomeOfCause(f.FailureRecord)
-	again := health.DecideRestart(f.FailureRecord, health.RestartPolicy{
+	outcome := health.OutcomeOfCause(f.Failure)
+	again := health.DecideRestart(f.Failure, health.RestartPolicy{
 		MaxRestarts: l.cfg.After.Restarts, Attempt: begun.Attempt, Nodes: l.cfg.Identity.Size,
 	})
-	result := &signal.Result{
-		Run: begun.Name(), Size: l.cfg.Identity.Size, Code: outcome.Code, Outcome: outcome.Name, Reason: f.Message, Cause: &f.FailureRecord,
-		RunTimings: signal.RunTimings{ProgramVersion: l.cfg.Program},
+	result := &record.Result{
+		Run: begun.Name(), Size: l.cfg.Identity.Size, Code: outcome.Code, Outcome: outcome.Name, Reason: f.Message, Cause: &f.Failure,
+		RunTimings: record.RunTimings{ProgramVersion: l.cfg.Program},
 	}
 	if again.Restart {
 		result.NextAttempt = begun.Attempt + 1

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // DescribePlan describes, one step per line, what this daemon would do. It accesses nothing, so
@@ -116,8 +117,8 @@ func planService(who string, service *framework.Service, err error) []string {
 }
 
 // PublishedPlan returns the plan that is published for observers outside of the job.
-func (c *Config) PublishedPlan() *signal.JobPlan {
-	p := &signal.JobPlan{
+func (c *Config) PublishedPlan() *record.Plan {
+	p := &record.Plan{
 		Framework: c.Framework.Name(), Phases: []string{gate.StepJoin}, NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
 		PhaseTimeouts:        map[string]time.Duration{gate.StepJoin: c.Times.Join},
 		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer, c.Identity.Size).HeartbeatInterval,

@@ -7,16 +7,16 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // PreviousAttempts is the information that earlier attempts of the same launch leave to this one.
 // Later attempts come last.
 type PreviousAttempts struct {
-	UnfitNodes []signal.DroppedNode // nodes with a fault, which only stand by
-	LostNodes  []signal.DroppedNode // nodes whose daemons were lost in the last attempt
+	UnfitNodes []record.DroppedNode // nodes with a fault, which only stand by
+	LostNodes  []record.DroppedNode // nodes whose daemons were lost in the last attempt
 	// Failures are the failures of all earlier attempts.
-	Failures []signal.FailureRecord
+	Failures []record.Failure
 }
 
 // causesTimeout is the timeout for reading the result of the job's previous start.
@@ -24,7 +24,7 @@ const causesTimeout = 2 * time.Second
 
 // EarlierFailures returns the failures of the earlier attempts of this launch. If the job was
 // restarted by its launcher, it adds the cause of the last attempt before that, if it can be read.
-func (c *Config) EarlierFailures() []signal.FailureRecord {
+func (c *Config) EarlierFailures() []record.Failure {
 	if c.Identity.Restart == 0 {
 		return c.Previous.Failures
 	}
@@ -34,7 +34,7 @@ func (c *Config) EarlierFailures() []signal.FailureRecord {
 	place.Run = last.RunName()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
 	defer cancel()
-	result, err := ctxutil.CallBounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
+	result, err := ctxutil.CallBounded(ctx, 0, func() (record.Result, error) { return place.LastResult(ctx) })
 	if err != nil || result.Cause == nil {
 		return c.Previous.Failures
 	}
@@ -43,7 +43,7 @@ func (c *Config) EarlierFailures() []signal.FailureRecord {
 
 // AllUnfitNodes returns the sorted indices of the nodes that the next attempt must not use if this
 // one ends with the given failures.
-func (e PreviousAttempts) AllUnfitNodes(failures []signal.FailureRecord) []int {
+func (e PreviousAttempts) AllUnfitNodes(failures []record.Failure) []int {
 	nodes := health.UnfitNodes(failures...)
 	for _, dropped := range e.UnfitNodes {
 		nodes = append(nodes, dropped.NodeIndex)
@@ -53,7 +53,7 @@ func (e PreviousAttempts) AllUnfitNodes(failures []signal.FailureRecord) []int {
 }
 
 // AfterAttempt returns what an attempt that ends with the given failures leaves to the next one.
-func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf func(node int) string) PreviousAttempts {
+func (e PreviousAttempts) AfterAttempt(failures []record.Failure, hostOf func(node int) string) PreviousAttempts {
 	why := func(node int) string {
 		for _, failure := range failures {
 			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
@@ -64,12 +64,12 @@ func (e PreviousAttempts) AfterAttempt(failures []signal.FailureRecord, hostOf f
 	}
 	next := PreviousAttempts{UnfitNodes: slices.Clone(e.UnfitNodes), Failures: slices.Concat(e.Failures, failures)}
 	for _, node := range e.AllUnfitNodes(failures) {
-		if !slices.ContainsFunc(e.UnfitNodes, func(d signal.DroppedNode) bool { return d.NodeIndex == node }) {
-			next.UnfitNodes = append(next.UnfitNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
+		if !slices.ContainsFunc(e.UnfitNodes, func(d record.DroppedNode) bool { return d.NodeIndex == node }) {
+			next.UnfitNodes = append(next.UnfitNodes, record.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
 		}
 	}
 	for _, node := range health.LostNodes(failures...) {
-		next.LostNodes = append(next.LostNodes, signal.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
+		next.LostNodes = append(next.LostNodes, record.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: why(node)})
 	}
 	return next
 }

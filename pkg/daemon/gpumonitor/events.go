@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // GPUEventLog collects the events of all nodes on the head. The exported fields must be set before
@@ -27,16 +28,16 @@ type GPUEventLog struct {
 	Log         *zap.Logger
 
 	mu          sync.Mutex
-	readNames   map[string]bool      // names of the records that were read; used only by FollowEvents
-	events      []signal.EventRecord // guarded by mu
-	lastListing int                  // number of the last listing with no unread events; guarded by mu
+	readNames   map[string]bool // names of the records that were read; used only by FollowEvents
+	events      []record.Event  // guarded by mu
+	lastListing int             // number of the last listing with no unread events; guarded by mu
 }
 
 // AddEvent adds an event of the head itself.
-func (c *GPUEventLog) AddEvent(record signal.EventRecord) {
+func (c *GPUEventLog) AddEvent(rec record.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events = append(c.events, record)
+	c.events = append(c.events, rec)
 }
 
 // hasRead reports whether all events in the given listing were read.
@@ -48,11 +49,11 @@ func (c *GPUEventLog) hasRead(look int) bool {
 
 // AllEvents returns the events so far, sorted by node. The events of one node are in the order in
 // which it has reported them.
-func (c *GPUEventLog) AllEvents() []signal.EventRecord {
+func (c *GPUEventLog) AllEvents() []record.Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	events := slices.Clone(c.events)
-	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
+	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	return events
 }
 
@@ -108,8 +109,8 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 			}
 			// Read the record. A stalled read is repeated after the next listing.
 			reading, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
-			var record signal.EventRecord
-			err := c.Dir.ReadRecord(reading, signal.NodesDir, name, &record)
+			var rec record.Event
+			err := c.Dir.ReadRecord(reading, signal.NodesDir, name, &rec)
 			cancel()
 			if ctx.Err() != nil || signal.IsStalled(err) {
 				return // the next listing shows the record again
@@ -122,8 +123,8 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 				c.Log.Warn("cannot read what befell a node", zap.Int("of", node), zap.Error(err))
 				continue
 			}
-			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &node, What: record.Message})
-			c.AddEvent(record)
+			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &node, What: rec.Message})
+			c.AddEvent(rec)
 		}
 	}
 	// Everything in this listing was read.

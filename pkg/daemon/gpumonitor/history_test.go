@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/history"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // pair is a node's two GPUs.
@@ -75,12 +75,12 @@ func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Find
 	c := New(Config{
 		GPUs: gpus, Name: "n1", Size: 1, RunCtx: life, EventLog: eventlog.New(), Log: zap.NewNop(),
 		History:    func() HistoryStore { return past },
-		Header:     func() signal.Header { return signal.Header{} },
+		Header:     func() record.Header { return record.Header{} },
 		Background: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
-		Publish:    func(string, *signal.EventRecord) {},
+		Publish:    func(string, *record.Event) {},
 		CancelRun:  func(error) { end() },
 	})
-	c.OnEvent = func(record signal.EventRecord) { told = append(told, record.Message) }
+	c.OnEvent = func(rec record.Event) { told = append(told, rec.Message) }
 	c.AwaitReports(time.Minute) // for nothing
 	c.StartHistory(run, found)
 	synctest.Wait()

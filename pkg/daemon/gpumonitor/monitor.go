@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // GPUs are the GPUs of this node.
@@ -51,8 +51,8 @@ type Config struct {
 	RunCtx          context.Context
 	Background      func(task func(ctx context.Context)) // runs a task that the daemon waits for
 	CancelRun       func(cause error)                    // ends the run
-	Header          func() signal.Header
-	Publish         func(name string, record *signal.EventRecord) // publishes a record of this node
+	Header          func() record.Header
+	Publish         func(name string, rec *record.Event) // publishes a record of this node
 	// called only after a run directory exists
 	History  func() HistoryStore
 	EventLog *eventlog.EventLog
@@ -65,7 +65,7 @@ type Monitor struct {
 	topologyState atomic.Pointer[knownTopology] // nil until the topology is known
 	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
 	// the first event.
-	OnEvent func(signal.EventRecord)
+	OnEvent func(record.Event)
 
 	mu             sync.Mutex
 	runHistory          // guarded by mu

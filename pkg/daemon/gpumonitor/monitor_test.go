@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const testFabric = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
@@ -138,14 +139,14 @@ func TestLearningWhileChildrenStart(t *testing.T) {
 // before it.
 func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	var told, ends []string
-	var own []signal.EventRecord
+	var own []record.Event
 	c := New(Config{
-		Size: 2, RunCtx: context.Background(), EventLog: eventlog.New(), Log: zap.NewNop(), Header: func() signal.Header { return signal.Header{} },
+		Size: 2, RunCtx: context.Background(), EventLog: eventlog.New(), Log: zap.NewNop(), Header: func() record.Header { return record.Header{} },
 		Background: func(task func(context.Context)) { task(context.Background()) },
-		Publish:    func(name string, _ *signal.EventRecord) { told = append(told, name) },
+		Publish:    func(name string, _ *record.Event) { told = append(told, name) },
 		CancelRun:  func(cause error) { ends = append(ends, cause.Error()) },
 	})
-	c.OnEvent = func(record signal.EventRecord) { own = append(own, record) }
+	c.OnEvent = func(rec record.Event) { own = append(own, rec) }
 	befalls := func(xid int) {
 		c.handleEvent(gpu.BuiltinXidTable().ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid}))
 	}

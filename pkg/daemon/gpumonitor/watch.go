@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // watchReadyTimeout limits how long the start of the driver may be delayed by the start of the
@@ -108,13 +109,13 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	if number > nodeEventLimit(c.cfg.Size) {
 		return
 	}
-	record := signal.EventRecord{Header: c.cfg.Header(), Message: what, Detail: data}
+	rec := record.Event{Header: c.cfg.Header(), Message: what, Detail: data}
 	if c.OnEvent != nil {
-		c.OnEvent(record)
+		c.OnEvent(rec)
 	}
 	// the same goroutine should be able to handle the next event
 	c.cfg.Background(func(context.Context) {
-		c.cfg.Publish(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &record)
+		c.cfg.Publish(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &rec)
 	})
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Outcome describes how and why a run ends. It is the cause of all contexts that end with the run.
@@ -15,18 +15,18 @@ type Outcome struct {
 	// Requested reports that the driver has its grace period before anything else stops.
 	Requested bool
 	Reason    string
-	Cause     *signal.FailureRecord // nil if orderly
-	BadNodes  []string              // bad nodes, which the next job should avoid
+	Cause     *record.Failure // nil if orderly
+	BadNodes  []string        // bad nodes, which the next job should avoid
 
-	Consequences []signal.FailureRecord // other failures
+	Consequences []record.Failure // other failures
 	// phase of the sequence at the failure; empty if this node does not know it
 	Phase        string
 	GateOpenTime time.Duration  // time from the opening of the gate to the failure
-	Result       *signal.Result // set if this node has written it instead of the head
+	Result       *record.Result // set if this node has written it instead of the head
 
 	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
 	// another node has decided on the end.
-	Requeue       *signal.RequeueDecision
+	Requeue       *record.RequeueDecision
 	NextAttempt   NextAttempt // the decision about another attempt within this launch
 	ClaimedResult bool        // on a worker: this node has written the result
 	// another node has written the result for a head that it has declared lost
@@ -54,11 +54,11 @@ func (e *Outcome) Error() string { return e.Reason }
 func (e *Outcome) HasFailed() bool { return !e.Orderly && !e.Requested }
 
 // AllFailures returns the cause and the consequences, or none if the end is orderly.
-func (e *Outcome) AllFailures() []signal.FailureRecord {
+func (e *Outcome) AllFailures() []record.Failure {
 	if e.Cause == nil {
 		return nil
 	}
-	return append([]signal.FailureRecord{*e.Cause}, e.Consequences...)
+	return append([]record.Failure{*e.Cause}, e.Consequences...)
 }
 
 // maxConsequences is the maximum number of consequences in a result: each node may have one.
@@ -66,8 +66,8 @@ const maxConsequences = 100
 
 // TruncatedConsequences returns the consequences that the result has room for, without the last
 // lines of logs.
-func (e *Outcome) TruncatedConsequences() []signal.FailureRecord {
-	var kept []signal.FailureRecord
+func (e *Outcome) TruncatedConsequences() []record.Failure {
+	var kept []record.Failure
 	for _, failure := range e.Consequences[:min(len(e.Consequences), maxConsequences)] {
 		failure.Lines = nil // the peer's own record has them
 		kept = append(kept, failure)
@@ -80,16 +80,16 @@ func OutcomeOfVerdict(v health.Verdict) *Outcome {
 	cause := v.Cause
 	return &Outcome{
 		Code: v.Code, Name: v.Name, Reason: cause.Message, Cause: &cause, BadNodes: v.BadNodes, Consequences: v.Consequences,
-		Requested: health.IsRequestedEnd(health.Kind(cause.Kind)),
+		Requested: health.IsRequestedEnd(cause.Kind),
 	}
 }
 
 // OutcomeOfAbort returns the end that a peer has published.
-func OutcomeOfAbort(abort signal.AbortRecord) *Outcome {
+func OutcomeOfAbort(abort record.Abort) *Outcome {
 	cause := abort.Cause
 	return &Outcome{
 		Code: abort.Code, Name: abort.Outcome, Reason: cause.Message, Cause: &cause, BadNodes: abort.BadNodes,
-		Requested: health.IsRequestedEnd(health.Kind(cause.Kind)), NextAttempt: NextAttempt{Number: abort.NextAttempt},
+		Requested: health.IsRequestedEnd(cause.Kind), NextAttempt: NextAttempt{Number: abort.NextAttempt},
 	}
 }
 
@@ -98,8 +98,8 @@ func OutcomeOfCode(code int) *Outcome {
 	if code == 0 {
 		return OrderlyOutcome()
 	}
-	abort := signal.AbortRecord{Code: code, Outcome: string(health.Aborted)}
-	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).FailureRecord
+	abort := record.Abort{Code: code, Outcome: string(health.Aborted)}
+	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).Failure
 	return OutcomeOfAbort(abort)
 }
 

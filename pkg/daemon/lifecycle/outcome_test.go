@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestBearable has a result of very many consequences stay a record.
 func TestBearable(t *testing.T) {
-	many := slices.Repeat([]signal.FailureRecord{{Header: signal.Header{NodeIndex: 7}, Kind: string(health.ServiceDied)}}, 4096)
+	many := slices.Repeat([]record.Failure{{Header: record.Header{NodeIndex: 7}, Kind: health.ServiceDied}}, 4096)
 	for i := range many {
 		many[i].Lines = []string{"a line"}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Publisher publishes this daemon's records in the run directory, with timeouts: while the run
@@ -34,12 +35,12 @@ type Publisher struct {
 }
 
 // Publish publishes a record of this node.
-func (r *Publisher) Publish(sub, name string, rec signal.Record, durable bool) error {
+func (r *Publisher) Publish(sub, name string, rec record.Record, durable bool) error {
 	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.PublishRecord(ctx, sub, name, rec, durable) })
 }
 
 // ClaimRecord publishes a record that another daemon may have published before.
-func (r *Publisher) ClaimRecord(sub, name string, rec signal.Record) error {
+func (r *Publisher) ClaimRecord(sub, name string, rec record.Record) error {
 	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.ClaimRecord(ctx, sub, name, rec) })
 }
 
@@ -49,12 +50,12 @@ func (r *Publisher) MarkName(sub, name string) error {
 }
 
 // PublishState publishes that this node has reached a state.
-func (r *Publisher) PublishState(state string) error {
+func (r *Publisher) PublishState(state record.State) error {
 	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))
 }
 
 // PublishResult writes the result, or returns ErrTaken if there is one.
-func (r *Publisher) PublishResult(result *signal.Result) error {
+func (r *Publisher) PublishResult(result *record.Result) error {
 	return r.CallFileSystem("publish", signal.NameResult, r.PeerTimeout, func(ctx context.Context) error {
 		return r.Dir.PublishOnce(ctx, signal.NameResult, result)
 	})
@@ -66,7 +67,7 @@ func (r *Publisher) PublishResult(result *signal.Result) error {
 func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.Context) error) error {
 	began := time.Now()
 	err := r.CallFileSystem("publish", filepath.Join(sub, name), r.PeerTimeout, request)
-	if err == nil && name != r.Dir.NodeName(int(r.NodeIndex.Load()), signal.StateDone) {
+	if err == nil && name != r.Dir.NodeName(int(r.NodeIndex.Load()), record.StateDone) {
 		r.Events.LogPublication(name, began)
 	}
 	r.NotifyPeers(sub, name)

@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // RoundTripProbe has the head's measurements of the file system: the delay of records, and the
@@ -18,7 +19,7 @@ type RoundTripProbe struct {
 	// ReadTimeout is the timeout for reading a record that is only for information.
 	ReadTimeout time.Duration
 
-	roundTrips atomic.Pointer[[]signal.RoundTrip] // nil before they are known
+	roundTrips atomic.Pointer[[]record.RoundTrip] // nil before they are known
 }
 
 // roundTripSample is the number of nodes for which the canary's round trip is measured: each costs
@@ -26,12 +27,12 @@ type RoundTripProbe struct {
 const roundTripSample = 4
 
 // ReadJoined reads the answer of a node that has joined.
-func (c *RoundTripProbe) ReadJoined(ctx context.Context, node int) (joined signal.JoinedRecord, err error) {
-	err = c.readRecord(ctx, node, signal.StateJoined, &joined)
+func (c *RoundTripProbe) ReadJoined(ctx context.Context, node int) (joined record.Joined, err error) {
+	err = c.readRecord(ctx, node, record.StateJoined, &joined)
 	return joined, err
 }
 
-func (c *RoundTripProbe) readRecord(ctx context.Context, node int, state string, rec signal.Record) error {
+func (c *RoundTripProbe) readRecord(ctx context.Context, node int, state record.State, rec record.Record) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
 	defer cancel()
 	return c.Dir.ReadRecord(ctx, signal.NodesDir, c.Dir.NodeName(node, state), rec)
@@ -39,7 +40,7 @@ func (c *RoundTripProbe) readRecord(ctx context.Context, node int, state string,
 
 // MeasureRoundTrips computes the delay of records on this file system.
 func (c *RoundTripProbe) MeasureRoundTrips(ctx context.Context) {
-	var trips []signal.RoundTrip
+	var trips []record.RoundTrip
 	for _, node := range c.JoinTimes.SampleNodes(roundTripSample) {
 		joined, err := c.ReadJoined(ctx, node)
 		if err != nil {
@@ -53,8 +54,8 @@ func (c *RoundTripProbe) MeasureRoundTrips(ctx context.Context) {
 }
 
 // BuildReport returns the measurements.
-func (c *RoundTripProbe) BuildReport() *signal.FileSystemReport {
-	report := &signal.FileSystemReport{Head: c.Meter.CallStats()}
+func (c *RoundTripProbe) BuildReport() *record.FileSystemReport {
+	report := &record.FileSystemReport{Head: c.Meter.CallStats()}
 	if trips := c.roundTrips.Load(); trips != nil {
 		report.RoundTrips = *trips
 	}
@@ -63,17 +64,17 @@ func (c *RoundTripProbe) BuildReport() *signal.FileSystemReport {
 
 // LogCallCounts logs the numbers of file system calls of the head and of the nodes that are done.
 func (c *RoundTripProbe) LogCallCounts(done []int) {
-	var workers []signal.CallStats
+	var workers []record.CallStats
 	for _, node := range done {
-		var record signal.DoneRecord
+		var rec record.Done
 		if node == 0 {
 			continue
 		}
-		if err := c.readRecord(c.WorkCtx, node, signal.StateDone, &record); err != nil {
+		if err := c.readRecord(c.WorkCtx, node, record.StateDone, &rec); err != nil {
 			break
 		}
-		if record.Share != nil {
-			workers = append(workers, *record.Share)
+		if rec.Share != nil {
+			workers = append(workers, *rec.Share)
 		}
 	}
 	c.Log.Info("what the share was asked:\n" + eventlog.CountCalls(c.BuildReport(), workers).FormatTable())

@@ -24,7 +24,7 @@ func TestHeedLaunchFailed(t *testing.T) {
 		signals <- syscall.SIGTERM
 		<-r.RunCtx.Done()
 		f := health.AsFailure(context.Cause(r.RunCtx))
-		if f.Kind != string(health.Launch) || f.Message != "cannot reach b: no way" {
+		if f.Kind != health.Launch || f.Message != "cannot reach b: no way" {
 			t.Errorf("it ended by %s: %s", f.Kind, f.Message)
 		}
 		r.Close()

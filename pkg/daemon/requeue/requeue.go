@@ -8,13 +8,13 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Decision is the decision about a requeue that was made when the job failed, with the means to
 // execute it.
 type Decision struct {
-	signal.RequeueDecision
+	record.RequeueDecision
 	BadNodes     []string        // hosts to exclude
 	Requeuer     roles.Requeuer  // nil if the job is not requeued
 	EndRequested func() bool     // reports whether the job was asked to end meanwhile

@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -173,7 +174,7 @@ func (a *attempt) joinedPath(node int) string {
 	if a.run == "" {
 		return ""
 	}
-	return a.path(signal.NodesDir, signal.NodeName(node, a.size, signal.StateJoined))
+	return a.path(signal.NodesDir, signal.NodeName(node, a.size, record.StateJoined))
 }
 
 // appeared learns of a name that has become visible.
@@ -182,9 +183,9 @@ func (a *attempt) appeared(p string, f *file) {
 	if s.sub == "" && s.name == "" && f.Kind.IsDir() {
 		a.run, a.shown = p, a.world.Now()
 		if job := a.world.Find(a.path(signal.ControlDir, signal.NameJob)); job != nil {
-			var record signal.JobRecord
-			_ = json.Unmarshal(job.Data, &record)
-			a.nonce, a.jobFile = record.Nonce, job
+			var rec record.Job
+			_ = json.Unmarshal(job.Data, &rec)
+			a.nonce, a.jobFile = rec.Nonce, job
 		}
 	}
 	if s.sub == signal.ControlDir && a.ended == 0 && (s.name == signal.NameOrderlyEnd || strings.HasPrefix(s.name, "abort.")) {
@@ -291,12 +292,12 @@ func (a *attempt) stray() {
 	if a.run == "" {
 		return
 	}
-	header := signal.Header{Version: signal.FormatVersion, Nonce: "another attempt's", NodeIndex: strange, Host: "n42"}
-	cause := signal.FailureRecord{Header: header, Kind: string(health.Internal), Message: "that was another attempt"}
+	header := record.Header{Version: record.FormatVersion, Nonce: "another attempt's", NodeIndex: strange, Host: "n42"}
+	cause := record.Failure{Header: header, Kind: health.Internal, Message: "that was another attempt"}
 	a.world.Put(a.path(signal.ControlDir, signal.AbortName(strange, a.size)), &file{
-		Data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOfKind(health.Internal).Code, Cause: cause}),
+		Data: encoded(record.Abort{Header: header, Code: health.OutcomeOfKind(health.Internal).Code, Cause: cause}),
 	})
-	a.world.Put(a.path(signal.NodesDir, signal.NodeName(strange, a.size, signal.StateFailed)), &file{Data: encoded(cause)})
+	a.world.Put(a.path(signal.NodesDir, signal.NodeName(strange, a.size, record.StateFailed)), &file{Data: encoded(cause)})
 	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // slack is for the steps that a detection takes, beside its deadlines.
@@ -78,22 +79,22 @@ func (a *attempt) mustBeUp() {
 func (a *attempt) spares() bool { return a.needed < a.size }
 
 // team is the newest that was published, all nodes where none is to be.
-func (a *attempt) team() (members []signal.Member) {
+func (a *attempt) team() (members []record.Member) {
 	if !a.spares() {
 		for node := range a.size {
-			members = append(members, signal.Member{NodeIndex: node})
+			members = append(members, record.Member{NodeIndex: node})
 		}
 		return members
 	}
 	for generation := 0; a.world.Find(a.path(signal.ControlDir, signal.TeamName(generation))) != nil; generation++ {
-		members = read[signal.TeamRecord](a, signal.ControlDir, signal.TeamName(generation)).Members
+		members = read[record.Team](a, signal.ControlDir, signal.TeamName(generation)).Members
 	}
 	return members
 }
 
 // needs tells whether a daemon's end is the job's: the head's always is.
 func (a *attempt) needs(d *running) bool {
-	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m signal.Member) bool { return m.NodeIndex == d.rank })
+	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m record.Member) bool { return m.NodeIndex == d.rank })
 }
 
 // doesWithout tells whether a daemon's end is nobody's: the gate was opened for
@@ -121,7 +122,7 @@ func (a *attempt) mustBeLast(head *running) {
 		return
 	}
 	for _, d := range a.survivors() {
-		done := a.world.Find(a.path(signal.NodesDir, signal.NodeName(d.rank, a.size, signal.StateDone)))
+		done := a.world.Find(a.path(signal.NodesDir, signal.NodeName(d.rank, a.size, record.StateDone)))
 		if d.told > 0 && d.told < a.ended && d.returned > head.returned && (done == nil || done.Born > head.returned) {
 			a.world.broke(13, head.client, "has returned at %v, and %s was not done", head.returned, d.name())
 		}
@@ -185,8 +186,8 @@ func (a *attempt) checkCodes() {
 		}
 	}
 	for _, name := range aborts(control) {
-		if record := read[signal.AbortRecord](a, signal.ControlDir, name); record.Nonce == a.nonce {
-			a.checkCause(&record.Cause, record.Code, name)
+		if rec := read[record.Abort](a, signal.ControlDir, name); rec.Nonce == a.nonce {
+			a.checkCause(&rec.Cause, rec.Code, name)
 		}
 	}
 }
@@ -222,15 +223,15 @@ func read[T any](a *attempt, sub, name string) (record T) {
 }
 
 // checkCause is rule 11: the end with a cause names what has happened.
-func (a *attempt) checkCause(cause *signal.FailureRecord, code int, where string) {
-	if want := health.OutcomeOfKind(health.Kind(cause.Kind)).Code; want != code {
+func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
+	if want := health.OutcomeOfKind(cause.Kind).Code; want != code {
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
 	blamed, ended := false, a.ended
 	if cause.NodeIndex == 0 && a.daemons[0].machine.sick {
 		ended = max(ended, a.judged) // of an end that others have made it did not know
 	}
-	switch kind := health.Kind(cause.Kind); kind {
+	switch kind := cause.Kind; kind {
 	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
 		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool {
 			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick ||
@@ -267,7 +268,7 @@ func (a *attempt) ranks(are func(*running) bool) (nodes []int) {
 func (a *attempt) checkResult(head *running) {
 	a.mustBeLast(head)
 	control := a.published()
-	result := read[signal.Result](a, "", signal.NameResult)
+	result := read[record.Result](a, "", signal.NameResult)
 	switch orderly := slices.Contains(control, signal.NameOrderlyEnd); {
 	case result.Nonce != a.nonce || result.Code != head.code:
 		a.world.broke(11, head.client, "returned %d and left the result %+v", head.code, result)
@@ -284,15 +285,15 @@ func (a *attempt) checkResult(head *running) {
 }
 
 // checkVerdict: no consequence is blamed where a cause was known.
-func (a *attempt) checkVerdict(head *running, cause *signal.FailureRecord) {
-	if kind := health.Kind(cause.Kind); kind != health.PeerLost && kind != health.Terminated {
+func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
+	if kind := cause.Kind; kind != health.PeerLost && kind != health.Terminated {
 		return
 	}
 	for node := range a.size {
-		name := signal.NodeName(node, a.size, signal.StateFailed)
+		name := signal.NodeName(node, a.size, record.StateFailed)
 		known := head.knows[a.path(signal.NodesDir, name)]
-		other := read[signal.FailureRecord](a, signal.NodesDir, name)
-		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[node]) {
+		other := read[record.Failure](a, signal.NodesDir, name)
+		if other.Kind == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[node]) {
 			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.NodeIndex, cause.Kind, node)
 		}
 	}
@@ -305,7 +306,7 @@ func (a *attempt) checkClaim() {
 	if len(took) == 0 || slices.Contains(control, signal.NameOrderlyEnd) || slices.Contains(control, signal.AbortName(0, a.size)) {
 		return
 	}
-	result := read[signal.Result](a, "", signal.NameResult)
+	result := read[record.Result](a, "", signal.NameResult)
 	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code && !a.daemons[result.NodeIndex].crashed {
 		a.world.broke(11, took[0].client, "returned %d, the head has crashed, and the result is %+v", took[0].code, result)
 		return

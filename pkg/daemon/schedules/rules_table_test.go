@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -140,7 +141,7 @@ func (c *client) publish(dir, name string, data []byte) {
 
 // record is one of this attempt.
 func (c *client) record(node int) []byte {
-	return encoded(signal.JoinedRecord{
-		Header: signal.Header{Version: signal.FormatVersion, Nonce: c.attempt.nonce, NodeIndex: node}, JobNonce: c.attempt.nonce,
+	return encoded(record.Joined{
+		Header: record.Header{Version: record.FormatVersion, Nonce: c.attempt.nonce, NodeIndex: node}, JobNonce: c.attempt.nonce,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // breach is a rule that was broken, by the number of the invariant that it
@@ -126,7 +127,9 @@ func (w *world) mayCreate(c *client, p string, empty bool) {
 	}
 }
 
-func isBeat(p string) bool { return strings.Contains(path.Base(p), "."+signal.StateHeartbeat+".") }
+func isBeat(p string) bool {
+	return strings.Contains(path.Base(p), "."+string(record.StateHeartbeat)+".")
+}
 
 // mayExtend: what is appended to is no record.
 func (w *world) mayExtend(c *client, p string) {
@@ -202,16 +205,16 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	if f.Open {
 		w.broke(2, c, "shows %s before it is closed", to)
 	}
-	var record signal.JoinedRecord
-	err := json.Unmarshal(f.Data, &record)
+	var rec record.Joined
+	err := json.Unmarshal(f.Data, &rec)
 	switch {
 	case err != nil || f.Data[len(f.Data)-1] != '\n':
 		w.broke(2, c, "shows %s, which is not whole: %q", to, f.Data)
-	case record.NodeIndex != c.rank:
-		w.broke(5, c, "writes a record of rank %d to %s", record.NodeIndex, to)
-	case record.Nonce != c.attempt.nonce:
+	case rec.NodeIndex != c.rank:
+		w.broke(5, c, "writes a record of rank %d to %s", rec.NodeIndex, to)
+	case rec.Nonce != c.attempt.nonce:
 		w.broke(7, c, "writes a record of another attempt to %s", to)
-	case strings.HasSuffix(to, "."+signal.StateJoined) && c.rank != 0 && record.JobNonce != c.attempt.nonce:
+	case strings.HasSuffix(to, "."+string(record.StateJoined)) && c.rank != 0 && rec.JobNonce != c.attempt.nonce:
 		w.broke(7, c, "echoes the canary of another attempt in %s", to)
 	}
 }
@@ -268,5 +271,5 @@ func headWrites(name, bearing string) bool {
 	case signal.NameJob, signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd, signal.NameHeadFinished:
 		return true
 	}
-	return strings.HasPrefix(name, bearing+signal.StateHeartbeat+".") || strings.HasPrefix(name, "team.")
+	return strings.HasPrefix(name, bearing+string(record.StateHeartbeat)+".") || strings.HasPrefix(name, "team.")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -147,17 +148,17 @@ func (w *world) furnish(p plan) {
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		w.Put(run+"/"+sub, memory.NewDir(nil))
 	}
-	header := signal.Header{Version: signal.FormatVersion, Nonce: "another launch's", Host: "n0"}
+	header := record.Header{Version: record.FormatVersion, Nonce: "another launch's", Host: "n0"}
 	records := map[string]any{
-		signal.ControlDir + "/" + signal.NameJob:             signal.JobRecord{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
-		signal.ControlDir + "/" + signal.NameGateOpen:        nil,
-		signal.ControlDir + "/" + signal.NameOrderlyEnd:      signal.OrderlyEndRecord{Header: header, Code: 3},
-		signal.ControlDir + "/" + signal.AbortName(1, 4):     signal.AbortRecord{Header: header, Code: 4},
-		signal.NodesDir + "/" + "0001." + signal.StateJoined: signal.JoinedRecord{Header: header},
-		signal.NodesDir + "/" + "0001." + signal.StateFailed: signal.FailureRecord{Header: header, Kind: "internal"},
-		signal.NodesDir + "/" + "0001." + signal.StateDone:   signal.DoneRecord{Header: header},
-		signal.ControlDir + "/" + "0000.beat.000007":         nil,
-		signal.NameResult: signal.Result{Header: header, Code: 5},
+		signal.ControlDir + "/" + signal.NameJob:                     record.Job{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
+		signal.ControlDir + "/" + signal.NameGateOpen:                nil,
+		signal.ControlDir + "/" + signal.NameOrderlyEnd:              record.OrderlyEnd{Header: header, Code: 3},
+		signal.ControlDir + "/" + signal.AbortName(1, 4):             record.Abort{Header: header, Code: 4},
+		signal.NodesDir + "/" + "0001." + string(record.StateJoined): record.Joined{Header: header},
+		signal.NodesDir + "/" + "0001." + string(record.StateFailed): record.Failure{Header: header, Kind: "internal"},
+		signal.NodesDir + "/" + "0001." + string(record.StateDone):   record.Done{Header: header},
+		signal.ControlDir + "/" + "0000.beat.000007":                 nil,
+		signal.NameResult: record.Result{Header: header, Code: 5},
 	}
 	if p.Leftover == "torn" {
 		delete(records, signal.ControlDir+"/"+signal.NameJob)

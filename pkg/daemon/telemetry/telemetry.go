@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // DaemonInfo describes the daemon.
@@ -171,8 +172,8 @@ func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
 	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
 	t.AddSample(float64(s.daemon.ID.Size), "state", "launched")
 	last := nodes.LastListing()
-	for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateFailed, signal.StateDone} {
-		t.AddSample(float64(len(last.NodesIn(state))), "state", state)
+	for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateDone} {
+		t.AddSample(float64(len(last.NodesIn(state))), "state", string(state))
 	}
 }
 

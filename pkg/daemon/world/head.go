@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // HeadConfig configures the head's side of a world.
@@ -30,8 +30,8 @@ type HeadConfig struct {
 
 // Head is the head's side of a world: it serves the ranks' requests that involve several nodes.
 type Head struct {
-	Record     *signal.PlacementRecord // plan of the world, for all nodes
-	Rendezvous *rendezvous.Head        // head's side of the rendezvous
+	Record     *record.Placement // plan of the world, for all nodes
+	Rendezvous *rendezvous.Head  // head's side of the rendezvous
 	mpi        *pmi.Head
 }
 

@@ -28,14 +28,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Config configures a node's part of a world.
 type Config struct {
 	*deps.Config
-	Record    *signal.PlacementRecord // plan of the world
-	NodeIndex int                     // index of this node in the team
+	Record    *record.Placement // plan of the world
+	NodeIndex int               // index of this node in the team
 	Host      string
 	RunDir    string // run directory
 	JobName   string // name of the world for MPI; see JobName
@@ -125,7 +125,7 @@ func (n *Node) SocketPath() string { return n.socket }
 // continues for the ranks of spawned jobs. It returns the failure of the first rank that failed, or
 // the cause of the end of this part of the world. A start in progress at that time continues until
 // starting ends.
-func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit) error) error {
+func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit) error) error {
 	defer n.end(nil)
 	if err := n.startServers(starting); err != nil {
 		return err
@@ -244,9 +244,9 @@ func JobName(run, nonce string) string {
 }
 
 // InitialJob returns the world with which a run begins, as an MPI job with this name.
-func InitialJob(plan ranks.Plan, record *signal.PlacementRecord, name string) *pmi.Job {
-	job := &pmi.Job{Name: name, Hosts: distinctNames(record.Hosts), Nodes: plan.NodesByRank()}
-	for _, slots := range record.Slots {
+func InitialJob(plan ranks.Plan, rec *record.Placement, name string) *pmi.Job {
+	job := &pmi.Job{Name: name, Hosts: distinctNames(rec.Hosts), Nodes: plan.NodesByRank()}
+	for _, slots := range rec.Slots {
 		job.UniverseSize += slots
 	}
 	job.UniverseSize = max(job.UniverseSize, len(job.Nodes))

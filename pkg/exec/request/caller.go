@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ExecResult is the result of an order on one node.
@@ -61,7 +62,7 @@ const (
 type Client struct {
 	id       requestID
 	dir      *signal.Dir
-	job      signal.JobRecord
+	job      record.Job
 	request  ExecRequest
 	network  peerlink.Network
 	timeouts Timeouts
@@ -82,7 +83,7 @@ type nodeAnswer struct {
 
 // New returns a caller that sends an order to a run. The commands' output is written to out and
 // errs.
-func New(dir *signal.Dir, job signal.JobRecord, order ExecRequest, network peerlink.Network, times Timeouts, out, errs io.Writer) *Client {
+func New(dir *signal.Dir, job record.Job, order ExecRequest, network peerlink.Network, times Timeouts, out, errs io.Writer) *Client {
 	return &Client{
 		id: newRequestID(), dir: dir.WithoutHints(), job: job, request: order, network: network, timeouts: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)),

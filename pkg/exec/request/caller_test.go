@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ceiling bounds every wait: far above what any takes.
@@ -23,7 +24,7 @@ func TestNodeIsLost(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 			defer cancel()
-			head, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, signal.JobRecord{})
+			head, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, record.Job{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,9 +35,9 @@ func TestNodeIsLost(t *testing.T) {
 			var out, errs bytes.Buffer
 			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
 			c := New(dir, job, ExecRequest{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
-			publish := func(what string, record signal.Record) {
+			publish := func(what string, rec record.Record) {
 				t.Helper()
-				if err := head.PublishRecord(ctx, signal.ExecDir, c.id.fileName(what), record, false); err != nil {
+				if err := head.PublishRecord(ctx, signal.ExecDir, c.id.fileName(what), rec, false); err != nil {
 					t.Error(err)
 				}
 			}

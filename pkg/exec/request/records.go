@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // requestID identifies a request. It has 16 hexadecimal digits.
@@ -54,7 +55,7 @@ const (
 // partSuffix returns the suffix of a node's nth record of output, and [endSuffix] that of its last
 // record.
 func partSuffix(dir *signal.Dir, node, n int) string {
-	return dir.NodeName(node, fmt.Sprintf("%06d", n))
+	return dir.NodeName(node, record.State(fmt.Sprintf("%06d", n)))
 }
 func endSuffix(dir *signal.Dir, node int) string { return dir.NodeName(node, "end") }
 
@@ -123,20 +124,20 @@ const (
 
 // requestRecord is the file of a request, written by the caller.
 type requestRecord struct {
-	signal.Header
+	record.Header
 	ExecRequest
 }
 
 // acceptedRecord is the head's answer to a request.
 type acceptedRecord struct {
-	signal.Header
+	record.Header
 	Nodes   []ExecResult `json:"nodes,omitempty"`   // the nodes that run it
 	Refused string       `json:"refused,omitempty"` // why no node runs it
 }
 
 // startRecord is the head's order to the workers to start a command.
 type startRecord struct {
-	signal.Header
+	record.Header
 	ID         requestID `json:"id"`
 	Argv       []string  `json:"argv"`
 	Env        []string  `json:"env,omitempty"`
@@ -154,7 +155,7 @@ func (r startRecord) commandLine() []string {
 
 // outputRecord is a part of a command's output. The last one has the exit.
 type outputRecord struct {
-	signal.Header
+	record.Header
 	Pieces []piece `json:"pieces,omitempty"`
 	End    *Exit   `json:"end,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // newRun makes the run directory of a job of so many nodes, as its head sees it.
@@ -15,7 +16,7 @@ func newRun(t *testing.T, size int) *signal.Dir {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	defer cancel()
-	dir, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: size, Host: "n0"}, signal.JobRecord{})
+	dir, err := signal.CreateRun(ctx, signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: size, Host: "n0"}, record.Job{})
 	if err == nil {
 		err = dir.EnsureSubdir(ctx, signal.ExecDir)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // NextSteps returns the next steps for the user, the most likely one first. It names only commands
@@ -25,7 +26,7 @@ func (a *Summary) causeSteps() []string {
 	if a.Cause == nil {
 		return a.adviseDriver()
 	}
-	switch kind := health.Kind(a.Cause.Kind); kind {
+	switch kind := a.Cause.Kind; kind {
 	case health.DaemonDied:
 		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.excludeNodes())
 	case health.HostLost:
@@ -129,14 +130,14 @@ func (a *Summary) drainSteps() (steps []string) {
 }
 
 // gpuEvents returns the events of GPUs, starting with the one that has ended the job.
-func (a *Summary) gpuEvents() (events []signal.EventRecord) {
+func (a *Summary) gpuEvents() (events []record.Event) {
 	failures := a.Consequences
 	if a.Cause != nil {
-		failures = append([]signal.FailureRecord{*a.Cause}, failures...)
+		failures = append([]record.Failure{*a.Cause}, failures...)
 	}
 	for _, failure := range failures {
-		if health.Kind(failure.Kind) == health.GPUFailed {
-			events = append(events, signal.EventRecord{Header: failure.Header, Detail: failure.Report})
+		if failure.Kind == health.GPUFailed {
+			events = append(events, record.Event{Header: failure.Header, Detail: failure.Report})
 		}
 	}
 	return append(events, a.Events...)

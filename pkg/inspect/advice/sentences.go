@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // HeadMessage returns the final message of the job, for a reader without other information. The
@@ -89,7 +90,7 @@ func (a *Summary) nextLines(most int) (lines []string) {
 	return lines
 }
 
-func (a *Summary) causeKind() health.Kind { return health.Kind(a.Cause.Kind) }
+func (a *Summary) causeKind() health.Kind { return a.Cause.Kind }
 
 // progressText describes the progress of the sequence.
 func (a *Summary) progressText() string {
@@ -146,7 +147,7 @@ func nodeNoun(world bool) string {
 }
 
 // worldRankText returns a rank of the world with its resources.
-func worldRankText(rank signal.WorldRank) string {
+func worldRankText(rank record.WorldRank) string {
 	words := rank.String() + " of the world"
 	if rank.GPUs != "" {
 		words += ", " + rank.GPULabel()
@@ -192,7 +193,7 @@ func (a *Summary) consequenceLines() []string {
 	dragged := make(map[health.Kind][]int)
 	for _, failure := range a.Consequences {
 		if isDirectConsequence(failure) {
-			dragged[health.Kind(failure.Kind)] = append(dragged[health.Kind(failure.Kind)], failure.NodeIndex)
+			dragged[failure.Kind] = append(dragged[failure.Kind], failure.NodeIndex)
 		}
 	}
 	if nodes := dragged[health.ServiceDied]; len(nodes) > 0 {
@@ -208,17 +209,17 @@ func (a *Summary) consequenceLines() []string {
 }
 
 // isDirectConsequence reports whether a consequence is a process that died because of the cause.
-func isDirectConsequence(failure signal.FailureRecord) bool {
-	kind := health.Kind(failure.Kind)
+func isDirectConsequence(failure record.Failure) bool {
+	kind := failure.Kind
 	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.ExitText != ""
 }
 
 // otherFailures returns other failures, which are neither the cause nor died because of it.
 func (a *Summary) otherFailures() (lines []string) {
 	var lost, ofWorld []int
-	others := make(map[string][]int)
+	others := make(map[health.Kind][]int)
 	for _, failure := range a.Consequences {
-		switch kind := health.Kind(failure.Kind); {
+		switch kind := failure.Kind; {
 		case kind == health.Aborted, isDirectConsequence(failure):
 		case failure.WorldRank != nil:
 			ofWorld = append(ofWorld, failure.WorldRank.Number)

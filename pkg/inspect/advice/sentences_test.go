@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 var update = flag.Bool("update", false, "write what the last words are into testdata")
@@ -30,7 +30,7 @@ type plight struct {
 	before   bool           // the gate never opened
 	at       string         // the phase that the head had entered last; that of the cause if empty
 	left     []string
-	events   []signal.EventRecord
+	events   []record.Event
 	ownLogs  string // of the framework
 	world    bool   // of ranks
 	driver   string // train.py if empty
@@ -38,8 +38,8 @@ type plight struct {
 	silent   bool   // the driver printed nothing
 }
 
-func reported(findings ...check.Finding) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) {
+func reported(findings ...check.Finding) func(*record.Failure) {
+	return func(f *record.Failure) {
 		f.Report, _ = json.Marshal(check.Report{Host: f.Host, Verdict: check.Fail, Findings: findings})
 	}
 }
@@ -48,41 +48,41 @@ func reported(findings ...check.Finding) func(*signal.FailureRecord) {
 var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
 
 // cause is a failure of rank, as its record has it.
-func cause(node int, kind health.Kind, phase, what string, change ...func(*signal.FailureRecord)) signal.FailureRecord {
-	record := signal.FailureRecord{
-		Header: signal.Header{Version: 1, Nonce: "nonce", NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: at},
-		Kind:   string(kind), Message: what, Phase: phase,
+func cause(node int, kind health.Kind, phase, what string, change ...func(*record.Failure)) record.Failure {
+	rec := record.Failure{
+		Header: record.Header{Version: 1, Nonce: "nonce", NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: at},
+		Kind:   kind, Message: what, Phase: phase,
 	}
 	for _, do := range change {
-		do(&record)
+		do(&rec)
 	}
-	return record
+	return rec
 }
 
-func lost(nodes ...int) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) { f.LostNodes = nodes }
+func lost(nodes ...int) func(*record.Failure) {
+	return func(f *record.Failure) { f.LostNodes = nodes }
 }
 
 // died is a child's end; code is its exit code where no signal ended it.
-func died(child, log, exit, sig string, code int, lines ...string) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) {
+func died(child, log, exit, sig string, code int, lines ...string) func(*record.Failure) {
+	return func(f *record.Failure) {
 		f.Child, f.Log, f.ExitText, f.Signal, f.Code, f.Lines = child, log, exit, sig, code, lines
 	}
 }
 
-func ofWorld(number int, gpus string) func(*signal.FailureRecord) {
-	return func(f *signal.FailureRecord) { f.WorldRank = &signal.WorldRank{Number: number, GPUs: gpus} }
+func ofWorld(number int, gpus string) func(*record.Failure) {
+	return func(f *record.Failure) { f.WorldRank = &record.WorldRank{Number: number, GPUs: gpus} }
 }
 
 // consequencesOfRanks are failures of ranks of the world, each on a node of its number.
-func consequencesOfRanks(numbers ...int) (records []signal.FailureRecord) {
+func consequencesOfRanks(numbers ...int) (records []record.Failure) {
 	for _, number := range numbers {
 		records = append(records, cause(number, health.RankFailed, "driver", "it failed, too", ofWorld(number, "")))
 	}
 	return records
 }
 
-func consequences(kind health.Kind, phase string, nodes ...int) (records []signal.FailureRecord) {
+func consequences(kind health.Kind, phase string, nodes ...int) (records []record.Failure) {
 	for _, node := range nodes {
 		record := cause(node, kind, phase, "it failed, too")
 		switch kind {
@@ -100,14 +100,14 @@ func consequences(kind health.Kind, phase string, nodes ...int) (records []signa
 type ending struct {
 	code         int
 	word, why    string
-	cause        *signal.FailureRecord // nil where nothing failed
+	cause        *record.Failure // nil where nothing failed
 	nodes        []string
-	consequences []signal.FailureRecord
+	consequences []record.Failure
 }
 
 // endedBy is the end that a cause makes, with what failed besides.
-func endedBy(first signal.FailureRecord, more ...signal.FailureRecord) ending {
-	v := health.DecideVerdict([]health.ObservedFailure{{FailureRecord: first}}, func(node int) string { return fmt.Sprintf("n%d", node) })
+func endedBy(first record.Failure, more ...record.Failure) ending {
+	v := health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, func(node int) string { return fmt.Sprintf("n%d", node) })
 	return ending{code: v.Code, word: v.Name, why: v.Cause.Message, cause: &v.Cause, nodes: v.BadNodes, consequences: more}
 }
 
@@ -164,8 +164,8 @@ var plights = []plight{
 		name: "service-out-of-memory",
 		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) died: killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_0)",
 			died("worker", "worker-0002.log", "killed by SIGKILL", "SIGKILL", 0, "loading shard 3 of 8"),
-			func(f *signal.FailureRecord) {
-				f.OOM = &signal.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
+			func(f *record.Failure) {
+				f.OOM = &record.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
 			})),
 	},
 	{
@@ -182,7 +182,7 @@ var plights = []plight{
 		name: "service-not-ready", before: true,
 		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) was not ready within 5m0s: connection refused by 127.0.0.1:7000",
 			died("worker", "worker-0002.log", "", "", 0, "waiting for a licence")),
-			func() []signal.FailureRecord {
+			func() []record.Failure {
 				more := consequences(health.ServiceDied, "workers", 3)
 				more[0].ExitText = ""
 				return more
@@ -196,7 +196,7 @@ var plights = []plight{
 	{
 		name: "service-program-not-found", before: true,
 		end: endedBy(cause(0, health.ServiceDied, "head", `cannot start the ray head of rank 0 (n0): cannot start ray head: "ray": not found in PATH (/usr/bin:/bin)`,
-			func(f *signal.FailureRecord) { f.Code = 127 })),
+			func(f *record.Failure) { f.Code = 127 })),
 	},
 	{
 		name: "service-port-taken", before: true,
@@ -260,22 +260,22 @@ var plights = []plight{
 	},
 	{
 		name: "gpu",
-		end: endedBy(cause(3, health.GPUFailed, "driver", "Xid 79 on GPU 5 (0000:9b:00.0) of rank 3 (n3): it has fallen off the bus", func(f *signal.FailureRecord) {
+		end: endedBy(cause(3, health.GPUFailed, "driver", "Xid 79 on GPU 5 (0000:9b:00.0) of rank 3 (n3): it has fallen off the bus", func(f *record.Failure) {
 			f.Report = json.RawMessage(`{"action":"reboot the node; where it comes back, have the GPU replaced"}`)
 		})),
 	},
 	{
 		name: "driver-failed-after-events",
 		end:  ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"},
-		events: []signal.EventRecord{
-			{Header: signal.Header{NodeIndex: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
-			{Header: signal.Header{NodeIndex: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
+		events: []record.Event{
+			{Header: record.Header{NodeIndex: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
+			{Header: record.Header{NodeIndex: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
 		},
 	},
 	{
 		name: "gpu-unfit",
 		end:  endedBy(cause(3, health.ServiceDied, "driver", "the service of rank 3 (n3) has died"), gpuFailed(3)),
-		events: []signal.EventRecord{
+		events: []record.Event{
 			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
 			unfitEvent(4, "n4", `{"kind":"recovery","gpu":2,"next":"unfit","meaning":"the GPU asks to be drained"}`),
 			unfitEvent(5, "n5", `{"kind":"xid","xid":31,"gpu":2,"next":"fit"}`),
@@ -285,7 +285,7 @@ var plights = []plight{
 	{
 		name: "gpu-unfit-success",
 		end:  ending{word: health.DriverOutcomeName, why: "the driver has ended: exit code 0"},
-		events: []signal.EventRecord{
+		events: []record.Event{
 			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
 		},
 	},
@@ -307,7 +307,7 @@ var plights = []plight{
 	{
 		name: "ended-by-slurm",
 		end: endedBy(cause(1, health.Terminated, "driver", "Slurm ended the job: rank 1 (n1) got SIGTERM",
-			func(f *signal.FailureRecord) { f.Signal = "SIGTERM" })),
+			func(f *record.Failure) { f.Signal = "SIGTERM" })),
 	},
 	{name: "interrupted", end: endedBy(signalledBy("SIGINT"))},
 	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
@@ -332,32 +332,32 @@ var plights = []plight{
 	},
 }
 
-func unfitEvent(node int, host, detail string) signal.EventRecord {
-	return signal.EventRecord{Header: signal.Header{NodeIndex: node, Host: host, WrittenAt: at}, Message: "Xid 64 on " + host, Detail: json.RawMessage(detail)}
+func unfitEvent(node int, host, detail string) record.Event {
+	return record.Event{Header: record.Header{NodeIndex: node, Host: host, WrittenAt: at}, Message: "Xid 64 on " + host, Detail: json.RawMessage(detail)}
 }
 
-func gpuFailed(node int) signal.FailureRecord {
-	return cause(node, health.GPUFailed, "driver", "Xid 79", func(f *signal.FailureRecord) {
+func gpuFailed(node int) record.Failure {
+	return cause(node, health.GPUFailed, "driver", "Xid 79", func(f *record.Failure) {
 		f.Report = json.RawMessage(`{"kind":"xid","xid":79,"gpu":5,"next":"unfit","meaning":"it has fallen off the bus"}`)
 	})
 }
 
-func signalledBy(name string) signal.FailureRecord {
+func signalledBy(name string) record.Failure {
 	kind := health.Terminated
 	if name == "SIGINT" {
 		kind = health.Interrupted
 	}
-	return cause(0, kind, "driver", "rank 0 (n0) was told to end by "+name, func(f *signal.FailureRecord) { f.Signal = name })
+	return cause(0, kind, "driver", "rank 0 (n0) was told to end by "+name, func(f *record.Failure) { f.Signal = name })
 }
 
 // tells is the account that a rank gives of a plight.
 func (p plight) tells(node int) *Summary {
 	const size = 64
 	end := p.end
-	result := &signal.Result{
+	result := &record.Result{
 		Code: end.code, Outcome: end.word, Reason: end.why, Cause: end.cause, BadNodes: end.nodes,
-		FailureContext: signal.FailureContext{Events: p.events, AtPhase: "driver", AfterGate: 192 * time.Second},
-		RunTimings:     signal.RunTimings{TimeToGate: 12_440 * time.Millisecond, Duration: 205 * time.Second},
+		FailureContext: record.FailureContext{Events: p.events, AtPhase: "driver", AfterGate: 192 * time.Second},
+		RunTimings:     record.RunTimings{TimeToGate: 12_440 * time.Millisecond, Duration: 205 * time.Second},
 	}
 	if p.before {
 		result.AtPhase, result.AfterGate, result.TimeToGate, result.Duration = end.cause.Phase, 0, 0, 8340*time.Millisecond
@@ -378,7 +378,7 @@ func (p plight) tells(node int) *Summary {
 		a.Driver = p.driver
 	}
 	if p.oom {
-		a.DriverEnd.OOM = &signal.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
+		a.DriverEnd.OOM = &record.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
 	}
 	for node := range size {
 		a.HostNames = append(a.HostNames, fmt.Sprintf("n%d", node))
@@ -438,7 +438,7 @@ func TestLastWords(t *testing.T) {
 // TestLastWordsOfEveryKind has the files and the kinds agree: what is added to
 // one has its words.
 func TestLastWordsOfEveryKind(t *testing.T) {
-	told := make(map[string]bool)
+	told := make(map[health.Kind]bool)
 	names := make(map[string]bool)
 	for _, p := range plights {
 		names[p.name+".txt"] = true
@@ -447,7 +447,7 @@ func TestLastWordsOfEveryKind(t *testing.T) {
 		}
 	}
 	for _, kind := range health.AllKinds() {
-		if !told[string(kind)] {
+		if !told[kind] {
 			t.Errorf("nobody tells of %s", kind)
 		}
 	}

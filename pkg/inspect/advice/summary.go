@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Summary has all data for the final message and the advice.
 type Summary struct {
-	*signal.Result
+	*record.Result
 	ID       roles.Identity // identity of the reporting node
 	RunDir   string         // path of the run directory; empty if there is none
 	LogDir   string
@@ -20,13 +20,13 @@ type Summary struct {
 	// HostNames has the host of each node, if the launcher or the result provides it.
 	HostNames []string
 	// Consequences are all failures except the cause. The result may not have room for all.
-	Consequences  []signal.FailureRecord
+	Consequences  []record.Failure
 	LeftProcesses []string                // processes on this node that could not be ended
 	PhaseTimeouts map[string]PhaseTimeout // phases with adjustable timeouts
 	DriverGrace   time.Duration
 	// DriverEnd describes how this node's driver ended, and DriverSilent reports that it printed
 	// nothing.
-	DriverEnd    signal.ChildExit
+	DriverEnd    record.ChildExit
 	DriverSilent bool
 	// ServiceLogs is the name of the logs that the framework's services write themselves. It is empty
 	// if they write none.

@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -48,7 +49,7 @@ func IsKindWord(word string) bool {
 
 // DescribePrinters describes the processes that print to the logs selected by a word, in a run with
 // this plan. It returns an empty string if, according to the plan, the run has no such logs.
-func DescribePrinters(word string, plan *signal.JobPlan) string {
+func DescribePrinters(word string, plan *record.Plan) string {
 	switch {
 	case plan == nil:
 		return ""

@@ -8,19 +8,20 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestPrinter checks which words name something that a run of a plan has.
 func TestPrinter(t *testing.T) {
-	withDriver, withRanks := &signal.JobPlan{Driver: "train.py"}, &signal.JobPlan{Driver: "train.py", HasRanks: true}
+	withDriver, withRanks := &record.Plan{Driver: "train.py"}, &record.Plan{Driver: "train.py", HasRanks: true}
 	for _, tc := range []struct {
 		word string
-		plan *signal.JobPlan
+		plan *record.Plan
 		want string
 	}{
 		{"driver", withDriver, "the driver"},
 		{"driver", withRanks, ""},
-		{"driver", &signal.JobPlan{}, ""},
+		{"driver", &record.Plan{}, ""},
 		{"driver", nil, ""},
 		{"ranks", withRanks, "the ranks"},
 		{"ranks", withDriver, ""},

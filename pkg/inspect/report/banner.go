@@ -8,7 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // maxChainEntries is the maximum number of consequences in the chain.
@@ -59,7 +59,7 @@ func describeCode(code int, word string) string {
 
 // endedBanner returns the banner of a run whose end is recorded: in its result or, without one, in
 // an abort record.
-func (l viewBuilder) endedBanner(v *View, r *signal.Result) Banner {
+func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	b := Banner{Tone: SeverityBad, Word: "Failed", Title: sanitizeSentence(r.Reason), Advice: sanitizeSentences(r.Advice), Bad: sanitizeSentences(r.BadNodes)}
 	b.setCode(r.Code, r.Outcome)
 	switch {
@@ -73,10 +73,10 @@ func (l viewBuilder) endedBanner(v *View, r *signal.Result) Banner {
 	}
 	// Add the chain of failures, and the notes.
 	b.setChain(l, r.Cause, r.Consequences)
-	b.Events = mapSlice(r.Events, func(e signal.EventRecord) string {
+	b.Events = mapSlice(r.Events, func(e record.Event) string {
 		return nodeName(e.NodeIndex, sanitizeLine(e.Host, 80)) + ": " + formatEvent(e)
 	})
-	b.Notes = mapSlice(r.Dropped, func(d signal.DroppedNode) string {
+	b.Notes = mapSlice(r.Dropped, func(d record.DroppedNode) string {
 		return fmt.Sprintf("done without %s: %s", nodeName(d.NodeIndex, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
 	})
 	if r.Requeue != nil {
@@ -95,17 +95,17 @@ func (l viewBuilder) endedBanner(v *View, r *signal.Result) Banner {
 }
 
 // setChain sets the first cause and its consequences, in the order of the verdict.
-func (b *Banner) setChain(l viewBuilder, cause *signal.FailureRecord, consequences []signal.FailureRecord) {
+func (b *Banner) setChain(l viewBuilder, cause *record.Failure, consequences []record.Failure) {
 	if cause == nil {
 		return
 	}
 	shown := min(len(consequences), maxChainEntries)
-	b.Chain, b.More = mapSlice(append([]signal.FailureRecord{*cause}, consequences[:shown]...), l.buildCauseEntry), len(consequences)-shown
+	b.Chain, b.More = mapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry), len(consequences)-shown
 	b.Chain[0].First = true
 }
 
 // otherFailures returns the failures that nodes have recorded, except the cause.
-func (l viewBuilder) otherFailures(cause signal.FailureRecord) (rest []signal.FailureRecord) {
+func (l viewBuilder) otherFailures(cause record.Failure) (rest []record.Failure) {
 	for i := range l.run.Nodes {
 		for _, f := range l.run.Nodes[i].Failures {
 			if f.NodeIndex != cause.NodeIndex || f.Message != cause.Message {
@@ -126,8 +126,8 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 		b.Advice = l.defaultAdvice(v)
 	}
 	// If nodes have recorded failures, the first one is the title.
-	failures := l.otherFailures(signal.FailureRecord{Header: signal.Header{NodeIndex: -1}})
-	slices.SortStableFunc(failures, func(a, c signal.FailureRecord) int { return a.WrittenAt.Compare(c.WrittenAt) })
+	failures := l.otherFailures(record.Failure{Header: record.Header{NodeIndex: -1}})
+	slices.SortStableFunc(failures, func(a, c record.Failure) int { return a.WrittenAt.Compare(c.WrittenAt) })
 	if len(failures) > 0 {
 		b.Tone, b.Title = SeverityBad, sanitizeSentence(failures[0].Message)
 		b.setChain(l, &failures[0], failures[1:])
@@ -182,9 +182,9 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		f.Tone = SeverityAttention
 	}
 	if goal := l.furthestGoal(); goal >= 0 {
-		f.Note = "“" + goalStates[goal] + "” is what they came to"
+		f.Note = "“" + string(goalStates[goal]) + "” is what they came to"
 		if v.Gate == 0 {
-			f = Fact{Name: "nodes " + goalStates[goal], Value: f.Value, Note: "no node came further", Tone: SeverityAttention}
+			f = Fact{Name: "nodes " + string(goalStates[goal]), Value: f.Value, Note: "no node came further", Tone: SeverityAttention}
 		}
 	}
 	facts = append(facts, f)

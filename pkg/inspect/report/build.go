@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // phaseOrder lists the phases in their sequence.
@@ -156,7 +157,7 @@ func (l viewBuilder) lastSign() (last time.Duration) {
 }
 
 // goalStates lists the states on the way to the gate.
-var goalStates = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
+var goalStates = []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp}
 
 // furthestGoal returns the most advanced state that any node has reached, as an index of goals; -1
 // if there is none.
@@ -244,7 +245,7 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 		lane.To = l.sinceStart(l.run.ReadAt)
 	}
 	if !span.Open && !span.OK && span.Phase != "drain" {
-		lane.Failed = slices.ContainsFunc(node.Failures, func(f signal.FailureRecord) bool { return f.Phase == span.Phase && !timeline.IsLossOfOthers(f) })
+		lane.Failed = slices.ContainsFunc(node.Failures, func(f record.Failure) bool { return f.Phase == span.Phase && !timeline.IsLossOfOthers(f) })
 		lane.Cut = !lane.Failed
 	}
 	return lane
@@ -253,7 +254,7 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 // nodeState describes the present or the final state of a node.
 func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
 	switch {
-	case slices.ContainsFunc(l.run.DroppedNodes(), func(d signal.DroppedNode) bool { return d.NodeIndex == node.Rank }):
+	case slices.ContainsFunc(l.run.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == node.Rank }):
 		return "done without", SeverityAttention
 	case node.OwnFailure() != nil:
 		return "failed", SeverityBad
@@ -262,20 +263,20 @@ func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, 
 	case reached < 0:
 		return "no sign", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
 	case reached < goal && l.run.HasEnded():
-		return "only " + goalStates[reached], SeverityAttention
-	case node.HasReached(signal.StateDone):
+		return "only " + string(goalStates[reached]), SeverityAttention
+	case node.HasReached(record.StateDone):
 		return "done", SeverityGood
 	case l.run.HasEnded() && l.run.Result != nil:
-		return goalStates[reached] + ", no end", SeverityAttention
+		return string(goalStates[reached]) + ", no end", SeverityAttention
 	default:
-		return goalStates[reached], SeverityGood
+		return string(goalStates[reached]), SeverityGood
 	}
 }
 
 // buildCauseEntry returns the entry of the chain for a failure record.
-func (l viewBuilder) buildCauseEntry(f signal.FailureRecord) CauseEntry {
+func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	link := CauseEntry{
-		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(f.Kind, 40), Phase: sanitizeLine(f.Phase, 40),
+		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(f.Phase, 40),
 		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.
@@ -296,7 +297,7 @@ func (l viewBuilder) buildCauseEntry(f signal.FailureRecord) CauseEntry {
 }
 
 // formatEvent formats an event record, with the number of times that it occurred.
-func formatEvent(e signal.EventRecord) string {
+func formatEvent(e record.Event) string {
 	what := sanitizeSentence(e.Message)
 	if e.Count > 1 {
 		what += fmt.Sprintf(" (%d times)", e.Count)

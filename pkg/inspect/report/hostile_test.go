@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // evil is what no reader may obey.
@@ -125,13 +126,13 @@ func TestPageOfHardlyAnything(t *testing.T) {
 	}{
 		{"nothing", timeline.Run{ReadAt: at, Problems: []string{"there is no job record"}}},
 		{"nodes without a sign", timeline.Run{ReadAt: at, Nodes: make([]timeline.Node, 3)}},
-		{"a result alone", timeline.Run{ReadAt: at, Result: &signal.Result{Code: 76, Outcome: "peer-lost", Reason: "x"}}},
-		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &signal.Result{
-			Code: 76, Cause: &signal.FailureRecord{Header: signal.Header{NodeIndex: 99}, LostNodes: []int{-3, 1 << 30}},
-			FailureContext: signal.FailureContext{Consequences: []signal.FailureRecord{{Header: signal.Header{NodeIndex: -5}}}},
-			NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{NodeIndex: 77}}},
+		{"a result alone", timeline.Run{ReadAt: at, Result: &record.Result{Code: 76, Outcome: "peer-lost", Reason: "x"}}},
+		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &record.Result{
+			Code: 76, Cause: &record.Failure{Header: record.Header{NodeIndex: 99}, LostNodes: []int{-3, 1 << 30}},
+			FailureContext: record.FailureContext{Consequences: []record.Failure{{Header: record.Header{NodeIndex: -5}}}},
+			NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 77}}},
 		}, Events: []timeline.Event{{Rank: 500, Name: eventlog.RecordSeen}}}},
-		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
+		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []record.Abort{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
 			Job: timeline.RecordTime{Exists: true, At: at.Add(-time.Minute)}, Go: timeline.RecordTime{Exists: true, At: at},
 		}}},

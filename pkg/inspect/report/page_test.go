@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // look is the view of a sample.
@@ -57,7 +57,7 @@ func TestRunsWhileItsBeatsMove(t *testing.T) {
 		{"nobody can tell", 0, time.Time{}, "Unfinished"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			run.Job.Plan = &signal.JobPlan{MaxHeartbeatInterval: one.rest}
+			run.Job.Plan = &record.Plan{MaxHeartbeatInterval: one.rest}
 			if v := NewView(run, logs, one.touched); v.Banner.Word != one.word {
 				t.Errorf("it is %s, want %s", v.Banner.Word, one.word)
 			}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // minSlowDelay is the minimum delay after the median of a straggler, in addition to the factor of
@@ -92,14 +92,14 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 		}
 	}
 	// Up to the gate, each step ends when the last node has completed it.
-	phase, node, to := l.latestNode([]string{signal.StateJoined}, []string{"join"})
+	phase, node, to := l.latestNode([]record.State{record.StateJoined}, []string{"join"})
 	add(phase, node, to)
-	phase, node, to = l.latestNode([]string{signal.StateChecked, signal.StateSandboxReady}, []string{"check", "sandbox"})
+	phase, node, to = l.latestNode([]record.State{record.StateChecked, record.StateSandboxReady}, []string{"check", "sandbox"})
 	if head := l.sinceStart(l.run.Control.Head.At); head > to {
 		phase, node, to = "head", 0, head
 	}
 	add(phase, node, to)
-	phase, node, to = l.latestNode([]string{signal.StateServiceUp}, []string{"workers"})
+	phase, node, to = l.latestNode([]record.State{record.StateServiceUp}, []string{"workers"})
 	add(phase, node, to)
 	if l.gateAfter > 0 {
 		add("gate", 0, l.gateAfter)
@@ -114,7 +114,7 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 
 // latestNode returns the node that was the last to reach one of the given states, with the time and
 // the phase of that state.
-func (l viewBuilder) latestNode(states, phases []string) (phase string, node int, at time.Duration) {
+func (l viewBuilder) latestNode(states []record.State, phases []string) (phase string, node int, at time.Duration) {
 	for i := range l.run.Nodes {
 		for _, state := range l.run.Nodes[i].States {
 			which := slices.Index(states, state.Word)

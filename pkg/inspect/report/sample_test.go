@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 var dawn = time.Date(2026, 11, 21, 2, 10, 50, 0, time.UTC)
@@ -26,8 +27,8 @@ func sample(size int, fails bool) *timeline.Run {
 	end := 3*time.Hour + 12*time.Minute
 	run := &timeline.Run{
 		Path: "/scratch/me/bringupd/4711.0", Name: "4711.0", ReadAt: dawn.Add(4 * time.Hour),
-		Job: &signal.JobRecord{
-			Header: signal.Header{Version: 1, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
+		Job: &record.Job{
+			Header: record.Header{Version: 1, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
 			Addresses: []string{"10.0.0.1"}, LinkAddresses: []string{"10.0.0.1:41801"}, ProgramVersion: "v0.6.0", PID: 4242, FileSystem: "lustre",
 		},
 	}
@@ -43,17 +44,17 @@ func sample(size int, fails bool) *timeline.Run {
 			from += took
 			return from
 		}
-		state := func(word string, at time.Duration) {
+		state := func(word record.State, at time.Duration) {
 			n.States = append(n.States, timeline.NodeState{Word: word, At: dawn.Add(at)})
 		}
 		joined := span("join", wobble(700*time.Millisecond))
-		state(signal.StateJoined, joined)
+		state(record.StateJoined, joined)
 		took := wobble(1500 * time.Millisecond)
 		if node == slow {
 			took = 7200 * time.Millisecond
 		}
 		checked := span("check", took)
-		state(signal.StateChecked, checked)
+		state(record.StateChecked, checked)
 		n.Check = sampleCheck(node, slow, host)
 		if node > 0 {
 			from = max(from, 3200*time.Millisecond)
@@ -62,11 +63,11 @@ func sample(size int, fails bool) *timeline.Run {
 			span("head", 1400*time.Millisecond)
 		}
 		up := span("workers", wobble(1100*time.Millisecond))
-		state(signal.StateServiceUp, up)
+		state(record.StateServiceUp, up)
 		ups = append(ups, up)
 		latest = max(latest, up)
-		n.Joined = &signal.JoinedRecord{Address: fmt.Sprintf("10.0.%d.%d", node/250, node%250+1), PID: 4000 + node, ProgramVersion: "v0.6.0"}
-		n.Done = &signal.DoneRecord{Share: &signal.CallStats{Calls: 44 + int64(node%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(node%7)}}}
+		n.Joined = &record.Joined{Address: fmt.Sprintf("10.0.%d.%d", node/250, node%250+1), PID: 4000 + node, ProgramVersion: "v0.6.0"}
+		n.Done = &record.Done{Share: &record.CallStats{Calls: 44 + int64(node%7), ByKind: map[string]int64{"open": 14, "list": 12, "close": 14, "rename": 4 + int64(node%7)}}}
 		run.Nodes = append(run.Nodes, n)
 	}
 	gate := latest + 300*time.Millisecond
@@ -84,7 +85,7 @@ func sample(size int, fails bool) *timeline.Run {
 		}
 		phase("driver", max(gate, ups[node]+200*time.Millisecond), to, node != dies || !fails)
 		phase("drain", to, end+time.Duration(random.Int64N(int64(2*time.Second))), true)
-		n.States = append(n.States, timeline.NodeState{Word: signal.StateDone, At: dawn.Add(end + 2*time.Second)})
+		n.States = append(n.States, timeline.NodeState{Word: record.StateDone, At: dawn.Add(end + 2*time.Second)})
 		n.LastSign = dawn.Add(end + 2*time.Second)
 		if node > 0 {
 			run.Events = append(run.Events, event(eventlog.RecordSeen, node, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
@@ -93,7 +94,7 @@ func sample(size int, fails bool) *timeline.Run {
 	}
 	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "job", 200*time.Millisecond), event(eventlog.RecordPublished, 0, "head", 3200*time.Millisecond), event(eventlog.RecordPublished, 0, "go", gate))
 	run.Control = timeline.Control{Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(gate),
-		HeadRecord: &signal.HeadRecord{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
+		HeadRecord: &record.Head{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
 	run.Result = sampleResult(run, end, gate, fails)
 	return run
 }
@@ -120,23 +121,23 @@ func sampleCheck(node, slow int, host string) *check.Report {
 	return r
 }
 
-func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signal.Result {
+func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *record.Result {
 	size := len(run.Nodes)
-	r := &signal.Result{
-		Header: signal.Header{Host: "n0", WrittenAt: dawn.Add(end)}, Run: run.Name, Size: size, Outcome: "driver", Reason: "the driver has ended: exit code 0",
-		RunTimings: signal.RunTimings{Duration: end, TimeToGate: gate, ProgramVersion: "v0.6.0"},
-		Share: &signal.FileSystemReport{Head: signal.CallStats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
-			Slowest: signal.SlowCall{Op: "open", Path: "/scratch/me/bringupd/4711.0/control/.drain.tmp", Took: 41 * time.Millisecond}},
-			RoundTrips: []signal.RoundTrip{{NodeIndex: 1, Took: 61 * time.Millisecond}}},
-		Links: &signal.LinkReport{Reconnects: 1},
+	r := &record.Result{
+		Header: record.Header{Host: "n0", WrittenAt: dawn.Add(end)}, Run: run.Name, Size: size, Outcome: "driver", Reason: "the driver has ended: exit code 0",
+		RunTimings: record.RunTimings{Duration: end, TimeToGate: gate, ProgramVersion: "v0.6.0"},
+		Share: &record.FileSystemReport{Head: record.CallStats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
+			Slowest: record.SlowCall{Op: "open", Path: "/scratch/me/bringupd/4711.0/control/.drain.tmp", Took: 41 * time.Millisecond}},
+			RoundTrips: []record.RoundTrip{{NodeIndex: 1, Took: 61 * time.Millisecond}}},
+		Links: &record.LinkReport{Reconnects: 1},
 	}
 	if !fails {
 		return r
 	}
 	dead := size - 1
-	cause := signal.FailureRecord{
-		Header: signal.Header{NodeIndex: dead, Host: fmt.Sprintf("n%d", dead), WrittenAt: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
-		Message: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildExit: signal.ChildExit{ExitText: "killed by SIGKILL"},
+	cause := record.Failure{
+		Header: record.Header{NodeIndex: dead, Host: fmt.Sprintf("n%d", dead), WrittenAt: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
+		Message: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildExit: record.ChildExit{ExitText: "killed by SIGKILL"},
 		Log: signal.LogName("worker", dead, size), Lines: []string{
 			"raylet: object store is 97 % full, spilling", `{"evil":"</script><script>window.hacked=1</script>"}`, "<img src=x onerror=\"window.hacked=2\">", "\x1b[31mred\x1b[0m \x1b]0;title\x07gone",
 			"raylet: cannot allocate 8.0 GiB for a task argument", "Killed",
@@ -146,12 +147,12 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 	r.Advice = []string{"give each node more memory (--mem), or the tasks less: the limit here is 480 GiB", "read logs/" + cause.Log}
 	r.BadNodes = []string{cause.Host}
 	for _, node := range []int{0, 1} {
-		r.Consequences = append(r.Consequences, signal.FailureRecord{Header: signal.Header{NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
+		r.Consequences = append(r.Consequences, record.Failure{Header: record.Header{NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: dawn.Add(end)}, Kind: "aborted", Phase: "driver",
 			Message: "the head has ended the job"})
 	}
-	run.Nodes[dead].Failures = []signal.FailureRecord{cause}
-	run.Nodes[1].EventRecords = []signal.EventRecord{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
-	r.Events = []signal.EventRecord{{Header: signal.Header{NodeIndex: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
+	run.Nodes[dead].Failures = []record.Failure{cause}
+	run.Nodes[1].EventRecords = []record.Event{{Message: "Xid 63 on GPU 2: a row was remapped", Count: 2}}
+	r.Events = []record.Event{{Header: record.Header{NodeIndex: 1, Host: "n1"}, Message: "Xid 63 on GPU 2: a row was remapped", Count: 2, Detail: json.RawMessage("{}")}}
 	return r
 }
 

@@ -6,13 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestConditions(t *testing.T) {
 	begin := time.Date(2026, 11, 24, 17, 0, 0, 0, time.UTC)
-	result := func(code, next int) *signal.Result {
-		return &signal.Result{Header: signal.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", NextAttempt: next}
+	result := func(code, next int) *record.Result {
+		return &record.Result{Header: record.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", NextAttempt: next}
 	}
 	open := RecordTime{Exists: true, At: begin.Add(time.Minute)}
 	for _, tc := range []struct {
@@ -23,27 +23,27 @@ func TestConditions(t *testing.T) {
 	}{
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},
-		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &signal.OrderlyEndRecord{Code: 3} }, ConditionRunning,
+		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &record.OrderlyEnd{Code: 3} }, ConditionRunning,
 			"the driver has ended with code 3, and all else stays for a look"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
 		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, ConditionSucceeded, "n1 is lost"},
 		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, ConditionFailed, "code 76: n1 is lost"},
 		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, ConditionRestarting, "attempt 2 follows: n1 is lost"},
 		{"it fails, and another attempt will follow", func(run *Run) {
-			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: signal.FailureRecord{Message: "n1 is lost"}}}
+			run.Control.Aborts = []record.Abort{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: record.Failure{Message: "n1 is lost"}}}
 		}, ConditionRestarting, "attempt 1 follows: n1 is lost"},
 		{"it is over, and its result can't be read", func(run *Run) { run.Control.Over = open }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			run := &Run{Nodes: make([]Node, 2), Job: &signal.JobRecord{}}
+			run := &Run{Nodes: make([]Node, 2), Job: &record.Job{}}
 			for node := range run.Nodes {
 				run.Nodes[node].Rank = node
 			}
 			run.Control.Job.At = begin
 			tc.make(run)
 			if run.Control.Go.Exists || run.Result != nil {
-				only(run, 0, signal.StateJoined)
-				only(run, 1, signal.StateJoined)
+				only(run, 0, record.StateJoined)
+				only(run, 1, record.StateJoined)
 			}
 			var got, says string
 			var types []string

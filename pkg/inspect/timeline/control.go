@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // errEmptyRecord reports that a record has no content.
@@ -15,7 +16,7 @@ var errEmptyRecord = errors.New("there is nothing in it")
 // recordPointer constrains a type to be a pointer to T that implements signal.Record.
 type recordPointer[T any] interface {
 	*T
-	signal.Record
+	record.Record
 }
 
 // readAttemptRecord reads a record of this attempt (of any attempt as long as no job record is
@@ -24,7 +25,7 @@ type recordPointer[T any] interface {
 func readAttemptRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot, name string) (rec R, at time.Time, err error) {
 	rec = new(T)
 	at, err = in.ReadRecord(r.ctx, name, r.nonce, rec)
-	if header := signal.HeaderOf(rec); err == nil && header.Version > 0 {
+	if header := record.HeaderOf(rec); err == nil && header.Version > 0 {
 		return rec, header.WrittenAt, nil
 	}
 	if err == nil {
@@ -55,17 +56,17 @@ func readListedRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSna
 func (r *runReader) readControl(control *signal.DirSnapshot) {
 	size := len(r.Nodes)
 	c, l := &r.Control, control.ParseListing(size)
-	c.Heartbeat = l.Heartbeats(signal.StateHeartbeat)[0]
-	c.HeadRecord, c.Head = readListedRecord[signal.HeadRecord](r, control, signal.NameHead)
-	c.DrainRecord, c.Drain = readListedRecord[signal.OrderlyEndRecord](r, control, signal.NameOrderlyEnd)
-	c.LingerRecord, _ = readListedRecord[signal.OrderlyEndRecord](r, control, signal.NameDriverEnded)
-	_, c.Go = readListedRecord[signal.StateRecord](r, control, signal.NameGateOpen)
-	_, c.Over = readListedRecord[signal.StateRecord](r, control, signal.NameHeadFinished)
+	c.Heartbeat = l.Heartbeats(record.StateHeartbeat)[0]
+	c.HeadRecord, c.Head = readListedRecord[record.Head](r, control, signal.NameHead)
+	c.DrainRecord, c.Drain = readListedRecord[record.OrderlyEnd](r, control, signal.NameOrderlyEnd)
+	c.LingerRecord, _ = readListedRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)
+	_, c.Go = readListedRecord[record.Mark](r, control, signal.NameGateOpen)
+	_, c.Over = readListedRecord[record.Mark](r, control, signal.NameHeadFinished)
 	aborts := l.NodesWithAbort()
 	for _, node := range aborts[:min(len(aborts), maxQuickRecords)] {
-		abort, _ := readRecord[signal.AbortRecord](r, control, signal.AbortName(node, size))
+		abort, _ := readRecord[record.Abort](r, control, signal.AbortName(node, size))
 		if abort == nil {
-			abort = &signal.AbortRecord{Header: signal.Header{NodeIndex: node}}
+			abort = &record.Abort{Header: record.Header{NodeIndex: node}}
 		}
 		c.Aborts = append(c.Aborts, *abort)
 	}
@@ -78,7 +79,7 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 // back.
 func (r *runReader) readMembership(control *signal.DirSnapshot, newest int) {
 	for generation := newest; generation >= max(0, newest-maxQuickRecords); generation-- {
-		if r.Control.Membership, _ = readRecord[signal.TeamRecord](r, control, signal.TeamName(generation)); r.Control.Membership != nil {
+		if r.Control.Membership, _ = readRecord[record.Team](r, control, signal.TeamName(generation)); r.Control.Membership != nil {
 			return
 		}
 	}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // stateOrder lists the states of a node in the sequence in which it reaches them.
-var stateOrder = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateSandboxFailed, signal.StateFailed, signal.StateDone}
+var stateOrder = []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateSandboxFailed, record.StateFailed, record.StateDone}
 
 // stateIndex returns the position of a state in order. Unknown states come last.
-func stateIndex(state string) int {
+func stateIndex(state record.State) int {
 	if at := slices.Index(stateOrder, state); at >= 0 {
 		return at
 	}
@@ -25,8 +26,9 @@ func stateIndex(state string) int {
 
 // nodeRecordFile is a record in nodes/ and the node to which it belongs.
 type nodeRecordFile struct {
-	name, state string
-	node        *Node
+	name  string
+	state record.State
+	node  *Node
 }
 
 // readNodes evaluates all names in nodes/, and reads the records that the depth includes.
@@ -39,12 +41,12 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 		if !ok || node >= len(r.Nodes) || !r.Nodes[node].noteName(state, count) {
 			continue
 		}
-		failed := state == signal.StateFailed || state == signal.StateSandboxFailed || state == signal.StateEvent
+		failed := state == record.StateFailed || state == record.StateSandboxFailed || state == record.StateEvent
 		if failed {
 			quick++
 		}
 		// A quick read includes only the first maxQuickRecords failures and events.
-		if r.opts.Depth == DepthFull && state != signal.StateSandboxReady || failed && r.opts.Depth == DepthQuick && quick <= maxQuickRecords {
+		if r.opts.Depth == DepthFull && state != record.StateSandboxReady || failed && r.opts.Depth == DepthQuick && quick <= maxQuickRecords {
 			files = append(files, nodeRecordFile{name, state, &r.Nodes[node]})
 		}
 	}
@@ -53,27 +55,27 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	}
 	readConcurrently(r, files, func(f nodeRecordFile) { r.readNodeRecord(nodes, f) })
 	for i := range r.Nodes {
-		slices.SortFunc(r.Nodes[i].Failures, func(a, b signal.FailureRecord) int { return a.WrittenAt.Compare(b.WrittenAt) })
-		slices.SortFunc(r.Nodes[i].EventRecords, func(a, b signal.EventRecord) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		slices.SortFunc(r.Nodes[i].Failures, func(a, b record.Failure) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		slices.SortFunc(r.Nodes[i].EventRecords, func(a, b record.Event) int { return a.WrittenAt.Compare(b.WrittenAt) })
 	}
 }
 
 // noteName takes over the state that a name carries. It reports whether the record has content,
 // too.
-func (n *Node) noteName(state string, count int64) (recorded bool) {
+func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 	generation, up := signal.ParseServiceUpState(state)
 	switch {
-	case state == signal.StateHeartbeat:
+	case state == record.StateHeartbeat:
 		n.Heartbeat = max(n.Heartbeat, count)
-	case state == signal.StateSandboxHeartbeat:
+	case state == record.StateSandboxHeartbeat:
 		n.SandboxHeartbeat = max(n.SandboxHeartbeat, count)
-	case state == signal.StateEvent:
+	case state == record.StateEvent:
 	case up:
-		n.States = append(n.States, NodeState{Word: signal.StateServiceUp, Generation: generation})
+		n.States = append(n.States, NodeState{Word: record.StateServiceUp, Generation: generation})
 	default:
 		n.States = append(n.States, NodeState{Word: state})
 	}
-	return !up && state != signal.StateHeartbeat && state != signal.StateSandboxHeartbeat
+	return !up && state != record.StateHeartbeat && state != record.StateSandboxHeartbeat
 }
 
 // sortStates sorts a node's states and removes duplicates. If a service has been up in several
@@ -105,19 +107,19 @@ func readConcurrently[T any](r *runReader, files []T, read func(T)) {
 // readNodeRecord reads one record of a node.
 func (r *runReader) readNodeRecord(nodes *signal.DirSnapshot, f nodeRecordFile) {
 	switch n := f.node; f.state {
-	case signal.StateJoined:
-		readAndUse(r, nodes, f, func(rec *signal.JoinedRecord) { n.Joined = rec })
-	case signal.StateChecked:
-		readAndUse(r, nodes, f, func(rec *signal.CheckedRecord) { r.keepCheckReport(f, rec.Report) })
-	case signal.StateDone:
-		readAndUse(r, nodes, f, func(rec *signal.DoneRecord) { n.Done = rec })
-	case signal.StateFailed, signal.StateSandboxFailed:
-		readAndUse(r, nodes, f, func(rec *signal.FailureRecord) {
+	case record.StateJoined:
+		readAndUse(r, nodes, f, func(rec *record.Joined) { n.Joined = rec })
+	case record.StateChecked:
+		readAndUse(r, nodes, f, func(rec *record.Checked) { r.keepCheckReport(f, rec.Report) })
+	case record.StateDone:
+		readAndUse(r, nodes, f, func(rec *record.Done) { n.Done = rec })
+	case record.StateFailed, record.StateSandboxFailed:
+		readAndUse(r, nodes, f, func(rec *record.Failure) {
 			n.Failures = append(n.Failures, *rec)
 			r.keepCheckReport(f, rec.Report)
 		})
-	case signal.StateEvent:
-		readAndUse(r, nodes, f, func(rec *signal.EventRecord) { n.EventRecords = append(n.EventRecords, *rec) })
+	case record.StateEvent:
+		readAndUse(r, nodes, f, func(rec *record.Event) { n.EventRecords = append(n.EventRecords, *rec) })
 	}
 }
 
@@ -130,7 +132,7 @@ func readAndUse[T any, R recordPointer[T]](r *runReader, nodes *signal.DirSnapsh
 	}
 	r.mu.Lock() // several records of a node are read concurrently
 	defer r.mu.Unlock()
-	f.node.noteHost(signal.HeaderOf(rec).Host)
+	f.node.noteHost(record.HeaderOf(rec).Host)
 	if isPlausibleTime(at.At) {
 		f.node.notePublished(f.state, at.At)
 	}
@@ -147,7 +149,7 @@ func (r *runReader) keepCheckReport(f nodeRecordFile, data json.RawMessage) {
 	if report.Version > check.ReportVersion && len(r.Problems) < maxProblems {
 		r.Problems = append(r.Problems, fmt.Sprintf("what the checks say in %s is of version %d, and this bringupd knows %d", f.name, report.Version, check.ReportVersion))
 	}
-	if f.node.Check == nil || f.state != signal.StateChecked {
+	if f.node.Check == nil || f.state != record.StateChecked {
 		f.node.Check = report
 	}
 }

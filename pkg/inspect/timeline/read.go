@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Options configures Read.
@@ -119,7 +120,7 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 	folder(signal.ControlDir, r.readJob)
 	// The result exists only after the end of the run.
 	if slices.Contains(top.Names, signal.NameResult) {
-		result, _, err := readAttemptRecord[signal.Result](r, top, signal.NameResult)
+		result, _, err := readAttemptRecord[record.Result](r, top, signal.NameResult)
 		if err == nil && result.Run == "" {
 			err = fmt.Errorf("cannot use %s: %w", signal.NameResult, errEmptyRecord)
 		}
@@ -145,7 +146,7 @@ func (r *runReader) readJob(control *signal.DirSnapshot) {
 		r.noteProblem(errors.New("there is no job record: the head may never have come so far"))
 		return
 	}
-	job, at, err := readAttemptRecord[signal.JobRecord](r, control, signal.NameJob)
+	job, at, err := readAttemptRecord[record.Job](r, control, signal.NameJob)
 	r.noteProblem(err)
 	if r.Control.Job = (RecordTime{Exists: true, At: at}); job != nil {
 		r.Job, r.nonce = job, job.Nonce

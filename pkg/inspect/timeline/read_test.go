@@ -14,13 +14,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Each recording, its exit code, and what it is about.
 func TestRecordings(t *testing.T) {
 	want := map[string]struct {
 		code   int // -1: it has not ended
-		kind   string
+		kind   record.Kind
 		rank   int // of the first cause; -1 where there is none
 		gate   bool
 		events []string // some that it must have
@@ -124,13 +125,13 @@ func TestGoodRun(t *testing.T) {
 		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
 			t.Errorf("rank %d is on %q", node.Rank, node.Host)
 		}
-		for _, state := range []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp, signal.StateDone} {
+		for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateDone} {
 			if !node.HasReached(state) {
 				t.Errorf("rank %d was never %s", node.Rank, state)
 			}
 		}
 		for i, s := range node.States {
-			if s.At.IsZero() || i > 0 && s.Word != signal.StateServiceUp && s.At.Before(node.States[i-1].At) {
+			if s.At.IsZero() || i > 0 && s.Word != record.StateServiceUp && s.At.Before(node.States[i-1].At) {
 				t.Errorf("rank %d was %s at %s", node.Rank, s.Word, s.At)
 			}
 		}
@@ -146,7 +147,7 @@ func TestGoodRun(t *testing.T) {
 			}
 		}
 	}
-	if slow := run.NodesInState(signal.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
+	if slow := run.NodesInState(record.StateServiceUp); !slices.Equal(slow, []int{0, 1, 2, 3}) {
 		t.Errorf("up are %v", slow)
 	}
 }
@@ -298,8 +299,8 @@ func many(t testing.TB, size int) string {
 	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
 	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":1,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
 	for node := range size {
-		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, signal.StateJoined)), fmt.Sprintf(header+"}\n", node, node))
-		for _, state := range []string{signal.StateServiceUp, signal.StateSandboxReady, "checked.000123", "beat.000007"} {
+		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined)), fmt.Sprintf(header+"}\n", node, node))
+		for _, state := range []record.State{record.StateServiceUp, record.StateSandboxReady, "checked.000123", "beat.000007"} {
 			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, state)), "")
 		}
 		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(mainDaemonKind, node, size)), events)
@@ -315,8 +316,8 @@ func TestManyNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(run.NodesInState(signal.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
-			t.Errorf("%d are up, there are the problems %q", len(run.NodesInState(signal.StateServiceUp)), run.Problems)
+		if len(run.NodesInState(record.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
+			t.Errorf("%d are up, there are the problems %q", len(run.NodesInState(record.StateServiceUp)), run.Problems)
 		}
 		if depth == DepthFull && len(run.Events) != 30*size {
 			t.Errorf("there are %d events", len(run.Events))

@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Run is the content of a run directory.
 type Run struct {
-	Path    string            // absolute path of the run directory
-	Name    string            // last part of Path: <job>.<step>[-r<restart>]
-	ReadAt  time.Time         // time of the call of Read, on the reader's clock
-	Job     *signal.JobRecord // nil if it cannot be read
-	Result  *signal.Result    // nil if there is none yet
+	Path    string         // absolute path of the run directory
+	Name    string         // last part of Path: <job>.<step>[-r<restart>]
+	ReadAt  time.Time      // time of the call of Read, on the reader's clock
+	Job     *record.Job    // nil if it cannot be read
+	Result  *record.Result // nil if there is none yet
 	Control Control
 	Nodes   []Node  // in node order; as many as the job has, even if a node has left no trace
 	Events  []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
@@ -33,23 +33,23 @@ func (r *Run) HasEnded() bool {
 // Verdict returns the outcome of the run as far as it is published: its result or, if there is none
 // yet, the content of the first abort record or of the drain record. It returns nil if there is
 // none of them.
-func (r *Run) Verdict() *signal.Result {
+func (r *Run) Verdict() *record.Result {
 	c := &r.Control
 	switch {
 	case r.Result != nil:
 		return r.Result
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
-		return &signal.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, NextAttempt: a.NextAttempt}
+		return &record.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, NextAttempt: a.NextAttempt}
 	case c.DrainRecord != nil:
-		return &signal.Result{Header: c.DrainRecord.Header, Code: c.DrainRecord.Code, Reason: c.DrainRecord.Reason}
+		return &record.Result{Header: c.DrainRecord.Header, Code: c.DrainRecord.Code, Reason: c.DrainRecord.Reason}
 	default:
 		return nil
 	}
 }
 
 // Cause returns the first cause of the outcome, or nil if there is none or no outcome is published.
-func (r *Run) Cause() *signal.FailureRecord {
+func (r *Run) Cause() *record.Failure {
 	if verdict := r.Verdict(); verdict != nil {
 		return verdict.Cause
 	}
@@ -63,7 +63,7 @@ func (r *Run) IsLost(node int) bool {
 }
 
 // DroppedNodes returns the nodes that the job has dropped.
-func (r *Run) DroppedNodes() (dropped []signal.DroppedNode) {
+func (r *Run) DroppedNodes() (dropped []record.DroppedNode) {
 	if r.Control.Membership != nil {
 		dropped = append(dropped, r.Control.Membership.Dropped...)
 	}
@@ -91,7 +91,7 @@ func (r *Run) SilentAfter() time.Duration {
 const maxHeartbeatInterval = 7 * 24 * time.Hour
 
 // NodesInState returns the indices of the nodes that have reached a state, in order.
-func (r *Run) NodesInState(state string) []int {
+func (r *Run) NodesInState(state record.State) []int {
 	var nodes []int
 	for i := range r.Nodes {
 		if r.Nodes[i].HasReached(state) {
@@ -125,12 +125,12 @@ type RecordTime struct {
 type Control struct {
 	Job, Head, Go, Drain, Over RecordTime
 
-	HeadRecord   *signal.HeadRecord       // content of Head; nil if it cannot be read
-	LingerRecord *signal.OrderlyEndRecord // nil unless services stay up for a while after the driver
-	DrainRecord  *signal.OrderlyEndRecord // content of Drain; nil if it cannot be read
-	Aborts       []signal.AbortRecord     // in node order, so the head's comes first
-	Membership   *signal.TeamRecord       // newest membership; nil if there are no spares
-	Heartbeat    int64                    // number of the head's newest heartbeat; 0 if there is none
+	HeadRecord   *record.Head       // content of Head; nil if it cannot be read
+	LingerRecord *record.OrderlyEnd // nil unless services stay up for a while after the driver
+	DrainRecord  *record.OrderlyEnd // content of Drain; nil if it cannot be read
+	Aborts       []record.Abort     // in node order, so the head's comes first
+	Membership   *record.Team       // newest membership; nil if there are no spares
+	Heartbeat    int64              // number of the head's newest heartbeat; 0 if there is none
 }
 
 // Node is the data about one node of the run.
@@ -145,12 +145,12 @@ type Node struct {
 	// SandboxHeartbeat is the heartbeat number of its sandbox's daemon in another step; 0 if none has
 	// appeared.
 	SandboxHeartbeat int64
-	Joined           *signal.JoinedRecord
-	Done             *signal.DoneRecord
+	Joined           *record.Joined
+	Done             *record.Done
 	// Failures are the failures that the node itself has recorded, by time.
-	Failures []signal.FailureRecord
+	Failures []record.Failure
 	// EventRecords are the recorded events that did not end the run, by time.
-	EventRecords []signal.EventRecord
+	EventRecords []record.Event
 	Check        *check.Report
 	// LastSign is the time of its newest sign of life on the head's clock; zero if the depth does not
 	// include it.
@@ -159,18 +159,18 @@ type Node struct {
 	Clock    Clock
 
 	// times by its own clock at which it began to publish states; nil once they are converted
-	publishedAt map[string]time.Time
+	publishedAt map[record.State]time.Time
 }
 
 // HasReached reports whether the node has reached a state.
-func (n *Node) HasReached(state string) bool {
+func (n *Node) HasReached(state record.State) bool {
 	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
 }
 
 // OwnFailure returns the node's first failure of its own, or nil if it has recorded none, or only
 // the loss of other nodes.
-func (n *Node) OwnFailure() *signal.FailureRecord {
-	at := slices.IndexFunc(n.Failures, func(f signal.FailureRecord) bool { return !IsLossOfOthers(f) })
+func (n *Node) OwnFailure() *record.Failure {
+	at := slices.IndexFunc(n.Failures, func(f record.Failure) bool { return !IsLossOfOthers(f) })
 	if at < 0 {
 		return nil
 	}
@@ -178,13 +178,13 @@ func (n *Node) OwnFailure() *signal.FailureRecord {
 }
 
 // IsLossOfOthers reports whether a failure record is only about the loss of other nodes.
-func IsLossOfOthers(f signal.FailureRecord) bool {
+func IsLossOfOthers(f record.Failure) bool {
 	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.NodeIndex)
 }
 
 // NodeState is a state that a node has reached.
 type NodeState struct {
-	Word string    // signal.StateJoined and so on
+	Word record.State
 	At   time.Time // on the head's clock; zero if the depth does not include it
 	// Generation is the membership generation for which the service is up; 0 for other states.
 	Generation int

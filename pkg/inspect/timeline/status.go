@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // StatusVersion is the version of a Status as JSON. It increases if a field is removed or changes
@@ -301,7 +301,7 @@ func (v *statusView) runEnd() *RunEnd {
 }
 
 // setCause fills in the first cause; nil is ignored.
-func (e *RunEnd) setCause(v *statusView, cause *signal.FailureRecord) {
+func (e *RunEnd) setCause(v *statusView, cause *record.Failure) {
 	if cause == nil {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 var updateStatus = flag.Bool("update-status", false, "write the golden files of status anew")
@@ -70,8 +70,8 @@ const age = 42 * time.Second
 
 // made is a run of size nodes of which all have reached states, each a second
 // after the one before.
-func made(size int, states ...string) *Run {
-	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &signal.JobRecord{Size: size, Plan: &signal.JobPlan{
+func made(size int, states ...record.State) *Run {
+	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &record.Job{Size: size, Plan: &record.Plan{
 		Framework: "ray", Phases: []string{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
 		PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
 	}}}
@@ -85,14 +85,14 @@ func made(size int, states ...string) *Run {
 }
 
 // only has a node in these states alone.
-func only(run *Run, node int, states ...string) {
+func only(run *Run, node int, states ...record.State) {
 	run.Nodes[node].States = nil
 	for i, word := range states {
 		run.Nodes[node].States = append(run.Nodes[node].States, NodeState{Word: word, At: begin.Add(time.Duration(i+1) * time.Second)})
 	}
 }
 
-var upStates = []string{signal.StateJoined, signal.StateChecked, signal.StateSandboxReady, signal.StateServiceUp}
+var upStates = []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp}
 
 func up(size int) *Run {
 	run := made(size, upStates...)
@@ -135,8 +135,8 @@ func TestStatus(t *testing.T) {
 		}, nil},
 		{"two are late", func() *Run {
 			run := up(4)
-			only(run, 1, signal.StateJoined)
-			only(run, 2, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady)
+			only(run, 1, record.StateJoined)
+			only(run, 2, record.StateJoined, record.StateChecked, record.StateSandboxReady)
 			run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 1, Fields: eventlog.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
 			return run
 		}, 2, 0, []string{
@@ -146,17 +146,17 @@ func TestStatus(t *testing.T) {
 			"  … rank 2  n2  workers  waits 00:39      its service is not up\n",
 			"next: the job fails unless the service is up on n2 (--service-timeout): in 04:21\n",
 		}, []string{"rank 0", "rank 3"}},
-		{"the head's service is not up", func() *Run { return made(4, signal.StateJoined, signal.StateChecked, signal.StateSandboxReady) }, 2, 0, []string{
+		{"the head's service is not up", func() *Run { return made(4, record.StateJoined, record.StateChecked, record.StateSandboxReady) }, 2, 0, []string{
 			"head: 0/4 ready after 00:42: the head's service is not up\n",
 			"unless the head's service is up (--service-timeout): in 04:21\n",
 		}, []string{"… rank"}},
 		{"the sandboxes are of another step", func() *Run {
-			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
-			only(run, 1, signal.StateJoined)
+			run := inStep(made(2, record.StateJoined, record.StateChecked))
+			only(run, 1, record.StateJoined)
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
 		{"a daemon of the sandboxes' step has appeared", func() *Run {
-			run := inStep(made(2, signal.StateJoined, signal.StateChecked))
+			run := inStep(made(2, record.StateJoined, record.StateChecked))
 			run.Nodes[0].SandboxHeartbeat = 3
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
@@ -164,14 +164,14 @@ func TestStatus(t *testing.T) {
 		{"one sandbox is enough", func() *Run {
 			run := up(2)
 			run.Job.Plan.SandboxQuorum = "any"
-			only(run, 1, signal.StateJoined, signal.StateChecked, signal.StateServiceUp)
+			only(run, 1, record.StateJoined, record.StateChecked, record.StateServiceUp)
 			return run
 		}, 2, 0, []string{"workers: 2/2 ready"}, nil},
 		{"an up of an older team is none", func() *Run {
 			run := up(3)
 			run.Job.Plan.NodesNeeded = 2
-			run.Control.Membership = &signal.TeamRecord{Generation: 1, Members: []signal.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}},
-				Dropped: []signal.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU is lost"}}}
+			run.Control.Membership = &record.Team{Generation: 1, Members: []record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}},
+				Dropped: []record.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU is lost"}}}
 			return run
 		}, 2, 0, []string{
 			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
@@ -187,7 +187,7 @@ func TestStatus(t *testing.T) {
 		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
 		{"up for a look", func() *Run {
 			run := open(up(4))
-			run.Control.LingerRecord = &signal.OrderlyEndRecord{Header: signal.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
+			run.Control.LingerRecord = &record.OrderlyEnd{Header: record.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
 			return run
 		}, 0, 0, []string{
 			"the gate opened after 5s: the driver train.py has ended with code 3\n",
@@ -200,7 +200,7 @@ func TestStatus(t *testing.T) {
 		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
 		{"up with pages", func() *Run {
 			run := open(up(2))
-			run.Control.HeadRecord = &signal.HeadRecord{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
+			run.Control.HeadRecord = &record.Head{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
 			return run
 		}, 0, 0, []string{"  dashboard: http://127.0.0.1:8265 on n0\n  next: "}, nil},
 		{"one was slow", func() *Run {
@@ -221,17 +221,17 @@ func TestStatus(t *testing.T) {
 		{"a short silence is none", func() *Run { return open(up(2)) }, 0, time.Minute, nil, []string{"gone"}},
 		{"it ends", func() *Run {
 			run := open(up(2))
-			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Outcome: "peer-lost", Cause: signal.FailureRecord{
-				Header: signal.Header{NodeIndex: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
-			run.Nodes[0].Failures = []signal.FailureRecord{run.Control.Aborts[0].Cause}
+			run.Control.Aborts = []record.Abort{{Code: 76, Outcome: "peer-lost", Cause: record.Failure{
+				Header: record.Header{NodeIndex: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
+			run.Nodes[0].Failures = []record.Failure{run.Control.Aborts[0].Cause}
 			return run
 		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, rank 0 of 2, in phase driver\n", "✗ rank 1  n1  lost"}, []string{"rank 0  n0"}},
 		{"it has failed", func() *Run {
 			run := open(up(2))
-			run.Nodes[1].Failures = []signal.FailureRecord{{Message: "the sandbox died", Phase: "driver"}}
-			run.Result = &signal.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
-				RunTimings: signal.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: signal.FailureContext{Advice: []string{"read it"}},
-				Cause: &signal.FailureRecord{Header: signal.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
+			run.Nodes[1].Failures = []record.Failure{{Message: "the sandbox died", Phase: "driver"}}
+			run.Result = &record.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
+				RunTimings: record.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: record.FailureContext{Advice: []string{"read it"}},
+				Cause: &record.Failure{Header: record.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
 			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
@@ -244,10 +244,10 @@ func TestStatus(t *testing.T) {
 		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
 		{"it has ended well", func() *Run {
 			run := open(up(2))
-			run.Control.HeadRecord = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
-			run.Result = &signal.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: signal.RunTimings{Duration: time.Minute}}
-			only(run, 0, append(slices.Clone(upStates), signal.StateDone)...)
-			only(run, 1, append(slices.Clone(upStates), signal.StateDone)...)
+			run.Control.HeadRecord = &record.Head{Dashboard: "http://127.0.0.1:8265"}
+			run.Result = &record.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: record.RunTimings{Duration: time.Minute}}
+			only(run, 0, append(slices.Clone(upStates), record.StateDone)...)
+			only(run, 1, append(slices.Clone(upStates), record.StateDone)...)
 			return run
 		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
 		{"no clock tells", func() *Run {
@@ -293,7 +293,7 @@ func TestStatus(t *testing.T) {
 func TestStatusIsInert(t *testing.T) {
 	evil := "\x1b[2J\x1b]0;pwned\a<script>alert(1)</script>\r\n\u202eforged\x00\xff\u2028line "
 	evil += strings.Repeat("A", 10<<20)
-	failure := signal.FailureRecord{Header: signal.Header{Host: evil}, Message: evil, Phase: evil, Kind: evil, Child: evil, Log: evil, Lines: []string{evil, evil}}
+	failure := record.Failure{Header: record.Header{Host: evil}, Message: evil, Phase: evil, Kind: record.Kind(evil), Child: evil, Log: evil, Lines: []string{evil, evil}}
 	for _, ended := range []bool{false, true} {
 		run := up(4)
 		run.Path, run.Name, run.Problems = evil, evil, []string{evil}
@@ -302,16 +302,16 @@ func TestStatusIsInert(t *testing.T) {
 			run.Nodes[i].Host = evil + fmt.Sprint(i)
 		}
 		only(run, 1)
-		run.Nodes[2].Failures = []signal.FailureRecord{failure}
-		only(run, 3, signal.StateJoined)
-		run.Control.HeadRecord = &signal.HeadRecord{Dashboard: evil}
-		run.Nodes[0].EventRecords = []signal.EventRecord{{Message: evil}}
+		run.Nodes[2].Failures = []record.Failure{failure}
+		only(run, 3, record.StateJoined)
+		run.Control.HeadRecord = &record.Head{Dashboard: evil}
+		run.Nodes[0].EventRecords = []record.Event{{Message: evil}}
 		run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 3, Fields: eventlog.Fields{Checks: evil}}}
 		if ended {
-			run.Nodes[0].Done = &signal.DoneRecord{LeftProcesses: []string{evil}}
-			run.Result = &signal.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
-				FailureContext: signal.FailureContext{AtPhase: evil, Advice: []string{evil}},
-				NodeLists:      signal.NodeLists{Dropped: []signal.DroppedNode{{NodeIndex: 1, Reason: evil}}}}
+			run.Nodes[0].Done = &record.Done{LeftProcesses: []string{evil}}
+			run.Result = &record.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
+				FailureContext: record.FailureContext{AtPhase: evil, Advice: []string{evil}},
+				NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 1, Reason: evil}}}}
 		}
 		s := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true})
 		text := s.Text(TextStyle{})
@@ -336,8 +336,8 @@ func TestStatusIsInert(t *testing.T) {
 }
 
 func TestManyAbnormal(t *testing.T) {
-	run := made(300, signal.StateJoined)
-	run.Nodes[299].Failures = []signal.FailureRecord{{Message: "it failed"}}
+	run := made(300, record.StateJoined)
+	run.Nodes[299].Failures = []record.Failure{{Message: "it failed"}}
 	run.Nodes[250].States[0].At = begin.Add(-time.Second / 2)
 	s := SummarizeRun(run, Observation{Now: begin.Add(age)})
 	if len(s.Abnormal) != 20 || s.More != 280 {
@@ -355,7 +355,7 @@ func TestManyAbnormal(t *testing.T) {
 }
 
 func TestStyle(t *testing.T) {
-	s := SummarizeRun(made(4, signal.StateJoined), Observation{Now: begin.Add(age)})
+	s := SummarizeRun(made(4, record.StateJoined), Observation{Now: begin.Add(age)})
 	plain, coloured := s.Text(TextStyle{}), s.Text(TextStyle{Colour: true})
 	if !strings.Contains(coloured, "\x1b[36mBRINGING UP\x1b[0m") {
 		t.Errorf("there is no colour: %q", coloured)
@@ -375,7 +375,7 @@ func TestStyle(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	shown := make(map[string]bool)
-	run := made(3, signal.StateJoined)
+	run := made(3, record.StateJoined)
 	at := func(d time.Duration) []string {
 		return SummarizeRun(run, Observation{Now: begin.Add(d), LastSign: begin.Add(d)}).ChangedLines(TextStyle{}, shown)
 	}
@@ -385,7 +385,7 @@ func TestChanges(t *testing.T) {
 	if still := at(age + time.Minute); len(still) != 0 {
 		t.Errorf("time going by is shown: %q", still)
 	}
-	only(run, 1, signal.StateJoined, signal.StateChecked)
+	only(run, 1, record.StateJoined, record.StateChecked)
 	got := strings.Join(at(age+2*time.Minute), "\n")
 	if !strings.Contains(got, "… rank 1  n1  sandbox") || !strings.Contains(got, "  phase  join") || strings.Contains(got, "rank 2") || !strings.Contains(got, "after 02:42") {
 		t.Errorf("the changes are:\n%s", got)

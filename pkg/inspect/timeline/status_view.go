@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // statusView is a run with the data that all parts of its status need.
@@ -14,7 +14,7 @@ type statusView struct {
 	run          *Run
 	now          time.Time
 	start        time.Time // start of the head; zero if unknown
-	plan         signal.JobPlan
+	plan         record.Plan
 	need         int         // number of nodes that the driver needs
 	nodes        []*nodeView // in node order
 	requirements gate.Requirements
@@ -55,7 +55,7 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	v.requirements = gate.Requirements{
 		NeedChecks: v.hasStep(gate.StepCheck), NeedSandboxes: v.hasStep(gate.StepSandbox) && !v.hasEnoughSandboxes(), NeedServices: v.hasStep(gate.StepWorkers),
 		// No other service can be up before the head's, even if the record of the head's is missing.
-		HeadServiceUp: !v.hasStep(gate.StepHead) || run.Control.Head.Exists || len(run.NodesInState(signal.StateServiceUp)) > 0, FrameworkPending: v.hasStep(gate.StepWorkers) && v.plan.Framework != "none",
+		HeadServiceUp: !v.hasStep(gate.StepHead) || run.Control.Head.Exists || len(run.NodesInState(record.StateServiceUp)) > 0, FrameworkPending: v.hasStep(gate.StepWorkers) && v.plan.Framework != "none",
 	}
 	for i := range run.Nodes {
 		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
@@ -87,11 +87,11 @@ func (v *statusView) finalStep(n *nodeView) string {
 	switch {
 	case n.dropReason != "":
 		return stepDropped
-	case v.run.IsLost(n.Rank) && !n.HasReached(signal.StateDone):
+	case v.run.IsLost(n.Rank) && !n.HasReached(record.StateDone):
 		return stepLost
-	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(signal.StateFailed):
+	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
 		return stepFailed
-	case n.HasReached(signal.StateDone), len(n.Failures) > 0:
+	case n.HasReached(record.StateDone), len(n.Failures) > 0:
 		return stepDone
 	default:
 		return ""
@@ -100,8 +100,8 @@ func (v *statusView) finalStep(n *nodeView) string {
 
 // nodesMissing returns the indices of the nodes that should be in a state but are not, in order. A
 // sandbox and a service are required of members only, not of spares.
-func (v *statusView) nodesMissing(state string) (nodes []int) {
-	ofTeam := state == signal.StateSandboxReady || state == signal.StateServiceUp
+func (v *statusView) nodesMissing(state record.State) (nodes []int) {
+	ofTeam := state == record.StateSandboxReady || state == record.StateServiceUp
 	for _, n := range v.nodes {
 		if n.step != "" || ofTeam && !v.isMember(n.Rank) {
 			continue
@@ -127,7 +127,7 @@ func (v *statusView) assignSteps() {
 		if n.step != "" && !isPendingStep(n.step) {
 			continue
 		}
-		_, up := v.reachedState(n.Node, signal.StateServiceUp)
+		_, up := v.reachedState(n.Node, record.StateServiceUp)
 		switch {
 		case n.step != "":
 		case !v.isMember(n.Rank):
@@ -152,11 +152,12 @@ func (v *statusView) setStepTime(n *nodeView) {
 	n.since = v.start
 	unknown := false // a state is so new that its time has not been written yet
 	for _, way := range []struct {
-		step, state string
-		asked       bool
+		step  string
+		state record.State
+		asked bool
 	}{
-		{gate.StepJoin, signal.StateJoined, true}, {gate.StepCheck, signal.StateChecked, v.requirements.NeedChecks},
-		{gate.StepSandbox, signal.StateSandboxReady, v.requirements.NeedSandboxes}, {gate.StepWorkers, signal.StateServiceUp, v.requirements.NeedServices},
+		{gate.StepJoin, record.StateJoined, true}, {gate.StepCheck, record.StateChecked, v.requirements.NeedChecks},
+		{gate.StepSandbox, record.StateSandboxReady, v.requirements.NeedSandboxes}, {gate.StepWorkers, record.StateServiceUp, v.requirements.NeedServices},
 	} {
 		if way.step == n.step || way.step == gate.StepSandbox && n.step == stepSpare {
 			break
@@ -191,15 +192,15 @@ func laterTime(a, b time.Time) time.Time {
 
 // planOrDefault returns the plan of a run. Older heads do not record a plan; it is derived then
 // from the records that exist.
-func planOrDefault(run *Run) signal.JobPlan {
+func planOrDefault(run *Run) record.Plan {
 	if run.Job != nil && run.Job.Plan != nil {
 		return *run.Job.Plan
 	}
-	plan := signal.JobPlan{Framework: "none", Phases: []string{gate.StepJoin, gate.StepDriver}}
-	for state, steps := range map[string][]string{
-		signal.StateChecked: {gate.StepCheck}, signal.StateSandboxReady: {gate.StepSandbox}, signal.StateServiceUp: {gate.StepHead, gate.StepWorkers},
+	plan := record.Plan{Framework: "none", Phases: []string{gate.StepJoin, gate.StepDriver}}
+	for state, steps := range map[record.State][]string{
+		record.StateChecked: {gate.StepCheck}, record.StateSandboxReady: {gate.StepSandbox}, record.StateServiceUp: {gate.StepHead, gate.StepWorkers},
 	} {
-		if len(run.NodesInState(state)) > 0 || state == signal.StateServiceUp && run.Control.Head.Exists {
+		if len(run.NodesInState(state)) > 0 || state == record.StateServiceUp && run.Control.Head.Exists {
 			plan.Phases = append(plan.Phases, steps...)
 		}
 	}
@@ -211,15 +212,15 @@ func (v *statusView) hasStep(step string) bool { return slices.Contains(v.plan.P
 
 // reachedState returns a state of a node if it counts. A service that came up before the node got
 // its present place does not count.
-func (v *statusView) reachedState(n *Node, state string) (NodeState, bool) {
+func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool) {
 	since := 0
-	if team := v.run.Control.Membership; team != nil && state == signal.StateServiceUp {
+	if team := v.run.Control.Membership; team != nil && state == record.StateServiceUp {
 		if place := team.PlaceOf(n.Rank); place >= 0 {
 			since = team.Members[place].SinceGeneration
 		}
 	}
 	for _, s := range n.States {
-		if s.Word == state && (state != signal.StateServiceUp || s.Generation >= since) {
+		if s.Word == state && (state != record.StateServiceUp || s.Generation >= since) {
 			return s, true
 		}
 	}
@@ -248,7 +249,7 @@ func (v *statusView) hasEnoughSandboxes() bool {
 		return true
 	}
 	require, err := gate.ParseSandboxQuorum(v.plan.SandboxQuorum)
-	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.NodesInState(signal.StateSandboxReady), v.need)
+	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.NodesInState(record.StateSandboxReady), v.need)
 }
 
 // minNodesForSlow is the minimum number of nodes for one of them to count as slow, and minSlowDelay

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // readEventLogs reads the event logs. A quick read includes only the head's log, which has the
@@ -93,16 +94,16 @@ func (r *runReader) convertTimes() {
 }
 
 // notePublished notes the time at which the node began to publish a state, by its own clock.
-func (n *Node) notePublished(state string, at time.Time) {
+func (n *Node) notePublished(state record.State, at time.Time) {
 	if n.publishedAt == nil { // allocated late: most nodes of a damaged run have no times
-		n.publishedAt = make(map[string]time.Time)
+		n.publishedAt = make(map[record.State]time.Time)
 	}
 	n.publishedAt[state] = at
 }
 
 // stateObservation is the observation of the head that a node has reached a state.
 type stateObservation struct {
-	state string
+	state record.State
 	rank  int
 }
 
@@ -171,15 +172,15 @@ func (r *runReader) recordedTimes() map[string]time.Time {
 
 // stateOfRecord returns the state in the name of a node's record, or an empty string for other
 // names.
-func stateOfRecord(record string) string {
-	_, state, _, _ := signal.ParseNodeName(record, 0)
+func stateOfRecord(name string) record.State {
+	_, state, _, _ := signal.ParseNodeName(name, 0)
 	return state
 }
 
 // stripGeneration returns a state without its generation, if it has one.
-func stripGeneration(state string) string {
+func stripGeneration(state record.State) record.State {
 	if _, up := signal.ParseServiceUpState(state); up {
-		return signal.StateServiceUp
+		return record.StateServiceUp
 	}
 	return state
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestParseRequire(t *testing.T) {
@@ -84,9 +84,9 @@ func TestRequire(t *testing.T) {
 }
 
 func TestLacks(t *testing.T) {
-	all := map[string][]int{signal.StateJoined: {0, 1, 2, 3}, signal.StateChecked: {0, 1, 2, 3}, signal.StateSandboxReady: {0, 1, 2, 3}, signal.StateServiceUp: {0, 1, 2, 3}}
-	with := func(state string, nodes ...int) map[string][]int {
-		there := map[string][]int{state: nodes}
+	all := map[record.State][]int{record.StateJoined: {0, 1, 2, 3}, record.StateChecked: {0, 1, 2, 3}, record.StateSandboxReady: {0, 1, 2, 3}, record.StateServiceUp: {0, 1, 2, 3}}
+	with := func(state record.State, nodes ...int) map[record.State][]int {
+		there := map[record.State][]int{state: nodes}
 		for other, nodes := range all {
 			if other != state {
 				there[other] = nodes
@@ -98,24 +98,24 @@ func TestLacks(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		a     Requirements
-		there map[string][]int
+		there map[record.State][]int
 		want  string
 	}{
 		{"nobody has come", Requirements{}, nil, "join [0 1 2 3]"},
 		{"nothing is missing", full, all, ""},
-		{"of a node the first thing alone", full, map[string][]int{signal.StateJoined: {0, 1}, signal.StateChecked: {0}, signal.StateSandboxReady: {0}, signal.StateServiceUp: {0}},
+		{"of a node the first thing alone", full, map[record.State][]int{record.StateJoined: {0, 1}, record.StateChecked: {0}, record.StateSandboxReady: {0}, record.StateServiceUp: {0}},
 			"join [2 3]; check [1]"},
-		{"a sandbox and a service at once", full, map[string][]int{signal.StateJoined: all["up"], signal.StateChecked: all["up"], signal.StateSandboxReady: {0, 1}, signal.StateServiceUp: {0, 2}},
+		{"a sandbox and a service at once", full, map[record.State][]int{record.StateJoined: all["up"], record.StateChecked: all["up"], record.StateSandboxReady: {0, 1}, record.StateServiceUp: {0, 2}},
 			"sandbox [2 3]; workers [1 3]"},
-		{"sandboxes enough", Requirements{NeedServices: true, HeadServiceUp: true}, with(signal.StateSandboxReady), ""},
-		{"no service is up before the head's", Requirements{NeedServices: true}, with(signal.StateServiceUp), "head []"},
-		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true}, with(signal.StateChecked, 1, 2, 3), "check [0]"},
-		{"nobody is to have a service", Requirements{}, with(signal.StateServiceUp), ""},
+		{"sandboxes enough", Requirements{NeedServices: true, HeadServiceUp: true}, with(record.StateSandboxReady), ""},
+		{"no service is up before the head's", Requirements{NeedServices: true}, with(record.StateServiceUp), "head []"},
+		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true}, with(record.StateChecked, 1, 2, 3), "check [0]"},
+		{"nobody is to have a service", Requirements{}, with(record.StateServiceUp), ""},
 		{"the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, all, "workers []"},
-		{"a service is missed before the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, with(signal.StateServiceUp, 0, 1, 3), "workers [2]"},
+		{"a service is missed before the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, with(record.StateServiceUp, 0, 1, 3), "workers [2]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			missing := func(state string) (missing []int) {
+			missing := func(state record.State) (missing []int) {
 				for node := range 4 {
 					if !slices.Contains(tc.there[state], node) {
 						missing = append(missing, node)

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // LastReported has, for each step, the last reason for waiting that a node's event log reports. A
@@ -17,7 +16,7 @@ func (s *LastReported) RecordEvent(word eventlog.EventType, fields eventlog.Fiel
 		step, says = StepCheck, fields.Checks
 	case word != eventlog.ProbeChanged:
 		return
-	case fields.Child == signal.StateSandboxReady:
+	case fields.Child == StepSandbox:
 		step = StepSandbox
 	}
 	if *s == nil {

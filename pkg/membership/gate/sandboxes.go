@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // SandboxGate has the sandbox requirement of a gate, and its timeouts.
@@ -36,7 +37,7 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 	seen := 0
 	last, err := nodes.WaitListing(ctx, func(l signal.Listing) bool {
 		// From its appearance on, a daemon has its own timeout, and reports failures.
-		if now := len(l.Heartbeats(signal.StateSandboxHeartbeat)); now > seen {
+		if now := len(l.Heartbeats(record.StateSandboxHeartbeat)); now > seen {
 			seen = now
 			late.Reset(s.Timeout + s.ReportSlack)
 		}
@@ -52,7 +53,7 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
 	what := fmt.Sprintf("the gate needs the sandbox of %s, and after %s that of %s is not ready (--sandbox-timeout=%s)",
 		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
-	beats := l.Heartbeats(signal.StateSandboxHeartbeat)
+	beats := l.Heartbeats(record.StateSandboxHeartbeat)
 	var absent []int
 	for _, node := range s.NotReadyNodes(l) {
 		if _, seen := beats[node]; !seen {

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestSandboxesAwait checks until when the gate waits for the sandboxes of another step, and what
@@ -40,7 +41,7 @@ func TestSandboxesAwait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0", Access: signal.Access{NoHints: true}}
-				dir, err := signal.CreateRun(t.Context(), place, signal.JobRecord{})
+				dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -63,8 +64,8 @@ func TestSandboxesAwait(t *testing.T) {
 				}
 				err = SandboxGate{
 					Quorum: require, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
-					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(signal.StateSandboxReady), 2) },
-					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(signal.StateSandboxReady, 2) },
+					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(record.StateSandboxReady), 2) },
+					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(record.StateSandboxReady, 2) },
 					HostNames:     textutil.FormatRanks,
 				}.AwaitReady(ctx, watch)
 				if took := time.Since(began); took < tc.within || took > tc.within+3*time.Second {
@@ -77,7 +78,7 @@ func TestSandboxesAwait(t *testing.T) {
 					return
 				}
 				f, is := errors.AsType[*health.Failure](err)
-				if !is || f.Kind != string(health.DeadlinePassed) || f.Phase != StepSandbox {
+				if !is || f.Kind != health.DeadlinePassed || f.Phase != StepSandbox {
 					t.Fatalf("the error is %v, of %+v", err, f)
 				}
 				for _, part := range tc.says {

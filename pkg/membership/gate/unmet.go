@@ -3,10 +3,10 @@ package gate
 import (
 	"slices"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// The steps before the gate, and the step after it, with the names that signal.JobPlan uses.
+// The steps before the gate, and the step after it, with the names that signal.Plan uses.
 const (
 	StepJoin    = "join"
 	StepCheck   = "check"
@@ -35,32 +35,32 @@ type UnmetStep struct {
 // each node with its first missing step only, because later steps depend on it. The exception are
 // sandbox and service, which start concurrently, so that both may be missing. The function missing
 // returns the sorted indices of the nodes that should be in a state but are not.
-func (a Requirements) UnmetSteps(missing func(state string) []int) (all []UnmetStep) {
+func (a Requirements) UnmetSteps(missing func(state record.State) []int) (all []UnmetStep) {
 	late := make(map[int]bool) // nodes that lack an earlier step
-	lack := func(step, state string) []int {
+	lack := func(step string, state record.State) []int {
 		nodes := slices.DeleteFunc(missing(state), func(node int) bool { return late[node] })
 		if len(nodes) > 0 {
 			all = append(all, UnmetStep{step, nodes})
 		}
 		return nodes
 	}
-	first := func(step, state string) {
+	first := func(step string, state record.State) {
 		for _, node := range lack(step, state) {
 			late[node] = true
 		}
 	}
 	// Join and check block all later steps of a node; sandbox and service do not.
-	first(StepJoin, signal.StateJoined)
+	first(StepJoin, record.StateJoined)
 	if a.NeedChecks {
-		first(StepCheck, signal.StateChecked)
+		first(StepCheck, record.StateChecked)
 	}
 	if a.NeedSandboxes {
-		lack(StepSandbox, signal.StateSandboxReady)
+		lack(StepSandbox, record.StateSandboxReady)
 	}
 	switch {
 	case !a.NeedServices:
 	case a.HeadServiceUp:
-		lack(StepWorkers, signal.StateServiceUp)
+		lack(StepWorkers, record.StateServiceUp)
 	case !late[0]:
 		all = append(all, UnmetStep{Step: StepHead})
 	}

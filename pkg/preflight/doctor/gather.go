@@ -17,11 +17,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // gatherFacts collects all facts about this node, concurrently. dir and job are nil if there is no
 // run directory.
-func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *signal.JobRecord) Facts {
+func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record.Job) Facts {
 	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname, LocalAddresses: localAddresses()}
 	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
@@ -96,7 +97,7 @@ func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts
 
 // connectToHead resolves the head's host name and tries to connect to all addresses that the head
 // has published.
-func (d *examiner) connectToHead(ctx context.Context, key []byte, job *signal.JobRecord) (*DNSResult, []ConnectAttempt) {
+func (d *examiner) connectToHead(ctx context.Context, key []byte, job *record.Job) (*DNSResult, []ConnectAttempt) {
 	name := d.resolveHost(ctx, job.Host)
 	calls := make([]ConnectAttempt, len(job.LinkAddresses))
 	var calling sync.WaitGroup

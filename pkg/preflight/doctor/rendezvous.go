@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // rendezvous is the head's state of one examination: the run directory and the nodes that have
@@ -19,7 +20,7 @@ import (
 type rendezvous struct {
 	*examiner
 	dir           *signal.Dir
-	job           signal.JobRecord
+	job           record.Job
 	createdLogDir bool // the log directory did not exist before
 	nodes         *signal.Watch
 	listener      net.Listener // nil if there are no other nodes
@@ -34,7 +35,7 @@ func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error
 	m = &rendezvous{examiner: d, createdLogDir: d.Identity.Size == 1 && !directoryExists(d.LogDir)}
 	address, _ := d.Address() // its error is among the facts
 	// Listen for the other nodes, and publish the port with the head's address and name.
-	m.job = signal.JobRecord{Addresses: []string{address}, ProgramVersion: d.Program, PID: os.Getpid()}
+	m.job = record.Job{Addresses: []string{address}, ProgramVersion: d.Program, PID: os.Getpid()}
 	if d.Identity.Size > 1 {
 		if m.listener, err = d.Network.Listen(); err != nil {
 			return nil, err
@@ -88,7 +89,7 @@ func (m *rendezvous) collectFacts(ctx context.Context, c *launchState) error {
 		if m.dir.FileSystem().Local && m.onSeparateHosts() {
 			within = min(within, localJoinTimeout)
 		}
-		c.NotJoined, m.joined = m.awaitState(ctx, within, nodeIndices(m.Identity.Size), signal.StateJoined)
+		c.NotJoined, m.joined = m.awaitState(ctx, within, nodeIndices(m.Identity.Size), record.StateJoined)
 		c.Waited = time.Since(m.began)
 		if c.RoundTrips, err = m.measureRoundTrips(ctx); err != nil {
 			return err
@@ -111,7 +112,7 @@ func nodeIndices(size int) (all []int) {
 
 // awaitState waits until all of the nodes have published a state, and returns the indices of the
 // nodes that have not and of those that have.
-func (m *rendezvous) awaitState(ctx context.Context, within time.Duration, nodes []int, state string) (missing, there []int) {
+func (m *rendezvous) awaitState(ctx context.Context, within time.Duration, nodes []int, state record.State) (missing, there []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errPingTimeout)
 	defer cancel()
 	last, _ := m.nodes.WaitListing(ctx, func(l signal.Listing) bool { return len(signal.WithoutNodes(nodes, l.NodesIn(state))) == 0 })
@@ -181,13 +182,13 @@ func (m *rendezvous) readFacts(ctx context.Context, nodes []int) (all []Facts, u
 func (m *rendezvous) publishEnd(ctx context.Context, code int, err error) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), endTimeout, errEndTimeout)
 	defer cancel()
-	if told := m.dir.PublishRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &signal.OrderlyEndRecord{Code: code}, false); told != nil {
+	if told := m.dir.PublishRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &record.OrderlyEnd{Code: code}, false); told != nil {
 		return errors.Join(err, told)
 	}
 	// List the nodes again: m.nodes may lack one that has just joined, and another one may join during
 	// the wait.
 	left := m.dir.AwaitListing(ctx, signal.NodesDir, func(now signal.Listing) bool {
-		return len(signal.WithoutNodes(now.NodesIn(signal.StateJoined), append([]int{0}, now.NodesIn(signal.StateDone)...))) == 0
+		return len(signal.WithoutNodes(now.NodesIn(record.StateJoined), append([]int{0}, now.NodesIn(record.StateDone)...))) == 0
 	})
 	if left != nil {
 		return err // a node that still reads the directory must find it

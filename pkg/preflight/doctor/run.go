@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Checks are the node's own checks. [nodecheck.Checks] implements it.
@@ -80,7 +81,7 @@ const (
 
 // factsRecord is the record in which a node publishes its facts.
 type factsRecord struct {
-	signal.Header
+	record.Header
 	Facts Facts `json:"facts"`
 }
 
@@ -174,27 +175,27 @@ func directoryExists(dir string) bool {
 
 // joinAndReport performs the part that every node has, including the head: it joins, answers the
 // head's request and publishes its facts.
-func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job signal.JobRecord, kind signal.FileSystem) error {
+func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job record.Job, kind signal.FileSystem) error {
 	// Start the inotify watch first, so that it sees the request. Then join.
 	heard, deaf := dir.WatchNames(signal.ControlDir)
 	defer deaf()
 	began := time.Now()
-	joined := &signal.JoinedRecord{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
-	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, signal.StateJoined), joined, false); err != nil {
+	joined := &record.Joined{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
+	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, record.StateJoined), joined, false); err != nil {
 		return err
 	}
 	took := time.Since(began)
 	// Gather the facts, and answer the request at the same time.
-	var record factsRecord
+	var rec factsRecord
 	var gathering sync.WaitGroup
-	gathering.Go(func() { record.Facts = d.gatherFacts(ctx, dir, &job) })
+	gathering.Go(func() { rec.Facts = d.gatherFacts(ctx, dir, &job) })
 	hears, err := d.answerPing(ctx, dir, heard)
 	gathering.Wait()
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 		return err
 	}
 	// Add the facts about the shared file system, and publish all facts.
-	share := &record.Facts.Share
+	share := &rec.Facts.Share
 	share.FileSystem, share.RecordTime = kind.Name, took
 	if offset, known := dir.ClockOffset(); known {
 		share.Offset = &offset
@@ -202,7 +203,7 @@ func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job signa
 	if d.Identity.NodeIndex != 0 { // the head would see only its own writes
 		share.InotifyWorks = hears
 	}
-	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, factState), &record, false)
+	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, factState), &rec, false)
 }
 
 // answerPing waits for the head's request and answers it. It returns whether inotify has reported
@@ -274,9 +275,9 @@ func (d *examiner) awaitEnd(ctx context.Context, dir *signal.Dir) (int, error) {
 	if err := dir.AwaitListing(waiting, signal.ControlDir, func(l signal.Listing) bool { return l.HasName(signal.NameOrderlyEnd) }); err != nil {
 		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)
 	}
-	var end signal.OrderlyEndRecord
+	var end record.OrderlyEnd
 	if err := dir.ReadRecord(waiting, signal.ControlDir, signal.NameOrderlyEnd, &end); err != nil {
 		return 0, err
 	}
-	return end.Code, dir.WriteMark(waiting, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, signal.StateDone))
+	return end.Code, dir.WriteMark(waiting, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, record.StateDone))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ceiling is for what ends much sooner, on whatever machine.
@@ -253,7 +254,7 @@ func (l late) ListDir(path string, vet func(signal.FileAttributes) error) ([]str
 // Whoever is told to end leaves nothing, and lets nobody wait.
 func TestInterrupted(t *testing.T) {
 	disk := signal.NewDiskFS(new(signal.CallMeter))
-	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir + "/0001." + signal.StateDone
+	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir + "/0001." + string(record.StateDone)
 	for _, tc := range []struct {
 		name   string
 		shares []signal.SharedFS // of the nodes that come
@@ -282,7 +283,7 @@ func TestInterrupted(t *testing.T) {
 				})
 			}
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
-				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.NodesDir, "000[12]."+signal.StateJoined))
+				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.NodesDir, "000[12]."+string(record.StateJoined)))
 				if len(joined) == len(nodes)-1 {
 					break
 				}

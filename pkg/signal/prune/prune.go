@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -232,7 +233,7 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 const historyDir = "history"
 
 // readJob reads the job record of a run.
-func (p *pruner) readJob(dir *os.Root) (job signal.JobRecord, err error) {
+func (p *pruner) readJob(dir *os.Root) (job record.Job, err error) {
 	name := path.Join(signal.ControlDir, signal.NameJob)
 	if info, err := p.lstatName(dir, name); err != nil || !info.Mode().IsRegular() || info.Size() > maxJobSize {
 		return job, cmp.Or(err, errors.New("no file"))
@@ -250,7 +251,7 @@ func (p *pruner) readJob(dir *os.Root) (job signal.JobRecord, err error) {
 }
 
 // findEnd returns when a run has ended and the evidence for it, or why it may be live.
-func (p *pruner) findEnd(dir *os.Root, job signal.JobRecord) (at time.Time, why string, over bool) {
+func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string, over bool) {
 	// A run with a result is over when the result is old enough.
 	result, err := p.lstatName(dir, signal.NameResult)
 	switch {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,7 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 	for _, sub := range []string{"", signal.ControlDir, signal.NodesDir} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
 	}
-	job, err := json.Marshal(&signal.JobRecord{Header: signal.Header{Nonce: "x"}, Run: name, Size: 1})
+	job, err := json.Marshal(&record.Job{Header: record.Header{Nonce: "x"}, Run: name, Size: 1})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, signal.ControlDir, signal.NameJob), job, 0o600))
 	when := time.Now().Add(-ago)
@@ -59,7 +60,7 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 // begin makes a run that is under way.
 func begin(t *testing.T, logs, name string) *signal.Dir {
 	t.Helper()
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, signal.JobRecord{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, record.Job{})
 	must(t, err)
 	return dir
 }
@@ -164,7 +165,7 @@ func TestMany(t *testing.T) {
 	var beating sync.WaitGroup
 	beating.Go(func() {
 		for ctx.Err() == nil {
-			if err := live.WriteHeartbeat(ctx, signal.ControlDir, signal.StateHeartbeat); err != nil && ctx.Err() == nil {
+			if err := live.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat); err != nil && ctx.Err() == nil {
 				t.Errorf("the live run could not beat: %v", err)
 			}
 			select {

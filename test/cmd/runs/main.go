@@ -35,13 +35,13 @@ const (
 )
 
 func main() {
-	if err := record(os.Args[1:]); err != nil {
+	if err := recordRun(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "runs:", err)
 		os.Exit(1)
 	}
 }
 
-func record(wanted []string) error {
+func recordRun(wanted []string) error {
 	if err := os.RemoveAll(place); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
@@ -99,11 +100,11 @@ func killRank(rank int, sig syscall.Signal) func(context.Context, string) error 
 			return err
 		}
 		time.Sleep(time.Second) // the driver is to be at it
-		data, err := os.ReadFile(filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, signal.StateJoined)))
+		data, err := os.ReadFile(filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, record.StateJoined)))
 		if err != nil {
 			return err
 		}
-		var joined signal.JoinedRecord
+		var joined record.Joined
 		if err := json.Unmarshal(data, &joined); err != nil {
 			return err
 		}

@@ -1,8 +1,9 @@
-package signal
+// Package record defines the records of a run directory: what the daemons of a run publish for each
+// other and for observers. Package signal writes and reads them.
+package record
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,16 +22,17 @@ type Header struct {
 	WrittenAt time.Time `json:"at"` // the writer's wall clock, for information only
 }
 
-func (h *Header) recordHeader() *Header { return h }
+// RecordHeader returns h.
+func (h *Header) RecordHeader() *Header { return h }
 
 // Record is a type with a Header that can be published.
-type Record interface{ recordHeader() *Header }
+type Record interface{ RecordHeader() *Header }
 
 // HeaderOf returns the header of a record; its version is 0 if it was not read.
-func HeaderOf(rec Record) Header { return *rec.recordHeader() }
+func HeaderOf(rec Record) Header { return *rec.RecordHeader() }
 
-// JobRecord describes the attempt: what every daemon must know to take part in it.
-type JobRecord struct {
+// Job describes the attempt: what every daemon must know to take part in it.
+type Job struct {
 	Header
 	Run            string   `json:"run"`       // the run directory's name
 	Key            string   `json:"key"`       // digest of facts that all nodes of the launch share
@@ -52,12 +54,12 @@ type JobRecord struct {
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
 	LinkAddresses []string `json:"lifeline,omitempty"`
-	// Plan is for observers outside of the job. It is nil if an older head made the record.
-	Plan *JobPlan `json:"plan,omitempty"`
+	// Plan is for observers outside of the job. It is nil if an older head made the
+	Plan *Plan `json:"plan,omitempty"`
 }
 
-// JobPlan describes what the job will do. No daemon reads it.
-type JobPlan struct {
+// Plan describes what the job will do. No daemon reads it.
+type Plan struct {
 	Framework string `json:"framework"`
 	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
 	// order of the sequence.
@@ -75,48 +77,48 @@ type JobPlan struct {
 	// HasRanks reports that the driver runs as ranks on all nodes.
 	HasRanks bool `json:"world,omitempty"`
 	// MaxHeartbeatInterval is the maximum heartbeat interval of a healthy head. It is 0 if an older
-	// head made the record.
+	// head made the
 	MaxHeartbeatInterval time.Duration `json:"rest_ns,omitempty"`
 }
 
-// JoinedRecord reports that a node has joined. It repeats the job's nonce as a canary, which proves
+// Joined reports that a node has joined. It repeats the job's nonce as a canary, which proves
 // that its writer has read the job record and can write.
-type JoinedRecord struct {
+type Joined struct {
 	Header
 	JobNonce       string `json:"canary"` // the job's nonce
 	Address        string `json:"address,omitempty"`
 	PID            int    `json:"pid"`
 	ProgramVersion string `json:"program"`
 	// TimeToSeen is the time from the daemon's start until it saw the run directory, and TimeToAnswer
-	// the time from then until this record.
+	// the time from then until this
 	TimeToSeen   time.Duration `json:"seen_ns"`
 	TimeToAnswer time.Duration `json:"answer_ns"`
 	// HasWaited reports that the directory was missing at the daemon's first poll.
 	HasWaited bool `json:"waited"`
 }
 
-// StateRecord is a record whose name has all information.
-type StateRecord struct {
+// Mark is a record whose name has all information.
+type Mark struct {
 	Header
 }
 
-// CheckedRecord has the results of a node's checks.
-type CheckedRecord struct {
+// Checked has the results of a node's checks.
+type Checked struct {
 	Header
 	// report of pkg/check; empty if there were no checks
 	Report json.RawMessage `json:"report,omitempty"`
 }
 
-// EventRecord is an event of a node that did not end the run, but may explain later failures.
-type EventRecord struct {
+// Event is an event of a node that did not end the run, but may explain later failures.
+type Event struct {
 	Header
 	Message string          `json:"what"`             // a sentence
 	Detail  json.RawMessage `json:"detail,omitempty"` // pkg/gpu's event
 	Count   int             `json:"times,omitempty"`  // if it occurred more than once
 }
 
-// HeadRecord reports that the head's service is up, and has its address.
-type HeadRecord struct {
+// Head reports that the head's service is up, and has its address.
+type Head struct {
 	Header
 	Address string            `json:"address,omitempty"`
 	Env     map[string]string `json:"env,omitempty"` // for workers and the driver
@@ -124,9 +126,9 @@ type HeadRecord struct {
 	Dashboard string `json:"dashboard,omitempty"`
 }
 
-// TeamRecord has the nodes that the driver uses, if there are more nodes than it needs. The newest
+// Team has the nodes that the driver uses, if there are more nodes than it needs. The newest
 // generation is valid.
-type TeamRecord struct {
+type Team struct {
 	Header
 	Generation int           `json:"generation"`
 	Members    []Member      `json:"members"` // sorted by their place in the team
@@ -142,7 +144,7 @@ type Member struct {
 }
 
 // PlaceOf returns the place of a node in the team, or -1 if it has none.
-func (t *TeamRecord) PlaceOf(node int) int {
+func (t *Team) PlaceOf(node int) int {
 	return slices.IndexFunc(t.Members, func(m Member) bool { return m.NodeIndex == node })
 }
 
@@ -153,10 +155,10 @@ type DroppedNode struct {
 	Reason    string `json:"why"`
 }
 
-// FailureRecord is a cause, as seen by the node that saw it first.
-type FailureRecord struct {
+// Failure is a cause, as seen by the node that saw it first.
+type Failure struct {
 	Header
-	Kind    string `json:"kind"`            // one of package health's kinds
+	Kind    Kind   `json:"kind"`
 	Phase   string `json:"phase"`           // the phase of the sequence
 	Message string `json:"what"`            // a sentence
 	Child   string `json:"child,omitempty"` // the child that died
@@ -220,9 +222,9 @@ type OOMReport struct {
 	Cgroup string `json:"cgroup"`
 }
 
-// PlacementRecord has the placement of a world's ranks: their number on each node of the team, and
+// Placement has the placement of a world's ranks: their number on each node of the team, and
 // the order of numbering, which pkg/ranks defines.
-type PlacementRecord struct {
+type Placement struct {
 	Header
 	Order   string `json:"order,omitempty"`
 	PerNode []int  `json:"per_node"`
@@ -236,8 +238,8 @@ type PlacementRecord struct {
 	MasterPort    int    `json:"master_port"`
 }
 
-// RanksEndedRecord describes how the ranks of a node have ended.
-type RanksEndedRecord struct {
+// RanksEnded describes how the ranks of a node have ended.
+type RanksEnded struct {
 	Header
 	Exits []RankExit `json:"exits"`
 }
@@ -249,29 +251,29 @@ type RankExit struct {
 	ExitText string `json:"exit"` // description of the end
 }
 
-// AbortRecord ends the run with a cause. It has the verdict and the job's exit code.
-type AbortRecord struct {
+// Abort ends the run with a cause. It has the verdict and the job's exit code.
+type Abort struct {
 	Header
-	Code    int           `json:"code"`
-	Outcome string        `json:"word"`
-	Cause   FailureRecord `json:"cause"`
+	Code    int     `json:"code"`
+	Outcome string  `json:"word"`
+	Cause   Failure `json:"cause"`
 	// BadNodesDir are the hosts to avoid, if nodes have caused it.
 	BadNodes []string `json:"bad_nodes,omitempty"`
 	// NextAttempt is the number of the attempt that follows, or 0 if none does.
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// OrderlyEndRecord ends the run in an orderly way. If InspectTime is not 0, it only announces the
+// OrderlyEnd ends the run in an orderly way. If InspectTime is not 0, it only announces the
 // end: services stay up for that time.
-type OrderlyEndRecord struct {
+type OrderlyEnd struct {
 	Header
 	Code        int           `json:"code"` // the job's: the driver's own
 	Reason      string        `json:"why"`
 	InspectTime time.Duration `json:"look_ns,omitempty"`
 }
 
-// DoneRecord reports that no process of the daemon is left on the node.
-type DoneRecord struct {
+// Done reports that no process of the daemon is left on the node.
+type Done struct {
 	Header
 	LeftProcesses []string `json:"left,omitempty"` // processes that could not be ended
 	// Share are the statistics of the daemon's file system calls so far.
@@ -281,12 +283,12 @@ type DoneRecord struct {
 // Result is the result of an attempt.
 type Result struct {
 	Header
-	Run     string         `json:"run"`
-	Size    int            `json:"size"`
-	Code    int            `json:"code"`
-	Outcome string         `json:"word"`
-	Reason  string         `json:"why"`
-	Cause   *FailureRecord `json:"cause,omitempty"`
+	Run     string   `json:"run"`
+	Size    int      `json:"size"`
+	Code    int      `json:"code"`
+	Outcome string   `json:"word"`
+	Reason  string   `json:"why"`
+	Cause   *Failure `json:"cause,omitempty"`
 	FailureContext
 	BadNodes []string `json:"bad_nodes,omitempty"`
 	NodeLists
@@ -306,11 +308,11 @@ type FailureContext struct {
 	// open then, by the head's clock.
 	AtPhase   string        `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
-	// Consequences are the other failures, without their last lines, limited to the size of a record.
-	Consequences []FailureRecord `json:"consequences,omitempty"`
-	Advice       []string        `json:"advice,omitempty"` // recommended next steps
+	// Consequences are the other failures, without their last lines, limited to the size of a
+	Consequences []Failure `json:"consequences,omitempty"`
+	Advice       []string  `json:"advice,omitempty"` // recommended next steps
 	// Events are events of nodes while the driver ran, which did not end the run.
-	Events []EventRecord `json:"events,omitempty"`
+	Events []Event `json:"events,omitempty"`
 }
 
 // NodeLists has the nodes that took part. Team are the indices of the driver's nodes, sorted by
@@ -368,42 +370,20 @@ type PhaseDuration struct {
 	Took  time.Duration `json:"took_ns"`
 }
 
-// encodeRecord fills in the record's header and returns the record in JSON, as one line.
-func (d *Dir) encodeRecord(rec Record) ([]byte, error) {
-	h := rec.recordHeader()
-	*h = Header{Version: FormatVersion, Nonce: d.nonce, NodeIndex: d.rank, Host: d.host, WrittenAt: time.Now()}
-	data, err := json.Marshal(rec)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
-	}
-	if len(data) >= maxRecordSize {
-		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecordSize-1)
-	}
-	return append(data, '\n'), nil
+// SlowCall is a call and its duration.
+type SlowCall struct {
+	Op   string        `json:"op"`
+	Path string        `json:"path"`
+	Took time.Duration `json:"took_ns"`
+	// Pending reports that it has not returned yet: then it may be several calls.
+	Pending bool `json:"pending,omitempty"`
 }
 
-// decodeRecord parses a record. The error is errAbsent for a truncated record, because it may
-// become complete, and for a record of another attempt. rec is only changed if there is no error.
-func decodeRecord(data []byte, nonce string, rec Record) error {
-	if len(data) == 0 || data[len(data)-1] != '\n' {
-		return errAbsent
-	}
-	// The error of an invalid time quotes all of it, and becomes part of records.
-	const unread = "cannot read a record: %.200v"
-	var h Header
-	if err := json.Unmarshal(data, &h); err != nil {
-		return fmt.Errorf(unread, err)
-	}
-	switch {
-	case h.Version > FormatVersion:
-		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, FormatVersion)
-	case h.Version < 1 || h.Nonce == "":
-		return errors.New("cannot read a record: it has no header")
-	case nonce != "" && h.Nonce != nonce:
-		return errAbsent
-	}
-	if err := json.Unmarshal(data, rec); err != nil {
-		return fmt.Errorf(unread, err)
-	}
-	return nil
+// CallStats are the statistics of a daemon's file system calls.
+type CallStats struct {
+	Calls   int64            `json:"calls"`
+	ByKind  map[string]int64 `json:"by_kind"`
+	Retries int64            `json:"retries"` // polls, reads and renames that were repeated
+	Busy    time.Duration    `json:"busy_ns"` // total duration of all calls that have returned
+	Slowest SlowCall         `json:"slowest"`
 }

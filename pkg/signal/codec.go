@@ -1,0 +1,50 @@
+package signal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// encodeRecord fills in the record's header and returns the record in JSON, as one line.
+func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
+	h := rec.RecordHeader()
+	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: d.rank, Host: d.host, WrittenAt: time.Now()}
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
+	}
+	if len(data) >= maxRecordSize {
+		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecordSize-1)
+	}
+	return append(data, '\n'), nil
+}
+
+// decodeRecord parses a record. The error is errAbsent for a truncated record, because it may
+// become complete, and for a record of another attempt. rec is only changed if there is no error.
+func decodeRecord(data []byte, nonce string, rec record.Record) error {
+	if len(data) == 0 || data[len(data)-1] != '\n' {
+		return errAbsent
+	}
+	// The error of an invalid time quotes all of it, and becomes part of records.
+	const unread = "cannot read a record: %.200v"
+	var h record.Header
+	if err := json.Unmarshal(data, &h); err != nil {
+		return fmt.Errorf(unread, err)
+	}
+	switch {
+	case h.Version > record.FormatVersion:
+		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, record.FormatVersion)
+	case h.Version < 1 || h.Nonce == "":
+		return errors.New("cannot read a record: it has no header")
+	case nonce != "" && h.Nonce != nonce:
+		return errAbsent
+	}
+	if err := json.Unmarshal(data, rec); err != nil {
+		return fmt.Errorf(unread, err)
+	}
+	return nil
+}

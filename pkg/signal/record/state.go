@@ -1,0 +1,32 @@
+package record
+
+// State is a state of a node, as published by a name in the run directory. Package signal puts it into
+// the name: it is the second part.
+type State string
+
+// The states of a node.
+const (
+	StateJoined       State = "joined"  // the daemon has read the job record and can write
+	StateChecked      State = "checked" // the node's own checks have passed; see CheckedName
+	StateSandboxReady State = "sandbox" // the node's sandbox is ready
+	StateServiceUp    State = "up"      // the node's service is up
+	StateFailed       State = "failed"  // the node has seen a failure; the record has the cause
+	// StateSandboxFailed is like StateFailed, for a sandbox in a separate step. Its daemon has the
+	// same node index as the node's other daemon, so it needs another name.
+	StateSandboxFailed State = "sandbox-failed"
+	// StateHeartbeat is the state in the names of heartbeats, also of those of the head in ControlDir.
+	// The third part of the name is the number of the heartbeat. StateSandboxHeartbeat is the same for
+	// the separate daemon of a sandbox.
+	StateHeartbeat        State = "beat"
+	StateSandboxHeartbeat State = "sandbox-beat"
+	StateSlots            State = "slots" // the third part is the number of ranks that the node can have
+	// the node's ranks are idle if the third part is odd, and active again otherwise
+	StateIdle       State = "idle"
+	StateRanksEnded State = "ended" // all ranks of the node have ended
+	StateDone       State = "done"  // no process of the daemon is left on the node
+	// an event of the node that did not end the run; the third part is the event's number
+	StateEvent State = "event"
+)
+
+// Kind is the kind of a failure. Package health defines the kinds, and the exit code of each.
+type Kind string
