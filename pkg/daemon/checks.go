@@ -53,7 +53,7 @@ func (f *nodeChecker) prepareNode(ctx context.Context) error {
 	if !f.cfg.HasNodeChecks() {
 		return nil
 	}
-	return f.RunPhase("check", func() error {
+	return f.RunPhase(record.PhaseCheck, func() error {
 		if f.cfg.Setup != "" {
 			if err := f.children.RunSetup(ctx, f.cfg.Setup, f.childEnv(f.cfg.Environ, f.launchPlace()), f.cfg.Times.Setup); err != nil {
 				return err
@@ -170,7 +170,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 		return differ
 	}
 	// Spares may take the places of the nodes that differ.
-	differ.Header, differ.Phase = h.recordHeader(), "check"
+	differ.Header, differ.Phase = h.recordHeader(), record.PhaseCheck
 	h.tracker.handleFailure(differ.Failure, time.Now())
 	return nil
 }

@@ -38,7 +38,7 @@ func (h *head) enforceDeadline(ctx context.Context) {
 func (h *head) describeUnfinished() string {
 	now := h.Events.PhaseDurations(time.Now())
 	switch last := now[len(now)-1]; {
-	case last.Phase != "driver":
+	case last.Phase != record.PhaseDriver:
 		return "the gate was not open: " + gate.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
 	case len(h.cfg.Driver) == 0:
 		return "nobody has stopped it"

@@ -51,7 +51,7 @@ func TestFirstCause(t *testing.T) {
 		rank   int
 		kind   health.Kind
 		code   int
-		phase  string
+		phase  record.Phase
 		line   string // among the last lines in the cause
 		opened bool   // the gate was
 	}{

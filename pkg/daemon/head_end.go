@@ -25,7 +25,7 @@ import (
 func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// Publish the end. A driver that was asked to stop has its grace period before that, because its
 	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
-	h.Events.EnterPhase("drain")
+	h.Events.EnterPhase(record.PhaseEnd)
 	h.finishWith(end)
 	if end.Requested && h.world == nil {
 		end = h.stopDriver(end)

@@ -51,7 +51,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	opened := make(chan struct{}) // closed when there is a run directory
 	parts.Go(func() error {
-		return h.RunPhase("join", func() error {
+		return h.RunPhase(record.PhaseJoin, func() error {
 			if err := h.openRunDirectory(); err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	// All nodes are up: open the gate and run the driver.
-	if err := h.RunPhase("gate", func() error {
+	if err := h.RunPhase(record.PhaseGate, func() error {
 		if err := h.planRanks(ctx); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.RunPhase("driver", func() error { return h.keepForInspection(ctx, h.runDriver(ctx)) })
+	return h.RunPhase(record.PhaseDriver, func() error { return h.keepForInspection(ctx, h.runDriver(ctx)) })
 }
 
 // openRunDirectory makes the run directory, and starts the background tasks that poll it and that
@@ -299,7 +299,7 @@ func (h *head) startHeadService(ctx context.Context) error {
 	if !h.cfg.Framework.HasServices() {
 		return nil
 	}
-	return h.RunPhase("head", func() error {
+	return h.RunPhase(record.PhaseHead, func() error {
 		// Let the framework describe the service.
 		self, err := h.describeForFramework(h.launchPlace())
 		if err != nil {
@@ -329,7 +329,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 	if !h.cfg.Framework.HasServices() || ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return h.RunPhase("workers", func() error {
+	return h.RunPhase(record.PhaseWorkers, func() error {
 		if h.membership.HasSpares() {
 			h.startOwnWorker(life)
 		} else if err := h.serveWorker(ctx, h.endpoint, h.placement.Slot.Load()); err != nil {

@@ -78,7 +78,7 @@ func (a *membershipManager) dropLateNodes(l signal.Listing) {
 // recordLateNodes records f, the failure of nodes that are late according to a listing of the given
 // time.
 func (a *membershipManager) recordLateNodes(f *health.Failure, at time.Time) {
-	f.Header, f.Phase = a.recordHeader(), "join"
+	f.Header, f.Phase = a.recordHeader(), record.PhaseJoin
 	a.tracker.handleFailure(f.Failure, at)
 }
 

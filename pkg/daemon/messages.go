@@ -72,7 +72,7 @@ func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
 		level = zapcore.ErrorLevel
-		fields = append(fields, zap.String("kind", string(end.Cause.Kind)), zap.String("phase", end.Cause.Phase))
+		fields = append(fields, zap.String("kind", string(end.Cause.Kind)), zap.String("phase", string(end.Cause.Phase)))
 	}
 	n.console.FinalMessage(words, level, end.Reason, fields...)
 }

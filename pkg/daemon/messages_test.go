@@ -21,7 +21,7 @@ import (
 )
 
 // cause is a failure of rank, as its record has it.
-func cause(nodeIndex int, kind health.Kind, phase, what string, change ...func(*record.Failure)) record.Failure {
+func cause(nodeIndex int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
 	rec := health.NewFailure(kind, "%s", what).Failure
 	rec.Header = record.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
 	rec.Phase = phase

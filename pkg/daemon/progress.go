@@ -47,7 +47,7 @@ func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
 
 // waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns
 // nil if the file system is unresponsive.
-func (h *head) waitReasons(ctx context.Context, lacks []gate.UnmetStep) map[string]string {
+func (h *head) waitReasons(ctx context.Context, lacks []gate.UnmetStep) map[record.Phase]string {
 	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}

@@ -21,7 +21,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	if n.cfg.Sandbox.Command == "" {
 		return nil
 	}
-	return n.RunPhase("sandbox", func() error {
+	return n.RunPhase(record.PhaseSandbox, func() error {
 		service := &framework.Service{Name: "sandbox", Argv: service.ShellCommand(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchPlace())}
 		if probe := n.cfg.Sandbox.Ready; probe != nil {
 			service.CheckReady = probe.Try
@@ -48,7 +48,7 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 		return // it was ended with all other children
 	}
 	if f.Phase == "" {
-		f.Phase = "sandbox"
+		f.Phase = record.PhaseSandbox
 	}
 	n.sandboxFailureOnce.Do(func() {
 		n.Log.Error(n.failureWithLog(&f.Failure))
@@ -60,7 +60,7 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 // sandbox for a run in another step of the same job, and returns its exit code.
 func (w *worker) runSandboxDaemon() int {
 	// Find the run, and start the sandbox for it.
-	err := w.RunPhase("join", w.findSandboxRun)
+	err := w.RunPhase(record.PhaseJoin, w.findSandboxRun)
 	if err != nil {
 		return w.exitUnjoined(err)
 	}

@@ -21,7 +21,7 @@ import (
 // and stays until the end of the run. The error is the published *lifecycle.Outcome, or the failure
 // of this node.
 func (w *worker) followTeam(ctx context.Context) error {
-	w.Events.EnterPhase("stand-by")
+	w.Events.EnterPhase(record.PhaseStandby)
 	w.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
 		// Wait for the next team, or for the gate.
@@ -36,7 +36,7 @@ func (w *worker) followTeam(ctx context.Context) error {
 			w.placement.SawOpenGate.Store(true)
 			w.slowPolling()
 			if w.placement.Slot.Load() != nil {
-				w.Events.EnterPhase("driver")
+				w.Events.EnterPhase(record.PhaseDriver)
 				w.reportUp("up")
 				w.Background(func(context.Context) {
 					if err := w.runLocalRanks(w.RunCtx); err != nil {
@@ -96,7 +96,7 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 	if err != nil {
 		return err
 	}
-	return w.RunPhase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
+	return w.RunPhase(record.PhaseWorkers, func() error { return w.serveWorker(ctx, endpoint, place) })
 }
 
 // dropReason returns the reason for which a node was dropped from the team.
@@ -161,7 +161,7 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 // awaitHeadService waits until the head's service is up, and returns its endpoint.
 func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
-	err := w.RunPhase("head", func() error {
+	err := w.RunPhase(record.PhaseHead, func() error {
 		within := w.cfg.CheckTimeout() + w.cfg.Times.Service + w.timing.SilenceTimeout
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()

@@ -21,7 +21,7 @@ func told(run *timeline.Run, nodeIndex int) []string {
 	for _, e := range run.Events {
 		if e.Rank == nodeIndex {
 			// a kind of node is its own number
-			name, _, _ := strings.Cut(e.Record+string(e.State)+e.EndedPhase+e.Child, ".1")
+			name, _, _ := strings.Cut(e.Record+string(e.State)+string(e.EndedPhase)+e.Child, ".1")
 			all = append(all, strings.TrimSpace(string(e.Name)+" "+name))
 		}
 	}

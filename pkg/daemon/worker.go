@@ -29,7 +29,7 @@ const localJoinTimeout = 10 * time.Second
 func (w *worker) runWorker() lifecycle.Exit {
 	began := time.Now()
 	w.checker.startChecksEarly()
-	err := w.RunPhase("join", func() error { return w.joinRun(began) })
+	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun(began) })
 	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
@@ -163,13 +163,13 @@ func (w *worker) runPhases(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return w.RunPhase("workers", func() error { return w.serveWorker(ctx, endpoint, w.placement.Slot.Load()) })
+		return w.RunPhase(record.PhaseWorkers, func() error { return w.serveWorker(ctx, endpoint, w.placement.Slot.Load()) })
 	})
 	if err := parts.Wait(); err != nil {
 		return err
 	}
 	// Run the ranks of this node, if any, and wait for the end of the run.
-	w.Events.EnterPhase("driver")
+	w.Events.EnterPhase(record.PhaseDriver)
 	w.reportUp("up")
 	if err := w.runLocalRanks(w.RunCtx); err != nil {
 		return err

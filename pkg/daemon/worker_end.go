@@ -439,7 +439,7 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 // leaveRun ends all children of this node, publishes that, waits until the daemon may exit, and
 // returns the exit code.
 func (w *worker) leaveRun(end *lifecycle.Outcome) int {
-	w.Events.EnterPhase("drain")
+	w.Events.EnterPhase(record.PhaseEnd)
 	w.finishWith(end)
 	if w.isLinkHealthy() {
 		w.ControlWatch.SlowDown(w.timing.MaxPollInterval)

@@ -52,7 +52,7 @@ const LinesLost EventType = "lost"
 // Fields are the optional fields of events; docs/run-directory.md lists which event has which. A
 // nil pointer means that the event does not have the field.
 type Fields struct {
-	EndedPhase  string       `json:"left,omitempty"`   // the phase that has ended
+	EndedPhase  record.Phase `json:"left,omitempty"`   // the phase that has ended
 	Record      string       `json:"record,omitempty"` // name of the record that was published or seen
 	State       record.State `json:"state,omitempty"`  // state that the nodes have reached
 	NodeIndices string       `json:"ranks,omitempty"`  // their indices, such as 1-3,7
@@ -100,8 +100,8 @@ type Event struct {
 	Host      string `json:"host,omitempty"` // empty before the run directory exists
 	Fields
 	// monotonic time since the daemon's start, in nanoseconds
-	SinceNS int64  `json:"since_start_ns,omitempty"`
-	Phase   string `json:"phase,omitempty"` // phase that the node has entered last
+	SinceNS int64        `json:"since_start_ns,omitempty"`
+	Phase   record.Phase `json:"phase,omitempty"` // phase that the node has entered last
 }
 
 // encodeLine returns the event as a line.

@@ -21,7 +21,7 @@ type EventLog struct {
 	Log *journal.Journal
 	// OnPhaseChange is called with each phase that is entered, and with "" if a phase is left. It may
 	// be nil. It must be set before the first phase.
-	OnPhaseChange func(entered string)
+	OnPhaseChange func(entered record.Phase)
 
 	startTime time.Time
 	events    *journal.Journal
@@ -69,7 +69,7 @@ func (t *EventLog) WriteEvent(word EventType, fields Fields) {
 }
 
 // EnterPhase records that the node enters a phase.
-func (t *EventLog) EnterPhase(phase string) {
+func (t *EventLog) EnterPhase(phase record.Phase) {
 	t.mu.Lock()
 	t.phases.enterPhase(phase, time.Now())
 	t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *EventLog) EnterPhase(phase string) {
 }
 
 // LeavePhase records that a phase has ended, how long it took, and whether it succeeded.
-func (t *EventLog) LeavePhase(phase string, took time.Duration, well bool) {
+func (t *EventLog) LeavePhase(phase record.Phase, took time.Duration, well bool) {
 	t.mu.Lock()
 	t.completed = append(t.completed, record.PhaseDuration{Phase: phase, Took: took})
 	t.phases.leavePhase(phase, took)
@@ -88,14 +88,14 @@ func (t *EventLog) LeavePhase(phase string, took time.Duration, well bool) {
 }
 
 // notifyPhaseChange calls [EventLog.OnPhaseChange].
-func (t *EventLog) notifyPhaseChange(entered string) {
+func (t *EventLog) notifyPhaseChange(entered record.Phase) {
 	if t.OnPhaseChange != nil {
 		t.OnPhaseChange(entered)
 	}
 }
 
 // CurrentPhase returns the phase entered last.
-func (t *EventLog) CurrentPhase() string {
+func (t *EventLog) CurrentPhase() record.Phase {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.phases.newestPhase()

@@ -12,7 +12,7 @@ type phaseHistory []phasePeriod
 
 // phasePeriod is one period in a phase.
 type phasePeriod struct {
-	phase string
+	phase record.Phase
 	since time.Time
 	took  time.Duration
 	ended bool
@@ -20,10 +20,10 @@ type phasePeriod struct {
 
 // implicitPhases lists the phases that are not left explicitly. Entering one of them ends those
 // that precede it in the list.
-var implicitPhases = [...]string{"stand-by", "driver", "drain"}
+var implicitPhases = [...]record.Phase{record.PhaseStandby, record.PhaseDriver, record.PhaseEnd}
 
 // enterPhase begins a phase at time now.
-func (s *phaseHistory) enterPhase(phase string, now time.Time) {
+func (s *phaseHistory) enterPhase(phase record.Phase, now time.Time) {
 	next := slices.Index(implicitPhases[:], phase)
 	for i, stay := range *s {
 		if before := slices.Index(implicitPhases[:], stay.phase); !stay.ended && before >= 0 && before <= next {
@@ -34,7 +34,7 @@ func (s *phaseHistory) enterPhase(phase string, now time.Time) {
 }
 
 // leavePhase ends a phase that took the given time.
-func (s phaseHistory) leavePhase(phase string, took time.Duration) {
+func (s phaseHistory) leavePhase(phase record.Phase, took time.Duration) {
 	for i, stay := range s {
 		if stay.phase == phase && !stay.ended {
 			s[i].took, s[i].ended = took, true
@@ -43,7 +43,7 @@ func (s phaseHistory) leavePhase(phase string, took time.Duration) {
 }
 
 // newestPhase returns the phase entered last.
-func (s phaseHistory) newestPhase() string {
+func (s phaseHistory) newestPhase() record.Phase {
 	if len(s) == 0 {
 		return "start"
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -119,43 +118,43 @@ func planService(who string, service *framework.Service, err error) []string {
 // PublishedPlan returns the plan that is published for observers outside of the job.
 func (c *Config) PublishedPlan() *record.Plan {
 	p := &record.Plan{
-		Framework: c.Framework.Name(), Phases: []string{gate.StepJoin}, NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
-		PhaseTimeouts:        map[string]time.Duration{gate.StepJoin: c.Times.Join},
+		Framework: c.Framework.Name(), Phases: []record.Phase{record.PhaseJoin}, NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
+		PhaseTimeouts:        map[record.Phase]time.Duration{record.PhaseJoin: c.Times.Join},
 		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer, c.Identity.Size).HeartbeatInterval,
 	}
-	add := func(step string, within time.Duration) {
+	add := func(step record.Phase, within time.Duration) {
 		p.Phases = append(p.Phases, step)
 		if within > 0 {
 			p.PhaseTimeouts[step] = within
 		}
 	}
 	if c.HasNodeChecks() {
-		add(gate.StepCheck, c.CheckTimeout())
+		add(record.PhaseCheck, c.CheckTimeout())
 	}
 	if c.Sandbox.IsRequested() {
-		add(gate.StepSandbox, c.Times.Sandbox)
+		add(record.PhaseSandbox, c.Times.Sandbox)
 		p.SandboxQuorum = c.Sandbox.Require.String()
 	}
 	if c.Framework.HasServices() {
-		add(gate.StepHead, c.Times.Service)
-		add(gate.StepWorkers, c.Times.Service)
+		add(record.PhaseHead, c.Times.Service)
+		add(record.PhaseWorkers, c.Times.Service)
 	}
 	if len(c.Driver) > 0 {
-		add(gate.StepDriver, 0)
+		add(record.PhaseDriver, 0)
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
 	}
 	return p
 }
 
 // PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
-func (c *Config) PhaseTimeouts() map[string]advice.PhaseTimeout {
-	bounds := map[string]advice.PhaseTimeout{
-		"join": {Flag: "join-timeout", Timeout: c.Times.Join}, "check": {Flag: "setup-timeout", Timeout: c.Times.Setup},
-		"sandbox": {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, "head": {Flag: "service-timeout", Timeout: c.Times.Service},
-		"workers": {Flag: "service-timeout", Timeout: c.Times.Service},
+func (c *Config) PhaseTimeouts() map[record.Phase]advice.PhaseTimeout {
+	bounds := map[record.Phase]advice.PhaseTimeout{
+		record.PhaseJoin: {Flag: "join-timeout", Timeout: c.Times.Join}, record.PhaseCheck: {Flag: "setup-timeout", Timeout: c.Times.Setup},
+		record.PhaseSandbox: {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, record.PhaseHead: {Flag: "service-timeout", Timeout: c.Times.Service},
+		record.PhaseWorkers: {Flag: "service-timeout", Timeout: c.Times.Service},
 	}
 	if c.Setup == "" && c.Checks != nil {
-		bounds["check"] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
+		bounds[record.PhaseCheck] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
 	}
 	return bounds
 }

@@ -20,7 +20,7 @@ type Outcome struct {
 
 	Consequences []record.Failure // other failures
 	// phase of the sequence at the failure; empty if this node does not know it
-	Phase        string
+	Phase        record.Phase
 	GateOpenTime time.Duration  // time from the opening of the gate to the failure
 	Result       *record.Result // set if this node has written it instead of the head
 

@@ -183,7 +183,7 @@ func (r *Publisher) IsResponsive(ctx context.Context, within time.Duration) bool
 var ErrUnresponsive = errors.New("the share does not answer")
 
 // RunPhase runs a part of the sequence, and logs its begin and its end.
-func (r *Publisher) RunPhase(name string, part func() error) error {
+func (r *Publisher) RunPhase(name record.Phase, part func() error) error {
 	r.Events.EnterPhase(name)
 	begin := time.Now()
 	err := part()
@@ -199,7 +199,7 @@ func (r *Publisher) RunPhase(name string, part func() error) error {
 		}
 		return err
 	}
-	r.Log.Info("phase "+name+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
+	r.Log.Info("phase "+string(name)+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
 	return nil
 }
 

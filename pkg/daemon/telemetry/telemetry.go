@@ -83,10 +83,10 @@ func (s *Telemetry) Close(ctx context.Context) {
 
 // phaseChanged is called when a phase begins or ends. entered is the phase that has begun, or
 // empty.
-func (s *Telemetry) phaseChanged(entered string) {
+func (s *Telemetry) phaseChanged(entered record.Phase) {
 	s.requestWrite()
 	if entered != "" {
-		s.notifyManager(s.statusLine(entered))
+		s.notifyManager(s.statusLine(string(entered)))
 	}
 }
 
@@ -147,7 +147,7 @@ func (s *Telemetry) collectMetrics() []byte {
 	t.AddSample(map[bool]float64{true: 1}[s.isUp.Load()])
 	t.StartFamily("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
 	for _, phase := range s.daemon.Events.PhaseDurations(time.Now()) {
-		t.AddSample(phase.Took.Seconds(), "phase", phase.Phase)
+		t.AddSample(phase.Took.Seconds(), "phase", string(phase.Phase))
 	}
 	s.addNodeMetrics(t)
 	s.addCheckMetrics(t)

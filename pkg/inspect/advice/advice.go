@@ -237,14 +237,14 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 const maxKeptLines = 20
 
 // timedOutPhase returns the phase whose timeout a child has exceeded.
-func timedOutPhase(kind health.Kind) string {
+func timedOutPhase(kind health.Kind) record.Phase {
 	switch kind {
 	case health.SetupFailed:
-		return "check"
+		return record.PhaseCheck
 	case health.SandboxDied:
-		return "sandbox"
+		return record.PhaseSandbox
 	default:
-		return "workers"
+		return record.PhaseWorkers
 	}
 }
 
@@ -252,10 +252,10 @@ func timedOutPhase(kind health.Kind) string {
 // remedy, if it is known.
 func (a *Summary) adviseShare() []string {
 	var steps []string
-	if each := a.launcherWords().RunOnEachNode; each != "" && a.Cause.Phase == "join" {
+	if each := a.launcherWords().RunOnEachNode; each != "" && a.Cause.Phase == record.PhaseJoin {
 		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
 	}
-	if a.RunDir != "" && a.Cause.Phase != "join" {
+	if a.RunDir != "" && a.Cause.Phase != record.PhaseJoin {
 		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.onNodes(a.blamedNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
 	}
 	return append(steps, "or give another place with --log-dir")
@@ -275,7 +275,7 @@ func (a *Summary) adviseTerminated() []string {
 }
 
 // longerTimeout returns the step that increases the timeout which a phase has exceeded.
-func (a *Summary) longerTimeout(phase string) []string {
+func (a *Summary) longerTimeout(phase record.Phase) []string {
 	bound, known := a.PhaseTimeouts[phase]
 	if !known {
 		return nil

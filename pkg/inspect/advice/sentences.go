@@ -102,8 +102,8 @@ func (a *Summary) progressText() string {
 	switch {
 	case a.AfterGate > 0:
 		return ", " + formatDuration(a.AfterGate) + " after the gate"
-	case phase != "" && phase != "driver":
-		return " in phase " + phase + ", before the gate"
+	case phase != "" && phase != record.PhaseDriver:
+		return " in phase " + string(phase) + ", before the gate"
 	default:
 		return ""
 	}
@@ -129,7 +129,7 @@ func (a *Summary) locationText() string {
 		where = worldRankText(*of) + ", on " + where
 	}
 	if a.Cause.Phase != "" {
-		where += ", in phase " + a.Cause.Phase
+		where += ", in phase " + string(a.Cause.Phase)
 	}
 	return where + seen
 }

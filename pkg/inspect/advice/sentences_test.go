@@ -28,7 +28,7 @@ type plight struct {
 	end      ending
 	launcher roles.Launcher // Slurm where empty
 	before   bool           // the gate never opened
-	at       string         // the phase that the head had entered last; that of the cause if empty
+	at       record.Phase   // the phase that the head had entered last; that of the cause if empty
 	left     []string
 	events   []record.Event
 	ownLogs  string // of the framework
@@ -48,7 +48,7 @@ func reported(findings ...check.Finding) func(*record.Failure) {
 var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
 
 // cause is a failure of rank, as its record has it.
-func cause(node int, kind health.Kind, phase, what string, change ...func(*record.Failure)) record.Failure {
+func cause(node int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
 	rec := record.Failure{
 		Header: record.Header{Version: 1, Nonce: "nonce", NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: at},
 		Kind:   kind, Message: what, Phase: phase,
@@ -82,7 +82,7 @@ func consequencesOfRanks(numbers ...int) (records []record.Failure) {
 	return records
 }
 
-func consequences(kind health.Kind, phase string, nodes ...int) (records []record.Failure) {
+func consequences(kind health.Kind, phase record.Phase, nodes ...int) (records []record.Failure) {
 	for _, node := range nodes {
 		record := cause(node, kind, phase, "it failed, too")
 		switch kind {
@@ -366,7 +366,7 @@ func (p plight) tells(node int) *Summary {
 		Result: result, RunDir: "/shared/logs/17.0", Consequences: end.consequences, LeftProcesses: p.left, LogDir: "/shared/logs", Driver: "train.py",
 		ID:          roles.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
 		DriverGrace: 10 * time.Second, ServiceLogs: p.ownLogs, ProgramFlag: "--ray", HasRanks: p.world, DriverSilent: p.silent,
-		PhaseTimeouts: map[string]PhaseTimeout{
+		PhaseTimeouts: map[record.Phase]PhaseTimeout{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
 			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
 		},

@@ -21,8 +21,8 @@ type Summary struct {
 	HostNames []string
 	// Consequences are all failures except the cause. The result may not have room for all.
 	Consequences  []record.Failure
-	LeftProcesses []string                // processes on this node that could not be ended
-	PhaseTimeouts map[string]PhaseTimeout // phases with adjustable timeouts
+	LeftProcesses []string                      // processes on this node that could not be ended
+	PhaseTimeouts map[record.Phase]PhaseTimeout // phases with adjustable timeouts
 	DriverGrace   time.Duration
 	// DriverEnd describes how this node's driver ended, and DriverSilent reports that it printed
 	// nothing.

@@ -245,7 +245,7 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 		lane.To = l.sinceStart(l.run.ReadAt)
 	}
 	if !span.Open && !span.OK && span.Phase != "drain" {
-		lane.Failed = slices.ContainsFunc(node.Failures, func(f record.Failure) bool { return f.Phase == span.Phase && !timeline.IsLossOfOthers(f) })
+		lane.Failed = slices.ContainsFunc(node.Failures, func(f record.Failure) bool { return string(f.Phase) == span.Phase && !timeline.IsLossOfOthers(f) })
 		lane.Cut = !lane.Failed
 	}
 	return lane
@@ -276,7 +276,7 @@ func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, 
 // buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	link := CauseEntry{
-		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(f.Phase, 40),
+		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
 		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Condition is a statement about a run that is true or false, for programs that wait for it. The
@@ -46,7 +46,7 @@ func (v *statusView) listConditions(s Status) []Condition {
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {
 			all[1].Message += ": " + s.Waits[0].What
-			if s.Waits[0].Step != gate.StepHead && s.Waits[0].Nodes != "" {
+			if s.Waits[0].Step != string(record.PhaseHead) && s.Waits[0].Nodes != "" {
 				all[1].Message += ": " + s.Waits[0].Nodes
 			}
 		}

@@ -29,10 +29,10 @@ func deriveSpans(events []Event, orderly bool) []PhaseSpan {
 			}
 			spans = append(spans, PhaseSpan{Phase: e.Phase, Daemon: e.Daemon, From: e.At, To: e.At, Open: true})
 		case eventlog.PhaseLeft:
-			if at := findOpenSpan(spans, e.EndedPhase); at >= 0 {
+			if at := findOpenSpan(spans, string(e.EndedPhase)); at >= 0 {
 				spans[at].closeAt(e, e.Succeeded())
 			} else if e.EndedPhase != "" { // its start was left out or lost
-				spans = append(spans, PhaseSpan{Phase: e.EndedPhase, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
+				spans = append(spans, PhaseSpan{Phase: string(e.EndedPhase), Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
 			}
 		case eventlog.DaemonEnded:
 			closeOpenSpans(spans, e, orderly)

@@ -305,7 +305,7 @@ func (e *RunEnd) setCause(v *statusView, cause *record.Failure) {
 	if cause == nil {
 		return
 	}
-	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(cause.Phase), sanitizeText(cause.Message), sanitizeText(cause.Log)
+	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase)), sanitizeText(cause.Message), sanitizeText(cause.Log)
 	if len(cause.LostNodes) > 0 {
 		e.Lost, e.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
@@ -319,7 +319,7 @@ const maxQuotedLines = 10
 func (v *statusView) currentPhase(s Status) string {
 	switch {
 	case v.run.Result != nil && v.run.Result.AtPhase != "":
-		return v.run.Result.AtPhase
+		return string(v.run.Result.AtPhase)
 	case s.End != nil && s.End.Phase != "":
 		return s.End.Phase
 	case v.run.Control.Drain.Exists, s.Over():

@@ -8,20 +8,21 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // gateWaits returns the steps that the gate waits for, in the order of the sequence. It lists each
 // node once, with the first step that the node lacks.
 func (v *statusView) gateWaits() (waits []GateWait) {
 	for _, lack := range v.unmetSteps {
-		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != lack.Step })
-		wait := GateWait{Step: lack.Step, What: gate.LabelsOf(lack.Step).OneMissing, Ranks: nodes}
+		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != string(lack.Step) })
+		wait := GateWait{Step: string(lack.Step), What: gate.LabelsOf(lack.Step).OneMissing, Ranks: nodes}
 		switch {
 		case len(nodes) > 0:
 			wait.Nodes = v.formatNodeList(nodes)
 		case len(lack.Nodes) > 0:
 			continue // each node lacks an earlier step
-		case lack.Step != gate.StepHead:
+		case lack.Step != record.PhaseHead:
 			wait.What = textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength) + " has not counted all nodes yet"
 		}
 		waits = append(waits, wait)
@@ -46,7 +47,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 		if v.plan.HasRanks {
 			return "the end of the last rank ends the job, or the first that fails", nil
 		}
-		if v.hasStep(gate.StepDriver) {
+		if v.hasStep(string(record.PhaseDriver)) {
 			return "the driver's end ends the job", nil
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
@@ -55,7 +56,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	switch {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step == gate.StepWorkers && len(s.Waits[0].Ranks) == 0:
+	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].Ranks) == 0:
 		return "the gate opens, when it has", nil
 	}
 	return v.describeFirstDeadline(s.Waits)
@@ -69,14 +70,14 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 	for _, wait := range waits {
 		if at, node, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, nodes = at, wait.Step, []int{node}
-			if wait.Step == gate.StepJoin {
+			if wait.Step == string(record.PhaseJoin) {
 				nodes = wait.Ranks // all of them have the same deadline
 			}
 		}
 	}
-	words, who := gate.LabelsOf(step), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
+	words, who := gate.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
-	if v.need < len(v.nodes) && step != gate.StepHead {
+	if v.need < len(v.nodes) && step != string(record.PhaseHead) {
 		what = "who is late is dropped: the job waits until "
 	}
 	what += strings.ReplaceAll(words.Condition, "%s", who) + " (" + words.TimeoutFlags + ")"
@@ -89,17 +90,17 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 // waitDeadline returns the earliest deadline of a wait, and the index of the node to which it
 // applies.
 func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known bool) {
-	within := v.plan.PhaseTimeouts[wait.Step]
+	within := v.plan.PhaseTimeouts[record.Phase(wait.Step)]
 	switch {
 	case within <= 0 || v.start.IsZero():
 		return at, 0, false
-	case wait.Step == gate.StepJoin:
+	case wait.Step == string(record.PhaseJoin):
 		return v.start.Add(within), wait.Ranks[0], true
-	case wait.Step == gate.StepHead && len(v.nodes) == 0:
+	case wait.Step == string(record.PhaseHead) && len(v.nodes) == 0:
 		return v.start.Add(within), 0, true
-	case wait.Step == gate.StepHead:
+	case wait.Step == string(record.PhaseHead):
 		return laterTime(v.start, v.nodes[0].since).Add(within), 0, true
-	case wait.Step == gate.StepSandbox && v.run.Job != nil && v.run.Job.SandboxStep:
+	case wait.Step == string(record.PhaseSandbox) && v.run.Job != nil && v.run.Job.SandboxStep:
 		return v.sandboxStepDeadline(wait, within)
 	}
 	for _, of := range wait.Ranks {
@@ -117,7 +118,7 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known 
 // daemon of that step has appeared, and before the head's node has passed its checks.
 func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, node int, known bool) {
 	head := v.nodes[0]
-	if head.step == gate.StepJoin || head.step == gate.StepCheck {
+	if head.step == string(record.PhaseJoin) || head.step == string(record.PhaseCheck) {
 		return at, 0, false
 	}
 	for _, of := range wait.Ranks {

@@ -72,8 +72,8 @@ const age = 42 * time.Second
 // after the one before.
 func made(size int, states ...record.State) *Run {
 	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &record.Job{Size: size, Plan: &record.Plan{
-		Framework: "ray", Phases: []string{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
-		PhaseTimeouts: map[string]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
+		Framework: "ray", Phases: []record.Phase{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
+		PhaseTimeouts: map[record.Phase]time.Duration{"join": 2 * time.Minute, "check": 10 * time.Minute, "sandbox": 5 * time.Minute, "head": 5 * time.Minute, "workers": 5 * time.Minute},
 	}}}
 	run.Job.WrittenAt = begin
 	run.Control.Job = RecordTime{Exists: true, At: begin}
@@ -108,7 +108,7 @@ func open(run *Run) *Run {
 // inStep has the sandboxes of a run, whose services are not asked for, be those of another step.
 func inStep(run *Run) *Run {
 	run.Job.SandboxStep = true
-	run.Job.Plan.Phases = []string{"join", "check", "sandbox", "driver"}
+	run.Job.Plan.Phases = []record.Phase{"join", "check", "sandbox", "driver"}
 	return run
 }
 
@@ -195,7 +195,7 @@ func TestStatus(t *testing.T) {
 		}, []string{"runs"}},
 		{"up without a driver", func() *Run {
 			run := open(up(2))
-			run.Job.Plan.Phases, run.Job.Plan.Driver = []string{"join"}, ""
+			run.Job.Plan.Phases, run.Job.Plan.Driver = []record.Phase{"join"}, ""
 			return run
 		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
 		{"up with pages", func() *Run {
@@ -293,7 +293,7 @@ func TestStatus(t *testing.T) {
 func TestStatusIsInert(t *testing.T) {
 	evil := "\x1b[2J\x1b]0;pwned\a<script>alert(1)</script>\r\n\u202eforged\x00\xff\u2028line "
 	evil += strings.Repeat("A", 10<<20)
-	failure := record.Failure{Header: record.Header{Host: evil}, Message: evil, Phase: evil, Kind: record.Kind(evil), Child: evil, Log: evil, Lines: []string{evil, evil}}
+	failure := record.Failure{Header: record.Header{Host: evil}, Message: evil, Phase: record.Phase(evil), Kind: record.Kind(evil), Child: evil, Log: evil, Lines: []string{evil, evil}}
 	for _, ended := range []bool{false, true} {
 		run := up(4)
 		run.Path, run.Name, run.Problems = evil, evil, []string{evil}
@@ -310,7 +310,7 @@ func TestStatusIsInert(t *testing.T) {
 		if ended {
 			run.Nodes[0].Done = &record.Done{LeftProcesses: []string{evil}}
 			run.Result = &record.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
-				FailureContext: record.FailureContext{AtPhase: evil, Advice: []string{evil}},
+				FailureContext: record.FailureContext{AtPhase: record.Phase(evil), Advice: []string{evil}},
 				NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 1, Reason: evil}}}}
 		}
 		s := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true})

@@ -53,9 +53,9 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	}
 	// Determine the requirements of the gate.
 	v.requirements = gate.Requirements{
-		NeedChecks: v.hasStep(gate.StepCheck), NeedSandboxes: v.hasStep(gate.StepSandbox) && !v.hasEnoughSandboxes(), NeedServices: v.hasStep(gate.StepWorkers),
+		NeedChecks: v.hasStep(string(record.PhaseCheck)), NeedSandboxes: v.hasStep(string(record.PhaseSandbox)) && !v.hasEnoughSandboxes(), NeedServices: v.hasStep(string(record.PhaseWorkers)),
 		// No other service can be up before the head's, even if the record of the head's is missing.
-		HeadServiceUp: !v.hasStep(gate.StepHead) || run.Control.Head.Exists || len(run.NodesInState(record.StateServiceUp)) > 0, FrameworkPending: v.hasStep(gate.StepWorkers) && v.plan.Framework != "none",
+		HeadServiceUp: !v.hasStep(string(record.PhaseHead)) || run.Control.Head.Exists || len(run.NodesInState(record.StateServiceUp)) > 0, FrameworkPending: v.hasStep(string(record.PhaseWorkers)) && v.plan.Framework != "none",
 	}
 	for i := range run.Nodes {
 		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
@@ -119,7 +119,7 @@ func (v *statusView) assignSteps() {
 	for _, lack := range v.unmetSteps {
 		for _, node := range lack.Nodes {
 			if n := v.nodes[node]; n.step == "" {
-				n.step = lack.Step
+				n.step = string(lack.Step)
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func (v *statusView) assignSteps() {
 		case !v.isMember(n.Rank):
 			n.step = stepSpare
 		case v.requirements.NeedServices && !up: // it waits for the head's service
-			n.step = gate.StepWorkers
+			n.step = string(record.PhaseWorkers)
 		default:
 			n.step = stepReady
 		}
@@ -143,7 +143,7 @@ func (v *statusView) assignSteps() {
 
 // isPendingStep reports whether a step is one that a node has not completed.
 func isPendingStep(step string) bool {
-	return slices.Contains([]string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers}, step)
+	return slices.Contains([]string{string(record.PhaseJoin), string(record.PhaseCheck), string(record.PhaseSandbox), string(record.PhaseWorkers)}, step)
 }
 
 // setStepTime determines since when a node is at its step.
@@ -156,10 +156,10 @@ func (v *statusView) setStepTime(n *nodeView) {
 		state record.State
 		asked bool
 	}{
-		{gate.StepJoin, record.StateJoined, true}, {gate.StepCheck, record.StateChecked, v.requirements.NeedChecks},
-		{gate.StepSandbox, record.StateSandboxReady, v.requirements.NeedSandboxes}, {gate.StepWorkers, record.StateServiceUp, v.requirements.NeedServices},
+		{string(record.PhaseJoin), record.StateJoined, true}, {string(record.PhaseCheck), record.StateChecked, v.requirements.NeedChecks},
+		{string(record.PhaseSandbox), record.StateSandboxReady, v.requirements.NeedSandboxes}, {string(record.PhaseWorkers), record.StateServiceUp, v.requirements.NeedServices},
 	} {
-		if way.step == n.step || way.step == gate.StepSandbox && n.step == stepSpare {
+		if way.step == n.step || way.step == string(record.PhaseSandbox) && n.step == stepSpare {
 			break
 		}
 		s, there := v.reachedState(n.Node, way.state)
@@ -169,7 +169,7 @@ func (v *statusView) setStepTime(n *nodeView) {
 		}
 	}
 	switch n.step {
-	case gate.StepWorkers:
+	case string(record.PhaseWorkers):
 		// its service cannot start before the head's is up
 		n.since = laterTime(n.since, v.run.Control.Head.At)
 	case stepReady:
@@ -196,9 +196,9 @@ func planOrDefault(run *Run) record.Plan {
 	if run.Job != nil && run.Job.Plan != nil {
 		return *run.Job.Plan
 	}
-	plan := record.Plan{Framework: "none", Phases: []string{gate.StepJoin, gate.StepDriver}}
-	for state, steps := range map[record.State][]string{
-		record.StateChecked: {gate.StepCheck}, record.StateSandboxReady: {gate.StepSandbox}, record.StateServiceUp: {gate.StepHead, gate.StepWorkers},
+	plan := record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin, record.PhaseDriver}}
+	for state, steps := range map[record.State][]record.Phase{
+		record.StateChecked: {record.PhaseCheck}, record.StateSandboxReady: {record.PhaseSandbox}, record.StateServiceUp: {record.PhaseHead, record.PhaseWorkers},
 	} {
 		if len(run.NodesInState(state)) > 0 || state == record.StateServiceUp && run.Control.Head.Exists {
 			plan.Phases = append(plan.Phases, steps...)
@@ -208,7 +208,9 @@ func planOrDefault(run *Run) record.Plan {
 }
 
 // hasStep reports whether the plan of the run includes a step.
-func (v *statusView) hasStep(step string) bool { return slices.Contains(v.plan.Phases, step) }
+func (v *statusView) hasStep(step string) bool {
+	return slices.Contains(v.plan.Phases, record.Phase(step))
+}
 
 // reachedState returns a state of a node if it counts. A service that came up before the node got
 // its present place does not count.
@@ -283,7 +285,7 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 		at[n.step]++
 	}
 	// First the steps of the plan in their order, then the others.
-	for _, step := range []string{gate.StepJoin, gate.StepCheck, gate.StepSandbox, gate.StepWorkers, stepReady} {
+	for _, step := range []string{string(record.PhaseJoin), string(record.PhaseCheck), string(record.PhaseSandbox), string(record.PhaseWorkers), stepReady} {
 		if at[step] > 0 || !over && (v.hasStep(step) || step == stepReady) {
 			steps = append(steps, StepCount{step, at[step]})
 		}
@@ -301,7 +303,7 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	s := NodeStatus{Rank: n.Rank, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK}
 	// A node that waits for the head's service is not the one that delays the run.
-	waiting := state == StateBringingUp && isPendingStep(n.step) && (n.step != gate.StepWorkers || v.requirements.HeadServiceUp)
+	waiting := state == StateBringingUp && isPendingStep(n.step) && (n.step != string(record.PhaseWorkers) || v.requirements.HeadServiceUp)
 	// A node is slow if it took more than twice the median, and considerably longer.
 	slow := v.medianReady > 0 && n.readyAfter > 2*v.medianReady && n.readyAfter-v.medianReady > minSlowDelay
 	switch {
@@ -328,8 +330,8 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 
 // waitReason describes what a node waits for.
 func (n *nodeView) waitReason() string {
-	lacks := gate.LabelsOf(n.step).OneMissing
-	if said := n.lastReported[n.step]; said != "" {
+	lacks := gate.LabelsOf(record.Phase(n.step)).OneMissing
+	if said := n.lastReported[record.Phase(n.step)]; said != "" {
 		return sanitizeText(lacks + ": " + said)
 	}
 	return lacks
@@ -341,5 +343,5 @@ func (n *nodeView) describeFailure() (step, what string) {
 	if failed == nil {
 		return n.step, "it has failed; its record can't be read"
 	}
-	return cmp.Or(sanitizeText(failed.Phase), n.step), sanitizeText(failed.Message)
+	return cmp.Or(sanitizeText(string(failed.Phase)), n.step), sanitizeText(failed.Message)
 }

@@ -142,24 +142,24 @@ func TestLine(t *testing.T) {
 		why   string
 		want  string
 	}{
-		{"nodes", []UnmetStep{{Step: StepJoin, Nodes: []int{17}}, {Step: StepWorkers, Nodes: []int{3, 4}}}, "",
+		{"nodes", []UnmetStep{{Step: record.PhaseJoin, Nodes: []int{17}}, {Step: record.PhaseWorkers, Nodes: []int{3, 4}}}, "",
 			"still waiting, 1m30s now, for 3 of 64 nodes: not joined: n17; service not up: n3 4"},
-		{"a node that lacks two things is one", []UnmetStep{{Step: StepSandbox, Nodes: []int{3}}, {Step: StepWorkers, Nodes: []int{3}}}, "",
+		{"a node that lacks two things is one", []UnmetStep{{Step: record.PhaseSandbox, Nodes: []int{3}}, {Step: record.PhaseWorkers, Nodes: []int{3}}}, "",
 			"still waiting, 1m30s now, for 1 of 64 nodes: sandbox not ready: n3; service not up: n3"},
-		{"what checks wait for", []UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, "n5: waits for gpu.fabric: in progress",
+		{"what checks wait for", []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}, "n5: waits for gpu.fabric: in progress",
 			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5: waits for gpu.fabric: in progress)"},
-		{"no node's", []UnmetStep{{Step: StepHead}}, "", "still waiting, 1m30s now: the head's service is not up"},
-		{"the framework counts", []UnmetStep{{Step: StepWorkers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
-		{"nothing moves the cursor", []UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
+		{"no node's", []UnmetStep{{Step: record.PhaseHead}}, "", "still waiting, 1m30s now: the head's service is not up"},
+		{"the framework counts", []UnmetStep{{Step: record.PhaseWorkers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
+		{"nothing moves the cursor", []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
 			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
 	} {
-		if got := FormatWait(tc.lacks, 64, 90*time.Second, "ray", who, map[string]string{StepCheck: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
+		if got := FormatWait(tc.lacks, 64, 90*time.Second, "ray", who, map[record.Phase]string{record.PhaseCheck: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
 			t.Errorf("%s: the line is %q, not %q", tc.name, got, tc.want)
 		} else if strings.ContainsAny(got, "\x1b\r\n\x00") {
 			t.Errorf("%s: the line is %q", tc.name, got)
 		}
 	}
-	long := FormatWait([]UnmetStep{{Step: StepCheck, Nodes: []int{5}}}, 64, time.Minute, "ray", who, map[string]string{StepCheck: strings.Repeat("x", 10<<20)})
+	long := FormatWait([]UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}, 64, time.Minute, "ray", who, map[record.Phase]string{record.PhaseCheck: strings.Repeat("x", 10<<20)})
 	if utf8.RuneCountInString(long) > 2*maxPartLength {
 		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
 	}
@@ -167,7 +167,7 @@ func TestLine(t *testing.T) {
 
 func TestVigil(t *testing.T) {
 	start := time.Unix(1000, 0)
-	joins, serves := []UnmetStep{{StepJoin, []int{3}}}, []UnmetStep{{StepWorkers, []int{3, 4}}}
+	joins, serves := []UnmetStep{{record.PhaseJoin, []int{3}}}, []UnmetStep{{record.PhaseWorkers, []int{3, 4}}}
 	var v ReminderSchedule
 	var told []string
 	for s := range 3601 { // an hour of joining, which nobody ends
@@ -192,7 +192,7 @@ func TestVigil(t *testing.T) {
 	if _, due := v.CheckDue(serves, now.Add(20*time.Minute+time.Second)); due {
 		t.Error("a head that did not run makes up for it")
 	}
-	if _, due := v.CheckDue([]UnmetStep{{Step: StepWorkers}}, now.Add(20*time.Minute+2*time.Second)); due {
+	if _, due := v.CheckDue([]UnmetStep{{Step: record.PhaseWorkers}}, now.Add(20*time.Minute+2*time.Second)); due {
 		t.Error("that the framework counts is told of at once")
 	}
 	if _, due := v.CheckDue(nil, now.Add(time.Hour)); due {
@@ -208,20 +208,20 @@ func TestSaid(t *testing.T) {
 		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{Child: child, OK: new(seen == ""), Seen: seen}}
 	}
 	for _, tc := range []struct {
-		step   string
+		step   record.Phase
 		events []eventlog.Event
 		want   string
 	}{
-		{StepCheck, nil, ""},
-		{StepCheck, []eventlog.Event{{Word: eventlog.PhaseEntered}}, ""},
-		{StepCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
-		{StepCheck, []eventlog.Event{waits("a"), {Word: eventlog.ChecksDone, Fields: eventlog.Fields{Verdict: "PASS"}}}, ""},
-		{StepCheck, []eventlog.Event{probe("worker", "refused")}, ""},
-		{StepWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
-		{StepWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},
-		{StepSandbox, []eventlog.Event{probe("worker", "refused")}, ""},
-		{StepSandbox, []eventlog.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
-		{StepJoin, []eventlog.Event{waits("a")}, ""},
+		{record.PhaseCheck, nil, ""},
+		{record.PhaseCheck, []eventlog.Event{{Word: eventlog.PhaseEntered}}, ""},
+		{record.PhaseCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
+		{record.PhaseCheck, []eventlog.Event{waits("a"), {Word: eventlog.ChecksDone, Fields: eventlog.Fields{Verdict: "PASS"}}}, ""},
+		{record.PhaseCheck, []eventlog.Event{probe("worker", "refused")}, ""},
+		{record.PhaseWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
+		{record.PhaseWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},
+		{record.PhaseSandbox, []eventlog.Event{probe("worker", "refused")}, ""},
+		{record.PhaseSandbox, []eventlog.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
+		{record.PhaseJoin, []eventlog.Event{waits("a")}, ""},
 	} {
 		var said LastReported
 		for _, e := range tc.events {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // StepLabels are the texts about a missing step.
@@ -16,16 +17,16 @@ type StepLabels struct {
 	TimeoutFlags string // the flags that set its timeout
 }
 
-var labelsByStep = map[string]StepLabels{
-	StepJoin:    {"has not joined", "not joined", "%s has joined", "--join-timeout"},
-	StepCheck:   {"has not passed its checks", "checks not passed", "the checks have passed on %s", "--setup-timeout, --check-timeout"},
-	StepSandbox: {"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", "--sandbox-timeout"},
-	StepHead:    {"the head's service is not up", "", "the head's service is up", "--service-timeout"},
-	StepWorkers: {"its service is not up", "service not up", "the service is up on %s", "--service-timeout"},
+var labelsByStep = map[record.Phase]StepLabels{
+	record.PhaseJoin:    {"has not joined", "not joined", "%s has joined", "--join-timeout"},
+	record.PhaseCheck:   {"has not passed its checks", "checks not passed", "the checks have passed on %s", "--setup-timeout, --check-timeout"},
+	record.PhaseSandbox: {"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", "--sandbox-timeout"},
+	record.PhaseHead:    {"the head's service is not up", "", "the head's service is up", "--service-timeout"},
+	record.PhaseWorkers: {"its service is not up", "service not up", "the service is up on %s", "--service-timeout"},
 }
 
 // LabelsOf returns the texts of a step, or none if the step cannot be missing.
-func LabelsOf(step string) StepLabels { return labelsByStep[step] }
+func LabelsOf(step record.Phase) StepLabels { return labelsByStep[step] }
 
 // maxPartLength is the maximum number of characters about one step in a line.
 const maxPartLength = 241
@@ -33,7 +34,7 @@ const maxPartLength = 241
 // FormatWait describes in one line for which steps the gate waits, and how long it has waited. The
 // function who returns names of nodes, and why has the nodes' own reasons by step. framework is the
 // name of the framework that lists nodes, and size is the number of the driver's nodes.
-func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework string, who func([]int) string, why map[string]string) string {
+func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework string, who func([]int) string, why map[record.Phase]string) string {
 	late := make(map[int]bool)
 	var parts []string
 	for _, l := range lacks {
@@ -41,8 +42,8 @@ func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework str
 		switch {
 		case len(l.Nodes) > 0:
 			part = labelsByStep[l.Step].ManyMissing + ": " + who(l.Nodes)
-		case l.Step == StepHead:
-			part = labelsByStep[StepHead].OneMissing
+		case l.Step == record.PhaseHead:
+			part = labelsByStep[record.PhaseHead].OneMissing
 		default:
 			part = fmt.Sprintf("%s does not count all %d nodes yet", framework, size)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -32,10 +33,10 @@ type ReasonReader struct {
 }
 
 // ReadReasons returns the reasons of the first few nodes that have not completed a step, by step.
-func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[string]string {
-	why := make(map[string]string)
+func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[record.Phase]string {
+	why := make(map[record.Phase]string)
 	for _, l := range lacks {
-		if l.Step == StepJoin {
+		if l.Step == record.PhaseJoin {
 			continue
 		}
 		var parts []string
@@ -50,11 +51,11 @@ func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[st
 }
 
 // readReason returns for what a node waits, or an empty string if that is unknown.
-func (r ReasonReader) readReason(ctx context.Context, node int, step string) string {
+func (r ReasonReader) readReason(ctx context.Context, node int, step record.Phase) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, health.ErrDeadline)
 	defer cancel()
 	kind := "daemon"
-	if step == StepSandbox && r.SeparateStep {
+	if step == record.PhaseSandbox && r.SeparateStep {
 		kind = "sandbox-daemon"
 	}
 	folder, err := r.Dir.NewReader().ListDir(ctx, signal.EventsDir)
@@ -76,7 +77,7 @@ func (r ReasonReader) readReason(ctx context.Context, node int, step string) str
 		}
 	}
 	reason := said[step]
-	if reason != "" && step == StepCheck {
+	if reason != "" && step == record.PhaseCheck {
 		reason = "waits for " + reason
 	}
 	return reason

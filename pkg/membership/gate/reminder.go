@@ -1,11 +1,15 @@
 package gate
 
-import "time"
+import (
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
 
 // ReminderSchedule decides when the head logs a line about a long wait. It is not safe for
 // concurrent use.
 type ReminderSchedule struct {
-	firstStep string
+	firstStep record.Phase
 	since     time.Time
 	lineCount int // number of lines for this step
 }
@@ -13,7 +17,7 @@ type ReminderSchedule struct {
 // CheckDue reports whether a line about the first missing step is due, and how long the wait has
 // lasted. Without missing steps none is due.
 func (v *ReminderSchedule) CheckDue(lacks []UnmetStep, now time.Time) (waited time.Duration, due bool) {
-	step := ""
+	step := record.Phase("")
 	if len(lacks) > 0 {
 		step = lacks[0].Step
 		if len(lacks[0].Nodes) == 0 {

@@ -65,6 +65,6 @@ func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *hea
 			"see whether that step was created, and what the srun that starts it says", s.HostNames(absent))
 	}
 	f := health.NewFailure(health.DeadlinePassed, "%s", what)
-	f.Phase = StepSandbox
+	f.Phase = record.PhaseSandbox
 	return f
 }

@@ -78,7 +78,7 @@ func TestSandboxesAwait(t *testing.T) {
 					return
 				}
 				f, is := errors.AsType[*health.Failure](err)
-				if !is || f.Kind != health.DeadlinePassed || f.Phase != StepSandbox {
+				if !is || f.Kind != health.DeadlinePassed || f.Phase != record.PhaseSandbox {
 					t.Fatalf("the error is %v, of %+v", err, f)
 				}
 				for _, part := range tc.says {

@@ -6,16 +6,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// The steps before the gate, and the step after it, with the names that signal.Plan uses.
-const (
-	StepJoin    = "join"
-	StepCheck   = "check"
-	StepSandbox = "sandbox"
-	StepHead    = "head"
-	StepWorkers = "workers"
-	StepDriver  = "driver"
-)
-
 // Requirements has the requirements that the gate has at present, besides that every node joins.
 type Requirements struct {
 	NeedChecks       bool // each node must pass its checks
@@ -27,7 +17,7 @@ type Requirements struct {
 
 // UnmetStep is a step that nodes have not completed.
 type UnmetStep struct {
-	Step  string
+	Step  record.Phase
 	Nodes []int // sorted; empty if no single node is concerned
 }
 
@@ -37,35 +27,35 @@ type UnmetStep struct {
 // returns the sorted indices of the nodes that should be in a state but are not.
 func (a Requirements) UnmetSteps(missing func(state record.State) []int) (all []UnmetStep) {
 	late := make(map[int]bool) // nodes that lack an earlier step
-	lack := func(step string, state record.State) []int {
+	lack := func(step record.Phase, state record.State) []int {
 		nodes := slices.DeleteFunc(missing(state), func(node int) bool { return late[node] })
 		if len(nodes) > 0 {
 			all = append(all, UnmetStep{step, nodes})
 		}
 		return nodes
 	}
-	first := func(step string, state record.State) {
+	first := func(step record.Phase, state record.State) {
 		for _, node := range lack(step, state) {
 			late[node] = true
 		}
 	}
 	// Join and check block all later steps of a node; sandbox and service do not.
-	first(StepJoin, record.StateJoined)
+	first(record.PhaseJoin, record.StateJoined)
 	if a.NeedChecks {
-		first(StepCheck, record.StateChecked)
+		first(record.PhaseCheck, record.StateChecked)
 	}
 	if a.NeedSandboxes {
-		lack(StepSandbox, record.StateSandboxReady)
+		lack(record.PhaseSandbox, record.StateSandboxReady)
 	}
 	switch {
 	case !a.NeedServices:
 	case a.HeadServiceUp:
-		lack(StepWorkers, record.StateServiceUp)
+		lack(record.PhaseWorkers, record.StateServiceUp)
 	case !late[0]:
-		all = append(all, UnmetStep{Step: StepHead})
+		all = append(all, UnmetStep{Step: record.PhaseHead})
 	}
 	if len(all) == 0 && a.FrameworkPending {
-		all = append(all, UnmetStep{Step: StepWorkers})
+		all = append(all, UnmetStep{Step: record.PhaseWorkers})
 	}
 	return all
 }

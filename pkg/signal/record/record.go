@@ -63,10 +63,10 @@ type Plan struct {
 	Framework string `json:"framework"`
 	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
 	// order of the sequence.
-	Phases []string `json:"steps"`
+	Phases []Phase `json:"steps"`
 	// PhaseTimeouts are the timeouts of the steps: join is counted from the head's start; check,
 	// sandbox, head and workers on each node from the beginning of the step.
-	PhaseTimeouts map[string]time.Duration `json:"deadlines_ns"`
+	PhaseTimeouts map[Phase]time.Duration `json:"deadlines_ns"`
 	// NodesNeeded is the number of nodes that the driver needs. It is smaller than the number of nodes
 	// if there are spares.
 	NodesNeeded int `json:"need"`
@@ -159,7 +159,7 @@ type DroppedNode struct {
 type Failure struct {
 	Header
 	Kind    Kind   `json:"kind"`
-	Phase   string `json:"phase"`           // the phase of the sequence
+	Phase   Phase  `json:"phase"`
 	Message string `json:"what"`            // a sentence
 	Child   string `json:"child,omitempty"` // the child that died
 	// its exit code; without a child, 126 or 127 as in a shell
@@ -306,7 +306,7 @@ type Result struct {
 type FailureContext struct {
 	// AtPhase is the phase of the sequence at the failure, and AfterGate how long the gate had been
 	// open then, by the head's clock.
-	AtPhase   string        `json:"at_phase,omitempty"`
+	AtPhase   Phase         `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
 	// Consequences are the other failures, without their last lines, limited to the size of a
 	Consequences []Failure `json:"consequences,omitempty"`
@@ -366,7 +366,7 @@ type RoundTrip struct {
 
 // PhaseDuration is the duration of a phase on the reporting node.
 type PhaseDuration struct {
-	Phase string        `json:"phase"`
+	Phase Phase         `json:"phase"`
 	Took  time.Duration `json:"took_ns"`
 }
 

@@ -30,3 +30,19 @@ const (
 
 // Kind is the kind of a failure. Package health defines the kinds, and the exit code of each.
 type Kind string
+
+// Phase is a phase of a daemon's sequence.
+type Phase string
+
+// The phases, in the order of the sequence. Not every job has all of them.
+const (
+	PhaseJoin    Phase = "join"
+	PhaseCheck   Phase = "check"
+	PhaseSandbox Phase = "sandbox"
+	PhaseHead    Phase = "head"    // the head's service starts
+	PhaseWorkers Phase = "workers" // the workers' services start
+	PhaseGate    Phase = "gate"
+	PhaseStandby Phase = "stand-by" // of a spare node
+	PhaseDriver  Phase = "driver"
+	PhaseEnd     Phase = "drain"
+)
