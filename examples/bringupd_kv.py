@@ -1,4 +1,4 @@
-"""A client of bringupd's meetings: put, get, fence, abort and watch. One file, nothing else is needed.
+"""A client of bringupd's key-value store: put, get, fence, abort and watch. It needs no other file or package.
 
     import bringupd_kv
     with bringupd_kv.Client() as meeting:
@@ -6,7 +6,7 @@
         meeting.fence()
         address = meeting.get("addr", owner=0, timeout=30)
 
-The environment says where: BRINGUPD_SOCKET, and BRINGUPD_RANK which rank this is. See docs/kv.md.
+BRINGUPD_SOCKET is the path of the daemon's socket, and BRINGUPD_RANK is the number of this rank. See docs/kv.md.
 """
 
 import base64
@@ -16,7 +16,11 @@ import socket
 
 
 class MeetingError(Exception):
-    """What the daemon has answered: late where the time was over, gone where what is waited for will never be, refused where the node has no peer link."""
+    """An error reported by the daemon.
+
+    late is set if the timeout has expired, gone if the request can never be fulfilled, and refused if the node has no
+    peer link.
+    """
 
     def __init__(self, says, late=False, gone=False, refused=False):
         super().__init__(says)
@@ -47,12 +51,12 @@ class Client:
         self.close()
 
     def close(self):
-        """Ends the connection: what was put without a commit is gone."""
+        """Closes the connection. Values that were put but not committed are discarded."""
         self._lines.close()
         self._socket.close()
 
     def put(self, key, value, commit=True):
-        """Puts bytes or text. Without commit they are the caller's until commit()."""
+        """Stores bytes or text. If commit is false, other ranks see the value only after commit()."""
         if isinstance(value, str):
             value = value.encode()
         self._ask(op="put", key=key, value=base64.b64encode(value).decode(), commit=commit)
@@ -61,23 +65,23 @@ class Client:
         self._ask(op="commit")
 
     def get(self, key, owner=None, timeout=0):
-        """Waits for a value, at most timeout seconds where that is not 0, and returns its bytes.
+        """Waits for a value and returns its bytes. timeout is in seconds; 0 means no timeout.
 
-        The owner is a rank's number, or "n" and a node's; None is whoever has put it.
+        The owner is the number of a rank, or "n" and the index of a node; None means any owner.
         """
         answer = self._ask(op="get", key=key, owner="" if owner is None else str(owner), timeout=timeout)
         return base64.b64decode(answer.get("value", ""))
 
     def fence(self, name="", collect=False, timeout=0):
-        """Waits until all ranks have entered the fence of this name as often as this one."""
+        """Waits until all ranks have entered the fence of this name as many times as this rank."""
         self._ask(op="fence", name=name, collect=collect, timeout=timeout)
 
     def abort(self, code, message):
-        """Ends the job with a code, 1 to 255."""
+        """Ends the job with an exit code from 1 to 255."""
         self._ask(op="abort", code=code, message=message)
 
     def watch(self):
-        """Yields events, {"kind", "who", "what", "code"}, for ever: give it a client of its own."""
+        """Yields events, {"kind", "who", "what", "code"}, forever. Use a separate client for it."""
         self._send(op="watch")
         while True:
             yield self._hear()["event"]

@@ -1,4 +1,4 @@
-"""A world of Dask: rank 0 has the scheduler and your program, each other rank is a worker.
+"""Dask in a world of ranks: rank 0 runs the scheduler and your program, and each other rank is a worker.
 
 srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- python examples/dask_world.py
 """
@@ -22,4 +22,4 @@ with LocalCluster(n_workers=0, host=address, scheduler_port=int(port), dashboard
         hosts = client.run(socket.gethostname).values()
         print(f"{len(hosts)} workers on", ", ".join(sorted(set(hosts))))
         print("the sum of the squares is", sum(client.gather(client.map(lambda n: n * n, range(100)))))
-        client.retire_workers()  # they end, with 0
+        client.retire_workers()  # makes them exit with 0

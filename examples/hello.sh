@@ -1,5 +1,5 @@
 #!/bin/sh
-# A driver that shows what it was given. Try it with:
+# A driver that prints the information that it receives from bringupd. Try it with:
 #   go run ./cmd/bringupd local --nodes=4 -- ./examples/hello.sh
 echo "hello from the driver on $BRINGUPD_NODE_HOST, rank $BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT"
 echo "run:         $BRINGUPD_RUN"

@@ -1,4 +1,4 @@
-"""PyTorch Monarch on all nodes: a host of it on each, and a driver that spawns actors there.
+"""PyTorch Monarch on all nodes: a Monarch host on each node, and a driver that spawns actors on them.
 
     bringupd --worker-cmd='exec python monarch_hosts.py host' --worker-ready=tcp:7100 -- python monarch_hosts.py
 """
@@ -25,7 +25,7 @@ def url(host):
 if __name__ == "__main__":
     if sys.argv[1:] == ["host"]:
         run_worker_loop_forever(address=url(os.environ["BRINGUPD_NODE_HOST"]), ca="trust_all_connections")
-    enable_transport("tcp")  # the others answer by it
+    enable_transport("tcp")  # the hosts use it, too
     hosts = attach_to_workers(ca="trust_all_connections", workers=[url(host) for host in os.environ["BRINGUPD_HOSTS"].split(",")])
     actors = hosts.spawn_procs({"gpus": 2}).spawn("where", Where)
     print("\n".join(sorted(host for _, host in actors.host.call().get())))

@@ -1,8 +1,9 @@
-"""A pool of workers on all nodes of the job, by mpi4py: run it in a world of one rank, which spawns the others.
+"""A pool of mpi4py workers on all nodes of the job. Run it in a world of one rank, which spawns the workers.
 
     srun --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 bringupd --ranks=1 -- python mpi_pool.py
 
-The pool has a worker for each other slot: as many as the nodes have cores or GPUs, or as --slots-per-node says.
+The pool has one worker for each other slot. The number of slots is the number of cores or GPUs of the nodes, or
+is set by --slots-per-node.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""A token goes once around all ranks of a world, by mpi4py and whichever MPI that was installed for.
+"""Passes a token once around all ranks of a world, with mpi4py and the MPI for which it is installed.
 
     srun --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=4 -- python mpi_ring.py
 """

@@ -7,7 +7,7 @@ import sys
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-ray.init()  # finds the cluster by RAY_ADDRESS, which bringupd sets
+ray.init()  # finds the cluster through RAY_ADDRESS, which bringupd sets
 
 
 @ray.remote(num_cpus=1)

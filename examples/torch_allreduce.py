@@ -1,4 +1,4 @@
-"""A world of torch.distributed: every rank adds its number to those of all others.
+"""A world of torch.distributed: computes the sum of the ranks' numbers on every rank.
 
 srun --ntasks-per-node=1 bringupd --ranks-per-node=gpu -- python examples/torch_allreduce.py
 """
@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 gpu = torch.cuda.is_available()
-dist.init_process_group("nccl" if gpu else "gloo")  # finds the others by what bringupd has set
+dist.init_process_group("nccl" if gpu else "gloo")  # uses variables that bringupd sets
 
 total = torch.tensor([dist.get_rank()], device="cuda" if gpu else "cpu")
 dist.all_reduce(total)

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Leaves in $DIST what people install: two tarballs, a .deb and an .rpm, what they are made of, and their sums.
-# make package calls it with VERSION and TAGS. The same commit gives the same bytes, wherever and whenever it is built with the
-# same Go and, as NVML is called through C, the same gcc.
+# Writes the files that users install to $DIST: two tarballs, a .deb, an .rpm, their SBOMs and their
+# checksums. make package calls it with VERSION and TAGS. Builds are reproducible: the same commit
+# results in the same bytes if Go and gcc (needed for NVML) have the same versions.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022
 export LC_ALL=C TZ=UTC GOFLAGS="-trimpath -buildvcs=false" SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-tool() { CGO_ENABLED=0 go tool -modfile=tools/package/go.mod "$@"; } # stripped of paths, too: the SBOM has its hash
+tool() { CGO_ENABLED=0 go tool -modfile=tools/package/go.mod "$@"; } # its hash is in the SBOM
 
-# The tag v1.2.3-rc1 is 1.2.3~rc1 to packagers, which is before 1.2.3; four commits after v1.2.3 is 1.2.3+4.g0123456789ab, which is
-# between that and 1.2.4. What has no tag is before all that have one, in the order of the commits' times.
+# Convert the version for package managers: the tag v1.2.3-rc1 becomes 1.2.3~rc1, which precedes
+# 1.2.3. Four commits after v1.2.3, the version is 1.2.3+4.g0123456789ab, which is between 1.2.3 and
+# 1.2.4. Versions without a tag precede all others, and are ordered by the times of their commits.
 case $VERSION in
 v*) version=$(echo "${VERSION#v}" | sed 's/-dirty$/+dirty/; s/-\([0-9]*\)-\(g[0-9a-f]*\)/+\1.\2/; s/+\(.*\)+/+\1./; s/-/~/g') ;;
 *) version=0.0.0+$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).g$(echo "$VERSION" | tr - .) ;;
@@ -23,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 rm -f "$out"/bringupd[-_]* "$out/SHA256SUMS"
 
-# What is the same in all of them.
+# Prepare the files that all packages have in common.
 stage=$work/$name
 share=$stage/share
 mkdir -p "$stage/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d" \
@@ -36,7 +37,7 @@ gzip -9n <docs/bringupd.1 >"$share/man/man1/bringupd.1.gz"
 "$work/static/bringupd" completion fish >"$share/fish/vendor_completions.d/bringupd.fish"
 cp -R README.md docs "$share/doc/bringupd"
 cp -R deploy examples "$share/bringupd"
-ln -s ../../bringupd/deploy ../../bringupd/examples "$share/doc/bringupd" # where the README has them
+ln -s ../../bringupd/deploy ../../bringupd/examples "$share/doc/bringupd" # for links in the README
 cp packaging/modulefile "$share/bringupd/modulefiles/bringupd/$version"
 sed "s/@VERSION@/$(echo "${VERSION#v}" | tr -d +)/; s/@COMMIT@/$(git rev-parse HEAD)/; s/@TAGS@/$TAGS/" packaging/spack.py \
     >"$share/bringupd/spack/packages/bringupd/package.py"

@@ -1,4 +1,4 @@
-# For Spack 1.0 and later, whose packages are imported from spack_repo.
+# For Spack 1.0 and later, which import packages from spack_repo.
 from spack_repo.builtin.build_systems.go import GoPackage
 
 from spack.package import *

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The benchmarks: make bench. Those on a real Slurm are pairs with srun true.
+# Runs the benchmarks (make bench). Those on a real Slurm are paired with `srun true`.
 set -eu
 cd "$(dirname "$0")/.."
 . test/setup.sh

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Fuzzes every target for a while: 3s each, and 45s (10 minutes in all) those that
-# read what others send: peers, ranks and other programs, and the run directory.
-# FUZZTIME is for all of them, if it is set. An input that fails is left in the
-# package's testdata/fuzz, where plain go test finds it. Nothing else is left: what
-# was interesting this time is forgotten.
+# Fuzzes every target for a while: 45s for targets that read input of peers, ranks, other programs
+# or the run directory (10 minutes in total), and 3s for all others. FUZZTIME overrides both. Inputs
+# that fail are stored in the package's testdata/fuzz, where go test finds them. The corpus of other
+# interesting inputs is not kept.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -11,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
-# fuzz_time prints for how long a target is fuzzed.
+# fuzz_time TARGET: prints how long to fuzz a target.
 fuzz_time() {
     case $1 in
     FuzzExamine | FuzzIntroduce | FuzzRecords | FuzzFrames | FuzzServe | FuzzDelta | FuzzFrame | FuzzChild | \
@@ -25,8 +24,8 @@ fuzz() {
         -test.fuzzminimizetime=200x -test.fuzzcachedir="$work/cache" >"$work/said" 2>&1
 }
 
-# ran_out reports whether fuzzing ended by its time alone. Go below 1.27 at times takes that for a
-# failure, for which there is no input then: see https://go.dev/issue/75804.
+# ran_out: reports whether fuzzing ended only because its time was over. Before Go 1.27 this is
+# sometimes reported as a failure, without an input: see https://go.dev/issue/75804.
 ran_out() {
     grep -q '^    context deadline exceeded$' "$work/said" && grep -q 'now fuzzing with' "$work/said" &&
         ! grep -q 'Failing input' "$work/said"
@@ -34,7 +33,7 @@ ran_out() {
 
 failed=
 for package in $(grep -rl --include='*_test.go' '^func Fuzz' cmd internal pkg | xargs -n 1 dirname | sort -u); do
-    # The binary is made once for all targets of a package: linking takes long.
+    # Build the binary once for all targets of a package, because linking takes long.
     go test -c -fuzz=. -o "$work/test" "./$package"
     cd "$package"
     for target in $("$work/test" -test.list='^Fuzz'); do

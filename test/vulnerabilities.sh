@@ -1,6 +1,6 @@
 #!/bin/sh
-# Looks for known vulnerabilities in what the program is made of. It exits with 77
-# where their database can't be reached.
+# Checks the program and its dependencies for known vulnerabilities. It exits with 77 if the
+# database of vulnerabilities cannot be reached.
 cd "$(dirname "$0")/.." || exit 1
 out=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1)
 code=$?

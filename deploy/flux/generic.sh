@@ -5,9 +5,10 @@
 #flux: --job-name=bringupd
 
 # Usage: HEAD_CMD=… WORKER_CMD=… flux batch generic.sh ./driver.sh [args]
-# HEAD_CMD runs on rank 0, WORKER_CMD on every node once the head is ready; each
-# is proven by a probe: tcp:PORT, http://…, grpc://…, exec:CMD or file:/PATH.
-# Without a driver the job stays up until bringupd stop.
+# HEAD_CMD runs on the head (node 0), and WORKER_CMD on every node after the head is ready.
+# HEAD_READY and WORKER_READY are their readiness probes: tcp:PORT, http://…, grpc://…, exec:CMD
+# or file:/PATH.
+# Without a driver, the job runs until it is ended by bringupd stop.
 
 nodes=$(flux resource list -n -o '{nnodes}')
 flux run -N "$nodes" --tasks-per-node=1 --exclusive \

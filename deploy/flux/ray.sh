@@ -5,8 +5,8 @@
 #flux: --job-name=ray
 
 # Usage: flux batch ray.sh python train.py [args]
-# The driver finds the cluster by RAY_ADDRESS: ray.init(), with no argument.
-# Without a driver the job stays up until bringupd stop.
+# The driver finds the cluster through RAY_ADDRESS if it calls ray.init() without arguments.
+# Without a driver, the job runs until it is ended by bringupd stop.
 
 nodes=$(flux resource list -n -o '{nnodes}')
 flux run -N "$nodes" --tasks-per-node=1 --exclusive \

@@ -1,7 +1,7 @@
 //go:build testbed
 
-// Package bench measures whole bring-ups on a real Slurm, each paired with the
-// cheapest job there is, because machines are shared and noisy.
+// Package bench measures complete bring-ups on a real Slurm. Each is paired with the cheapest
+// possible job, because machines are shared and timings are noisy.
 package bench
 
 import (
@@ -24,16 +24,16 @@ const (
 	pairs = 21
 )
 
-// floor is the cheapest job there is.
+// floor is the srun command line of the cheapest possible job.
 var floor = []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "true"}
 
-// BenchmarkBringUp reports medians in milliseconds: floor-ms of `srun true`,
-// bringupd-ms of `srun bringupd -- true`, over-ms of the differences pair by
-// pair; and rss-MiB, the largest peak of resident memory of any daemon.
+// BenchmarkBringUp reports medians in milliseconds: floor-ms of `srun true`, bringupd-ms of `srun
+// bringupd -- true`, and over-ms of the differences of each pair. It also reports rss-MiB, the
+// largest peak of resident memory of any daemon.
 func BenchmarkBringUp(b *testing.B) {
 	for _, share := range testbed.Shares {
 		if share == testbed.Hostile {
-			continue // it is there for its faults
+			continue // only for tests with injected faults
 		}
 		b.Run(string(share), func(b *testing.B) { bringUp(b, share) })
 	}
@@ -44,7 +44,7 @@ func bringUp(b *testing.B, share testbed.Share) {
 	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
 		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
 	var floors, wholes, overs []float64
-	timed(b, bed, floor) // the first of each pays for caches
+	timed(b, bed, floor) // warm-up: the first run of each fills caches
 	timed(b, bed, append(whole, "true"))
 	for b.Loop() {
 		for range pairs {
@@ -60,8 +60,8 @@ func bringUp(b *testing.B, share testbed.Share) {
 	b.ReportMetric(resident(b, bed, whole), "rss-MiB")
 }
 
-// raise starts a bed on such a share that is closed with the benchmark, with a bringupd that all of
-// its nodes see.
+// raise starts a testbed with this kind of shared file system and builds a bringupd that all of its
+// nodes see. The testbed is closed at the end of the benchmark.
 func raise(b *testing.B, share testbed.Share) (bed *testbed.Bed, program string) {
 	b.Helper()
 	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: share})
@@ -86,7 +86,7 @@ func build(b *testing.B, program string) {
 	}
 }
 
-// timed runs srun and returns how many milliseconds it took.
+// timed runs srun and returns its duration in milliseconds.
 func timed(b *testing.B, bed *testbed.Bed, args []string) float64 {
 	b.Helper()
 	cmd := bed.Command(context.Background(), "srun", args...)
@@ -102,15 +102,15 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// resident returns the largest peak of resident memory among the daemons of a
-// job whose driver runs, in MiB.
+// resident returns the largest peak of resident memory among the daemons of a job whose driver
+// runs, in MiB.
 func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
 	b.Helper()
 	job := bed.Command(context.Background(), "srun", append(whole, "sleep", "2")...)
 	if err := job.Start(); err != nil {
 		b.Fatal(err)
 	}
-	// Its driver runs when all have joined: what comes after is beats alone.
+	// When the driver runs, all nodes have joined. After that there are only heartbeats.
 	for deadline := time.Now().Add(time.Minute); !runs(b, bed, 0, "sleep"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatalf("no driver runs on n0 after a minute: %v", jobs(b, bed, 0))

@@ -35,11 +35,11 @@ var (
 	slowFlag     = flag.Duration("deaths-slow", time.Second, "how long a death may take whose run directory is not kept")
 )
 
-// BenchmarkDeath kills one process of a job of eight nodes without warning again and again, and
-// reports how long it took until the last daemon had exited, in milliseconds: p50-ms, p99-ms (by
-// nearest rank) and worst-ms; and floor-ms, the median of one srun true before each, and
-// p99-floor-ms, which tells what the machine makes of a p99. The daemons are watched from outside;
-// Slurm is told not to end anything.
+// BenchmarkDeath repeatedly kills one process of a job of eight nodes without warning, and reports
+// how long it took until the last daemon had exited, in milliseconds: p50-ms, p99-ms (by the
+// nearest-rank method) and worst-ms. It also reports floor-ms, the median of one `srun true` before
+// each death, and p99-floor-ms, which shows how much of a p99 is due to the machine. The daemons
+// are observed from outside; Slurm is configured not to end any task.
 func BenchmarkDeath(b *testing.B) {
 	grid := []string{
 		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
@@ -49,12 +49,11 @@ func BenchmarkDeath(b *testing.B) {
 	for share := range strings.SplitSeq(*deathsOnFlag, ",") {
 		b.Run(share, func(b *testing.B) { grid = append(grid, deathsOn(b, testbed.Share(share))...) })
 	}
-	// what a benchmark logs that has others under it is not shown
+	// Do not use b.Log: the log of a benchmark with sub-benchmarks is not shown.
 	fmt.Println(strings.Join(grid, "\n"))
 }
 
-// deathsOn measures all kinds of deaths on a bed of their own, and returns the
-// rows of the table.
+// deathsOn measures all kinds of deaths on their own testbed, and returns the rows of the table.
 func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
 	bed, program := raise(b, share)
 	hospital := hospital{bed: bed, program: program}
@@ -74,21 +73,21 @@ func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
 	return rows
 }
 
-// nearest is a quantile by nearest rank.
+// nearest returns a percentile by the nearest-rank method.
 func nearest(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// hospital is where deaths are timed.
+// hospital measures the duration of deaths on a testbed.
 type hospital struct {
 	bed     *testbed.Bed
 	program string
-	jobs    int // so far
+	jobs    int // number of jobs so far
 }
 
-// deaths has so many jobs die of somebody's death, and returns how long each
-// took, and how long srun true did before it.
+// deaths runs the number of jobs that the flag sets and kills one process in each, selected by the
+// argument who. It returns the duration of each death and of an `srun true` before it.
 func (h *hospital) deaths(b *testing.B, who string) (took, floors []float64) {
 	for b.Loop() {
 		for i := range *deathsFlag {
@@ -99,10 +98,11 @@ func (h *hospital) deaths(b *testing.B, who string) (took, floors []float64) {
 	return took, floors
 }
 
-// patience is far more than any death takes, by beat files too.
+// patience is far longer than any death takes, even if heartbeats are files.
 const patience = 90 * time.Second
 
-// victim is who dies: the daemon or the service of the head, or of a worker.
+// victim returns the pid of the process to kill: the daemon or the service of the head or of a
+// worker.
 func (h *hospital) victim(b *testing.B, who string, worker int, daemons []int) int {
 	b.Helper()
 	switch who {
@@ -119,8 +119,8 @@ func (h *hospital) victim(b *testing.B, who string, worker int, daemons []int) i
 	return 0
 }
 
-// death starts a job, kills one process of it and returns how many milliseconds
-// later its last daemon has exited.
+// death starts a job, kills one of its processes and returns how many milliseconds later its last
+// daemon has exited.
 func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	b.Helper()
 	h.jobs++
@@ -141,7 +141,7 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	}
 	defer h.bury(b, srun, &said)
 
-	h.find(b, 0, "sleep", "1003") // its driver runs
+	h.find(b, 0, "sleep", "1003") // wait until its driver runs
 	daemons := h.daemons(b, logs)
 	pid := h.victim(b, who, worker, daemons)
 	var ends []int // pidfds
@@ -153,7 +153,7 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 		defer func() { _ = unix.Close(fd) }()
 		ends = append(ends, fd)
 	}
-	// At whatever time of beats and looks.
+	// Kill at a random time relative to heartbeats and polls.
 	time.Sleep(time.Duration(rand.Int64N(int64(time.Second))))
 	began := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -168,8 +168,8 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	return float64(last.Sub(began).Microseconds()) / 1000
 }
 
-// keep copies the run directory of a death that took long to where it outlives
-// the bed, and writes beside it when the death was, and each daemon's end.
+// keep copies the run directory of a slow death to a place that outlives the testbed, and adds the
+// time of the death and of each daemon's end.
 func (h *hospital) keep(b *testing.B, logs, name string, began time.Time, ended []time.Time) {
 	b.Helper()
 	last := slices.MaxFunc(ended, time.Time.Compare)
@@ -191,7 +191,7 @@ func (h *hospital) keep(b *testing.B, logs, name string, began time.Time, ended 
 	}
 }
 
-// bury waits for srun, which has nothing left to wait for.
+// bury waits for srun, which should end at once because all daemons have exited.
 func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
 	b.Helper()
 	if b.Failed() {
@@ -204,7 +204,7 @@ func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
 	}
 }
 
-// daemons reads from the run directory which processes the daemons are, by rank.
+// daemons reads the daemons' process ids from the run directory, by node index.
 func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
 	b.Helper()
 	for rank := range nodes {
@@ -225,7 +225,7 @@ func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
 	return pids
 }
 
-// find waits for a process of a job on a node, by its command line.
+// find waits for a process of a job on a node and identifies it by its command line.
 func (h *hospital) find(b *testing.B, node int, words ...string) int {
 	b.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -240,8 +240,8 @@ func (h *hospital) find(b *testing.B, node int, words ...string) int {
 	}
 }
 
-// awaitEnds waits until the processes behind the pidfds have ended, and returns
-// when each was seen to have; zero for one that has not at the deadline.
+// awaitEnds waits until the processes behind the pidfds have ended, and returns when it observed
+// the end of each. The time is zero if a process has not ended by the deadline.
 func awaitEnds(pidfds []int, deadline time.Time) []time.Time {
 	ended := make([]time.Time, len(pidfds))
 	for slices.ContainsFunc(ended, time.Time.IsZero) && time.Now().Before(deadline) {
@@ -249,11 +249,11 @@ func awaitEnds(pidfds []int, deadline time.Time) []time.Time {
 		for i, fd := range pidfds {
 			polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 			if !ended[i].IsZero() {
-				polled[i].Fd = -1 // it is passed over
+				polled[i].Fd = -1 // poll ignores negative descriptors
 			}
 		}
 		if _, err := unix.Poll(polled, int(time.Until(deadline).Milliseconds())+1); err != nil {
-			continue // a signal of the runtime's
+			continue // interrupted by a signal of the Go runtime
 		}
 		for i, p := range polled {
 			if p.Revents != 0 {

@@ -17,10 +17,11 @@ const (
 	mpiTurns        = 7
 )
 
-// BenchmarkMPI starts 32 ranks on eight nodes that call MPI_Init and MPI_Finalize by bringupd, by
-// Slurm's own plugins and by mpirun in an allocation, of Debian's Open MPI 4 and MPICH 4; and 64
-// clients of PMIx that have no MPI and put a value, fence and get one. It prints medians in
-// milliseconds; within the ranks is from before MPI_Init until after MPI_Finalize, in the slowest.
+// BenchmarkMPI starts 32 ranks on eight nodes that call MPI_Init and MPI_Finalize, with Debian's
+// Open MPI 4 and MPICH 4: by bringupd, by Slurm's own plugins and by mpirun in an allocation. It
+// also starts 64 PMIx clients without MPI that put a value, fence and get one. It prints medians in
+// milliseconds; "within the ranks" is the time from before MPI_Init until after MPI_Finalize in the
+// slowest rank.
 func BenchmarkMPI(b *testing.B) {
 	bed, program := raise(b, testbed.StaleSSHFS)
 	world := func(perNode int, argv ...string) []string {
@@ -53,7 +54,7 @@ func BenchmarkMPI(b *testing.B) {
 	}
 	b.Run("PMIx", func(b *testing.B) {
 		client := compile(b, bed, "gcc", "../../pkg/ranks/pmi/pmix/testdata/client.c", "-ldl")
-		const library = "libpmix.so.2" // as Debian's loader finds it
+		const library = "libpmix.so.2" // the name that Debian's loader finds
 		compare(b, bed, "64 clients of PMIx on 8 nodes", mpiTurns, []starter{
 			{"srun --mpi=pmix", 0, direct(ranksPerNode, "pmix", client, library, "exchange")},
 			{"bringupd --ranks-per-node=8", 0, world(ranksPerNode, client, library, "exchange")},
@@ -63,7 +64,7 @@ func BenchmarkMPI(b *testing.B) {
 	})
 }
 
-// compile compiles a program into where all nodes see it.
+// compile compiles a program into a folder that all nodes see.
 func compile(b *testing.B, bed *testbed.Bed, compiler, source string, flags ...string) string {
 	b.Helper()
 	program := filepath.Join(bed.Bin(), compiler+"-"+filepath.Base(source)+".bin")

@@ -29,31 +29,31 @@ var (
 )
 
 const (
-	// rayJob is the name of all its jobs, by which they are found and cancelled.
+	// rayJob is the name of all jobs of this benchmark; it is used to find and cancel them.
 	rayJob = "ray-bench"
-	// rayPatience is far more than any cluster takes until its driver is through.
+	// rayPatience is far longer than any cluster and its driver take.
 	rayPatience = 5 * time.Minute
 )
 
-// BenchmarkRay starts a Ray cluster on 2 and on 4 nodes with bringupd, with Ray's own
-// symmetric-run, and with ray.sub where it is given one, by turns. Its metrics are medians in
-// seconds from the submission of the job: NAME-driver-s until its driver starts, NAME-tasks-s until
-// a task has run on every node, NAME-whole-s until Slurm has let go of the job; NAME-driver-ratio
-// and so on are these in those of symmetric-run; NAME-gate-s is from Ray's last node until
-// bringupd's gate is open. It prints them as a table.
+// BenchmarkRay starts a Ray cluster on 2 and on 4 nodes with bringupd, with Ray's own symmetric-run
+// and, if the flags name a script, with ray.sub, in alternation. Its metrics are medians in seconds
+// since the submission of the job: NAME-driver-s until its driver starts, NAME-tasks-s until a task
+// has run on every node, and NAME-whole-s until Slurm has released the job. NAME-driver-ratio and
+// so on are the ratios to symmetric-run. NAME-gate-s is the time from the start of Ray's last node
+// until bringupd's gate opens. It prints them as a table.
 func BenchmarkRay(b *testing.B) {
 	ray := os.Getenv("BRINGUPD_TEST_RAY")
 	if ray == "" {
 		b.Fatal("cannot run without a Ray: BRINGUPD_TEST_RAY must name its ray program (test/bench.sh installs one)")
 	}
-	// symmetric-run and ray.sub look for it there
+	// symmetric-run and ray.sub search PATH for ray
 	b.Setenv("PATH", filepath.Dir(ray)+":"+os.Getenv("PATH"))
-	b.Setenv("RAY_USAGE_STATS_ENABLED", "0")                  // the bed reaches nobody
-	b.Setenv("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT", "120") // 30 are few on a busy machine
-	// a stale one costs ray.sub up to 20 s a signal
+	b.Setenv("RAY_USAGE_STATS_ENABLED", "0")                  // the testbed has no Internet access
+	b.Setenv("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT", "120") // 30 s are too few if busy
+	// A stale share would cost ray.sub up to 20 s per signal.
 	bed, program := raise(b, testbed.SSHFS)
 	if err := os.CopyFS(bed.Bin(), os.DirFS("testdata")); err != nil {
-		b.Fatal(err) // each node has a /tmp of its own, where the sources may be
+		b.Fatal(err) // each node has its own /tmp, which may hide the sources
 	}
 	for _, n := range []int{2, 4} {
 		b.Run(strconv.Itoa(n)+" nodes", func(b *testing.B) {
@@ -63,34 +63,35 @@ func BenchmarkRay(b *testing.B) {
 	}
 }
 
-// rayTrack is where clusters of so many nodes are timed.
+// rayTrack measures clusters of a given number of nodes on a testbed.
 type rayTrack struct {
 	bed          *testbed.Bed
 	program, ray string
 	nodes        int
 }
 
-// rayStarter is one way to start a cluster and a driver in it.
+// rayStarter is a method to start a cluster and run a driver in it.
 type rayStarter struct {
 	name string
-	// command is what submits a job whose driver is a line for sh, and whose logs are in a directory.
+	// command returns the command that submits a job. driver is a line for sh, and logs is the log
+	// directory.
 	command func(driver, logs string) *exec.Cmd
 }
 
-// rayTurn is what was seen of one job, in seconds from its submission.
+// rayTurn contains the measurements of one job, in seconds since its submission.
 type rayTurn struct {
 	driver, tasks, whole float64
-	alive                float64 // the last of Ray's nodes
-	gate                 float64 // 0 where there is none
-	cut                  bool    // it was cancelled at whole
-	failed               bool    // its code was not the driver's, which is 0
+	alive                float64 // Ray's last node is alive
+	gate                 float64 // 0 if the method has no gate
+	cut                  bool    // the job was cancelled at whole
+	failed               bool    // its exit code was not the driver's, which is 0
 }
 
 func (r rayTrack) starters() []rayStarter {
 	n := strconv.Itoa(r.nodes)
 	where := []string{"--job-name=" + rayJob, "--nodes=" + n, "--nodelist=n[0-" + strconv.Itoa(r.nodes-1) + "]"}
-	// Processes of their own, as ray stop ends all that it sees; a shell is the first of them and
-	// reaps what is orphaned: ray stop waits for zombies.
+	// Use a new PID namespace, because ray stop ends all ray processes that it sees. Its first process
+	// is a shell, which reaps orphans: ray stop waits for zombies.
 	srun := slices.Concat(where, []string{
 		"--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
 		"sh", "-c", `"$@"; exit $?`, "sh",
@@ -111,7 +112,7 @@ func (r rayTrack) starters() []rayStarter {
 			run := []string{r.ray, "symmetric-run", "--address", "n0:6379", "--min-nodes", n}
 			return r.bed.Command(context.Background(), "srun", slices.Concat(srun, run, size, []string{"--", "sh", "-c", driver})...)
 		}},
-		// symmetric-run can't go without the dashboard: its workers refuse the flag.
+		// symmetric-run cannot disable the dashboard, because its workers reject the flag.
 		{"bringupd-dashboard", bringupd("--ray-head-args=--include-dashboard=true")},
 	}
 	for name, script := range map[string]string{"raysub-merged": *mergedFlag, "raysub-today": *todayFlag} {
@@ -130,11 +131,11 @@ func (r rayTrack) starters() []rayStarter {
 	return all
 }
 
-// compare starts each by turns, and reports the medians.
+// compare runs the methods in alternation and reports the medians.
 func (r rayTrack) compare(b *testing.B) {
 	starters := r.starters()
 	took := make([][]rayTurn, len(starters))
-	r.turn(b, starters[0]) // the first pays for caches, which are Ray's and so all the others' too
+	r.turn(b, starters[0]) // warm-up: fills the caches of Ray's files, which all methods use
 	for b.Loop() {
 		for range *rayTurnsFlag {
 			for i, s := range starters {
@@ -191,7 +192,7 @@ func medianOf(turns []rayTurn, value func(rayTurn) float64) float64 {
 	return median(values)
 }
 
-// turn submits a job and returns when Slurm has let go of it, and nothing of it runs any more.
+// turn submits a job and returns when Slurm has released it and none of its processes run.
 func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	b.Helper()
 	logs, err := os.MkdirTemp(r.bed.Share(), s.name+"-")
@@ -199,7 +200,7 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 		b.Fatal(err)
 	}
 	for node := range r.nodes {
-		// What an earlier cluster has left there must not be taken for this one's.
+		// Remove the files of an earlier cluster, which could be mistaken for this one's.
 		if out, err := r.bed.OnNode(context.Background(), node, "rm", "-rf", "/tmp/ray").CombinedOutput(); err != nil {
 			b.Fatalf("cannot remove n%d's /tmp/ray: %v: %s", node, err, out)
 		}
@@ -219,11 +220,11 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	for ; told["tasks"] == 0; time.Sleep(50 * time.Millisecond) {
 		if over || time.Since(began) > rayPatience {
 			_ = cmd.Process.Kill()
-			<-submitted // what it has said is not written any more
+			<-submitted // after this, said is no longer written
 			out, _ := os.ReadFile(filepath.Join(logs, "out"))
 			b.Fatalf("%s: after %s the driver has told no more than %v\n%s%s", s.name, time.Since(began), told, &said, out)
 		}
-		if time.Since(looked) > 5*time.Second { // seldom: it takes processor time from who is measured
+		if time.Since(looked) > 5*time.Second { // rarely, because squeue takes CPU time from the job
 			over, looked = r.queued(b) == "", time.Now()
 		}
 		told = readTimes(times)
@@ -246,7 +247,7 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	}
 	if strings.HasPrefix(s.name, "bringupd") {
 		if t.failed {
-			b.Fail() // that of others is told, and is theirs
+			b.Fail() // failures of other methods are only logged
 		}
 		t.gate = since(gateOpened(b, logs))
 	}
@@ -254,7 +255,7 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	return t
 }
 
-// slurm runs a client of Slurm's and returns what it prints.
+// slurm runs a Slurm client and returns its output.
 func (r rayTrack) slurm(b *testing.B, name string, args ...string) string {
 	b.Helper()
 	out, err := r.bed.Command(context.Background(), name, args...).Output()
@@ -264,13 +265,13 @@ func (r rayTrack) slurm(b *testing.B, name string, args ...string) string {
 	return string(out)
 }
 
-// queued returns what Slurm has of a job, until it has let go of it.
+// queued returns squeue's line for the job, or "" when Slurm has released it.
 func (r rayTrack) queued(b *testing.B) string {
 	b.Helper()
 	return r.slurm(b, "squeue", "--noheader", "--name="+rayJob)
 }
 
-// bury waits until nothing of a job is left, which it cancels where it would stay.
+// bury waits until no process of a job is left. If cancel is set, it cancels the job first.
 func (r rayTrack) bury(b *testing.B, cancel bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
@@ -292,7 +293,7 @@ func (r rayTrack) bury(b *testing.B, cancel bool) {
 	}
 }
 
-// readTimes reads what the driver has told so far, as seconds of the wall clock.
+// readTimes reads the times that the driver has written so far, as seconds of the wall clock.
 func readTimes(path string) map[string]float64 {
 	data, _ := os.ReadFile(path)
 	told := map[string]float64{}
@@ -304,8 +305,8 @@ func readTimes(path string) map[string]float64 {
 	return told
 }
 
-// gateOpened returns when the head of the newest run in a log directory had published that its gate
-// is open.
+// gateOpened returns the time at which the head of the newest run in a log directory published that
+// its gate is open.
 func gateOpened(b *testing.B, logs string) float64 {
 	b.Helper()
 	paths, _ := filepath.Glob(filepath.Join(logs, "latest", "events", "*.jsonl"))

@@ -18,17 +18,17 @@ import (
 
 const ranksPerNode = 8
 
-// starter is one way to start true in 64 ranks on eight nodes.
+// starter is a method to start true in 64 ranks on eight nodes.
 type starter struct {
 	name  string
-	floor int      // the starter that it is compared with
-	args  []string // of the command that is timed
+	floor int      // index of the starter that it is compared with
+	args  []string // arguments of the measured command
 }
 
-// BenchmarkWorld starts true in 64 ranks on eight nodes by srun, by bringupd, by
-// bringupd rank and by Open MPI's mpirun in an allocation, by turns, on the stale
-// share; and one rank alone. It prints the median of each in milliseconds, and that of
-// the differences, turn by turn, to srun with as many ranks.
+// BenchmarkWorld starts true in 64 ranks on eight nodes, on the stale share, by srun, by bringupd,
+// by bringupd rank and by Open MPI's mpirun in an allocation, in alternation. It also starts a
+// single rank. It prints the median of each in milliseconds, and the median difference to srun with
+// as many ranks.
 func BenchmarkWorld(b *testing.B) {
 	if _, err := exec.LookPath("mpirun"); err != nil {
 		b.Fatal("cannot run without a peer: Debian's openmpi-bin has mpirun")
@@ -37,13 +37,13 @@ func BenchmarkWorld(b *testing.B) {
 	compare(b, bed, "64 ranks of true on 8 nodes", pairs, starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
 }
 
-// compare starts each by turns and prints the medians of all, of what their ranks have measured
-// themselves, and of the differences to their floors.
+// compare runs the starters in alternation. It prints the median durations, the medians of what
+// their ranks measured themselves, and the medians of the differences to their floors.
 func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []starter) {
 	b.Helper()
 	took, within := make([][]float64, len(starters)), make([][]float64, len(starters))
 	for _, s := range starters {
-		s.timed(b, bed) // the first of each pays for caches
+		s.timed(b, bed) // warm-up: the first run of each fills caches
 	}
 	for b.Loop() {
 		for range turns {
@@ -86,11 +86,11 @@ func starters(program, logs, local string) []starter {
 	}
 }
 
-// one is the place of a single rank by srun among the starters.
+// one is the index of the starter of a single rank by srun.
 const one = 6
 
-// timed returns how many milliseconds it took, and how many the slowest of its ranks has printed,
-// one a line; 0 where none has.
+// timed returns the duration of the command in milliseconds, and the largest value that its ranks
+// printed, one per line. The latter is 0 if no rank printed one.
 func (s starter) timed(b *testing.B, bed *testbed.Bed) (whole, within float64) {
 	b.Helper()
 	cmd := bed.Command(context.Background(), s.args[0], s.args[1:]...)

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// Most jobs have run for hours when something strikes them, and in half a minute
-// without news the pauses between two looks of a worker have grown to four peer
-// timeouts. So that nobody has to wait for that, the program under test is built
-// with a package signal whose first pause of a calm job is the longest one, where
-// the environment says so.
+// In practice, most jobs have run for hours when a failure happens. After half a minute without
+// changes, a worker's polling interval has grown to four peer timeouts. To avoid waiting for that,
+// the program under test is built with a variant of package signal that uses the longest interval
+// from the start if the environment variable is set.
 const (
 	calmVariable = "CHAOS_CALM"
 	calmPackage  = "../../pkg/signal"
@@ -35,8 +34,8 @@ var relaxedPauses = func() time.Duration {
 `
 )
 
-// calmFiles writes what replaces files of the package signal, and returns by
-// what.
+// calmFiles writes the replacements for files of package signal, and returns a map from each
+// original to its replacement.
 func calmFiles(dir string) (map[string]string, error) {
 	original, err := filepath.Abs(filepath.Join(calmPackage, "watch.go"))
 	if err != nil {

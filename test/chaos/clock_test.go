@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Linux has one wall clock for all of a machine's namespaces, and what preloads
-// a library means nothing to a static binary. So the program under test is
-// built with a package time of which Now adds what a file of its node says,
-// eight bytes that can change at any moment; every node has a /tmp of its own.
+// Linux has one wall clock for all namespaces of a machine, and LD_PRELOAD has no effect on a
+// static binary. So the program under test is built with a variant of package time whose Now adds
+// an offset from a file on the node. The file has eight bytes, which may change at any moment;
+// every node has its own /tmp.
 const (
 	clockFile = "/tmp/chaos-clock"
 
@@ -48,7 +48,7 @@ var chaosOffset = func() *int64 {
 	clockShift = clockRead + "\tif chaosOffset != nil {\n\t\tsec += *chaosOffset\n\t}\n"
 )
 
-// overlay writes what go build -overlay needs, and returns its path.
+// overlay writes the files for go build -overlay, and returns the path of the overlay file.
 func overlay(ctx context.Context, dir string) (string, error) {
 	replaced, err := calmFiles(dir)
 	if err != nil {
@@ -82,7 +82,7 @@ func overlay(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(dir, "overlay.json"), nil
 }
 
-// setClock sets by how much a node's clock is off, also for what runs there.
+// setClock sets the offset of a node's clock, also for programs that are running there.
 func (a *arena) setClock(ctx context.Context, node int, off time.Duration) error {
 	seconds := binary.NativeEndian.AppendUint64(nil, uint64(int64(off/time.Second)))
 	write := a.bed.OnNode(ctx, node, "dd", "of="+clockFile, "conv=notrunc", "status=none")
@@ -93,8 +93,8 @@ func (a *arena) setClock(ctx context.Context, node int, off time.Duration) error
 	return nil
 }
 
-// checkClock proves that the program's clock follows: one that did not would
-// pass for one that does no harm.
+// checkClock verifies that the program's clock follows the offset. Otherwise changing the clock
+// would wrongly seem harmless.
 func (a *arena) checkClock(t *testing.T) {
 	t.Helper()
 	must(t, a.setClock(t.Context(), 0, time.Hour))

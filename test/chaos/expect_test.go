@@ -8,72 +8,72 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// What the jobs are told. A death must end the job within the peer timeout and
-// the graces; slack is what a busy machine and Slurm take.
+// The timeouts of the jobs. A failure must end the job within the peer timeout plus the grace
+// periods; slack is a margin for a busy machine and for Slurm.
 const (
 	peerTimeout = 3 * time.Second
 	joinTimeout = 8 * time.Second
-	// shareTimeout is more than a share is gone that must be outwaited.
+	// shareTimeout is longer than any outage of the shared file system that a job must tolerate.
 	shareTimeout = 4 * peerTimeout
 	driverGrace  = 2 * time.Second
 	stopGrace    = time.Second
 	slack        = 10 * time.Second
-	// haste is the same where nothing uses its grace up, and less than what is
-	// left of a worker's pause between two looks in a calm job: the end is to
-	// be seen by what else there is to see.
+	// haste is the margin if no process uses its grace period. It is shorter than the rest of a
+	// worker's polling interval in a calm job: the worker must notice the end by other means than its
+	// next poll.
 	haste = 5 * time.Second
-	// diskTime is what a daemon gives a disk that hangs to remove its own.
+	// diskTime is how long a daemon waits for an unresponsive disk when it removes its files.
 	diskTime = 10 * time.Second
 )
 
-// driverCode is what a driver ends with that nothing disturbs, and failedCode
-// one whose work fails.
+// driverCode is the exit code of an undisturbed driver, and failedCode that of a driver whose work
+// fails.
 const (
 	driverCode = 42
 	failedCode = 1
 )
 
-// killed is the code of what was ended by KILL.
+// killed is the exit code of a process that was ended by SIGKILL.
 const killed = 137
 
-// verdict is one way in which a job may end.
+// verdict is one possible outcome of a job.
 type verdict struct {
 	Code  int
-	Kinds []health.Kind // one of these is the cause; none: the driver ended it
-	Ranks []int         // whom the cause may name; nil: anybody
+	Kinds []health.Kind // possible kinds of the cause; nil if the driver ended the job
+	Ranks []int         // nodes that the cause may name; nil means any node
 }
 
-// expectation is what a schedule must come to.
+// expectation describes the required outcome of a schedule.
 type expectation struct {
-	Any    []verdict     // one of these
-	Within time.Duration // from the last fault to the end of every daemon that is no victim
-	Freed  time.Duration // from its undoing to the end of the victims' daemons
-	Apart  time.Duration // between the ends of the first daemon and the last one; 0: does not matter
-	// Victims are the ranks that the faults strike themselves: their daemons
-	// may end with other codes, and their records may say other things.
+	Any    []verdict     // possible verdicts
+	Within time.Duration // from the last fault to the end of every daemon that is not a victim
+	Freed  time.Duration // from the removal of the faults to the end of the victims
+	Apart  time.Duration // between the ends of the first and the last daemon; 0 means no limit
+	// Victims are the nodes that the faults strike. Their daemons may end with other codes, and their
+	// records may contain other causes.
 	Victims []int
-	// All are the ranks that the head must tell of, be it as consequences.
+	// All are the nodes that the head's result must mention, at least as consequences.
 	All []int
-	// Each says that all meet the same, each for itself: who tells first, and
-	// of what, is a matter of luck, and each ends with the code for what it met.
+	// Each is set if all nodes meet the same problem independently. The order of their reports is then
+	// undetermined, and each daemon exits with the code of the problem it met.
 	Each bool
-	// Two says that the second fault may strike when all has been told: then
-	// also what a victim told counts.
+	// Two is set if the second fault may strike after the cause has been reported. Then reports of
+	// victims count, too.
 	Two bool
-	// Cut says that Slurm can't reach a node for so long that srun may never
-	// hear of the end of its task.
+	// Cut is set if Slurm cannot reach a node for so long that srun may never learn that its task has
+	// ended.
 	Cut bool
-	// Mute says that nobody may be able to write how it ended.
+	// Mute is set if possibly no daemon can write how the job ended.
 	Mute bool
-	// Leaves are the ranks whose own temporaries nobody is left to remove.
+	// Leaves are the nodes whose daemons may leave temporary files behind.
 	Leaves []int
 }
 
-// own is the end by the driver.
+// own is the verdict of a job that its driver ended.
 var own = verdict{Code: driverCode}
 
-// losses are the faults that make a node look lost to the others, and as what:
-// by files alone, and with the lifeline.
+// losses maps each fault that makes a node look lost to the kinds of failure that the other nodes
+// report: with heartbeat files only, and with the peer link.
 var losses = map[what]struct{ files, lifeline []health.Kind }{
 	killDaemon: {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied}},
 	killTwo:    {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied}},
@@ -85,7 +85,7 @@ var losses = map[what]struct{ files, lifeline []health.Kind }{
 	full:       {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied, health.HostHangs}},
 }
 
-// expect says what a schedule must come to.
+// expect returns the expected outcome of a schedule.
 func expect(s schedule) expectation {
 	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.harmful()) > 1 && named(s) != failDriver}
 	p := s.Faults[0].Phase
@@ -115,11 +115,11 @@ func expect(s schedule) expectation {
 		e.Within = peerTimeout + haste
 	}
 	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) && (what == stall || what == stallAll) {
-		e.Within, e.Freed = e.Within+shareTimeout, e.Freed+shareTimeout // it is outwaited for as long
+		e.Within, e.Freed = e.Within+shareTimeout, e.Freed+shareTimeout // tolerated for that long
 	}
 	for i, v := range e.Any {
 		if len(v.Ranks) > 0 && slices.Contains(e.Victims, v.Ranks[0]) {
-			e.Any[i].Ranks = e.Victims // two that are lost at once may be missed at once
+			e.Any[i].Ranks = e.Victims // the cause may name all nodes that were lost at the same time
 		}
 		if sameVerdict(v, own) {
 			e.Within = max(e.Within, s.Driver+s.Faults[0].For+slack)
@@ -134,14 +134,14 @@ func expect(s schedule) expectation {
 	return e
 }
 
-// verdictsOf are the ends that one fault of a schedule may have.
+// verdictsOf returns the possible verdicts for one fault of a schedule.
 func verdictsOf(f fault, s schedule) []verdict {
 	p := s.Faults[0].Phase
 	switch {
 	case traitOf(f.What).harmless:
 		return []verdict{own}
 	case f.What == failDriver:
-		return nil // it is a consequence
+		return nil // only a consequence
 	case f.What == killDriver:
 		return []verdict{{Code: killed}}
 	case f.What == killService && p != inDrain:
@@ -151,11 +151,11 @@ func verdictsOf(f fault, s schedule) []verdict {
 	case f.What == stallAll && p != inDrain:
 		return []verdict{{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	case f.What == fullAll && p != inDrain:
-		// Who can't write ends, and others miss it before they meet the same.
+		// A daemon that cannot write ends, and others notice its loss before they meet the same problem.
 		return whereFull(p, verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil},
 			verdict{code(health.PeerLost), []health.Kind{health.PeerLost, health.DaemonDied, health.HostHangs}, nil})
 	}
-	if f.What == stallAll { // a worker may not have seen that it is the end
+	if f.What == stallAll { // a worker may not have seen the end of the run
 		return []verdict{own, {code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	}
 	if _, loss := losses[f.What]; loss {
@@ -164,41 +164,41 @@ func verdictsOf(f fault, s schedule) []verdict {
 	return []verdict{own}
 }
 
-// ofLoss are the ends of a job one of whose nodes is lost to the others.
+// ofLoss returns the possible verdicts of a job if the other nodes lose the struck nodes.
 func ofLoss(f fault, s schedule) []verdict {
 	p, ranks := s.Faults[0].Phase, f.struck(s.Nodes)
 	head := slices.Contains(ranks, 0)
 	kinds := losses[f.What].files
 	switch {
-	case s.Faults[0].What == cutLines: // nobody's kernel answers there
+	case s.Faults[0].What == cutLines: // the peer's kernel does not respond
 		kinds = []health.Kind{health.PeerLost, health.HostLost}
 	case s.Lifeline:
 		kinds = losses[f.What].lifeline
 	}
 	if p == beforeJoin || p == inJoin || p == inServices {
-		kinds = append([]health.Kind{health.PeerLost}, kinds...) // no lifeline yet
+		kinds = append([]health.Kind{health.PeerLost}, kinds...) // no peer link yet
 	}
 	lost := verdict{code(health.PeerLost), kinds, ranks}
 	missed := verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, ranks}
 	if p == beforeJoin && head {
-		missed.Ranks = nil // there may be no job to join: each says so for itself
+		missed.Ranks = nil // there may be no job to join; each node reports itself
 	}
 	switch {
 	case p == inDrain && !head, p == inDrain && f.What == full:
 		return []verdict{own}
-	case p == inDrain: // it may not have been the end yet for all
+	case p == inDrain: // some nodes may not have seen the end of the run
 		return []verdict{own, lost, missed}
 	case f.What == full:
 		return whereFull(p, lost, missed)
-	case p == beforeJoin, p == inJoin, f.What == stall: // also once it is outwaited no longer
+	case p == beforeJoin, p == inJoin, f.What == stall: // also when the stall is no longer tolerated
 		return []verdict{lost, missed}
 	default:
 		return []verdict{lost}
 	}
 }
 
-// whereFull adds the end by the driver where all that matters may have been
-// written already; beats need no room.
+// whereFull adds the end by the driver if all essential records may have been written before the
+// share was full. Heartbeat files need no space.
 func whereFull(p phase, others ...verdict) []verdict {
 	if p == inDriver {
 		return []verdict{own}
@@ -255,7 +255,7 @@ func sameVerdict(a, b verdict) bool {
 	return a.Code == b.Code && slices.Equal(a.Kinds, b.Kinds) && slices.Equal(a.Ranks, b.Ranks)
 }
 
-// TestExpectAll proves that no schedule is without an expectation.
+// TestExpectAll checks that every schedule has an expectation.
 func TestExpectAll(t *testing.T) {
 	for seed := range uint64(2000) {
 		s := planOf(seed, sometimes)

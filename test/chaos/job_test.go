@@ -21,41 +21,41 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// reachTime bounds the way to a phase: far above what any takes.
+// reachTime limits the time to reach a phase. It is far longer than any phase takes.
 const reachTime = time.Minute
 
-// lane is some nodes of the bed, on which one job runs after the other.
+// lane is a group of nodes of the testbed on which one job runs after the other.
 type lane struct {
 	*arena
-	first, size int // its nodes
-	jobs        int // started so far
+	first, size int // the range of its nodes
+	jobs        int // number of jobs started so far
 }
 
-// job is one srun of bringupd that goes through a schedule.
+// job is one srun of bringupd to which a schedule is applied.
 type job struct {
 	*lane
 	s      schedule
 	e      expectation
 	logs   string // its log directory
 	cmd    *exec.Cmd
-	stdout bytes.Buffer  // to be read when it has ended
-	stderr bytes.Buffer  // the same
-	ended  chan struct{} // closed when srun has
-	err    error         // to be read when it has ended
+	stdout bytes.Buffer  // may be read after the end
+	stderr bytes.Buffer  // may be read after the end
+	ended  chan struct{} // closed when srun has ended
+	err    error         // may be read after the end
 
 	mu      sync.Mutex
-	present []bool      // whether each rank had processes at the last look, guarded by mu
-	ever    []bool      // whether it ever had, guarded by mu
-	last    []time.Time // when it had some last, guarded by mu
+	present []bool      // by node: whether the last scan found processes; guarded by mu
+	ever    []bool      // by node: whether any scan found processes; guarded by mu
+	last    []time.Time // by node: start of the last scan that found processes; guarded by mu
 
-	stuck    []bool    // whether each rank had to be ended; nil: none had to
-	struck   time.Time // when the last fault struck; zero: none has
-	undone   time.Time // when all was undone
-	events   []string  // what was done to it
+	stuck    []bool    // by node: whether it had to be ended; nil if none had to
+	struck   time.Time // when the last fault struck; zero if none has
+	undone   time.Time // when all faults were removed
+	events   []string  // log of the test's actions
 	undoings []func() error
 }
 
-// run goes through one schedule and judges what came of it.
+// run applies one schedule and evaluates the outcome.
 func (l *lane) run(t *testing.T, s schedule, results *table) {
 	l.jobs++
 	j := &job{lane: l, s: s, e: expect(s), ended: make(chan struct{})}
@@ -86,7 +86,7 @@ func (l *lane) run(t *testing.T, s schedule, results *table) {
 	must(t, os.RemoveAll(j.logs))
 }
 
-// summary is a schedule in one line.
+// summary describes a schedule in one line.
 func summary(s schedule) string {
 	var b strings.Builder
 	for i, f := range s.Faults {
@@ -115,16 +115,15 @@ const (
 	sandbox       = "1003"
 )
 
-// driver is the driver's script: it fails where its work does.
+// driver returns the driver's script, which fails if its work fails.
 func (j *job) driver() string {
 	return fmt.Sprintf("sleep %s || exit %d; exit %d", j.work(), failedCode, driverCode)
 }
 
-// work is how many seconds the driver's work takes.
+// work returns the duration of the driver's work in seconds.
 func (j *job) work() string { return fmt.Sprintf("%.3f", j.s.Driver.Seconds()) }
 
-// unreadScript becomes a program whose standard error is a full pipe that nobody
-// reads.
+// unreadScript starts a program whose standard error is a full pipe without a reader.
 const unreadScript = `set -e
 f=/tmp/chaos-unread.$$
 mkfifo $f
@@ -144,7 +143,7 @@ func (j *job) start(t *testing.T) {
 	}
 	args = append(args, j.program, "--log-dir="+j.logs, "--log-format=json",
 		"--head-cmd=exec sleep "+headService, "--sandbox-cmd=exec sleep "+sandbox,
-		// Their end takes a while, or there were no drain to speak of.
+		// The services take a while to end, because otherwise the drain would be too short to strike.
 		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait", "--worker-ready=exec:sleep 0.2",
 		"--peer-timeout="+peerTimeout.String(), "--share-timeout="+shareTimeout.String(), "--join-timeout="+joinTimeout.String(),
 		"--driver-grace="+driverGrace.String(), "--stop-grace="+stopGrace.String(), "--settle=0s")
@@ -155,7 +154,7 @@ func (j *job) start(t *testing.T) {
 		args = append(args, "--temp-dir="+diskAt)
 	}
 	if j.s.unread() {
-		args = append(args, "--verbose") // all begin to talk at once
+		args = append(args, "--verbose") // more output, so that all daemons write at once
 	}
 	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun", append(args, "--", "sh", "-c", j.driver())...)
 	j.cmd.Dir = "/"
@@ -186,7 +185,7 @@ func (j *job) over() bool {
 	}
 }
 
-// observe keeps what is seen of the nodes' processes, until stop is called.
+// observe records which nodes have processes, until stop is called.
 func (j *job) observe() (stop func()) {
 	var observing sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -215,8 +214,8 @@ func (j *job) note(now look) {
 	}
 }
 
-// watch waits for two looks, and then until enough is true of what they have
-// shown, and tells whether it is.
+// watch waits for two scans of the processes, and then until enough returns true for their results.
+// It reports whether that happened in time.
 func (j *job) watch(within time.Duration, enough func() bool) bool {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
 		j.looks.after(j.looks.after(time.Now()).began)
@@ -230,7 +229,7 @@ func (j *job) watch(within time.Duration, enough func() bool) bool {
 	return false
 }
 
-// awaitOthers waits until all have ended that the faults don't strike.
+// awaitOthers waits until all daemons have ended that the faults do not strike.
 func (j *job) awaitOthers() {
 	ended := j.watch(j.e.Within+slack/2, func() bool {
 		for rank := range j.size {
@@ -243,7 +242,7 @@ func (j *job) awaitOthers() {
 	j.tell("all others have ended: %v", ended)
 }
 
-// undo takes all faults back that still last.
+// undo removes all faults that are still active.
 func (j *job) undo() (err error) {
 	for _, undo := range slices.Backward(j.undoings) {
 		err = errors.Join(err, undo())
@@ -253,8 +252,8 @@ func (j *job) undo() (err error) {
 	return err
 }
 
-// end waits for the end of all daemons and of srun, and enforces it where it
-// does not come. It returns srun's code, and those of its tasks.
+// end waits for the end of all daemons and of srun, and kills them if they do not end. It returns
+// the exit codes of srun and of its tasks.
 func (j *job) end(ctx context.Context) (srun int, codes []int) {
 	gone := func() bool { return !slices.Contains(j.present, true) }
 	clean := j.watch(j.e.Within+slack/2, gone)
@@ -273,7 +272,7 @@ func (j *job) end(ctx context.Context) (srun int, codes []int) {
 	return -1, taskCodes(j.stderr.String(), j.size)
 }
 
-// cancel ends srun, and what is left of the job.
+// cancel ends srun and the remaining processes of the job.
 func (j *job) cancel(ctx context.Context) {
 	if out, err := j.bed.Command(ctx, "scancel", "--name="+j.name()).CombinedOutput(); err != nil {
 		j.tell("cannot cancel the job: %v: %s", err, out)
@@ -282,14 +281,14 @@ func (j *job) cancel(ctx context.Context) {
 		for rank := range j.size {
 			_ = j.killAll(rank)
 		}
-		_ = j.cmd.Process.Signal(syscall.SIGKILL) // nsenter has become srun
+		_ = j.cmd.Process.Signal(syscall.SIGKILL) // nsenter has become srun by exec
 	}
 }
 
-// name is the job's, for Slurm.
+// name returns the job's name in Slurm.
 func (j *job) name() string { return filepath.Base(j.logs) }
 
-// killAll kills what the job has on a node.
+// killAll kills all processes of the job on a node.
 func (j *job) killAll(rank int) error {
 	all, err := j.bed.Processes(j.first + rank)
 	for _, p := range all {
@@ -307,7 +306,7 @@ func kill(p testbed.Process) error {
 	return nil
 }
 
-// exitCodes are srun's, and by what srun says those of its tasks.
+// exitCodes returns srun's exit code and, from srun's messages, those of its tasks.
 func (j *job) exitCodes() (int, []int) {
 	var exit *exec.ExitError
 	switch {
@@ -319,7 +318,7 @@ func (j *job) exitCodes() (int, []int) {
 	return -1, nil
 }
 
-// see gathers all that is known of the job.
+// see collects all observations of the job.
 func (j *job) see(srun int, codes []int, before []traces, t *testing.T) seen {
 	t.Helper()
 	o := seen{Struck: !j.struck.IsZero(), Srun: srun, Codes: codes}
@@ -344,7 +343,7 @@ func (j *job) see(srun int, codes []int, before []traces, t *testing.T) seen {
 	return o
 }
 
-// story is all that who has to find out what went wrong may want.
+// story returns all information that helps to find out what went wrong.
 func (j *job) story(o seen) string {
 	return fmt.Sprintf("seed %d: %s\n%s\nagain: go test -tags testbed ./test/chaos -v -run TestChaos -seed=%d -share=%s -nodes=%d -lifeline=%s\n"+
 		"expected: %s\nseen: %s\nwhat was done:\n%s\n\nstdout: %s\nstderr: %s\n%s",

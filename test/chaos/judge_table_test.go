@@ -10,7 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// lostTwo is a job that ends well by the loss of rank 2.
+// lostTwo returns the expectation and observations of a job that ends correctly after the loss of
+// node 2.
 func lostTwo() (expectation, seen) {
 	e := expectation{
 		Any:     []verdict{{76, []health.Kind{health.DaemonDied}, []int{2}}},
@@ -27,7 +28,7 @@ func lostTwo() (expectation, seen) {
 	return e, o
 }
 
-// driven is a job that its driver has ended.
+// driven returns the expectation and observations of a job that its driver has ended.
 func driven() (expectation, seen) {
 	e := expectation{Any: []verdict{own}, Within: 10 * time.Second, Apart: 5 * time.Second}
 	o := seen{

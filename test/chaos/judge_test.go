@@ -11,33 +11,33 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// seen is all that is known of a job after its end.
+// seen contains all observations of a job after its end.
 type seen struct {
-	Struck bool // the faults: or else the job ended before
-	// Codes are how each rank's daemon has ended, and Srun is the code of srun;
-	// nil and -1 where srun had to be ended.
+	Struck bool // the faults were injected before the job ended
+	// Codes are the exit codes of the daemons by node, and Srun is that of srun. They are nil and -1
+	// if srun had to be killed.
 	Codes []int
 	Srun  int
-	// Ended is when the last process of each rank was gone, from the last
-	// fault, and of a victim from the undoing; negative where it never was.
+	// Ended is, by node, the time from the last fault (for a victim, from its removal) to the end of
+	// the last process. It is negative if a process never ended.
 	Ended []time.Duration
-	Told  []told   // who has told of the end
-	Torn  []string // records that are not whole, or another attempt's
-	Left  []string // what is left on the nodes
+	Told  []told   // the daemons' reports of the end
+	Torn  []string // records that are incomplete or belong to another attempt
+	Left  []string // leftovers on the nodes
 }
 
-// told is the end as one daemon tells of it.
+// told is one daemon's report of the end of the run.
 type told struct {
 	By    int
 	Where string // the record, or its standard error
 	Code  int
-	Cause *record.Failure // nil: the driver has ended it
-	Lost  []int           // those that the cause and its consequences say are lost
-	Bad   []string        // the hosts that another job should stay away from
+	Cause *record.Failure // nil if the driver ended the job
+	Lost  []int           // lost nodes according to the cause and its consequences
+	Bad   []string        // hosts that another job should avoid
 }
 
-// byCode tells whether that daemon knew no more than the code, by its lifeline:
-// its share did not answer.
+// byCode reports whether the daemon knew only the exit code, from its peer link, because its shared
+// file system did not respond.
 func (t told) byCode() bool { return t.Cause != nil && t.Cause.Kind == health.Aborted }
 
 func (t told) String() string {
@@ -48,7 +48,7 @@ func (t told) String() string {
 		t.Cause.NodeIndex, t.Cause.LostNodes, t.Cause.Message)
 }
 
-// judge says what is wrong with how a job has ended.
+// judge returns everything that is wrong with the outcome of a job.
 func judge(e expectation, o seen) (wrong []string) {
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if !o.Struck {
@@ -111,8 +111,8 @@ func without(ranks, others []int) []int {
 	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return slices.Contains(others, rank) })
 }
 
-// eachExplains tells whether all have ended by one of the verdicts, each by its
-// own, and one has told of it.
+// eachExplains reports whether each daemon has ended by one of the expected verdicts, not
+// necessarily the same one, and at least one daemon has reported a cause.
 func (e expectation) eachExplains(o seen) bool {
 	for _, t := range o.Told {
 		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return t.Code == v.Code && (t.byCode() || v.fits(t.Cause)) }) {
@@ -127,9 +127,8 @@ func (e expectation) eachExplains(o seen) bool {
 	return slices.ContainsFunc(o.Told, func(t told) bool { return !t.byCode() })
 }
 
-// explains tells whether the job has ended by this verdict: all who tell of the
-// end tell the same, and all have ended with its code. Victims may do as they
-// can.
+// explains reports whether the job has ended by this verdict: all reports agree with it, and all
+// daemons have exited with its code. The behaviour of victims is not checked.
 func (v verdict) explains(e expectation, o seen) bool {
 	victim := func(rank int) bool { return slices.Contains(e.Victims, rank) }
 	heard := false
@@ -152,11 +151,11 @@ func (v verdict) explains(e expectation, o seen) bool {
 			return false
 		}
 	}
-	// Of an orderly end only the head tells.
+	// After an orderly end, only the head writes a report.
 	return heard || len(v.Kinds) == 0 && (victim(0) || e.Mute)
 }
 
-// codeOf is what a rank ends with. In an abort it is everybody's.
+// codeOf returns the exit code of a node's daemon. After an abort it is the same for all nodes.
 func (v verdict) codeOf(rank int) int {
 	if len(v.Kinds) == 0 && rank != 0 {
 		return 0
@@ -164,7 +163,7 @@ func (v verdict) codeOf(rank int) int {
 	return v.Code
 }
 
-// fits tells whether the verdict may have this cause.
+// fits reports whether the cause agrees with the verdict.
 func (v verdict) fits(cause *record.Failure) bool {
 	if cause == nil || len(v.Kinds) == 0 {
 		return cause == nil && len(v.Kinds) == 0
@@ -182,8 +181,7 @@ func (v verdict) fits(cause *record.Failure) bool {
 	return !slices.ContainsFunc(named, func(rank int) bool { return !slices.Contains(v.Ranks, rank) })
 }
 
-// outcome is what the table says of it, in a few words: what was told by those
-// that are no victims.
+// outcome summarises the outcome for the table, from the reports of nodes that are not victims.
 func (o seen) outcome(victims []int) string {
 	heard := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool { return slices.Contains(victims, t.By) })
 	if knows := slices.IndexFunc(heard, func(t told) bool { return !t.byCode() }); knows > 0 {
@@ -201,7 +199,7 @@ func (o seen) outcome(victims []int) string {
 	}
 }
 
-// took is how long the last of those ran on that are no victims.
+// took returns how long it took until the last daemon that is not a victim had ended.
 func (o seen) took(victims []int) (most time.Duration) {
 	for rank, after := range o.Ended {
 		if !slices.Contains(victims, rank) {

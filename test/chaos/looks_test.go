@@ -9,22 +9,21 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// lookPause is the time between two looks at the nodes' processes: each goes
-// through all of the machine's.
+// lookPause is the pause between two scans of the nodes' processes. Each scan reads all processes
+// of the machine.
 const lookPause = 50 * time.Millisecond
 
-// looks are what is seen again and again of the processes of all nodes, for all
-// jobs at once.
+// looks scans the processes of all nodes periodically, for all jobs at once.
 type looks struct {
 	stop    chan struct{} // closed by end
 	looking sync.WaitGroup
 
 	mu   sync.Mutex
 	last look          // guarded by mu
-	next chan struct{} // closed and replaced at each look, guarded by mu
+	next chan struct{} // closed and replaced after each scan; guarded by mu
 }
 
-// look is the jobs' processes by node, the bed's own left out.
+// look is the result of a scan: the jobs' processes by node, without the testbed's own.
 type look struct {
 	began time.Time
 	nodes [][]testbed.Process
@@ -74,7 +73,7 @@ func (l *looks) keep(now look) {
 	l.next = make(chan struct{})
 }
 
-// after returns a look that has begun after that moment.
+// after returns the result of a scan that began after the given moment.
 func (l *looks) after(moment time.Time) look {
 	for {
 		l.mu.Lock()

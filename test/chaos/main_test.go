@@ -1,9 +1,9 @@
 //go:build testbed
 
-// Package chaos runs jobs of the built bringupd on a real Slurm, and strikes
-// each with faults that a seed has drawn: what, whom, in which phase, and when.
-// After each it is checked who was blamed, with what code all have ended, how
-// soon, and that nothing is left. It has tests only.
+// Package chaos runs jobs of the built bringupd on a real Slurm and injects faults that a seed
+// determines: the kind of fault, the node, the phase and the time. After each job it checks the
+// blamed node, the exit codes, how soon all daemons ended, and that nothing is left behind. The
+// package contains only tests.
 //
 //	go test -tags testbed ./test/chaos -v -seed=7          # one schedule again
 //	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h
@@ -39,20 +39,21 @@ var (
 	updateFlag   = flag.Bool("update", false, "write the table in docs/reliability.md anew")
 )
 
-// mostSeeds is among how many seeds those are that are gone through.
+// mostSeeds is the size of the range from which seeds are drawn.
 const mostSeeds = 100_000
 
-// diskAt is where nodes have a disk of their own that can hang.
+// diskAt is the mount point of each node's private disk, which can be made unresponsive.
 const diskAt = "/tmp/chaos-disk"
 
-// arena is a bed on which several jobs run side by side.
+// arena is a testbed on which several jobs run concurrently.
 type arena struct {
 	bed     *testbed.Bed
 	world   world
-	program string // the bringupd under test, as every node sees it
+	program string // path of the bringupd under test on every node
 	looks   *looks
 }
 
+// TestChaos runs the schedules that the flags select, and checks the outcome of each.
 func TestChaos(t *testing.T) {
 	results, err := newTable(*resultsFlag)
 	must(t, err)
@@ -100,13 +101,13 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// newArena starts the bed and builds what runs on it.
+// newArena starts the testbed and builds the programs that run on it.
 func newArena(t *testing.T, lanes int) *arena {
 	t.Helper()
 	bed, err := testbed.Start(t.Context(), testbed.Config{
 		Nodes: lanes * *nodesFlag, Share: testbed.Share(*shareFlag), Log: t.Output(),
-		// Not asked while a fault is there: Slurm would give a node that does
-		// not answer no job for minutes.
+		// Keep slurmctld from querying nodes while a fault is active: it would not give an unresponsive
+		// node any job for minutes.
 		SlurmConf: []string{"SlurmdTimeout=3600", "TCPTimeout=5"},
 	})
 	if err != nil {
@@ -135,8 +136,8 @@ func newArena(t *testing.T, lanes int) *arena {
 	return a
 }
 
-// build builds the bringupd under test, with a clock that can be set, and a
-// calm that can be had at once.
+// build builds the bringupd under test, with an adjustable clock and an optional calm mode (see
+// calmVariable).
 func (a *arena) build(ctx context.Context, dir string) error {
 	replaced, err := overlay(ctx, dir)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// what is a kind of fault. Its text is the row's title in docs/reliability.md.
+// what is a kind of fault. Its text is the title of its row in docs/reliability.md.
 type what string
 
-// The faults. Those that don't say for how long last until all other nodes have
-// ended, and are then undone.
+// The faults. Those without a stated duration last until all other nodes have ended, and are then
+// removed.
 const (
 	killDaemon   what = "kill -9 of a daemon"
 	killTwo      what = "kill -9 of two daemons at once"
@@ -42,7 +42,7 @@ const (
 	clockBack    what = "the clock of a node leaps an hour back"
 )
 
-// phase is where in the sequence a fault comes; it may strike a little later.
+// phase is the phase of the run in which a fault is injected; the fault may strike a little later.
 type phase string
 
 const (
@@ -50,25 +50,25 @@ const (
 	inJoin     phase = "join"            // the job is published
 	inServices phase = "services"        // the head's service is up
 	atGate     phase = "gate"            // all services are up
-	inDriver   phase = "driver"          // it runs
+	inDriver   phase = "driver"          // the driver runs
 	inDrain    phase = "drain"           // the end is published
 )
 
 var phases = []phase{beforeJoin, inJoin, inServices, atGate, inDriver, inDrain}
 
-// fault is one thing that goes wrong. It is plain data, as all of a schedule.
+// fault is one injected fault. It is plain data, like everything in a schedule.
 type fault struct {
 	What  what          `json:"what"`
 	Rank  int           `json:"rank"`
-	Phase phase         `json:"phase"`           // of the first fault; a second one follows it
-	After time.Duration `json:"after_ns"`        // the phase has begun, or the first fault has struck
-	For   time.Duration `json:"for_ns,omitzero"` // 0: until all other nodes have ended
+	Phase phase         `json:"phase"`           // phase of the first fault; a second one follows it
+	After time.Duration `json:"after_ns"`        // delay after the phase's start or the first fault
+	For   time.Duration `json:"for_ns,omitzero"` // 0 means until all other nodes have ended
 }
 
-// unread tells whether nobody reads what the job's daemons say.
+// unread reports whether no process reads the daemons' output.
 func (s schedule) unread() bool { return s.Faults[0].What == unheard }
 
-// harmful are the faults that must end the job.
+// harmful returns the faults that must end the job.
 func (s schedule) harmful() (faults []fault) {
 	for _, f := range s.Faults {
 		if !traitOf(f.What).harmless {
@@ -78,7 +78,7 @@ func (s schedule) harmful() (faults []fault) {
 	return faults
 }
 
-// struck are the ranks that a fault strikes, of a job of so many nodes.
+// struck returns the nodes that a fault strikes, in a job of the given number of nodes.
 func (f fault) struck(nodes int) []int {
 	ranks := []int{f.Rank}
 	for more := 1; more <= traitOf(f.What).more; more++ {
@@ -87,15 +87,15 @@ func (f fault) struck(nodes int) []int {
 	return ranks
 }
 
-// schedule is what a seed makes of one job.
+// schedule is the test plan for one job, derived from a seed.
 type schedule struct {
 	Seed     uint64  `json:"seed"`
 	Nodes    int     `json:"nodes"`
 	Lifeline bool    `json:"lifeline"`
-	Faults   []fault `json:"faults"` // one, or two at once
+	Faults   []fault `json:"faults"` // one, or two at the same time
 	// Driver is how long the driver runs if nothing ends it.
 	Driver time.Duration `json:"driver_ns"`
-	// Calm is that the gate has been open for long, as the workers' looks have it.
+	// Calm makes workers poll as if the gate had been open for a long time.
 	Calm bool `json:"calm,omitzero"`
 }
 
@@ -107,31 +107,29 @@ func (s schedule) String() string {
 	return string(data)
 }
 
-// trait is where a fault makes sense, and what it does.
+// trait describes when a fault is possible, and its effects.
 type trait struct {
 	what   what
 	phases []phase
-	// harmless ones must not be noticed; they last between least and most.
+	// harmless faults must not be noticed; they last between least and most.
 	harmless    bool
 	least, most time.Duration
-	// onShare ones turn the knobs of a mount of the kind "hostile".
+	// onShare faults need a hostile mount, whose faults can be set.
 	onShare bool
-	// aside ones are meant for a share that does not go over the network that
-	// they cut.
+	// aside faults cut the network and need a share that does not depend on it.
 	aside bool
-	// paired ones may come two at once.
+	// paired faults may be combined with a second one.
 	paired bool
-	// more is how many other nodes are struck, too: the next ones.
+	// more is the number of additional nodes that are struck: the next ones.
 	more int
-	// lined ones are nothing without a lifeline.
+	// lined faults have an effect only if there is a peer link.
 	lined bool
-	// prompt ones are seen at once, or in the silence of a peer, where the
-	// driver runs.
+	// prompt faults are noticed at once, or by a peer's missing heartbeats, if the driver runs.
 	prompt bool
 }
 
 var (
-	// Where most of a job's life is spent, most of the faults are to come.
+	// The driver phase counts twice, because a job spends most of its life in it.
 	anyPhase   = []phase{beforeJoin, inJoin, inServices, atGate, inDriver, inDriver, inDrain}
 	withChild  = []phase{inServices, atGate, inDriver, inDrain}
 	joined     = []phase{inJoin, inServices, atGate, inDriver, inDrain}
@@ -140,7 +138,7 @@ var (
 
 const second = time.Second
 
-// traits are in the order in which seeds go round them.
+// traits lists the faults in the order in which consecutive seeds use them.
 var traits = []trait{
 	{what: killDaemon, phases: anyPhase, paired: true, prompt: true},
 	{what: stall, phases: anyPhase, onShare: true},
@@ -164,7 +162,7 @@ var traits = []trait{
 	{what: stallLong, phases: driverOnly, harmless: true, onShare: true, lined: true, least: 2 * peerTimeout, most: 3 * peerTimeout},
 	{what: unheard, phases: withChild, harmless: true, paired: true},
 	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
-	// by files alone nobody can know so soon
+	// With files only, the loss cannot be detected soon enough.
 	{what: failDriver, phases: driverOnly, prompt: true, lined: true},
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
@@ -180,7 +178,7 @@ func traitOf(w what) trait {
 	panic("no such fault: " + string(w))
 }
 
-// named is the fault that a schedule is there for.
+// named returns the main fault of a schedule.
 func named(s schedule) what {
 	if last := s.Faults[len(s.Faults)-1].What; last == failDriver {
 		return last
@@ -188,22 +186,22 @@ func named(s schedule) what {
 	return s.Faults[0].What
 }
 
-// world is what schedules are drawn for.
+// world describes the environment for which schedules are drawn.
 type world struct {
 	nodes    int
-	knobs    bool   // the share has knobs
-	wired    bool   // it goes over the nodes' network
-	lifeline string // "on" or "off" for all, or else as the seed says
+	knobs    bool   // faults of the share can be set
+	wired    bool   // the share uses the nodes' network
+	lifeline string // "on" or "off" for all jobs, otherwise drawn per seed
 }
 
-// ciRuns is how many schedules CI goes through: each fault comes at least once.
+// ciRuns is the number of schedules that CI runs. Each fault occurs at least once.
 const ciRuns = 26
 
-// longDriver outlasts every fault that ends the job.
+// longDriver is longer than every fault that ends the job.
 const longDriver = 90 * second
 
-// planOf draws the schedule of a seed. The first fault is no matter of chance,
-// so that a few dozen seeds in a row have them all.
+// planOf draws the schedule of a seed. The first fault is not random, so that a few dozen
+// consecutive seeds cover all faults.
 func planOf(seed uint64, w world) schedule {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := schedule{Seed: seed, Nodes: w.nodes}
@@ -214,28 +212,28 @@ func planOf(seed uint64, w world) schedule {
 		}
 	}
 	first := deck[seed%uint64(len(deck))]
-	coin := r.IntN(2) == 0 // also where it decides nothing: the rest is to be the same
+	coin := r.IntN(2) == 0 // always drawn, so that the later draws do not depend on w
 	s.Lifeline = w.lifeline == "on" || w.lifeline != "off" && (first.lined || coin)
 	s.Faults = []fault{draw(r, first, w.nodes)}
 	switch {
 	case first.what == failDriver:
 		s.Faults = failing(r, s.Faults[0], w)
-	case first.more > 0 && r.IntN(2) == 0: // a head that lives tells more
+	case first.more > 0 && r.IntN(2) == 0: // a surviving head reports more
 		s.Faults[0].Rank = 1 + r.IntN(w.nodes-1-first.more)
 	}
 	if w.wired && first.what == glitch {
-		s.Faults[0].For /= 2 // TCP waits as long again until it asks again
+		s.Faults[0].For /= 2 // TCP's back-off may double the outage
 	}
 	if third := r.IntN(3); first.paired && (third == 0 || third == 1 && first.harmless) {
 		s.Faults = append(s.Faults, partner(r, deck, s.Faults[0], w.nodes))
 	}
 	s.Driver = driverTime(s)
-	s.Calm = s.Lifeline && r.IntN(3) > 0 // by files alone nobody rests for long
+	s.Calm = s.Lifeline && r.IntN(3) > 0 // with files only, polling intervals stay short
 	return s
 }
 
-// has tells whether the fault can be had there. A share that neither has knobs
-// nor goes over the network can't be cut off.
+// has reports whether the fault is possible in this environment. A share can be disconnected only
+// if its faults can be set or if it uses the network.
 func (w world) has(t trait) bool {
 	switch {
 	case t.what == unplug, t.what == glitch:
@@ -249,7 +247,7 @@ func (w world) has(t trait) bool {
 	}
 }
 
-// lasting is how long a phase lasts, or so: a fault is to strike in it.
+// lasting is the approximate duration of each phase; a fault is injected within it.
 var lasting = map[phase]time.Duration{
 	beforeJoin: second / 10, inJoin: second / 10, inServices: second / 4, atGate: second / 20, inDriver: second, inDrain: second / 2,
 }
@@ -257,7 +255,7 @@ var lasting = map[phase]time.Duration{
 func draw(r *rand.Rand, t trait, nodes int) fault {
 	f := fault{What: t.what, Rank: r.IntN(nodes), Phase: t.phases[r.IntN(len(t.phases))]}
 	if r.IntN(4) == 0 {
-		f.Rank = 0 // there is but one head
+		f.Rank = 0 // choose the head more often than other nodes
 	}
 	f.After = upTo(r, lasting[f.Phase])
 	if t.what == killDriver {
@@ -269,8 +267,8 @@ func draw(r *rand.Rand, t trait, nodes int) fault {
 	return f
 }
 
-// partner is what comes along with the first fault, on another node: another of
-// those that end a job, or one that is harmless and must not be blamed.
+// partner draws a second fault on another node: one that ends the job, or a harmless one that must
+// not be blamed.
 func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
 	var fitting []trait
 	for _, t := range deck {
@@ -285,8 +283,8 @@ func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
 	return f
 }
 
-// failing are the loss of a worker's node and the driver that fails of it soon,
-// or before anybody else has noticed.
+// failing returns two faults: the loss of a worker's node, and a driver that fails because of it,
+// possibly before any daemon has noticed the loss.
 func failing(r *rand.Rand, f fault, w world) []fault {
 	of := []what{killDaemon, lose}
 	if w.has(traitOf(unplug)) {
@@ -294,7 +292,7 @@ func failing(r *rand.Rand, f fault, w world) []fault {
 	}
 	loss := draw(r, traitOf(of[r.IntN(len(of))]), w.nodes)
 	loss.Phase, loss.After = f.Phase, f.After
-	loss.Rank = 1 + r.IntN(w.nodes-1) // with the head the driver goes, too
+	loss.Rank = 1 + r.IntN(w.nodes-1) // not the head, whose loss would also end the driver
 	f.Rank, f.After = 0, upTo(r, second/2)
 	return []fault{loss, f}
 }
@@ -303,7 +301,7 @@ func upTo(r *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(most)+1)) / time.Millisecond * time.Millisecond
 }
 
-// driverTime is short where the job is to end by its driver, or may.
+// driverTime returns a short duration if the driver must or may end the job.
 func driverTime(s schedule) time.Duration {
 	first := s.Faults[0]
 	switch {
@@ -322,6 +320,8 @@ func driverTime(s schedule) time.Duration {
 
 var sometimes = world{nodes: 4, knobs: true}
 
+// TestPlanIsTheSeeds checks that a seed always results in the same schedule, that a schedule can be
+// read back from its JSON, and that different seeds result in different schedules.
 func TestPlanIsTheSeeds(t *testing.T) {
 	seen := make(map[string]bool)
 	for seed := range uint64(300) {
@@ -340,6 +340,7 @@ func TestPlanIsTheSeeds(t *testing.T) {
 	}
 }
 
+// TestPlanDrawsAll checks that the seeds cover all faults, phases and combinations.
 func TestPlanDrawsAll(t *testing.T) {
 	faults, at := make(map[what]int), make(map[phase]int)
 	pairs, lined, calm := 0, 0, 0
@@ -388,6 +389,8 @@ func TestPlanDrawsAll(t *testing.T) {
 	}
 }
 
+// TestPlanWithoutKnobs checks that no fault is drawn that is impossible on a share whose faults
+// cannot be set.
 func TestPlanWithoutKnobs(t *testing.T) {
 	for _, wired := range []bool{false, true} {
 		bare := world{nodes: 4, wired: wired, lifeline: "off"}

@@ -18,13 +18,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// recorded is what a run directory says.
+// recorded is the content of a run directory.
 type recorded struct {
 	told []told
 	torn []string
 }
 
-// readRun reads the one run directory in a log directory, past all mounts.
+// readRun reads the only run directory in a log directory, on the host and so not through the
+// nodes' mounts.
 func readRun(logs string, size int) (r recorded) {
 	dirs, _ := filepath.Glob(filepath.Join(logs, "[0-9]*"))
 	if len(dirs) == 0 {
@@ -36,7 +37,7 @@ func readRun(logs string, size int) (r recorded) {
 	dir := dirs[0]
 	var job record.Job
 	if !r.read(filepath.Join(dir, signal.ControlDir, signal.NameJob), &job) && len(r.torn) == 0 {
-		return r // nobody has joined
+		return r // no node has joined
 	}
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		names, _ := os.ReadDir(filepath.Join(dir, sub))
@@ -64,7 +65,7 @@ func readRun(logs string, size int) (r recorded) {
 	return r
 }
 
-// read reads a record, and tells whether there is one.
+// read reads a record, and reports whether it exists.
 func (r *recorded) read(path string, into any) bool {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,12 +80,12 @@ func (r *recorded) read(path string, into any) bool {
 	return err == nil
 }
 
-// check checks that a record is whole, and of this attempt. Some say all by
-// their name: those of the drain and the join only on a share that is full.
+// check verifies that a record is complete and belongs to this attempt. Some records may be empty
+// because their names carry the state: those of the drain and the join, on a full share only.
 func (r *recorded) check(path, nonce string) {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
-		return // a temporary of who died, or a pulse
+		return // a dead daemon's temporary file, or a heartbeat
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 && saysAll(name) {
 		return
@@ -102,7 +103,7 @@ func saysAll(name string) bool {
 	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
 }
 
-// runStory is what a run directory has for who must find out what went wrong.
+// runStory returns the content of a run directory for debugging.
 func runStory(logs string) string {
 	var b strings.Builder
 	err := filepath.WalkDir(logs, func(path string, entry fs.DirEntry, err error) error {
@@ -122,7 +123,7 @@ func runStory(logs string) string {
 	return b.String()
 }
 
-// lifelinePorts are the ports that a job's record tells the lifeline's to be.
+// lifelinePorts returns the ports of the peer link that a job record contains.
 func lifelinePorts(rec []byte) ([]int, error) {
 	var job record.Job
 	if err := json.Unmarshal(rec, &job); err != nil {
@@ -147,13 +148,13 @@ func lifelinePorts(rec []byte) ([]int, error) {
 	return slices.Compact(ports), nil
 }
 
-// taskPattern is how srun tells of tasks that have not ended with 0.
+// taskPattern matches srun's messages about tasks that have not ended with 0.
 var taskPattern = regexp.MustCompile(`srun: error: \S+: tasks? ([0-9,-]+): (?:Exited with exit code (\d+)|(\w[\w ]*))`)
 
-// taskSignals are the words for signals in it.
+// taskSignals maps srun's descriptions of signals to exit codes.
 var taskSignals = map[string]int{"Killed": killed, "Terminated": 143, "Aborted": 134, "Segmentation fault": 139}
 
-// taskCodes are the codes of all tasks, by what srun has said.
+// taskCodes returns the exit codes of all tasks, from srun's messages.
 func taskCodes(stderr string, size int) []int {
 	codes := make([]int, size)
 	for _, found := range taskPattern.FindAllStringSubmatch(stderr, -1) {
@@ -178,13 +179,12 @@ func taskCodes(stderr string, size int) []int {
 
 var daemonPattern = regexp.MustCompile(`bringupd\[(\d+) `)
 
-// lastWords are what the daemons have said of the end on standard error, where
-// there is no record of it.
+// lastWords returns the daemons' reports of the end on standard error, for those without a record.
 func lastWords(stderr string, codes []int) (all []told) {
 	for text := range strings.Lines(stderr) {
 		var line struct {
-			Daemon string `json:"daemon"`
-			Msg    string `json:"msg"`
+			Daemon string      `json:"daemon"`
+			Msg    string      `json:"msg"`
 			Kind   record.Kind `json:"kind"`
 		}
 		if json.Unmarshal([]byte(text), &line) != nil || line.Kind == "" {
@@ -208,6 +208,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 	return all
 }
 
+// TestTaskCodes checks that the exit codes of tasks are read from messages of srun.
 func TestTaskCodes(t *testing.T) {
 	const stderr = `srun: error: n2: task 2: Killed
 srun: error: n[0-1,3]: tasks 0-1,3: Exited with exit code 76

@@ -21,7 +21,7 @@ import (
 
 var errNothing = errors.New("there is nothing to strike any more")
 
-// strikeAll waits for the phase and has the faults strike, one after the other.
+// strikeAll waits for the phase and injects the faults one after the other.
 func (j *job) strikeAll(ctx context.Context) error {
 	for i, f := range j.s.Faults {
 		if i == 0 && (!j.reach(f) || !j.beats(f)) {
@@ -36,7 +36,7 @@ func (j *job) strikeAll(ctx context.Context) error {
 		case nothing && i == 0 && f.Phase != inDrain:
 			j.tell("%v", err)
 			return nil
-		case nothing: // it had ended
+		case nothing: // the target had ended
 		case err != nil:
 			return fmt.Errorf("cannot strike: %v", err)
 		}
@@ -56,15 +56,15 @@ func (j *job) pause(d time.Duration) {
 
 // reach waits for the phase in which the first fault strikes.
 func (j *job) reach(f fault) bool {
-	// A look at the processes can take longer than a short job; the record of a drain stays.
+	// A scan of the processes can take longer than a short job, but the record of a drain stays.
 	if f.Phase != inDrain && !j.await(func() bool { return j.find(f.Rank, j.program) != 0 }) {
 		return false
 	}
 	return j.await(func() bool { return j.reached(f.Phase) })
 }
 
-// beats waits until all have beaten where the share is to be full under the
-// driver: a beat is a rename, which needs no room, but the first one is not.
+// beats waits until all nodes have written a first heartbeat file, if the share will be full while
+// the driver runs. Only the first heartbeat needs space; later ones are renames.
 func (j *job) beats(f fault) bool {
 	if f.Phase != inDriver || f.What != full && f.What != fullAll || j.s.Lifeline {
 		return true
@@ -83,14 +83,14 @@ func (j *job) beats(f fault) bool {
 	})
 }
 
-// has tells whether there is a name like that in the run directory, as the host
-// sees it.
+// has reports whether the run directory, as seen by the host, contains a name that matches the
+// pattern.
 func (j *job) has(sub, name string) bool {
 	found, _ := filepath.Glob(filepath.Join(j.logs, "*", sub, name))
 	return slices.ContainsFunc(found, func(path string) bool { return !strings.HasPrefix(filepath.Base(path), ".") })
 }
 
-// await looks often: some phases are short.
+// await polls frequently, because some phases are short.
 func (j *job) await(holds func() bool) bool {
 	deadline := time.After(reachTime)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -101,7 +101,7 @@ func (j *job) await(holds func() bool) bool {
 		case <-deadline:
 			return false
 		case <-j.ended:
-			return holds() // of a drain the records stay
+			return holds() // the records of a drain stay
 		}
 	}
 	return true
@@ -124,7 +124,7 @@ func (j *job) reached(p phase) bool {
 	}
 }
 
-// all tells whether all nodes have published that state.
+// all reports whether all nodes have published that state.
 func (j *job) all(state record.State) bool {
 	for rank := range j.size {
 		if !j.has(signal.NodesDir, signal.NodeName(rank, j.size, state)) {
@@ -134,8 +134,8 @@ func (j *job) all(state record.State) bool {
 	return true
 }
 
-// find returns the process of the job on a rank's node whose command line
-// begins with these words, the oldest of several; 0 where there is none.
+// find returns the oldest process of the job on a node whose command line begins with these words,
+// or 0 if there is none.
 func (j *job) find(rank int, words ...string) (pid int) {
 	all, err := j.bed.Processes(j.first + rank)
 	if err != nil {
@@ -149,7 +149,7 @@ func (j *job) find(rank int, words ...string) (pid int) {
 	return pid
 }
 
-// strike does what the fault says. What is to be undone later it keeps.
+// strike injects the fault, and registers how to remove it later.
 func (j *job) strike(ctx context.Context, f fault) error {
 	node := j.first + f.Rank
 	bed := j.bed
@@ -172,7 +172,7 @@ func (j *job) strike(ctx context.Context, f fault) error {
 	case killDriver:
 		return j.kill(f.Rank, "sh", "-c", j.driver())
 	case unheard:
-		return nil // since the start
+		return nil // active since the start
 	case failDriver:
 		return j.kill(0, "sleep", j.work())
 	case hang:
@@ -235,14 +235,14 @@ func (j *job) kill(rank int, words ...string) error {
 		pid = j.find(rank, words...)
 		return pid != 0
 	}
-	// A service may have to be started yet, but not where the job is ending.
+	// The service may not have started yet. Do not wait for it if the job is ending.
 	if !j.await(func() bool { return find() || j.reached(inDrain) }) || pid == 0 {
 		return errNothing
 	}
 	return kill(testbed.Process{PID: pid})
 }
 
-// killDaemons kills the daemons of all these ranks in the same moment.
+// killDaemons kills the daemons of all these nodes at the same moment.
 func (j *job) killDaemons(ranks []int) error {
 	pids := make([]int, len(ranks))
 	there := func() bool {
@@ -261,15 +261,15 @@ func (j *job) killDaemons(ranks []int) error {
 	return err
 }
 
-// meanwhile lets a fault last, and undoes it.
+// meanwhile lets a fault last for the given duration, and removes it.
 func (j *job) meanwhile(d time.Duration, struck error, undo func() error) error {
 	j.pause(d)
 	j.tell("undone")
 	return errors.Join(struck, undo())
 }
 
-// lose has a node go as by a power cut, but for Slurm's own: to have the whole
-// node back takes a minute.
+// lose simulates a power failure of a node, except for Slurm's own processes: it takes a minute to
+// restore a complete node.
 func (j *job) lose(ctx context.Context, rank int) error {
 	err := j.bed.LinkDown(ctx, j.first+rank)
 	for err == nil && len(j.looks.after(time.Now()).nodes[j.first+rank]) > 0 {
@@ -278,8 +278,8 @@ func (j *job) lose(ctx context.Context, rank int) error {
 	return err
 }
 
-// glitch cuts the node off, its share for a shorter while: a silence of five
-// eighths of the peer timeout is a death, and it begins with the last beat.
+// glitch disconnects the node, and its share for a shorter time: five eighths of the peer timeout
+// without heartbeats count as a loss, and this time begins with the last heartbeat.
 func (j *job) glitch(ctx context.Context, node int, d time.Duration) error {
 	sharesToo := min(d, 900*time.Millisecond)
 	err := errors.Join(j.bed.LinkDown(ctx, node), j.turn(ctx, hostile.Knobs{Unread: true}, node))
@@ -287,8 +287,8 @@ func (j *job) glitch(ctx context.Context, node int, d time.Duration) error {
 	return j.meanwhile(d-sharesToo, err, func() error { return j.bed.LinkUp(ctx, node) })
 }
 
-// turn turns the knobs of nodes' shares, until all is undone. A share without
-// knobs goes with the link.
+// turn sets the faults of nodes' shares until all faults are removed. A share without such settings
+// fails together with the link.
 func (j *job) turn(ctx context.Context, knobs hostile.Knobs, nodes ...int) (err error) {
 	if !j.world.knobs {
 		return nil
@@ -310,7 +310,7 @@ func (j *job) heal(ctx context.Context, nodes ...int) (err error) {
 	return err
 }
 
-// ports are those to be filtered: none for all.
+// ports returns the ports to filter; nil means all.
 func (j *job) ports(w what) ([]int, error) {
 	if w == filterAll {
 		return nil, nil

@@ -21,33 +21,33 @@ const (
 	tableEnd   = "<!-- end of chaos -->\n"
 )
 
-// table is what came of the faults.
+// table collects the outcomes of all faults.
 type table struct {
-	file string // each result is added to it as a line; empty: to none
+	file string // each result is appended to it as a line; "" means no file
 
 	mu   sync.Mutex
-	runs map[uint64]result // by seed, guarded by mu
+	runs map[uint64]result // by seed; guarded by mu
 }
 
-// result is what came of one schedule.
+// result is the outcome of one schedule.
 type result struct {
 	Seed     uint64 `json:"seed"`
 	Row      string `json:"row"`
 	Lifeline bool   `json:"lifeline,omitzero"`
-	Outcome  string `json:"outcome,omitzero"` // empty where it was wrong
-	// until the last had ended of those whom it did not strike
+	Outcome  string `json:"outcome,omitzero"` // empty if it was wrong
+	// until the last node that was not struck had ended
 	Took time.Duration `json:"took_ns,omitzero"`
 }
 
-// cell is what came of one fault, by how deaths are noticed.
+// cell collects the outcomes of one fault with or without the peer link.
 type cell struct {
 	outcomes map[string]int
 	wrong    int
 	most     time.Duration
 }
 
-// newTable returns a table with the results that are in a file already; of a
-// schedule that was run again the last one counts.
+// newTable returns a table with the results that a file contains already. For a schedule that ran
+// more than once, the last result counts.
 func newTable(file string) (*table, error) {
 	t := &table{file: file, runs: make(map[uint64]result)}
 	data, err := os.ReadFile(file)
@@ -67,10 +67,10 @@ func newTable(file string) (*table, error) {
 	return t, nil
 }
 
-// beside ends the title of what is harmless, where something else strikes, too.
+// beside ends the title of a harmless fault that is combined with another one.
 const beside = ", and another fault | all"
 
-// title is the row that a schedule belongs to.
+// title returns the title of the row that a schedule belongs to.
 func title(s schedule) string {
 	if named(s) == failDriver {
 		return string(failDriver) + " | a worker"
@@ -100,7 +100,7 @@ func (t *table) note(s schedule, e expectation, o seen, wrong bool) error {
 	if !wrong {
 		r.Outcome = o.outcome(e.Victims)
 	}
-	// How long the driver takes says nothing.
+	// If the driver ended the job, the duration has no meaning.
 	if !wrong && len(o.Told) > 0 && o.Told[0].Cause != nil {
 		r.Took = o.took(e.Victims)
 	}
@@ -122,7 +122,7 @@ func (t *table) note(s schedule, e expectation, o seen, wrong bool) error {
 	return errors.Join(err, file.Close())
 }
 
-// wrong are the seeds whose jobs have not ended as they must.
+// wrong returns the seeds whose jobs have not ended as expected.
 func (t *table) wrong() (seeds []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *table) wrong() (seeds []uint64) {
 	return seeds
 }
 
-// cells are the results by row and lifeline.
+// cells returns the results by row and peer link.
 func (t *table) cells() map[string]map[bool]*cell {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (c *cell) String() string {
 	return text
 }
 
-// String is the table, in the order of the faults.
+// String returns the table in the order of the faults.
 func (t *table) String() string {
 	rows := t.cells()
 	var b strings.Builder

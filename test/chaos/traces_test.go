@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// traces are what a job could leave on a node: mounts, files in the node's own
-// folders, sockets. One line each.
+// traces lists what a job could leave on a node, one line each: mounts, files in the node's private
+// folders, sockets.
 type traces []string
 
-// tracesScript leaves out what is not a job's, and Slurm's own: the socket of a
-// step in slurmd's spool. Of TCP it shows the listening sockets.
+// tracesScript lists the traces without those that are not a job's, and without a step's socket in
+// slurmd's spool directory. For TCP it shows the listening sockets.
 const tracesScript = `
 cut -d' ' -f5,9- /proc/self/mountinfo | sed 's/^/mount /'
 find /tmp /var/tmp /dev/shm -mindepth 1 | sed 's/^/file /'
@@ -34,7 +34,7 @@ func (l *lane) traces(t *testing.T, rank int) traces {
 	return slices.Compact(lines)
 }
 
-// left is what a job has left on a node, that was not there before.
+// left returns the traces on a node that did not exist before the job.
 func (j *job) left(t *testing.T, rank int, before traces) (left []string) {
 	t.Helper()
 	for _, line := range j.traces(t, rank) {

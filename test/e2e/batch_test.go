@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// batchJob is a script that was submitted.
+// batchJob is a submitted batch script.
 type batchJob struct {
 	t   *testing.T
 	bed *lane
 	id  string
-	out string // the file that its output goes to
+	out string // the file with its output
 }
 
-// submit hands a script to sbatch.
+// submit submits a script with sbatch.
 func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob {
 	t.Helper()
 	dir := bed.place(t)
@@ -78,7 +78,7 @@ func (b *batchJob) wait(last string) string {
 	return seen
 }
 
-// batch submits a script and returns its output when it has ended.
+// batch submits a script and returns its output after it has ended.
 func (bed *lane) batch(t *testing.T, script string, flags ...string) string {
 	t.Helper()
 	const end = "--end--\n"

@@ -2,6 +2,6 @@
 
 package e2e
 
-// A real Ray gives up a start that gets too little of the processor for half a minute, and the
-// ranks of an MPI use it while they wait.
+// A real Ray gives up starting if it gets too little processor time for half a minute, and MPI
+// ranks use the processor even while they wait.
 func init() { usualLanes = 1 }

@@ -10,9 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// container is a command that runs others in a container of their own, made of the host's /usr.
-// What else is in there is the bed's share and this bringupd, at the same paths, and a /tmp that
-// ends with it.
+// container returns a command that runs another command in a new container, made from the host's
+// /usr. It contains the shared directory and this bringupd at the same paths, and a temporary /tmp.
 func (bed *lane) container(flags ...string) []string {
 	return append([]string{
 		"bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
@@ -21,14 +20,15 @@ func (bed *lane) container(flags ...string) []string {
 	}, flags...)
 }
 
-// The daemons run each in a container, as they do under pyxis and apptainer: with the host's
-// process numbers, in a user namespace, and with numbers of its own, below an init and without one.
+// TestContained checks jobs whose daemons each run in a container, as with pyxis and apptainer:
+// with the host's process ids, in a user namespace, and in a PID namespace with and without an init
+// process.
 func TestContained(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
 		name   string
 		flags  []string
-		orphan bool // the daemon is the one who gets orphans
+		orphan bool // the daemon becomes the parent of orphans
 	}{
 		{"the host's numbers", []string{"--ro-bind", "/proc", "/proc"}, false},
 		{"a user namespace", []string{"--ro-bind", "/proc", "/proc", "--unshare-user", "--uid", "1000", "--gid", "1000"}, false},
@@ -74,7 +74,8 @@ func TestContained(t *testing.T) {
 	}
 }
 
-// A /proc of other process numbers would have signals reach strangers.
+// TestContainedProc checks that a /proc of another PID namespace is refused: signals would reach
+// unrelated processes.
 func TestContainedProc(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{nodes: 1, container: bed.container("--unshare-pid", "--ro-bind", "/proc", "/proc"), driver: []string{"true"}})
@@ -83,8 +84,8 @@ func TestContainedProc(t *testing.T) {
 	}
 }
 
-// Daemons and sandboxes are in containers of their own, which share the log directory and the
-// network.
+// TestContainedApart checks daemons and sandboxes in separate containers, which share only the log
+// directory and the network.
 func TestContainedApart(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)

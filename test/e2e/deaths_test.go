@@ -16,12 +16,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// peerTimeout is the default, and what the jobs here are told; a death must have
-// ended the whole job by then.
+// peerTimeout is the default, which the jobs here use. Within this time after a failure, the whole
+// job must have ended.
 const peerTimeout = 10 * time.Second
 
-// Every part of a job is killed without warning, with Slurm told not to care:
-// bringupd alone ends the rest, and says what was first.
+// TestDeaths kills each part of a job without warning, with Slurm configured not to react. It
+// checks that bringupd alone ends the rest and reports the first cause.
 func TestDeaths(t *testing.T) {
 	bed := claim(t, fewNodes)
 	daemon := func(node int) func(*testing.T) int {
@@ -33,10 +33,10 @@ func TestDeaths(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pid  func(*testing.T) int
-		code int // srun's: where a daemon was killed, it reports that task's 137
+		code int // srun's code: 137 if a daemon was killed
 		kind health.Kind
-		rank int    // that the cause is about
-		bad  string // node to stay away from
+		rank int    // node of the cause
+		bad  string // node to avoid
 	}{
 		{"a worker's daemon", daemon(2), 137, health.DaemonDied, 2, "n2"},
 		{"the head's daemon", daemon(0), 137, health.DaemonDied, 0, "n0"},
@@ -50,7 +50,7 @@ func TestDeaths(t *testing.T) {
 		}{
 			{"before the gate", "", "file:/nonexistent", nil},
 			{"under the driver", "control/go", "", nil},
-			// srun has TERM sent to all others as soon as it learns of a killed daemon.
+			// srun sends TERM to all other tasks as soon as it learns that a daemon was killed.
 			{"where srun ends the others", "control/go", "", []string{"--kill-on-bad-exit=1"}},
 		} {
 			t.Run(tc.name+" "+when.name, func(t *testing.T) {
@@ -61,15 +61,15 @@ func TestDeaths(t *testing.T) {
 						"--sandbox-cmd=exec sleep 1003", "--peer-timeout=" + peerTimeout.String()},
 					driver: []string{"sleep", "1004"},
 				})
-				// A daemon that dies before it has joined is only missed.
+				// Wait until all daemons have joined: one that dies earlier is only reported as missing.
 				for rank := range 4 {
 					j.reached(filepath.Join(signal.NodesDir, signal.NodeName(rank, 4, record.StateSandboxReady)))
 				}
 				if when.reached != "" {
 					j.reached(when.reached)
 				}
-				// Nor does anybody know more of a worker without a lifeline. Of a
-				// head they do: its host refuses their calls.
+				// Without a peer link, a dead worker also has no known cause. A dead head has one: its host
+				// refuses connections.
 				if tc.kind == health.DaemonDied && tc.rank != 0 {
 					j.connected(3)
 				}
@@ -80,7 +80,7 @@ func TestDeaths(t *testing.T) {
 				killed := time.Now()
 				kill(t, pid, syscall.SIGKILL)
 				j.wantCode(tc.code)
-				// Slurm itself needs a moment to tell srun.
+				// Slurm itself needs a moment to notify srun.
 				if took := time.Since(killed); took > peerTimeout+2*time.Second {
 					t.Errorf("the job ended %s after the death, want at most %s", took, peerTimeout)
 				}
@@ -102,7 +102,7 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
-// about tells whether the cause is this rank's, or the loss of it.
+// about reports whether the cause is a failure or the loss of this node.
 func about(cause record.Failure, rank int) bool {
 	if len(cause.LostNodes) > 0 {
 		return slices.Equal(cause.LostNodes, []int{rank})
@@ -110,7 +110,7 @@ func about(cause record.Failure, rank int) bool {
 	return cause.NodeIndex == rank
 }
 
-// causeOf reads the first cause; without a head it is in a worker's abort.
+// causeOf reads the first cause. Without a head, it is in the abort record of a worker.
 func causeOf(j *job, headless bool) (cause record.Failure, bad []string, code int) {
 	j.t.Helper()
 	if !headless {

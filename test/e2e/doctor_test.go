@@ -14,14 +14,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 )
 
-// slurmdPort is one that slurmd has on each node.
+// slurmdPort is a port on which slurmd listens on each node.
 const slurmdPort = "6818"
 
-// examine runs the doctor on four nodes, each with a ray of its own in /tmp but
-// for those without, and returns its report.
+// examine runs the doctor on four nodes and returns its report. Each node has its own ray in /tmp,
+// except for the nodes in without.
 func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
 	t.Helper()
-	bin := "/tmp/ray-" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
+	bin := "/tmp/ray-" + filepath.Base(bed.place(t)) // each node has its own /tmp
 	for node := range l.nodes {
 		if !slices.Contains(without, node) {
 			bed.onNode(t, node, "sh", "-c", "mkdir "+bin+" && printf '#!/bin/sh\necho ray, version 2.9.0\n' > "+bin+"/ray && chmod +x "+bin+"/ray")
@@ -41,7 +41,7 @@ func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Re
 	return j, report
 }
 
-// startDoctor starts what start would, as a doctor.
+// startDoctor is like start, but runs bringupd doctor.
 func (bed *lane) startDoctor(t *testing.T, l launch) *job {
 	t.Helper()
 	if l.logs == "" {
@@ -55,7 +55,7 @@ func (bed *lane) startDoctor(t *testing.T, l launch) *job {
 	return bed.startCommand(t, l.logs, bed.Command(t.Context(), "srun", append(args, l.flags...)...))
 }
 
-// finds fails the test unless the report has that line, about those nodes.
+// finds fails the test unless the report contains that finding for those nodes.
 func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says string, nodes ...string) {
 	t.Helper()
 	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
@@ -78,8 +78,8 @@ func TestDoctorFindsNothing(t *testing.T) {
 	}
 }
 
-// What is planted on the nodes is found, all of it in one table. No node here
-// has a clock of its own: that is pkg/preflight/doctor's test.
+// TestDoctorFindsPlantedFaults checks that the doctor reports all injected faults in one table.
+// Clock offsets are tested in pkg/preflight/doctor, because the nodes of a testbed share one clock.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")
@@ -98,11 +98,13 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes")
 }
 
+// TestDoctorFindsAShareOfItsOwn checks the report if one node has mounted a private file system on
+// the log directory.
 func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
 	must(t, os.Mkdir(logs, 0o700))
-	eventually(t, func() string { // the mount of the node may show it late
+	eventually(t, func() string { // the node's mount may show it with a delay
 		if out, err := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", logs).CombinedOutput(); err != nil {
 			return string(out)
 		}
@@ -117,6 +119,7 @@ func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestDoctorOfTasksThatAreNotNodes checks the report of a launch with two tasks per node.
 func TestDoctorOfTasksThatAreNotNodes(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j, report := bed.examine(t, nil, launch{nodes: 2, srun: []string{"--ntasks-per-node=2", "--overcommit"}})

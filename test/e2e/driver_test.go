@@ -55,7 +55,8 @@ func TestOneNode(t *testing.T) {
 	bed.run(t, launch{nodes: 1, driver: []string{"true"}}).wantCode(0)
 }
 
-// A second srun in the same allocation, and a requeue, must not see the first.
+// TestASecondStepSeesNothingOfTheFirst checks that a second srun in the same allocation does not
+// see the state of the first.
 func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
@@ -83,6 +84,8 @@ func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
 	}
 }
 
+// TestARequeueSeesNothingOfTheFirst checks that a requeued job does not see the state of its first
+// run.
 func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)

@@ -42,7 +42,7 @@ func timed(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string, took t
 	return 0, out.String(), errs.String(), took
 }
 
-// hostnames are what exec --all -- hostname says.
+// hostnames returns the expected output of exec --all -- hostname.
 func (bed *lane) hostnames() string {
 	var lines []string
 	for node := range bed.Nodes() {
@@ -57,7 +57,8 @@ func sortedLines(text string) string {
 	return strings.Join(lines, "")
 }
 
-// TestExec has all nodes of a job without a driver run commands, from outside.
+// TestExec checks that all nodes of a job without a driver run commands that are requested from
+// outside.
 func TestExec(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"on", "off"} {
@@ -72,7 +73,7 @@ func TestExec(t *testing.T) {
 					t.Fatalf("exec ended with %d: %s%s", code, out, errs)
 				}
 			}
-			// The same from a node, whose mount goes on saying what was so.
+			// Repeat it from a node, whose mount serves stale data.
 			ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 			code, out, errs, took := timed(t, bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
 			cancel()
@@ -97,13 +98,14 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// foreign has another user's request lie among ours: it is refused, and told so.
+// foreign places a request of another user among the requests, and checks that it is refused with a
+// message.
 func foreign(t *testing.T, j *job) {
 	t.Helper()
 	const id = "0123456789abcdef"
 	dir := filepath.Join(j.runDir(), "exec")
 	ran := j.bed.place(t)
-	// The head may look at any time: the request appears as a whole, and as another user's.
+	// Rename a complete file of another user into place, because the head may poll at any time.
 	part := filepath.Join(dir, "."+id)
 	err := errors.Join(
 		os.WriteFile(part, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
@@ -126,7 +128,7 @@ func foreign(t *testing.T, j *job) {
 	}
 }
 
-// killed has a caller vanish: what it has asked for ends.
+// killed kills a caller and checks that the requested command ends.
 func killed(t *testing.T, j *job) {
 	t.Helper()
 	cmd := j.bed.Command(context.Background(), program, "exec", "--all", j.logs, "--", "sleep", "4321")
@@ -148,7 +150,7 @@ func killed(t *testing.T, j *job) {
 	t.Logf("what a killed caller had asked for was gone after %s", time.Since(began).Round(time.Millisecond))
 }
 
-// TestExecHundredCallers has a hundred callers at once.
+// TestExecHundredCallers checks a hundred concurrent callers.
 func TestExecHundredCallers(t *testing.T) {
 	bed := claim(t, nodes)
 	j := bed.start(t, launch{nodes: nodes})

@@ -20,8 +20,8 @@ import (
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// library is the NVML of all nodes, with a libcuda beside it. They see the folder of the programs
-// as the host does: no share is between them and what a test has NVML say.
+// library builds the NVML of all nodes, with a libcuda in the same folder. The nodes see the
+// program folder directly, so that no shared file system delays the answers that a test sets.
 var library = sync.OnceValues(func() (nvml.Fake, error) {
 	dir := filepath.Join(beds.bin(), "nvml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -33,8 +33,8 @@ var library = sync.OnceValues(func() (nvml.Fake, error) {
 	return nvml.Build(dir)
 })
 
-// onGPUs returns a launch on four nodes of eight GPUs each, with which nothing
-// is wrong but for what NVML is then told to say.
+// onGPUs returns a launch on four nodes with eight GPUs each, which are healthy until the test sets
+// other answers of NVML.
 func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 	t.Helper()
 	built, err := library()
@@ -50,8 +50,8 @@ func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 	}, built.In(dir)
 }
 
-// blames fails the test unless the first cause is of that kind, that node's, and
-// says all of that.
+// blames fails the test unless the first cause has that kind and node and its message contains all
+// of says.
 func (j *job) blames(kind health.Kind, rank int, says ...string) record.Result {
 	j.t.Helper()
 	j.wantCode(health.OutcomeOfKind(kind).Code)
@@ -73,10 +73,12 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) record.Result {
 	return result
 }
 
-// soon is what an end of a sick node may take. It is far from what a wait of the
-// checks would, and from what it takes on a quiet machine.
+// soon is how long a job with a failed node may take to end. It is far shorter than the waiting
+// time of the checks, and far longer than the end takes on an idle machine.
 const soon = 5 * time.Second
 
+// TestLostGPU checks that a lost GPU fails the check of its node before the driver starts, and that
+// the job ends soon.
 func TestLostGPU(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
@@ -94,7 +96,8 @@ func TestLostGPU(t *testing.T) {
 	}
 }
 
-// The driver can do with three.
+// TestLostGPUOfFour checks that a job which needs only three of four nodes runs without the failed
+// one.
 func TestLostGPUOfFour(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sh", "-c", "echo $BRINGUPD_HOSTS")
@@ -112,7 +115,8 @@ func TestLostGPUOfFour(t *testing.T) {
 	}
 }
 
-// The gate waits for what a fabric manager has yet to do, and opens then.
+// TestFabricInProgress checks that the gate waits until the fabric manager has finished, and then
+// opens.
 func TestFabricInProgress(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
@@ -129,7 +133,7 @@ func TestFabricInProgress(t *testing.T) {
 	}
 }
 
-// What is waited for is waited for until the checks may take no longer.
+// TestFabricNeverReady checks that a check which never becomes ready fails after --check-timeout.
 func TestFabricNeverReady(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
@@ -142,7 +146,8 @@ func TestFabricNeverReady(t *testing.T) {
 	}
 }
 
-// A driver that no longer answers takes the node, and not its daemon.
+// TestNVMLHangs checks that an unresponsive NVIDIA driver fails the check of its node, but does not
+// block the daemon.
 func TestNVMLHangs(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
@@ -155,7 +160,7 @@ func TestNVMLHangs(t *testing.T) {
 	}
 }
 
-// traced waits for an event in a node's timeline that has all these words.
+// traced waits for an event in a node's event log that contains all these words.
 func (j *job) traced(rank int, words ...string) {
 	j.t.Helper()
 	dir := filepath.Join(j.runDir(), signal.EventsDir)
@@ -170,7 +175,7 @@ func (j *job) traced(rank int, words ...string) {
 	})
 }
 
-// A GPU falls off the bus under the driver.
+// TestXidEndsTheJob checks that the job ends if a GPU falls off the bus while the driver runs.
 func TestXidEndsTheJob(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sleep", "1004")
@@ -185,8 +190,8 @@ func TestXidEndsTheJob(t *testing.T) {
 	}
 }
 
-// What the driver itself may have done to a GPU is left to the driver, and told
-// where that fails.
+// TestXidOfTheDriver checks that an Xid which the driver itself may have caused does not end the
+// job, and is reported if the driver fails.
 func TestXidOfTheDriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	failing := filepath.Join(bed.Bin(), "failing-"+filepath.Base(bed.place(t)))
@@ -211,10 +216,10 @@ func TestXidOfTheDriver(t *testing.T) {
 	}
 }
 
-// A driver without persistence mode attaches one GPU after the other, anew for each process that is
-// the first; on another node a GPU does not answer for as long as its own processor may take. The
-// gate waits for both, and says what for; and then all GPUs are watched, by the processes that have
-// them.
+// TestSlowGPUs checks slow GPUs. On one node, without persistence mode, NVIDIA's driver attaches
+// the GPUs one after the other for each first process. On another node, a GPU does not respond for
+// as long as its own processor may take. The gate must wait for both, with a message that says why,
+// and afterwards all GPUs must be monitored, by the processes that opened them.
 func TestSlowGPUs(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sleep", "1007")
@@ -231,7 +236,8 @@ func TestSlowGPUs(t *testing.T) {
 	j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79")
 }
 
-// What leaves a GPU unfit for the next job ends none: the node is told of all the same.
+// TestUnfitGPU checks that an event which only makes a GPU unfit for the next job does not end the
+// job, but marks the node as bad.
 func TestUnfitGPU(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sleep", "5")
@@ -245,10 +251,11 @@ func TestUnfitGPU(t *testing.T) {
 	}
 }
 
-// The second time that something is wrong with a GPU its node is a bad one, in a job that is well.
+// TestSuspiciousTwice checks that a node is marked as bad when a GPU has errors in a second run,
+// although the job succeeds.
 func TestSuspiciousTwice(t *testing.T) {
 	bed := claim(t, fewNodes)
-	logs := bed.place(t) // of both jobs
+	logs := bed.place(t) // shared by both jobs
 	for i, want := range [][]string{nil, {"n1"}} {
 		l, fake := bed.onGPUs(t, "sleep", "2")
 		l.logs = logs
@@ -268,7 +275,8 @@ func TestSuspiciousTwice(t *testing.T) {
 	}
 }
 
-// The odd node of four is told of, and for acceptance it is not taken.
+// TestOddNode checks that a node which differs from the other three is reported, and with
+// --gpu-check=strict is refused.
 func TestOddNode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	for _, strict := range []bool{false, true} {
@@ -290,7 +298,7 @@ func TestOddNode(t *testing.T) {
 	}
 }
 
-// A watch that is killed begins anew, and tells what it has missed.
+// TestWatchThatDies checks that a killed GPU monitor is restarted and reports what it has missed.
 func TestWatchThatDies(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sleep", "1006")
@@ -302,7 +310,7 @@ func TestWatchThatDies(t *testing.T) {
 	j.traced(2, "begins anew", "SIGKILL")
 }
 
-// NVML is well, and CUDA is not.
+// TestCUDAMismatch checks a node on which NVML works and CUDA does not.
 func TestCUDAMismatch(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
@@ -314,13 +322,13 @@ func TestCUDAMismatch(t *testing.T) {
 	}
 }
 
-// The loader finds no library on one of the nodes.
+// TestNoNVMLOnANode checks the report if the library is missing on one node.
 func TestNoNVMLOnANode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, _ := bed.onGPUs(t, "echo", "started")
 	built, err := library()
 	must(t, err)
-	link := "/tmp/libnvidia-ml-" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
+	link := "/tmp/libnvidia-ml-" + filepath.Base(bed.place(t)) // each node has its own /tmp
 	for node := range 4 {
 		if node != 1 {
 			bed.onNode(t, node, "ln", "-s", built.Library, link)
@@ -335,7 +343,7 @@ func TestNoNVMLOnANode(t *testing.T) {
 	}
 }
 
-// A node that is well by itself, and not like the others.
+// TestMixedModels checks a healthy node whose GPUs differ from those of the other nodes.
 func TestMixedModels(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")

@@ -17,11 +17,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// sshPort is where the nodes' sshd listen.
+// sshPort is the port on which the nodes' sshd listen.
 const sshPort = "2222"
 
-// withSSH starts an sshd on some of the nodes, and returns a client's configuration for them and
-// what ends them all.
+// withSSH starts an sshd on the given nodes. It returns a client configuration for them and a
+// function that ends them all.
 func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	t.Helper()
 	dir := filepath.Join(bed.Bin(), filepath.Base(bed.place(t)))
@@ -39,7 +39,7 @@ func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	}
 	config = filepath.Join(dir, "ssh_config")
 	must(t, os.WriteFile(config, []byte(client), 0o600))
-	sshd, err := exec.LookPath("sshd") // it insists on its absolute path
+	sshd, err := exec.LookPath("sshd") // sshd must be started by its absolute path
 	must(t, err)
 	var all []*exec.Cmd
 	for _, node := range on {
@@ -71,7 +71,8 @@ func (bed *lane) onHosts(t *testing.T, ssh, hosts string, args ...string) *job {
 	return bed.begin(t, logs, bed.Command(context.Background(), "env", command...))
 }
 
-// TestHosts runs jobs over a real sshd on each of four machines that share a directory.
+// TestHosts checks jobs that are started over a real sshd on each of four machines with a shared
+// directory.
 func TestHosts(t *testing.T) {
 	bed := claim(t, fewNodes)
 	ssh, end := bed.withSSH(t, 0, 1, 2, 3)
@@ -117,7 +118,7 @@ func TestHosts(t *testing.T) {
 			t.Logf("%s: nothing was left after %s", sig, time.Since(ended))
 		}
 	})
-	// The last one: what heals the node ends its sshd.
+	// This must be the last subtest: restoring the node ends its sshd.
 	t.Run("a host's network is down", func(t *testing.T) {
 		j := bed.onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
 		j.reached("control/go")
@@ -129,13 +130,13 @@ func TestHosts(t *testing.T) {
 		if r := j.result(); r.Code != 76 || !slices.Contains(r.BadNodes, "n3") {
 			t.Errorf("the result is %d, by %v: %s", r.Code, r.BadNodes, r.Reason)
 		}
-		must(t, bed.LinkUp(ctx, 3)) // its ssh waits for it, or for ServerAliveInterval
+		must(t, bed.LinkUp(ctx, 3)) // ssh waits for the link, or for ServerAliveInterval
 		j.wantCode(76)
 	})
 }
 
-// TestHostsThatAreNotReady runs jobs over machines some of which have no sshd, no program or no
-// share.
+// TestHostsThatAreNotReady checks jobs on machines some of which have no sshd, no program or no
+// shared directory.
 func TestHostsThatAreNotReady(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	ssh, end := bed.withSSH(t, 0, 1)

@@ -24,15 +24,15 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// ceiling bounds every wait of a test: far above what any of them takes.
+// ceiling limits every wait of a test. It is far longer than any of them takes.
 const ceiling = 90 * time.Second
 
-// job is one srun of bringupd, run to its end or under way.
+// job is one srun of bringupd, active or ended.
 type job struct {
 	t       *testing.T
 	bed     *lane
 	cmd     *exec.Cmd
-	logs    string // its log directory, as the host sees it
+	logs    string // its log directory, as seen by the host
 	stdout  buffer
 	stderr  buffer
 	ended   chan struct{}
@@ -40,7 +40,7 @@ type job struct {
 	started time.Time
 }
 
-// buffer may be read while it is written.
+// buffer is a bytes.Buffer that may be read and written concurrently.
 type buffer struct {
 	mu   sync.Mutex
 	data bytes.Buffer
@@ -58,34 +58,33 @@ func (b *buffer) String() string {
 	return b.data.String()
 }
 
-// launch is what a test asks of srun and of bringupd.
+// launch contains the arguments of srun and of bringupd.
 type launch struct {
 	nodes  int
-	srun   []string // further flags of srun
-	logs   string   // log directory; a fresh one on the share where empty
-	flags  []string // of bringupd
+	srun   []string // additional flags of srun
+	logs   string   // log directory; empty means a new one on the share
+	flags  []string // flags of bringupd
 	driver []string
 	// container is the command, if any, that runs bringupd in a container on each node.
 	container []string
 }
 
-// places counts the names that place has given out.
+// places counts the names that place has returned.
 var places atomic.Int64
 
-// place returns a path on the share that nobody has used yet: many tests run on
-// one bed.
+// place returns an unused path on the share, because many tests run on one testbed.
 func (bed *lane) place(t *testing.T) string {
 	name := strings.ReplaceAll(t.Name(), "/", "_") + "-" + strconv.FormatInt(places.Add(1), 10)
 	return filepath.Join(bed.Share(), name)
 }
 
-// start starts a job; the test waits for it at its end.
+// start starts a job. The test's cleanup waits for its end.
 func (bed *lane) start(t *testing.T, l launch) *job {
 	t.Helper()
 	if l.logs == "" {
 		l.logs = bed.place(t)
 	}
-	// The first nodes each time: Slurm avoids those that have just been used.
+	// Request the first nodes explicitly: Slurm avoids nodes that have just been used.
 	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
 	args = append(append(args, l.container...), program, "--log-dir="+l.logs)
 	args = append(args, l.flags...)
@@ -97,11 +96,11 @@ func (bed *lane) start(t *testing.T, l launch) *job {
 
 func (bed *lane) startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Helper()
-	t.Cleanup(func() { bed.noneLeft(t) }) // when it has ended
+	t.Cleanup(func() { bed.noneLeft(t) }) // after it has ended
 	return bed.begin(t, logs, cmd)
 }
 
-// begin starts a job; the test waits for its end, and looks for nothing that it may have left.
+// begin starts a job. The test's cleanup waits for its end, but does not check for leftovers.
 func (bed *lane) begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Helper()
 	j := &job{t: t, bed: bed, cmd: cmd, logs: logs, ended: make(chan struct{}), started: time.Now()}
@@ -128,7 +127,7 @@ func (bed *lane) run(t *testing.T, l launch) *job {
 	return j
 }
 
-// wait returns the exit code.
+// wait waits for the end of the job and returns its exit code.
 func (j *job) wait() int {
 	j.t.Helper()
 	select {
@@ -147,7 +146,7 @@ func (j *job) wait() int {
 	return -1
 }
 
-// wantCode fails the test when the job ended with another code.
+// wantCode waits for the end of the job and fails the test if the exit code differs.
 func (j *job) wantCode(want int) {
 	j.t.Helper()
 	if got := j.wait(); got != want {
@@ -175,7 +174,7 @@ func (j *job) runDir() string {
 	return found
 }
 
-// reached waits for a name in the run directory, as the host sees it.
+// reached waits for a name in the run directory, as seen by the host.
 func (j *job) reached(name string) {
 	j.t.Helper()
 	dir := j.runDir()
@@ -187,7 +186,7 @@ func (j *job) reached(name string) {
 	})
 }
 
-// result is what the job has written of its end.
+// result returns the job's result record.
 func (j *job) result() record.Result {
 	j.t.Helper()
 	var result record.Result
@@ -206,14 +205,14 @@ func readJSON(t *testing.T, path string, to any) {
 	}
 }
 
-// eventually waits until see returns nothing; what it returned last is shown
-// when it never does.
+// eventually waits until see returns "". If that does not happen, the failure message contains the
+// last returned string.
 func eventually(t *testing.T, see func() string) {
 	t.Helper()
 	within(t, ceiling, see)
 }
 
-// pollPeriod is the pause between two looks. A look at the processes costs some milliseconds.
+// pollPeriod is the pause between two checks. Listing the processes takes some milliseconds.
 const pollPeriod = 20 * time.Millisecond
 
 func within(t *testing.T, ceiling time.Duration, see func() string) {
@@ -231,8 +230,8 @@ func within(t *testing.T, ceiling time.Duration, see func() string) {
 	}
 }
 
-// find waits for a process of the job on a node whose command line begins with
-// these words, and returns its pid, the lowest of several.
+// find waits for a process of the job on a node whose command line begins with these words, and
+// returns its pid, the lowest if there are several.
 func (bed *lane) find(t *testing.T, node int, words ...string) int {
 	t.Helper()
 	pid := 0
@@ -254,7 +253,7 @@ func (bed *lane) find(t *testing.T, node int, words ...string) int {
 	return pid
 }
 
-// daemonOf is the pid of a node's daemon.
+// daemonOf returns the pid of a node's daemon.
 func (bed *lane) daemonOf(t *testing.T, node int) int {
 	t.Helper()
 	return bed.find(t, node, program)
@@ -267,13 +266,13 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// noneLeft waits until nothing of any job runs on any node of the lane.
+// noneLeft waits until no process of a job runs on the nodes of the lane.
 func (bed *lane) noneLeft(t *testing.T) {
 	t.Helper()
 	eventually(t, func() string { return bed.processes() })
 }
 
-// processes lists what runs on the lane's nodes and is not the bed's own.
+// processes lists the processes on the lane's nodes, without the testbed's own.
 func (bed *lane) processes() string {
 	all, err := bed.AllProcesses()
 	if err != nil {
@@ -282,7 +281,7 @@ func (bed *lane) processes() string {
 	return bed.listed(all)
 }
 
-// listed is processes' list of those that a look has shown, by their nodes.
+// listed formats the result of a scan, by node. It omits the testbed's own processes.
 func (bed *lane) listed(all [][]testbed.Process) string {
 	var list []string
 	for node := range all {
@@ -295,7 +294,8 @@ func (bed *lane) listed(all [][]testbed.Process) string {
 	return strings.Join(list, "\n")
 }
 
-// installed is what BRINGUPD_TEST_NAME says that make test has installed.
+// installed returns the value of BRINGUPD_TEST_name, the path of a program that make test has
+// installed.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	path := os.Getenv("BRINGUPD_TEST_" + name)

@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// nodes is how many nodes the bed of the first lane has.
+	// nodes is the number of nodes in the first lane's testbed.
 	nodes = 8
-	// fewNodes is how many nodes the bed of each other lane has: enough for most tests.
+	// fewNodes is the number of nodes in each other lane's testbed, which is enough for most tests.
 	fewNodes = 4
 )
 
-// lane is a bed that one test has for itself. Its nodes are n0, n1, … as on every bed, so that
-// tests on several lanes share nothing but the machine.
+// lane is a testbed that one test uses exclusively. Its nodes are n0, n1, … as on every testbed.
+// Tests on different lanes share nothing but the machine.
 type lane struct {
 	*testbed.Bed
-	env []string // variables of its commands, besides those of this process
+	env []string // variables of its commands, in addition to this process's
 }
 
-// claim makes the test a parallel one, and returns a lane of at least so many nodes, which no other
-// test has before this one has ended. A test whose subtests claim lanes must not hold one itself.
+// claim marks the test as parallel and returns a lane of at least the given number of nodes for its
+// exclusive use until it ends. A test whose subtests claim lanes must not hold one itself.
 func claim(t *testing.T, atLeast int) *lane {
 	t.Helper()
 	return claimBy(t, request{atLeast: atLeast})
 }
 
-// claimEarly is claim for a test that takes long on any machine, as it waits for a timeout. It is
-// served before the others: when these have ended, nothing should be left to wait for.
+// claimEarly is like claim, for a test that takes long on any machine because it waits for a
+// timeout. It gets a lane before other tests, so that it does not run alone at the end.
 func claimEarly(t *testing.T, atLeast int) *lane {
 	t.Helper()
 	return claimBy(t, request{atLeast: atLeast, early: true})
@@ -60,40 +60,40 @@ func claimBy(t *testing.T, r request) *lane {
 	return &lane{Bed: bed}
 }
 
-// setenv sets a variable of the commands that the lane runs from now on. srun and sbatch pass it to
-// the job.
+// setenv sets a variable for the commands that the lane runs from now on. srun and sbatch pass it
+// to the job.
 func (bed *lane) setenv(name, value string) { bed.env = append(bed.env, name+"="+value) }
 
-// prependPath has the lane's commands look for programs in these folders first.
+// prependPath makes the lane's commands search these folders for programs first.
 func (bed *lane) prependPath(folders ...string) {
 	bed.setenv("PATH", strings.Join(append(folders, os.Getenv("PATH")), ":"))
 }
 
-// Command returns what the bed's Command does, with the variables that were set.
+// Command is like [testbed.Bed.Command], but adds the variables that were set.
 func (bed *lane) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := bed.Bed.Command(ctx, name, args...)
 	cmd.Env = append(cmd.Env, bed.env...)
 	return cmd
 }
 
-// request is a claim that waits for its bed.
+// request is a claim that waits for a testbed.
 type request struct {
-	atLeast int // nodes
+	atLeast int // minimum number of nodes
 	early   bool
-	granted chan *testbed.Bed // has room for one
+	granted chan *testbed.Bed // capacity 1
 }
 
-// bedPool is the beds of all lanes. One of them has more nodes than the others.
+// bedPool contains the testbeds of all lanes. One of them has more nodes than the others.
 type bedPool struct {
 	all []*testbed.Bed // the large one first
 
 	mu      sync.Mutex
 	idle    []*testbed.Bed // guarded by mu
-	waiting []request      // in the order in which they are served, guarded by mu
+	waiting []request      // in the order of service; guarded by mu
 }
 
-// startBeds starts so many beds. All are there before the first test: an MPI on a node finds the
-// host's links in /sys/class/net, and fails if one of them vanishes while it looks.
+// startBeds starts count testbeds. All must exist before the first test: an MPI on a node reads the
+// host's links in /sys/class/net, and fails if one of them vanishes meanwhile.
 func startBeds(ctx context.Context, count int, config testbed.Config) (*bedPool, error) {
 	p := &bedPool{all: make([]*testbed.Bed, count)}
 	group, ctx := errgroup.WithContext(ctx)
@@ -115,7 +115,7 @@ func startBeds(ctx context.Context, count int, config testbed.Config) (*bedPool,
 	return p, nil
 }
 
-// take waits for a bed that nobody has.
+// take waits for an idle testbed.
 func (p *bedPool) take(r request) *testbed.Bed {
 	r.granted = make(chan *testbed.Bed, 1)
 	p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *bedPool) giveBack(bed *testbed.Bed) {
 	p.serve()
 }
 
-// serve grants the idle beds to those that wait. The caller holds p.mu.
+// serve grants idle testbeds to waiting requests. The caller holds p.mu.
 func (p *bedPool) serve() {
 	large := slices.ContainsFunc(p.waiting, func(r request) bool { return r.atLeast > fewNodes })
 	var left []request
@@ -152,8 +152,8 @@ func (p *bedPool) serve() {
 	p.waiting = left
 }
 
-// pick returns the index of the idle bed that is to be taken, or -1. A small one is preferred, and
-// the large one is left to those that need it, where some wait. The caller holds p.mu.
+// pick returns the index of an idle testbed for a request, or -1. It prefers a small one, and while
+// requests wait for the large one it leaves that to them. The caller holds p.mu.
 func (p *bedPool) pick(atLeast int, large bool) int {
 	best := -1
 	for i, bed := range p.idle {
@@ -169,10 +169,10 @@ func (p *bedPool) pick(atLeast int, large bool) int {
 	return best
 }
 
-// bin returns a folder for programs that all nodes of all beds see.
+// bin returns a folder for programs that all nodes of all testbeds see.
 func (p *bedPool) bin() string { return p.all[0].Bin() }
 
-// close closes all beds.
+// close closes all testbeds.
 func (p *bedPool) close() error {
 	var group errgroup.Group
 	for _, bed := range p.all {

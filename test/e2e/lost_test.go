@@ -17,11 +17,11 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// quick is a peer timeout that makes the tests of lost nodes short.
+// quick is a short peer timeout for the tests of lost nodes.
 const quick = 3 * time.Second
 
-// upAndConnected starts a job of four nodes, and returns when its driver runs
-// and the head holds a lifeline of each worker.
+// upAndConnected starts a job of four nodes, and returns when its driver runs and the head has a
+// peer link to each worker.
 func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 	t.Helper()
 	j := bed.start(t, launch{
@@ -32,7 +32,7 @@ func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 	return j
 }
 
-// connected waits until the head has so many lifelines.
+// connected waits until the head has the given number of peer links.
 func (j *job) connected(want int) {
 	j.t.Helper()
 	j.reached("control/job")
@@ -71,8 +71,8 @@ func (j *job) gone(nodes ...int) {
 	})
 }
 
-// A node that is lost, hangs, or is off the network, is named by the others,
-// which all end soon after the peer timeout.
+// TestANodeIsLost checks that the other nodes name a node that is lost, hangs, or is disconnected,
+// and that they all end soon after the peer timeout.
 func TestANodeIsLost(t *testing.T) {
 	t.Parallel()
 	others := func(node int) []int {
@@ -105,8 +105,8 @@ func TestANodeIsLost(t *testing.T) {
 			j.gone(others(tc.node)...)
 			took := time.Since(began)
 			t.Logf("the others had ended after %s", took)
-			// By the default peer timeout they would take longer than that. What a loaded
-			// machine adds is not ours: the figures are the benchmark's.
+			// With the default peer timeout they would take longer than that. The limit is generous because
+			// the machine may be loaded; the benchmark provides exact figures.
 			if took >= peerTimeout {
 				t.Errorf("the others took %s to end, with a peer timeout of %s", took, quick)
 			}
@@ -117,19 +117,20 @@ func TestANodeIsLost(t *testing.T) {
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {
 				t.Errorf("the bad nodes are %v, want %s", bad, bed.Node(tc.node))
 			}
-			// srun itself waits for the node, and Slurm has it only when the job is over.
+			// srun itself waits for the node, and Slurm restores the node only when the job is over.
 			id, _, _ := strings.Cut(filepath.Base(j.runDir()), ".")
 			if out, err := bed.Command(t.Context(), "scancel", id).CombinedOutput(); err != nil {
 				t.Fatalf("cannot cancel job %s: %v: %s", id, err, out)
 			}
 			must(t, tc.mend(bed.Bed, context.Background(), tc.node))
 			mended = true
-			must(t, j.cmd.Process.Kill()) // srun waits half a minute for the task of a lost node
+			must(t, j.cmd.Process.Kill()) // srun waits 30 s for the task of a lost node
 		})
 	}
 }
 
-// The node that is cut off names itself, where somebody may still read it.
+// TestTheCutOffNodeNamesItself checks that a disconnected node reports itself, where its output can
+// still be read.
 func TestTheCutOffNodeNamesItself(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -153,7 +154,7 @@ func TestTheCutOffNodeNamesItself(t *testing.T) {
 				return ""
 			})
 			must(t, bed.LinkUp(context.Background(), tc.node))
-			// What it said waits in its slurmstepd until the network is back.
+			// Its output stays in its slurmstepd until the network is back.
 			want := "rank " + itoa(tc.node) + " (" + bed.Node(tc.node) + ") is cut off"
 			eventually(t, func() string {
 				if said := j.stderr.String(); !strings.Contains(said, want) {
@@ -165,7 +166,7 @@ func TestTheCutOffNodeNamesItself(t *testing.T) {
 	}
 }
 
-// Two seconds without a network kill nobody.
+// TestAGlitchKillsNobody checks that a network outage of two seconds has no effect.
 func TestAGlitchKillsNobody(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -174,7 +175,7 @@ func TestAGlitchKillsNobody(t *testing.T) {
 	}{{"of a worker", 2}, {"of the head", 0}} {
 		t.Run(tc.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
-			over := bed.place(t) // found by a listing: a name that was missed once stays missing for long
+			over := bed.place(t) // use a listing: a failed lookup stays cached for long
 			must(t, os.Mkdir(over, 0o755))
 			j := bed.start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"}, driver: []string{
 				"sh", "-c", "echo waiting; until ls " + over + " | grep -q over; do sleep 0.1; done",

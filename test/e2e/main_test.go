@@ -1,7 +1,7 @@
 //go:build testbed
 
-// Package e2e runs the built bringupd on a real Slurm of several nodes, each
-// with its own network, host name and mount of the share.
+// Package e2e runs the built bringupd on a real Slurm of several nodes, each with its own network,
+// host name and mount of the share.
 package e2e
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// share is the kind of share to run on. The default is the worst: each mount
-// goes on saying for 20 s that a name is missing.
+// share is the kind of shared file system. The default is the worst: each mount caches missing
+// names for 20 s.
 var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
 
-// lanes is how many tests run side by side.
+// lanes is the number of tests that run concurrently.
 var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; "+
 	"0: 4, or 1 with a real Ray, torch or MPI")
 
-// usualLanes is what lanes is by default.
+// usualLanes is the default of lanes.
 var usualLanes = 4
 
-// beds are those of the lanes.
+// beds contains the testbeds of the lanes.
 var beds *bedPool
 
-// withGridEngine has the beds run a Grid Engine, too.
+// withGridEngine is set if the testbeds must also run Grid Engine.
 var withGridEngine bool
 
-// program is the bringupd under test, as every node of every bed sees it.
+// program is the path of the bringupd under test on every node of every testbed.
 var program string
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 		return 1, fmt.Errorf("cannot run the tests in %d lanes: give 1 or more", *lanes)
 	}
 	count := cmp.Or(*lanes, usualLanes)
-	// All wait for a lane at the same time, so that the order in which they get one is the pool's.
+	// Let all tests wait for a lane at the same time, so that the pool decides their order.
 	if err := flag.Set("test.parallel", "1000"); err != nil {
 		return 1, err
 	}

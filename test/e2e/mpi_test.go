@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
-// does without, and both take each process for the same rank.
+// TestMPIFindsSlurmsPMIx checks that an Open MPI started by srun --mpi=pmix finds Slurm's PMIx
+// through bringupd rank as it does without, and that both assign the same rank to each process.
 func TestMPIFindsSlurmsPMIx(t *testing.T) {
 	bed := claim(t, fewNodes)
 	script := copyFile(t, "testdata/mpi_ranks.py", bed.Bin())
@@ -31,8 +31,8 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 			var errors strings.Builder
 			var out []byte
 			var err error
-			// Debian's Open MPI was seen to jump to address 0 while it starts, once in 200 times and without
-			// us.
+			// Retry after a segmentation fault: Debian's Open MPI sometimes jumps to address 0 at start-up,
+			// about once in 200 times, also without bringupd.
 			for range 3 {
 				srun := bed.Command(t.Context(), "srun", args...)
 				srun.Stderr = &errors
@@ -52,8 +52,8 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 	}
 }
 
-// Ranks of an mpirun that binds them stay where it has bound them; otherwise they share
-// this machine out.
+// TestMPIRunBinds checks that ranks of an mpirun that binds them keep its binding, and that
+// otherwise they divide the CPUs of this machine among themselves.
 func TestMPIRunBinds(t *testing.T) {
 	for to, note := range map[string]string{"core": "the CPUs that Open MPI's mpirun has bound it to", "none": ""} {
 		t.Run(to, func(t *testing.T) {

@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// ownMPI is an MPI whose own launcher a driver is.
+// ownMPI is an MPI whose own launcher is used as the driver.
 type ownMPI struct {
 	name     string
-	launcher string   // as the driver calls it
-	python   string   // with its mpi4py; "": the program in C, by compiler
-	compiler string   // only for one without a Python
-	daemons  []string // what it runs on each other node, as the last part of a path
-	pool     []string // flags for as many workers as there are slots; nil: it can't have a pool
-	exits    []int    // that a program's 7 may become
-	// dies is set where it itself is killed by SIGABRT or SIGSEGV now and then, when it spawns a pool
-	// or ends one, by any other agent, too.
+	launcher string   // the driver's command
+	python   string   // with mpi4py; "" means the program in C, built by compiler
+	compiler string   // only set without python
+	daemons  []string // programs that it runs on each other node (base names)
+	pool     []string // flags for as many workers as slots; nil if pools are not supported
+	exits    []int    // possible exit codes if a program exits with 7
+	// dies is set if the launcher itself is sometimes killed by SIGABRT or SIGSEGV when it spawns or
+	// ends a pool, with any other rsh agent, too.
 	dies bool
-	// it ends with 0 where it has lost what it runs on a node: so it does by any other agent
+	// blind is set if the launcher exits with 0 after it has lost its daemon on a node, with any other
+	// rsh agent, too.
 	blind bool
 }
 
-// ownMPIs are those that make test installs.
+// ownMPIs returns the MPIs that make test installs.
 func ownMPIs(t *testing.T) []ownMPI {
 	t.Helper()
 	beside := func(name, launcher string) (python, path string) {
@@ -42,9 +43,9 @@ func ownMPIs(t *testing.T) []ownMPI {
 		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7}, blind: true, dies: true},
 		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich", daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
 		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"}, exits: []int{7}},
-		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end. On a
-		// busy machine it dies of SIGPIPE now and then: it writes to the proxy of its own node, which it
-		// has started itself and which has ended.
+		// Without bringupd, too, its launcher turns some exit codes into 255, and its pools do not end.
+		// On a busy machine it sometimes dies of SIGPIPE: it writes to the proxy that it has started on
+		// its own node after that has ended.
 		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255, 128 + int(syscall.SIGPIPE)}},
 	}
 	all[1].python, all[1].launcher = beside("OPENMPI", "mpirun")
@@ -53,7 +54,7 @@ func ownMPIs(t *testing.T) []ownMPI {
 	return all
 }
 
-// ring is the ring as this MPI runs it.
+// ring returns the command of the ring program for this MPI.
 func (m ownMPI) ring(t *testing.T, bed *lane) []string {
 	t.Helper()
 	if m.python != "" {
@@ -66,7 +67,8 @@ func (m ownMPI) ring(t *testing.T, bed *lane) []string {
 	return []string{binary}
 }
 
-// launch has the MPI's launcher for a driver, on three nodes of two slots.
+// launch returns a launch on three nodes with two slots each, with the MPI's launcher as the
+// driver.
 func (m ownMPI) launch(t *testing.T, bed *lane, flags []string, argv ...string) launch {
 	t.Helper()
 	bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -75,6 +77,8 @@ func (m ownMPI) launch(t *testing.T, bed *lane, flags []string, argv ...string) 
 	return launch{nodes: 3, flags: []string{"--slots-per-node=2"}, driver: driver}
 }
 
+// TestOwnMPIRun checks a driver that is an MPI's own launcher: it starts its ranks on all nodes,
+// and the job's exit code is that of the ranks.
 func TestOwnMPIRun(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -93,8 +97,8 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
-// The PMIx that Slurm serves each daemon's task is not for the ranks of an mpirun: MPICH's would
-// end by it.
+// TestOwnMPIRunBesideSlurmsPMIx checks that the ranks of an mpirun do not see the PMIx that Slurm
+// provides for each daemon's task: MPICH's ranks would fail.
 func TestOwnMPIRunBesideSlurmsPMIx(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -107,7 +111,8 @@ func TestOwnMPIRunBesideSlurmsPMIx(t *testing.T) {
 	}
 }
 
-// What is killed takes all else with it, on every node, and the job's code is no 0.
+// TestOwnMPIRunIsKilled checks that killing one part of an mpirun ends everything else on every
+// node, and that the job's exit code is not 0.
 func TestOwnMPIRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -143,12 +148,13 @@ func TestOwnMPIRunIsKilled(t *testing.T) {
 	}
 }
 
-// launcherNames are what the process of the launcher may be called: some become others.
+// launcherNames returns the possible names of the launcher's process: some launchers execute
+// another program.
 func (m ownMPI) launcherNames() []string {
 	return []string{filepath.Base(m.launcher), "prterun", "mpiexec.hydra", "mpiexec"}
 }
 
-// findOf waits for a process on a node whose program is one of these, and returns its pid.
+// findOf waits for a process on a node that runs one of these programs, and returns its pid.
 func (bed *lane) findOf(t *testing.T, node int, programs ...string) (pid int) {
 	t.Helper()
 	eventually(t, func() string {
@@ -167,11 +173,13 @@ func (bed *lane) findOf(t *testing.T, node int, programs ...string) (pid int) {
 	return pid
 }
 
+// TestOwnMPIRunsPool checks that a pool whose workers are spawned by an MPI's own launcher uses all
+// nodes.
 func TestOwnMPIRunsPool(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		if m.pool == nil {
-			continue // by its own launcher, it has none
+			continue // its own launcher does not support it
 		}
 		t.Run(m.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
@@ -193,7 +201,8 @@ func TestOwnMPIRunsPool(t *testing.T) {
 	}
 }
 
-// Two at once on the same nodes: the end of one is not that of the other.
+// TestOwnMPIRunsSideBySide checks that of two concurrent mpiruns on the same nodes the end of one
+// does not affect the other.
 func TestOwnMPIRunsSideBySide(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -208,14 +217,14 @@ func TestOwnMPIRunsSideBySide(t *testing.T) {
 	}
 }
 
-// A job that is submitted from inside an mpirun inherits what that tells its ranks, and its own
-// ranks and daemons are those of srun.
+// TestJobSubmittedFromMPIRun checks a job that is submitted from within an mpirun: it inherits the
+// variables of that mpirun's ranks, but its own ranks and daemons must use those of its srun.
 func TestJobSubmittedFromMPIRun(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		t.Run(m.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
-			m.launch(t, bed, nil) // which lets root use mpirun
+			m.launch(t, bed, nil) // permits mpirun for root
 			dir := bed.place(t)
 			must(t, os.MkdirAll(dir, 0o755))
 			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
@@ -237,8 +246,8 @@ func TestJobSubmittedFromMPIRun(t *testing.T) {
 	}
 }
 
-// A job that the driver submits inherits what was set for the driver's mpirun, and its own runs on
-// its own nodes.
+// TestOwnMPIRunInSubmittedJob checks a job that the driver submits: it inherits the settings for
+// the driver's mpirun, but its own mpirun must use its own nodes.
 func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
@@ -260,7 +269,8 @@ func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 	}
 }
 
-// What would wait for ever is told of: an srun inside the run, and an mpirun that takes to one.
+// TestNestedSrunIsToldOf checks the warning about commands that would wait forever: an srun inside
+// the run, and an mpirun that uses srun.
 func TestNestedSrunIsToldOf(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]launch{
@@ -291,7 +301,7 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 	}
 }
 
-// Without lifelines there is no way, which is said.
+// TestOwnMPIRunNeedsLifelines checks the error of bringupd rsh if there are no peer links.
 func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
@@ -301,7 +311,7 @@ func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 	}
 }
 
-// Hosts are found by each of their names, and what is printed comes at once.
+// TestRsh checks that hosts are found by each of their names, and that output is not delayed.
 func TestRsh(t *testing.T) {
 	bed := claim(t, fewNodes)
 	script := `for host in n1 n1.cluster.example ` + bed.Address(1) + ` 1; do ` + program + ` rsh $host 'hostname; exit 3'; echo $?; done; ` + program + ` rsh nowhere true`
@@ -315,7 +325,8 @@ func TestRsh(t *testing.T) {
 	}
 }
 
-// The agent of a command on a node that is lost says so, and the run ends by the loss.
+// TestRshToALostNode checks that bringupd rsh reports the loss of its node, and that the run ends
+// because of the loss.
 func TestRshToALostNode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.start(t, launch{nodes: 3, driver: []string{"sh", "-c", program + " rsh n2 'echo up; sleep 1000'; echo code $?; sleep 1000"}})

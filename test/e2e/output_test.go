@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// longestKept is the longest line, in bytes with its newline, that srun forwards in one
-// piece: MAX_MSG_LEN of Slurm's src/common/io_hdr.h.
+// longestKept is the length of the longest line, in bytes with its newline, that srun forwards in
+// one piece: MAX_MSG_LEN in Slurm's src/common/io_hdr.h.
 const longestKept = 1024
 
-// Ranks of all nodes shout at once, and srun forwards what the daemons pass on.
+// TestLinesThroughSrunAreWhole checks that srun forwards complete lines if the ranks of all nodes
+// write at the same time.
 func TestLinesThroughSrunAreWhole(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const lines, perNode, width = 500, 2, longestKept - len("[0 n0] \n")

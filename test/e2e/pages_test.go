@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// snippet is the page's example that begins with this line, as it stands.
+// snippet returns the page's code example that begins with this line, unchanged.
 func snippet(t *testing.T, page, first string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
@@ -33,8 +33,8 @@ func snippet(t *testing.T, page, first string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// A job whose driver was ended by TERM is started again by its own script, as
-// docs/ending.md shows it.
+// TestAScriptThatRequeuesItself checks that the script of docs/ending.md restarts a job whose
+// driver was ended by TERM.
 func TestAScriptThatRequeuesItself(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
@@ -49,21 +49,21 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 	}
 }
 
-// The wrapper of docs/requeue.md submits a job again, off the node that failed, and ends
-// with the code of one that ends otherwise.
+// TestAWrapperThatSubmitsAnew checks that the wrapper of docs/requeue.md submits a job again
+// without the node that failed, and otherwise exits with the job's code.
 func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	bed := claim(t, fewNodes)
 	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
 	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md", "logs=$PWD/bringupd-logs; bad=")), 0o755))
-	// The first node to be looked at fails, and no other one.
+	// Exactly the first node that is checked fails.
 	must(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1\n"+
 		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
 	cmd := bed.Command(t.Context(), wrapper, script, "sh", "-c", "exit 7")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	_ = cmd.Run() // its code is judged
+	_ = cmd.Run() // its exit code is checked below
 	runs, err := filepath.Glob(filepath.Join(dir, "bringupd-logs", "*.0"))
 	must(t, err)
 	if code := cmd.ProcessState.ExitCode(); code != 7 || len(runs) != 2 {
@@ -77,8 +77,8 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	}
 }
 
-// The services and sandboxes that docs/services.md shows come up, and the driver after
-// them.
+// TestServicesAsShown checks that the services and sandboxes of docs/services.md start, and the
+// driver after them.
 func TestServicesAsShown(t *testing.T) {
 	bed := claim(t, fewNodes)
 	for _, tc := range []struct{ name, first string }{

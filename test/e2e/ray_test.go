@@ -20,10 +20,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// rayEnd bounds a job with a real Ray on this machine's few cores.
+// rayEnd limits the duration of a job with a real Ray on this machine's few cores.
 const rayEnd = 4 * time.Minute
 
-// rayProgram is the real ray, which BRINGUPD_TEST_RAY names.
+// rayProgram returns the path of the real ray, from BRINGUPD_TEST_RAY.
 func rayProgram(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("BRINGUPD_TEST_RAY")
@@ -33,7 +33,7 @@ func rayProgram(t *testing.T) string {
 	return path
 }
 
-// submitRay submits the script that users copy, as it stands.
+// submitRay submits the documented batch script, unchanged.
 func (bed *lane) submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
 	return bed.submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
@@ -67,7 +67,8 @@ func endOf(t *testing.T, b *batchJob, logs string) record.Result {
 	return result
 }
 
-// The main job: a real Ray of four nodes, and a driver that finds all of them.
+// TestRayRunsATaskOnEveryNode checks the main use case: a real Ray cluster of four nodes, and a
+// driver that finds all of them.
 func TestRayRunsATaskOnEveryNode(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"0", "42"} {
@@ -88,7 +89,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 			if want := []string{"n0", "n1", "n2", "n3"}; !slices.Equal(hosts, want) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
-			// Ray's own logs outlive its private directories where that is wanted.
+			// Ray's own logs outlive its private directories if the job fails.
 			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.LogsDir, "ray-*.d", "raylet.out"))
 			if (len(kept) == 4) != (code == "0") || (len(kept) == 0) != (code != "0") {
 				t.Errorf("the raylets' logs are kept in %v", kept)
@@ -97,8 +98,8 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 	}
 }
 
-// Who has not the run's token is refused, whatever the way; to the job's own programs it makes no
-// difference.
+// TestRayLetsOnlyTheJobIn checks that Ray refuses clients without the run's token on every
+// interface, and that the token does not hinder the job's own programs.
 func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.prependPath(filepath.Dir(rayProgram(t)))
@@ -124,8 +125,8 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	}
 }
 
-// Ray on two nodes, and a sandbox in a step of its own: the driver, which is started
-// when both are ready, finds the nodes of the one and the port of the other.
+// TestRayWithASandboxOfItsOwn checks Ray on two nodes and a sandbox in a separate step: the driver
+// starts when both are ready, and finds the nodes of the one and the port of the other.
 func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
@@ -148,7 +149,8 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	}
 }
 
-// One worker's ray start fails for good: the job ends at once, and names it.
+// TestRayStartThatFails checks that a job ends at once, and names the worker, if a worker's ray
+// start fails permanently.
 func TestRayStartThatFails(t *testing.T) {
 	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing")
@@ -174,7 +176,8 @@ func TestRayStartThatFails(t *testing.T) {
 	}
 }
 
-// The same with a spare: the job goes on, and Ray counts the three that are left.
+// TestRayStartThatFailsWithSpare checks the same with a spare: the job continues, and Ray counts
+// the remaining three nodes.
 func TestRayStartThatFailsWithSpare(t *testing.T) {
 	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing-n1")
@@ -188,7 +191,7 @@ func TestRayStartThatFailsWithSpare(t *testing.T) {
 	j := bed.start(t, launch{
 		nodes: 4,
 		flags: []string{"--nnodes=2:3", "--framework=ray", "--ray=" + ray,
-			// The spare comes when the team is there, and up but for one.
+			// The spare joins late, when the other nodes are up except for one.
 			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 3`},
 		driver: []string{"python", copyFile(t, "../../examples/ray_hosts.py", bed.Bin())},
 	})
@@ -203,10 +206,10 @@ func TestRayStartThatFailsWithSpare(t *testing.T) {
 	}
 }
 
-// rayKills is for by hand: once is enough for CI.
+// rayKills is for manual runs; the default is enough for CI.
 var rayKills = flag.Int("ray-kills", 1, "how often TestRayDeaths kills each part of Ray")
 
-// victim is a driver with an actor on the last node, which ends with 3 when that is dead.
+// victim is a driver with an actor on node n1. It exits with 3 when the actor has died.
 const victim = `import ray, sys, time
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 ray.init(logging_level="ERROR", log_to_driver=False)
@@ -218,16 +221,17 @@ victim = Victim.options(scheduling_strategy=On(node, soft=False)).remote()
 try: ray.get(victim.live.remote())
 except ray.exceptions.RayActorError: sys.exit(3)`
 
-// Each part of Ray is killed under the driver: it is named, its logs outlive the private directory,
-// and what is Ray's own affair stays so.
+// TestRayDeaths kills each part of Ray while the driver runs, and checks that the part is named and
+// that its logs outlive the private directory. Failures that Ray handles itself must not end the
+// job.
 func TestRayDeaths(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		node    int
-		process string // begins its command line, its directory aside
+		process string // first word of its command line, without the directory
 		code    int
-		log     string // that is kept
+		log     string // the log that must be kept
 		says    string
 	}{
 		{"raylet", 1, "raylet", 77, "ray-worker-0001.d/raylet.out", "raylet"},
@@ -266,7 +270,7 @@ func TestRayDeaths(t *testing.T) {
 	}
 }
 
-// processOf is the pid of a process of Ray's on a node; 0 where there is none.
+// processOf returns the pid of a Ray process on a node, or 0 if there is none.
 func (bed *lane) processOf(t *testing.T, node int, name string) int {
 	t.Helper()
 	processes, err := bed.Processes(node)
@@ -279,9 +283,9 @@ func (bed *lane) processOf(t *testing.T, node int, name string) int {
 	return 0
 }
 
-// Each rank of a world is a driver of the cluster, by the raylet of its own node. Ray looks for
-// that among all processes that it sees, and the bed's nodes see each other's: hence the
-// containers.
+// TestRayRanks checks that each rank of a world is a driver of the cluster, connected to the raylet
+// of its own node. Ray searches all visible processes for the raylet, and the nodes of a testbed
+// see each other's processes, hence the containers.
 func TestRayRanks(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const rank = `import os, ray

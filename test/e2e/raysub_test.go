@@ -19,8 +19,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// bareSrun is a srun that takes pyxis' flags, which are written down, and runs no container; nor
-// has it a terminal.
+// bareSrun is an srun without containers: it records pyxis' flags and drops them, and drops --pty,
+// because there is no terminal.
 const bareSrun = `#!/bin/bash
 flags=() args=()
 for arg; do case $arg in --*container-*) flags+=("$arg") ;; --pty) ;; *) args+=("$arg") ;; esac; done
@@ -28,7 +28,7 @@ echo "${flags[*]}" >>"$CONTAINED"
 exec REAL "${args[@]}"
 `
 
-// submitRaySub submits ray.sub on two nodes. Its logs are the job's in the directory.
+// submitRaySub submits ray.sub on two nodes. The job's logs are in the returned directory.
 func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs, contained string) {
 	t.Helper()
 	real, err := exec.LookPath("srun")
@@ -50,7 +50,7 @@ func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob,
 	return b, filepath.Join(base, b.id+"-logs"), contained
 }
 
-// nemoRL is what testdata/nemo_rl.py prints.
+// nemoRL is the output of testdata/nemo_rl.py.
 type nemoRL struct {
 	Resources map[string]float64
 	Ports     []int
@@ -71,9 +71,9 @@ func (n nemoRL) hosts() (hosts []string) {
 	return hosts
 }
 
-// A job as those of NeMo RL are, which brings its sandboxes: it finds all that it reads of its
-// cluster and its environment, its logs have the names that its tools know, and its code is the
-// job's.
+// TestRaySub checks a job like those of NeMo RL, with its own sandboxes: it finds everything that
+// it reads from its cluster and its environment, its logs have the names that its tools expect, and
+// its exit code is the job's.
 func TestRaySub(t *testing.T) {
 	bed := claim(t, fewNodes)
 	uv := bed.place(t)
@@ -144,8 +144,9 @@ func TestRaySub(t *testing.T) {
 	}
 }
 
-// Without a command the cluster stays up, for programs and shells by the attach script. With a head
-// of its own, and ports, and no containers. When a node dies, so does the job, and says which.
+// TestRaySubStaysUp checks a job without a command: the cluster stays up for programs and shells
+// that use the attach script. The job has a separate head, fixed ports, and no containers. When a
+// node dies, the job ends and names the node.
 func TestRaySubStaysUp(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs, _ := bed.submitRaySub(t, map[string]string{

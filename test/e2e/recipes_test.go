@@ -15,15 +15,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// JAX finds its world by Slurm's own variables: those of the step speak of one daemon
-// a node, and each rank must read its own.
+// TestJAXFindsItsWorld checks that JAX finds its world by Slurm's variables. Those of the step
+// describe one daemon per node, so each rank must receive its own.
 func TestJAXFindsItsWorld(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.wantSaid(t, installed(t, "JAX"), []string{"../../examples/jax_allreduce.py"}, sums)
 }
 
-// Under Slurm two of Lightning's environments know where they are. It prefers that of
-// torchrun, and that of Slurm must say the same of each rank.
+// TestLightningFindsItsWorld checks Lightning, two of whose environments apply under Slurm. It
+// prefers torchrun's, and Slurm's must agree with it for each rank.
 func TestLightningFindsItsWorld(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("PYTHONPATH", installed(t, "LIGHTNING"))
@@ -36,12 +36,12 @@ func TestLightningFindsItsWorld(t *testing.T) {
 	bed.wantSaid(t, installed(t, "TORCH"), []string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"}, want)
 }
 
-// sums are what two nodes of two ranks find when they add up their numbers.
+// sums is the expected output of two nodes with two ranks each that add up their numbers.
 var sums = []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of all is 6",
 	"rank 2 of 4: the sum of all is 6", "rank 3 of 4: the sum of all is 6"}
 
-// wantSaid has a Python run the first of the programs, with the others as its
-// arguments, in two nodes of two ranks, and wants these lines of it in any order.
+// wantSaid runs the first program with a Python, and the other programs as its arguments, on two
+// nodes with two ranks each. It checks that the output contains these lines in any order.
 func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) {
 	t.Helper()
 	dir := bed.place(t)
@@ -49,7 +49,7 @@ func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) 
 	logs := filepath.Join(dir, "logs")
 	bed.setenv("LOG_DIR", logs)
 	bed.setenv("RANKS_PER_NODE", "2")
-	bed.setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have fewer cores than ranks
+	bed.setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have too few cores
 	bed.prependPath(beds.bin())
 	flags := []string{"--nodes=2", "--nodelist=n[0-1]", copyFile(t, "../../deploy/slurm/ranks.sbatch", dir), python}
 	for _, program := range programs {
@@ -57,7 +57,7 @@ func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) 
 	}
 	b := bed.submitFile(t, dir, flags...)
 	result, out := saidBy(t, b, logs)
-	// Libraries say more.
+	// Ignore other output of the libraries.
 	said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
 	slices.Sort(said)
 	want = slices.Sorted(slices.Values(want))
@@ -67,8 +67,8 @@ func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) 
 	}
 }
 
-// A cluster of Dask's over nodes that have addresses of their own: the gate opens, and the
-// driver's functions run on each.
+// TestDaskFindsItsNodes checks a Dask cluster on nodes that have their own addresses: the gate
+// opens, and the driver's functions run on each node.
 func TestDaskFindsItsNodes(t *testing.T) {
 	bed := claim(t, fewNodes)
 	python := installed(t, "DASK")
@@ -88,8 +88,7 @@ func TestDaskFindsItsNodes(t *testing.T) {
 	}
 }
 
-// saidBy waits for the end of a job, and returns how it ended and what its driver or ranks
-// have said.
+// saidBy waits for the end of a job, and returns its result and the output of its driver or ranks.
 func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 	t.Helper()
 	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
@@ -99,5 +98,5 @@ func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 	return result, string(out)
 }
 
-// worldEnd bounds a world of Python's on this machine's few cores.
+// worldEnd limits the duration of a world of Python ranks on this machine's few cores.
 const worldEnd = 4 * time.Minute

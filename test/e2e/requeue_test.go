@@ -15,8 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// requeued submits a batch job of three nodes that asks to be started anew
-// after a failure, and whose output ends with the code of its srun.
+// requeued submits a batch job of three nodes that is requeued after a failure, and whose output
+// ends with the exit code of its srun.
 func (bed *lane) requeued(t *testing.T, logs, flags, driver string) *batchJob {
 	t.Helper()
 	script := "#!/bin/sh\n" +
@@ -34,7 +34,7 @@ func resultOfRun(t *testing.T, logs, run string) (result record.Result) {
 	return result
 }
 
-// shown is one field of what Slurm shows of a job.
+// shown returns one field of scontrol's description of a job.
 func (b *batchJob) shown(name string) string {
 	b.t.Helper()
 	out, err := b.bed.Command(context.Background(), "scontrol", "show", "job", "--oneliner", b.id).Output()
@@ -49,7 +49,7 @@ func (b *batchJob) shown(name string) string {
 	return ""
 }
 
-// nodeOf is the number of the bed's node of that name.
+// nodeOf returns the index of the testbed's node of that name.
 func (bed *lane) nodeOf(t *testing.T, host string) int {
 	t.Helper()
 	for node := range bed.Nodes() {
@@ -61,7 +61,8 @@ func (bed *lane) nodeOf(t *testing.T, host string) int {
 	return -1
 }
 
-// A job whose node was lost comes again without it, and ends well.
+// TestALostNodeHasTheJobStartedAnewElsewhere checks that a job whose node was lost is requeued
+// without that node, and succeeds.
 func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 	bed := claim(t, nodes)
 	logs := bed.place(t)
@@ -90,7 +91,7 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 	}
 }
 
-// A job that fails each time gives up in the end, with a code of its own.
+// TestAJobGivesUp checks that a job which fails each time finally gives up, with its own exit code.
 func TestAJobGivesUp(t *testing.T) {
 	bed := claim(t, nodes)
 	logs := bed.place(t)
@@ -102,7 +103,7 @@ func TestAJobGivesUp(t *testing.T) {
 		readJSON(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(2, 3, record.StateJoined)), &joined)
 		kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 	}
-	b.wait("ended: 137\n") // srun's code is that of the daemon that was killed
+	b.wait("ended: 137\n") // srun's code is that of the killed daemon
 	for run, code := range map[string]int{b.id + ".0": 76, b.id + ".0-r1": 69} {
 		result := resultOfRun(t, logs, run)
 		if result.Code != code || result.Cause == nil || result.Cause.Kind != "daemon-died" || len(result.BadNodes) == 0 {
@@ -114,8 +115,8 @@ func TestAJobGivesUp(t *testing.T) {
 	}
 }
 
-// A directory for temporary files that no node has is the launch's fault: no node is bad, and
-// nothing is started anew (N2, N3).
+// TestABadTempDirIsNotStartedAnew checks that a missing directory for temporary files is an error
+// of the launch: no node is bad, and the job is not requeued (N2, N3).
 func TestABadTempDirIsNotStartedAnew(t *testing.T) {
 	bed := claim(t, nodes)
 	logs := bed.place(t)
@@ -127,7 +128,8 @@ func TestABadTempDirIsNotStartedAnew(t *testing.T) {
 	}
 }
 
-// What would only come again is not tried again.
+// TestAServiceThatDiesIsNotStartedAnew checks that a job is not requeued after a failure that would
+// only occur again.
 func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
 	bed := claim(t, nodes)
 	logs := bed.place(t)
@@ -142,11 +144,11 @@ func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
 	}
 }
 
-// An allocation without a batch script can't be started anew: Slurm says so,
-// and the job ends as it would.
+// TestAnAllocationIsNotStartedAnew checks an allocation without a batch script, which cannot be
+// requeued: Slurm says so, and the job ends as it would without a requeue.
 func TestAnAllocationIsNotStartedAnew(t *testing.T) {
 	bed := claim(t, fewNodes)
-	temp := "/tmp/" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
+	temp := "/tmp/" + filepath.Base(bed.place(t)) // each node has its own /tmp
 	bed.onNode(t, 0, "mkdir", temp)
 	t.Cleanup(func() { bed.onNode(t, 0, "rm", "-r", temp) })
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=" + temp, "--worker-cmd=true"}, driver: []string{"true"}})

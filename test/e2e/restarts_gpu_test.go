@@ -4,8 +4,8 @@ package e2e
 
 import "testing"
 
-// A GPU falls off the bus: the run is begun anew without its node, and the GPUs of the others are
-// looked at again.
+// TestRestartWithoutSickNode checks that the run is restarted without a node whose GPU has fallen
+// off the bus, and that the GPUs of the other nodes are checked again.
 func TestRestartWithoutSickNode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)

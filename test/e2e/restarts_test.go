@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// A daemon that is killed, and started again by a loop in its task, meets the others in
-// the next attempt, in the same allocation.
+// TestADaemonIsStartedAgain checks that a daemon which is killed, and started again by a loop in
+// its task, joins the next attempt in the same allocation.
 func TestADaemonIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

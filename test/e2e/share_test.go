@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// anyAbort returns the abort of whichever rank wrote one.
+// anyAbort returns the abort record, whichever node wrote it.
 func anyAbort(j *job) record.Abort {
 	j.t.Helper()
 	found, err := filepath.Glob(filepath.Join(j.runDir(), signal.ControlDir, "abort.*"))
@@ -26,7 +26,8 @@ func anyAbort(j *job) record.Abort {
 	return abort
 }
 
-// /tmp is each node's own: everybody can write there and nobody meets.
+// TestALogDirectoryThatIsNotShared checks the report for a log directory in /tmp, which every node
+// can write, but which is private to each node.
 func TestALogDirectoryThatIsNotShared(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{nodes: 4, logs: "/tmp/logs", driver: []string{"true"}})
@@ -41,7 +42,8 @@ func TestALogDirectoryThatIsNotShared(t *testing.T) {
 	}
 }
 
-// One node alone doesn't see the share: the others must learn its name.
+// TestALogDirectoryThatOneNodeDoesNotSee checks that the other nodes name the one node that does
+// not see the share.
 func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
@@ -96,7 +98,8 @@ func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A full or a read-only file system, on the head's node alone.
+// TestALogDirectoryThatTakesNothing checks a full and a read-only file system, on the head's node
+// only.
 func TestALogDirectoryThatTakesNothing(t *testing.T) {
 	bed := claim(t, fewNodes)
 	for _, tc := range []struct{ name, options, says string }{

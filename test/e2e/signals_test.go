@@ -15,8 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// slowDriver says what signals it gets, and takes a while to end after TERM, as
-// one that writes a checkpoint does.
+// slowDriver prints the signals that it receives, and takes a while to end after TERM, like a
+// driver that writes a checkpoint.
 const slowDriver = `#!/bin/sh
 trap 'echo got USR1' USR1
 trap 'echo saving; sleep 2; echo saved; exit 5' TERM
@@ -31,8 +31,9 @@ func (bed *lane) writeDriver(t *testing.T, script string) string {
 	return path
 }
 
-// scancel signals all processes of the step: the driver may save its state
-// while its services live, and the job is 143 whatever the driver then says.
+// TestTermLeavesTheDriverItsGrace checks scancel, which signals all processes of the step: the
+// driver may save its state while its services run, and the job's code is 143, whatever the
+// driver's code is.
 func TestTermLeavesTheDriverItsGrace(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver, logs := bed.writeDriver(t, slowDriver), bed.place(t)
@@ -62,21 +63,21 @@ func TestTermLeavesTheDriverItsGrace(t *testing.T) {
 	}
 }
 
-// saver is a driver that takes 12 s to save its state: longer than a driver has
-// where Slurm kills soon and the services' grace is 10 s.
+// saver is a driver that takes 12 s to save its state. That is longer than a driver has if Slurm
+// kills soon and the services' grace period is 10 s.
 const saver = `#!/bin/sh
 trap 'trap "" TERM; echo saving; sleep 12; echo saved; exit 5' TERM
 echo started
 while :; do sleep 0.1; done
 `
 
-// submitGeneric submits generic.sbatch, which users copy, as it stands.
+// submitGeneric submits the documented generic.sbatch, unchanged.
 func (bed *lane) submitGeneric(t *testing.T, driver string) (b *batchJob, logs string) {
 	t.Helper()
 	return bed.submitCopied(t, "generic.sbatch", driver)
 }
 
-// submitCopied submits a script that users copy, and waits for its driver where there is one.
+// submitCopied submits a documented script and waits for its driver, if any.
 func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
 	dir := bed.place(t)
@@ -102,8 +103,8 @@ func (bed *lane) scancel(t *testing.T, args ...string) {
 	}
 }
 
-// Slurm tells the script alone, as by --signal=B:TERM@120: the driver has its
-// own grace, its services live, and its code is the job's.
+// TestAScriptThatIsTold checks a signal to the batch script only, as with --signal=B:TERM@120: the
+// driver has its own grace period, its services keep running, and its exit code is the job's.
 func TestAScriptThatIsTold(t *testing.T) {
 	t.Parallel()
 	for _, script := range []string{"generic.sbatch", "generic-sandbox.sbatch"} {
@@ -130,7 +131,8 @@ func TestAScriptThatIsTold(t *testing.T) {
 	}
 }
 
-// Without a driver the services stay up, until the script is told.
+// TestAScriptWithoutADriver checks that without a driver the services stay up until the script
+// receives a signal.
 func TestAScriptWithoutADriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs := bed.submitCopied(t, "generic.sbatch")
@@ -160,8 +162,8 @@ func resultOf(t *testing.T, b *batchJob, logs string) record.Result {
 	return result
 }
 
-// Slurm tells all processes of the steps, as by --signal=TERM@120: services die
-// of it, which is nobody's fault, and no KILL follows.
+// TestAStepThatIsTold checks a signal to all processes of the steps, as with --signal=TERM@120:
+// services end because of it, which is not a failure, and no KILL follows.
 func TestAStepThatIsTold(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs := bed.submitGeneric(t, bed.writeDriver(t, saver))
@@ -172,22 +174,22 @@ func TestAStepThatIsTold(t *testing.T) {
 	}
 }
 
-// Whoever tells a job twice has no time for the driver's grace.
+// TestAStepThatIsToldTwice checks that a second signal cuts the driver's grace period short.
 func TestAStepThatIsToldTwice(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("DRIVER_GRACE", "1h")
 	b, logs := bed.submitGeneric(t, bed.writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
 	bed.scancel(t, "--signal=TERM", b.id)
 	eventually(t, func() string { return lacks(b.out, "heard") })
-	time.Sleep(3 * time.Second) // longer than what follows is an echo
+	time.Sleep(3 * time.Second) // an earlier signal would count as the same one
 	bed.scancel(t, "--signal=TERM", b.id)
 	if end := resultOf(t, b, logs); end.Code != 143 || end.Outcome != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
 }
 
-// A grace of an hour is cut where Slurm kills 30 s after TERM: the end is our
-// own, with a result.
+// TestScancelCutsALongGrace checks that a grace period of an hour is cut short if Slurm kills 30 s
+// after TERM, so that bringupd ends the job itself and writes a result.
 func TestScancelCutsALongGrace(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("DRIVER_GRACE", "1h")
@@ -216,6 +218,7 @@ func lacks(path, want string) string {
 	return ""
 }
 
+// TestUserSignalsReachTheDriver checks that USR1 to the head's daemon reaches the driver.
 func TestUserSignalsReachTheDriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver := bed.writeDriver(t, slowDriver)
@@ -223,14 +226,14 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 	eventually(t, func() string { return without(j, "started") })
 	kill(t, bed.daemonOf(t, 0), syscall.SIGUSR1)
 	eventually(t, func() string { return without(j, "got USR1") })
-	// One daemon alone is told to end: that ends the job, too.
+	// A signal to a single daemon also ends the job.
 	kill(t, bed.daemonOf(t, 1), syscall.SIGTERM)
 	j.wantCode(143)
 	eventually(t, func() string { return without(j, "saved") })
 }
 
-// The driver gets a signal once that Slurm sends to all processes of the step, as
-// proctrack/linuxproc does (J12).
+// TestUserSignalsOfSlurmReachTheDriverOnce checks that the driver receives a signal only once if
+// Slurm sends it to all processes of the step, as proctrack/linuxproc does (J12).
 func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver := bed.writeDriver(t, "#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
@@ -242,7 +245,7 @@ func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 		bed.scancel(t, "--signal="+name, b.id)
 		eventually(t, func() string { return lacks(b.out, "got "+name) })
 	}
-	time.Sleep(3 * time.Second) // longer than a daemon waits before it passes a signal on
+	time.Sleep(3 * time.Second) // longer than a daemon waits before it forwards a signal
 	data, err := os.ReadFile(b.out)
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +276,8 @@ func TestStopEndsAJobWithoutADriver(t *testing.T) {
 	j.wantCode(0)
 }
 
+// TestASandboxInAStepOfItsOwn checks that the driver of one step runs after the sandboxes of
+// another step are ready, and that both steps succeed.
 func TestASandboxInAStepOfItsOwn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
@@ -286,7 +291,8 @@ func TestASandboxInAStepOfItsOwn(t *testing.T) {
 	}
 }
 
-// A sandbox that dies in its own step ends the run of the other step.
+// TestASandboxStepThatDies checks that the death of a sandbox in its own step ends the run of the
+// other step.
 func TestASandboxStepThatDies(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)

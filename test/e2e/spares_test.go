@@ -13,10 +13,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// One node of four fails its check, and the driver needs three. Slurm would kill
-// the step at the first task that exits with a code, and a few seconds after the
-// first that exits at all, as sites with a WaitTime have it: the node that is
-// dropped outlives a driver that takes longer.
+// TestNodeDropped checks a job in which one node of four fails its check, and the driver needs
+// three. Slurm would kill the step at the first task that exits with a nonzero code, and some
+// seconds after the first task that exits at all, as at sites with a WaitTime. So the daemon of the
+// dropped node must outlive a driver that takes longer.
 func TestNodeDropped(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{
@@ -37,12 +37,12 @@ func TestNodeDropped(t *testing.T) {
 	}
 }
 
-// A daemon is killed while the services come up, and a spare takes its place.
-// Slurm is told not to care; its code is that of the worst task all the same,
-// and the job's own is in the result.
+// TestDaemonKilledBeforeGate checks that a spare replaces a node whose daemon is killed while the
+// services start. Slurm is configured not to react; nevertheless its code is that of the worst
+// task, and the job's own code is in the result.
 func TestDaemonKilledBeforeGate(t *testing.T) {
 	bed := claim(t, fewNodes)
-	dir := bed.place(t) // listed: a name that was missed once stays missing for long
+	dir := bed.place(t) // use listings: a failed lookup stays cached for long
 	j := bed.start(t, launch{
 		nodes: 4,
 		flags: []string{"--nnodes=3", "--peer-timeout=" + peerTimeout.String(),
@@ -52,7 +52,7 @@ func TestDaemonKilledBeforeGate(t *testing.T) {
 	})
 	bed.find(t, 1, "sleep", "1002")
 	kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
-	bed.find(t, 3, "sleep", "1002") // in its place
+	bed.find(t, 3, "sleep", "1002") // on the spare
 	j.reached(filepath.Join(signal.ControlDir, signal.TeamName(1)))
 	must(t, os.WriteFile(filepath.Join(dir, "started"), nil, 0o600))
 	j.wantCode(137)

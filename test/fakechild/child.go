@@ -23,21 +23,21 @@ type child struct {
 	main  *Process
 	ended chan struct{}
 	done  chan struct{}
-	gone  chan struct{} // closed when nothing of its family is left
+	gone  chan struct{} // closed when the last member of the family has ended
 
 	mu       sync.Mutex
-	members  []*member // of its family beside the child itself, that live
-	left     int       // members, and 1 while the child lives
+	members  []*member // running members of the family, without the child itself
+	left     int       // running members, plus 1 while the child runs
 	exit     process.Exit
 	killedBy syscall.Signal
-	stopping bool // Stop was called while it ran
-	stops    int  // that ask and wait
+	stopping bool // Stop was called while the child ran
+	stops    int  // calls of StopProcesses that are waiting
 	sent     map[syscall.Signal]bool
 }
 
 var _ process.Handle = (*child)(nil)
 
-// member is one of a child's family, such as a command that a shell has in the background.
+// member is a part of a child's family, such as a background command of a shell.
 type member struct {
 	end     context.CancelFunc
 	ignores map[syscall.Signal]bool
@@ -59,12 +59,12 @@ func newChild(owner *Supervisor, spec process.Spec) *child {
 	return c
 }
 
-// askingForAnEnd are the signals that do, as pkg/process has them.
+// askingForAnEnd lists the signals that request an end, as in pkg/process.
 var askingForAnEnd = []syscall.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL,
 }
 
-// run sees the child to its end.
+// run runs the program and waits for the end of the child.
 func (c *child) run(program Program) {
 	code := program(c.main.ctx, c.main)
 	c.main.end()
@@ -93,7 +93,7 @@ func (c *child) run(program Program) {
 	c.owner.forget(c)
 }
 
-// leave notes that one of the family has ended; c.mu is held.
+// leave records that a member of the family has ended. The caller holds c.mu.
 func (c *child) leave() {
 	if c.left--; c.left == 0 {
 		close(c.gone)
@@ -129,14 +129,14 @@ func (c *child) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// send has the signal come to the whole family; c.mu is held.
+// send delivers the signal to the whole family. The caller holds c.mu.
 func (c *child) send(sig syscall.Signal) {
 	c.sent[sig] = true
 	c.main.get(sig)
 	c.sendOthers(sig)
 }
 
-// sendOthers has the signal come to the family beside the child; c.mu is held.
+// sendOthers delivers the signal to the family except the child itself. The caller holds c.mu.
 func (c *child) sendOthers(sig syscall.Signal) {
 	for _, m := range c.members {
 		if sig == syscall.SIGKILL || ends(sig) && !m.ignores[sig] {
@@ -145,7 +145,7 @@ func (c *child) sendOthers(sig syscall.Signal) {
 	}
 }
 
-// ends tells whether a signal ends a process that has said nothing about it.
+// ends reports whether the default action of a signal ends a process.
 func ends(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG:

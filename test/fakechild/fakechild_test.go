@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild/childtest"
 )
 
-// programs are those of the tests.
+// programs returns the programs of the tests.
 func programs() map[string]Program { return map[string]Program{"sh": Shell{}.Run} }
 
 func TestContract(t *testing.T) {
@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestProgram has a function of Go for a child, and its waits take no real time.
+// TestProgram checks a child that is a Go function, and whose waits take no real time.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saves := func(ctx context.Context, p *Process) int {
@@ -41,7 +41,7 @@ func TestProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // or TERM comes before it is caught
+		synctest.Wait() // otherwise TERM could arrive before it is caught
 		began := time.Now()
 		exit := child.Stop(t.Context(), 2*time.Hour, syscall.SIGTERM)
 		took, lines := time.Since(began), child.LastLines()

@@ -10,20 +10,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// output is what becomes of what a child prints: it is passed on, logged by lines, and the last
-// lines are kept, all before the write returns.
+// output processes the output of a child: it forwards it, logs it line by line and keeps the last
+// lines, all before the write returns.
 type output struct {
 	keep int
 	log  io.Writer
 
-	// turn is taken by who writes, which may wait for the log or the reader: a wait for a mutex
-	// would keep the time of a bubble from advancing.
+	// turn serialises writers, which may wait for the log or the reader. It is a channel because a
+	// goroutine that waits for a mutex would keep the time of a synctest bubble from advancing.
 	turn chan struct{}
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	lines  process.LineSplitter
 	tail   []string
-	begun  string // the line that has not ended
+	begun  string // the current, incomplete line
 	bytes  int64
 	latest time.Time
 	closed bool
@@ -53,7 +53,7 @@ func (s stream) Write(data []byte) (int, error) {
 	defer func() { <-o.turn }()
 	log, closed := o.take(data)
 	o.write(log)
-	if s.pass != nil && !closed { // else nobody listens any more
+	if s.pass != nil && !closed { // otherwise the output has no reader any more
 		if _, err := s.pass.Write(data); err != nil {
 			return 0, syscall.EPIPE
 		}
@@ -61,7 +61,7 @@ func (s stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// take notes what was printed; it returns what the log is to get.
+// take records output and returns the data for the log.
 func (o *output) take(data []byte) (log []byte, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +75,7 @@ func (o *output) take(data []byte) (log []byte, closed bool) {
 	return log, false
 }
 
-// lastLine returns the line that has begun, and not ended, once data has come.
+// lastLine returns the incomplete line after data has arrived.
 func lastLine(begun string, data []byte) string {
 	if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
 		return string(data[end+1:])
@@ -83,7 +83,7 @@ func lastLine(begun string, data []byte) string {
 	return begun + string(data)
 }
 
-// keptLine is how much of a line is kept, as by a real child.
+// keptLine is the maximum length of a kept line, as with a real child.
 const keptLine = 1 << 10
 
 func (o *output) line(log, line []byte, goesOn bool) []byte {
@@ -106,7 +106,7 @@ func (o *output) write(log []byte) {
 	}
 }
 
-// close makes a line of what has no end.
+// close completes the last line if it has no newline.
 func (o *output) close() {
 	var log []byte
 	o.mu.Lock()

@@ -13,25 +13,26 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// Process is a child as its program has it.
+// Process is the interface of a child to its own program.
 type Process struct {
 	Argv           []string
 	Env            []string
 	Dir            string
 	PID            int
-	Stdin          *os.File // nil: there is nothing to read
+	Stdin          *os.File // nil if there is no input
 	Stdout, Stderr io.Writer
 
 	child *child
 	ctx   context.Context
 	end   context.CancelFunc
 
-	// Both are guarded by the child's mu.
+	// The following maps are guarded by the child's mu.
 	catches map[syscall.Signal]chan<- syscall.Signal
 	ignores map[syscall.Signal]bool
 }
 
-// Getenv returns the value of a variable; of one that is there twice, the last one counts.
+// Getenv returns the value of a variable. If the variable occurs more than once, the last value
+// counts.
 func (p *Process) Getenv(name string) string {
 	for _, assignment := range slices.Backward(p.Env) {
 		if value, is := strings.CutPrefix(assignment, name+"="); is {
@@ -41,10 +42,10 @@ func (p *Process) Getenv(name string) string {
 	return ""
 }
 
-// Sleep waits; it returns false where ctx ends first.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool { return ctxutil.SleepContext(ctx, d) }
 
-// Catch has a signal come by a channel that has room for it, rather than end the child.
+// Catch delivers a signal to a channel, which must have free capacity, instead of ending the child.
 func (p *Process) Catch(sig syscall.Signal, by chan<- syscall.Signal) {
 	p.child.mu.Lock()
 	defer p.child.mu.Unlock()
@@ -52,7 +53,7 @@ func (p *Process) Catch(sig syscall.Signal, by chan<- syscall.Signal) {
 	delete(p.ignores, sig)
 }
 
-// Ignore has a signal do nothing, also to those of the family that begin later.
+// Ignore ignores a signal, also for members of the family that start later.
 func (p *Process) Ignore(sig syscall.Signal) {
 	p.child.mu.Lock()
 	defer p.child.mu.Unlock()
@@ -60,14 +61,15 @@ func (p *Process) Ignore(sig syscall.Signal) {
 	delete(p.catches, sig)
 }
 
-// Kill sends a signal to the child itself, as kill -SIG $$ does.
+// Kill sends a signal to the child itself, like kill -SIG $$.
 func (p *Process) Kill(sig syscall.Signal) {
 	p.child.mu.Lock()
 	defer p.child.mu.Unlock()
 	p.get(sig)
 }
 
-// Background runs what may outlive the program and has its output: one of the child's family.
+// Background runs a function that may outlive the program and shares its output, as a member of the
+// child's family.
 func (p *Process) Background(run func(ctx context.Context)) {
 	c := p.child
 	ctx, end := context.WithCancel(context.Background())
@@ -86,7 +88,7 @@ func (p *Process) Background(run func(ctx context.Context)) {
 	})
 }
 
-// get has a signal come; the child's mu is held.
+// get delivers a signal. The caller holds the child's mu.
 func (p *Process) get(sig syscall.Signal) {
 	if by := p.catches[sig]; by != nil && sig != syscall.SIGKILL {
 		select {

@@ -20,17 +20,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Shell is /bin/sh -c without a process: sleep takes the bubble's time, kill and trap know the
-// child alone, and a trap that has run ends the script. Files are the machine's own but where Stat
-// or ReadFile have others. Other commands than these and the shell's own are run as processes:
-// they must be short and print little, as time stands still meanwhile, also for who takes that.
+// Shell executes the equivalent of /bin/sh -c without a process: sleep uses the time of the
+// synctest bubble, kill and trap apply only to the child, and the script ends after a trap has run.
+// Files are those of the machine unless Stat or ReadFile provide others. Other external commands
+// run as real processes: they must be short and print little, because simulated time does not
+// advance meanwhile, not even for the reader of their output.
 type Shell struct {
-	// Stat, where it is not nil, tells of files that are not the machine's; else it returns
+	// Stat, if not nil, describes files that do not exist on the machine. For other files it returns
 	// errors.ErrUnsupported.
 	Stat func(path string) (fs.FileInfo, error)
 }
 
-// Run is a Program.
+// Run implements [Program].
 func (s Shell) Run(ctx context.Context, p *Process) int {
 	if len(p.Argv) < 3 || p.Argv[1] != "-c" {
 		fmt.Fprintln(p.Stderr, "the test's shell runs -c LINE alone")
@@ -65,11 +66,11 @@ func (s Shell) Run(ctx context.Context, p *Process) int {
 	}
 }
 
-// script is one run of a shell.
+// script is one execution of a shell script.
 type script struct {
 	Shell
 	p        *Process
-	traps    map[string]string // by the signal's name; of the goroutine that runs the script
+	traps    map[string]string // by signal name; used only by the goroutine that runs the script
 	caught   chan syscall.Signal
 	trapping bool
 }
@@ -113,7 +114,7 @@ func (s *script) runner() (*interp.Runner, error) {
 	)
 }
 
-// background runs a command that the script does not wait for, and that may outlive it.
+// background runs a command for which the script does not wait, and which may outlive it.
 func (s *script) background(stmt *syntax.Stmt) {
 	foreground := *stmt
 	foreground.Background = false
@@ -131,7 +132,7 @@ func stdin(p *Process) io.Reader {
 	return p.Stdin
 }
 
-// call has commands that the interpreter has, or refuses, be ours.
+// call redirects commands of the interpreter that this package implements itself.
 func (s *script) call(_ context.Context, args []string) ([]string, error) {
 	switch args[0] {
 	case "trap":
@@ -194,7 +195,7 @@ func (s *script) sleep(ctx context.Context, text string) error {
 	return nil
 }
 
-// seq prints so many lines, by writes of some thousands of bytes.
+// seq prints the numbers from 1 to the given one, in writes of some thousand bytes.
 func seq(to io.Writer, text string) error {
 	last, err := strconv.Atoi(text)
 	if err != nil {
@@ -212,7 +213,7 @@ func (s *script) kill(ctx context.Context, args []string) error {
 		return fmt.Errorf("kill: the test's shell signals itself alone, not %v", args)
 	}
 	s.p.Kill(process.SignalNumber("SIG" + strings.TrimPrefix(args[0], "-")))
-	<-ctx.Done() // by the signal, whether it ends the child or runs a trap
+	<-ctx.Done() // done by the signal, which ends the child or runs a trap
 	return ctx.Err()
 }
 

@@ -1,7 +1,7 @@
-// Package fakechild has goroutines in place of a daemon's children, for tests in bubbles of
-// testing/synctest: they are started, signalled and stopped as processes are, and their waits take
-// simulated time. What a child does is a function of Go, or a line of shell. The tests in
-// childtest hold for these children and for real ones.
+// Package fakechild provides goroutines in place of a daemon's child processes, for tests in
+// bubbles of testing/synctest. They are started, signalled and stopped like processes, and their
+// waits take simulated time. The program of a child is a Go function or a shell command line. The
+// tests in childtest apply to these children and to real ones.
 package fakechild
 
 import (
@@ -22,43 +22,44 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Program is what a child runs; it returns the exit code. ctx ends when the child is to end at
-// once, by KILL or by another signal that the program neither catches nor ignores: what the
-// program returns does not count then.
+// Program is the program of a child. It returns the exit code. ctx ends when the child must end at
+// once, because of KILL or of another signal that the program neither catches nor ignores. The
+// returned code is then ignored.
 type Program func(ctx context.Context, p *Process) int
 
-// Supervisor starts goroutines as the children of one daemon. Its methods may be called from any
-// goroutine. They heed neither Spec.Prepare nor Spec.Files.
+// Supervisor starts goroutines as the children of one daemon. Its methods are safe for concurrent
+// use. It ignores Spec.Prepare and Spec.Files.
 type Supervisor struct {
 	programs map[string]Program
 
 	mu       sync.Mutex
 	closed   bool
-	owned    []string            // by the daemon
-	late     []string            // what of it was left at Close
-	children map[*child]struct{} // whose family may be there
+	owned    []string            // paths that the daemon owns
+	late     []string            // owned paths that still existed at Close
+	children map[*child]struct{} // children whose family may still run
 	running  sync.WaitGroup
 }
 
 var _ process.Starter = (*Supervisor)(nil)
 
-// firstPID is above the process ids of any kernel: /proc has nothing of these children.
+// firstPID is larger than any process id of a kernel, so that /proc contains nothing about these
+// children.
 const firstPID = 1 << 30
 
-// living are all children that have not ended, by process id, and latest the id of the newest.
+// living contains all running children by process id; latest is the newest id.
 var (
 	living sync.Map
 	latest atomic.Int64
 )
 
-// Lives tells whether the child of that id has not ended.
+// Lives reports whether the child with that id is running.
 func Lives(pid int) bool {
 	_, found := living.Load(pid)
 	return found
 }
 
-// Kill sends a signal to the child of that id, and to nobody else of its family, as kill(2) does.
-// It returns whether there is one.
+// Kill sends a signal to the child with that id, and to no other member of its family, like
+// kill(2). It reports whether the child exists.
 func Kill(pid int, sig syscall.Signal) bool {
 	c, found := living.Load(pid)
 	if found {
@@ -67,25 +68,25 @@ func Kill(pid int, sig syscall.Signal) bool {
 	return found
 }
 
-// New returns a Supervisor of children that run these programs, by the last element of the path
-// that they are started by. Without one of that name the start fails as that of a process does.
+// New returns a Supervisor whose children run these programs. The key of a program is the last
+// element of the path by which it is started. Starting any other program fails as with a process.
 func New(programs map[string]Program) *Supervisor {
 	return &Supervisor{programs: programs, children: make(map[*child]struct{})}
 }
 
-// OwnPath implements process.Starter. There is no guard, as no test kills a daemon that is a
-// goroutine: see Unguarded.
+// OwnPath implements process.Starter. There is no guard, because tests do not kill a daemon that is
+// a goroutine: see Unguarded.
 func (s *Supervisor) OwnPath(dir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owned = append(s.owned, dir)
 }
 
-// SignalReachedGuard implements process.Starter. There is no guard that could be signalled.
+// SignalReachedGuard implements process.Starter. It returns false, because there is no guard.
 func (s *Supervisor) SignalReachedGuard(context.Context, syscall.Signal) bool { return false }
 
-// Unguarded returns what the daemon owned and had not removed when it called Close, which ends the
-// guard of a real daemon.
+// Unguarded returns the paths that the daemon owned and had not removed when it called Close. With
+// a real daemon, Close ends the guard.
 func (s *Supervisor) Unguarded() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,7 @@ func (s *Supervisor) EndAll(ctx context.Context) error {
 	return nil
 }
 
-// Left returns the names of the children of whose family somebody is there.
+// Left returns the names of the children whose families still have running members.
 func (s *Supervisor) Left() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +174,8 @@ func (s *Supervisor) forget(c *child) {
 	delete(s.children, c)
 }
 
-// The bounds of a real Supervisor: for output that others than the child hold open, and from KILL
-// to the end of all.
+// The time limits are those of a real Supervisor: for output that other processes hold open, and
+// from KILL to the end of all processes.
 const (
 	drainTime = time.Second
 	killTime  = 3 * time.Second

@@ -14,11 +14,10 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// TestEvicted has the mount of one node hang, and then refuse what hung, as that
-// of a client that its server has evicted: while the lifelines are up, and looks
-// at the share are rare. What a look that hung has cost is not to be waited for a
-// second time before the next: the node would be sick for longer than a peer may
-// be silent.
+// TestEvicted makes the mount of one node hang, and then refuse the calls that hung, like the mount
+// of a client that its server has evicted, while the peer links work and the share is polled
+// rarely. After a poll that hung, the daemon must not wait for the same time again before the next
+// one: the node's mount would be unusable for longer than the peer timeout.
 func TestEvicted(t *testing.T) {
 	const peer, hang = 10 * time.Second, 4500 * time.Millisecond
 	t.Parallel()
@@ -53,8 +52,8 @@ func TestEvicted(t *testing.T) {
 	j.nothingLeft()
 }
 
-// relaxed waits until a rank looks rarely: its lifeline is well, and nothing is
-// expected but the end.
+// relaxed waits until a node polls rarely, because its peer link works and it only waits for the
+// end of the run.
 func (j *job) relaxed(rank int, peer time.Duration) {
 	j.t.Helper()
 	events := filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", rank, size))
@@ -62,11 +61,11 @@ func (j *job) relaxed(rank int, peer time.Duration) {
 		said, _ := os.ReadFile(events)
 		return strings.Contains(string(said), `"phase":"driver"`)
 	})
-	time.Sleep(peer / 4) // two beats, of which each may make its pace another
+	time.Sleep(peer / 4) // two heartbeats, either of which may change the polling interval
 }
 
-// ask has a rank run a command, by a request through the mount of another one,
-// and returns who waits for its end.
+// ask runs a command on a node, by a request through the mount of another node. It returns a
+// function that waits for the end of the command.
 func (j *job) ask(rank int) func() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
 	j.t.Cleanup(cancel)
@@ -87,7 +86,7 @@ func (j *job) ask(rank int) func() ([]byte, error) {
 	}
 }
 
-// taken waits until so many calls into a mount are under way.
+// taken waits until the number of active calls into a mount satisfies enough.
 func (j *job) taken(mount *hostile.Mount, enough func(calls int) bool) {
 	j.t.Helper()
 	j.until("calls into "+mount.At(), func() bool {

@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	size = 4 // nodes of a job
+	size = 4 // number of nodes of a job
 
-	// peerTimeout is short, so that the matrix is; it leaves a beat 375 ms and
-	// a silence 1.9 s, which a machine full of other jobs does not use up.
+	// peerTimeout is short, so that the matrix takes little time. It results in a heartbeat interval
+	// of 375 ms and a maximum silence of 1.9 s, which is enough on a machine that runs many other
+	// jobs.
 	peerTimeout = 3 * time.Second
 
-	// ceiling bounds every wait: far above what any takes.
+	// ceiling limits every wait. It is far longer than any wait takes.
 	ceiling = 60 * time.Second
 	step    = 10 * time.Millisecond
 )
 
-// The phases of a job, in order, as the table has them.
+// The phases of a job, in the order of the table's columns.
 const (
 	join    = "join"
 	check   = "check"
@@ -45,8 +46,8 @@ const (
 
 var phases = []string{join, check, sandbox, head, workers, driver, drain}
 
-// everybody, or in the drain every worker, goes through a phase; the head's
-// service and the driver are the head's alone.
+// ranksIn returns the nodes that go through a phase: usually all of them, only the head for its
+// service and the driver, and only the workers in the drain.
 func ranksIn(phase string) []int {
 	switch phase {
 	case head, driver:
@@ -58,12 +59,11 @@ func ranksIn(phase string) []int {
 	}
 }
 
-// turns are for the making of jobs: many may wait at the same time, but few are
-// to use the machine, or their daemons would miss each other's beats.
+// turns limits how many jobs start at the same time. Many jobs may wait concurrently, but only few
+// may use the processors, because otherwise daemons would miss heartbeats.
 var turns = make(chan struct{}, 3)
 
-// takeTurn waits for a turn, which ends when end is called, or at the latest
-// with the test.
+// takeTurn waits for a turn. The turn ends when end is called, or at the latest with the test.
 func takeTurn(t *testing.T) (end func()) {
 	turns <- struct{}{}
 	end = sync.OnceFunc(func() { <-turns })
@@ -71,38 +71,38 @@ func takeTurn(t *testing.T) (end func()) {
 	return end
 }
 
-// job is one run of four daemons, each on a mount of its own.
+// job is one run of four daemons, each with its own mount.
 type job struct {
 	t       *testing.T
-	dir     string // of this machine: what is not on the share
-	folder  string // what the mounts show
+	dir     string // a local folder, outside the share
+	folder  string // the folder that the mounts show
 	mounts  [size]*hostile.Mount
 	daemons [size]*daemon
 
-	said *os.File // the commands say here what they have reached
+	said *os.File // FIFO to which the commands report their progress
 	told sync.WaitGroup
 
 	endTurn func()
 
-	alone  bool     // the daemons are to run no services
-	unread bool     // nobody reads their standard error, which is full
-	extra  []string // flags of the daemons that override the usual ones
-	killed []int    // the daemons that were
-	clean  bool     // nothing of the job is left
+	alone  bool     // the daemons run no services
+	unread bool     // the daemons' standard error is a full pipe without a reader
+	extra  []string // flags of the daemons that override the default ones
+	killed []int    // daemons that were killed
+	clean  bool     // no process of the job is left
 
 	mu      sync.Mutex
-	reached map[string]bool // "phase rank", guarded by mu
-	news    chan struct{}   // closed and replaced when reached grows, guarded by mu
+	reached map[string]bool // keys are "phase rank"; guarded by mu
+	news    chan struct{}   // closed and replaced when reached grows; guarded by mu
 }
 
-// daemon is one of them.
+// daemon is one of a job's daemons.
 type daemon struct {
 	rank  int
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// newJob makes the mounts of a job, with those knobs.
+// newJob creates the mounts of a job with the given faults.
 func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,8 +119,7 @@ func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
 			j.must(unix.Mkfifo(j.hold(hold, rank), 0o600))
 		}
 	}
-	// For reading and writing: a FIFO that somebody else has open, too, never
-	// ends.
+	// Open the FIFO for reading and writing, so that reading never reports the end of the file.
 	said, err := os.OpenFile(j.path("said"), os.O_RDWR, 0)
 	j.must(err)
 	j.said = said
@@ -150,12 +149,12 @@ func (j *job) must(err error) {
 
 func (j *job) path(name string) string { return filepath.Join(j.dir, name) }
 
-// hold is the file at which a command of a rank waits to be let go.
+// hold returns the path of the FIFO at which a node's command waits in a phase.
 func (j *job) hold(phase string, rank int) string {
 	return j.path(phase + "." + strconv.Itoa(rank))
 }
 
-// listen notes what the commands say.
+// listen records what the commands report.
 func (j *job) listen() {
 	lines := bufio.NewScanner(j.said)
 	for lines.Scan() {
@@ -167,7 +166,7 @@ func (j *job) listen() {
 	}
 }
 
-// start starts the daemons. The driver is to end with that code.
+// start starts the daemons. The driver will exit with the given code.
 func (j *job) start(code int) {
 	j.t.Helper()
 	for rank := range size {
@@ -201,8 +200,8 @@ func (j *job) launch(rank, code int) *daemon {
 	return d
 }
 
-// fullPipe returns a pipe that nobody reads, and that is full: both ends in one,
-// so that it is no broken one for who is left with it.
+// fullPipe returns a full pipe without a reader. The file is both of its ends, so that a process
+// that inherits it never sees a broken pipe.
 func (j *job) fullPipe(rank int) *os.File {
 	j.t.Helper()
 	name := j.path(fmt.Sprintf("unread.%d", rank))
@@ -227,12 +226,12 @@ func (j *job) flags(rank int) []string {
 	flags := []string{
 		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
 		"--log-dir=" + j.logDir(rank), "--temp-dir=" + tempDir(j.path("tmp"), rank), "--log-format=json",
-		// Beat files alone: what the share does to them is what the matrix is about.
+		// Use heartbeat files only, because the matrix tests the effect of the share on them.
 		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
 	}
 	if j.unread {
-		flags = append(flags, "--verbose") // they begin to talk at once
+		flags = append(flags, "--verbose") // makes all daemons write at once
 	}
 	if !j.alone {
 		flags = append(flags,
@@ -245,25 +244,25 @@ func (j *job) flags(rank int) []string {
 	return append(flags, "--", scripts+"/driver.sh")
 }
 
-// environ is that of the daemons, whose driver is to end with that code.
+// environ returns the environment of the daemons, whose driver will exit with the given code.
 func (j *job) environ(code int) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + j.dir, j.mark(), "CODE=" + strconv.Itoa(code),
-		// The race detector's own code would pass for one of bringupd's, and
-		// by itself it has every process sleep before its end.
+		// The race detector's default exit code could be mistaken for one of bringupd's, and by default
+		// it makes every process sleep before it exits.
 		"GORACE=exitcode=199 atexit_sleep_ms=0",
 	}
 }
 
-// mark is in the environment of all that the job starts.
+// mark returns a variable that identifies all processes of the job.
 func (j *job) mark() string { return "FAULTS=" + j.dir }
 
-// tempDir is a rank's own part of a disk. Nodes share none: who makes something in
-// a directory that another is about to change waits for that one, and can't even be
+// tempDir returns a node's own folder on a disk. Nodes do not share one: a process that creates a
+// file in a directory which another process is changing waits for that process, and cannot even be
 // killed meanwhile.
 func tempDir(disk string, rank int) string { return filepath.Join(disk, "n"+strconv.Itoa(rank)) }
 
-// makeTemp makes each rank's part of a disk.
+// makeTemp creates each node's folder on a disk.
 func (j *job) makeTemp(disk string) {
 	for rank := range size {
 		j.must(os.MkdirAll(tempDir(j.path(disk), rank), 0o700))
@@ -272,10 +271,10 @@ func (j *job) makeTemp(disk string) {
 
 func (j *job) logDir(rank int) string { return filepath.Join(j.mounts[rank].At(), "logs") }
 
-// runDir is the run directory, as it is behind the mounts.
+// runDir returns the run directory in the folder behind the mounts.
 func (j *job) runDir() string { return filepath.Join(j.folder, "logs", "job") }
 
-// free lets everybody go through a phase, now or later.
+// free lets all nodes go through a phase, now or later.
 func (j *job) free(phase string) {
 	j.t.Helper()
 	switch phase {
@@ -288,18 +287,18 @@ func (j *job) free(phase string) {
 	}
 }
 
-// say writes a line into a FIFO, for one to read now or later.
+// say writes a line into a FIFO, for a reader now or later.
 func (j *job) say(fifo string) {
 	j.t.Helper()
 	file, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	j.must(err)
 	_, err = file.WriteString("\n")
 	j.must(err)
-	// What is in a FIFO is lost when nobody has it open any more.
+	// Keep the FIFO open: its content is lost when no process has it open.
 	j.t.Cleanup(func() { _ = file.Close() })
 }
 
-// await waits until the commands of a phase say that they have reached it.
+// await waits until the commands of a phase report that they have reached it.
 func (j *job) await(phase string) {
 	j.t.Helper()
 	for _, rank := range ranksIn(phase) {
@@ -307,7 +306,7 @@ func (j *job) await(phase string) {
 	}
 }
 
-// awaitSaid waits until a command of a rank has said something.
+// awaitSaid waits until a node's command has reported the given line.
 func (j *job) awaitSaid(line string, within time.Duration, rank int) {
 	j.t.Helper()
 	deadline := time.After(within)
@@ -328,8 +327,8 @@ func (j *job) awaitSaid(line string, within time.Duration, rank int) {
 	}
 }
 
-// shows waits until all these names are in the run directory, as it is behind
-// the mounts; a name may end with a *.
+// shows waits until the run directory, as it is behind the mounts, contains all these names. A name
+// may end with a *.
 func (j *job) shows(names ...string) {
 	j.t.Helper()
 	deadline := time.Now().Add(ceiling)
@@ -346,7 +345,7 @@ func (j *job) shows(names ...string) {
 	}
 }
 
-// end ends whatever is left, and takes the mounts away.
+// end ends all remaining processes and unmounts everything.
 func (j *job) end() {
 	for _, d := range j.daemons {
 		if d != nil {
@@ -373,7 +372,7 @@ func (j *job) end() {
 	j.told.Wait()
 }
 
-// gone tells whether a daemon has ended.
+// gone reports whether a daemon has ended.
 func (d *daemon) gone() bool {
 	select {
 	case <-d.ended:
@@ -383,8 +382,8 @@ func (d *daemon) gone() bool {
 	}
 }
 
-// stuck tells whether all that is left of a daemon are calls on a held mount:
-// the kernel lets go of it when they are answered, and not before.
+// stuck reports whether only calls on a stalled mount keep a daemon from ending: the kernel ends it
+// when they are answered, and not before.
 func (d *daemon) stuck() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {
@@ -403,7 +402,7 @@ func (d *daemon) stuck() bool {
 	return true
 }
 
-// code is how a daemon has ended, as a shell has it.
+// code returns the exit code of a daemon, in a shell's notation.
 func (d *daemon) code() int {
 	<-d.ended
 	status := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -413,8 +412,8 @@ func (d *daemon) code() int {
 	return status.ExitStatus()
 }
 
-// allGone waits until all daemons have ended, but for calls that are held, and
-// returns when that was.
+// allGone waits until all daemons have ended, except for stalled calls, and returns the time of the
+// end.
 func (j *job) allGone() time.Time {
 	j.t.Helper()
 	deadline := time.After(ceiling)
@@ -423,7 +422,7 @@ func (j *job) allGone() time.Time {
 		for !d.gone() && (!held || !d.stuck()) {
 			tick := (<-chan time.Time)(nil)
 			if held {
-				tick = time.After(10 * step) // the look is not cheap
+				tick = time.After(10 * step) // this check is expensive
 			}
 			select {
 			case <-d.ended:
@@ -441,7 +440,7 @@ type process struct {
 	line string
 }
 
-// processes are those that live and have the mark in their environment.
+// processes returns all running processes that have the mark in their environment.
 func (j *job) processes() (found []process) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -474,8 +473,7 @@ func (j *job) nothingLeft() {
 	}
 }
 
-// story is all that is known of the job, for who has to find out what went
-// wrong.
+// story returns everything that is known about the job, for debugging.
 func (j *job) story() string {
 	var b strings.Builder
 	for rank, d := range j.daemons {

@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// mostTime is what a job may take to end after its mounts are broken: the join
-// timeout, the peer timeout and the graces add up to 14 s.
+// mostTime is the maximum time for the end of a job after its mounts are broken: the join timeout,
+// the peer timeout and the grace periods add up to 14 s.
 const mostTime = 20 * time.Second
 
 var (
@@ -21,7 +21,7 @@ var (
 	lostCode  = health.OutcomeOfKind(health.PeerLost).Code
 )
 
-// common is what is asked of every end.
+// common checks the requirements that apply to every outcome.
 func (j *job) common(o outcome) {
 	j.t.Helper()
 	if o.took > mostTime {
@@ -40,8 +40,7 @@ func (j *job) common(o outcome) {
 	}
 }
 
-// endedWell checks that a job has ended with its driver's code, as if nothing
-// had been.
+// endedWell checks that a job has ended with its driver's code, as if no fault had occurred.
 func (j *job) endedWell(o outcome, code int) {
 	j.t.Helper()
 	j.common(o)
@@ -53,8 +52,8 @@ func (j *job) endedWell(o outcome, code int) {
 	}
 }
 
-// endedBy checks that a job has ended by what was broken: with the code for
-// it, by a sentence of who met it, and without blaming anybody else.
+// endedBy checks that a job has ended because of the fault: with the right code, with a message of
+// the affected node, and without blaming another node.
 func (j *job) endedBy(o outcome, r row, phase string) {
 	j.t.Helper()
 	j.common(o)
@@ -79,8 +78,8 @@ func (j *job) endedBy(o outcome, r row, phase string) {
 	}
 }
 
-// blamesTheStalled checks who is named where a mount does not answer: the one
-// whose it is, by the others; nobody where it is all.
+// blamesTheStalled checks which node is named if mounts do not respond: the other nodes name the
+// affected one. If all mounts are affected, no node is named.
 func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 	j.t.Helper()
 	code, lost := lostCode, r.where.ranks()
@@ -106,7 +105,7 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 	}
 }
 
-// named are the ranks that an outcome speaks of.
+// named returns the nodes that an outcome names.
 func named(o outcome) []int {
 	if len(o.cause.LostNodes) > 0 {
 		return o.cause.LostNodes
@@ -114,7 +113,7 @@ func named(o outcome) []int {
 	return []int{o.cause.NodeIndex}
 }
 
-// says tells whether a daemon has written something to its standard error.
+// says reports whether a daemon has written the text to its standard error.
 func (j *job) says(rank int, what string) bool {
 	for _, line := range j.saidBy(rank) {
 		if strings.Contains(line.Message, what) || strings.Contains(line.Error, what) {
@@ -124,7 +123,7 @@ func (j *job) says(rank int, what string) bool {
 	return false
 }
 
-// hasResult checks that the result tells the same as the codes.
+// hasResult checks that the result record agrees with the exit codes.
 func (j *job) hasResult(o outcome) {
 	j.t.Helper()
 	var result record.Result

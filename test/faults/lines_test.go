@@ -12,12 +12,11 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// outage is for how long a share is gone under a job whose lifelines are well:
-// more than twice what makes a peer lost, and would make any peer of a share
-// that is all there is.
+// outage is how long the share is unavailable to a job whose peer links work: more than twice the
+// time after which a peer is lost, and long enough to lose any peer if there were only the share.
 const outage = 5 * peerTimeout / 2
 
-// lined are stories of jobs with lifelines, on a share that is well at first.
+// lined are scenarios with peer links, on a share that works at first.
 var lined = []story{
 	{name: "two workers' daemons are killed at once", code: 42, happens: killing(1, 2), judge: losing(1, 2)},
 	{name: "three workers' daemons are killed at once", code: 42, happens: killing(1, 2, 3), judge: losing(1, 2, 3)},
@@ -30,7 +29,7 @@ var lined = []story{
 	{name: "no share answers for 7.5 s", code: 42, happens: outliving(atAll), judge: wellWith(42)},
 }
 
-// TestLines runs jobs whose lifelines tell what files can't.
+// TestLines checks jobs whose peer links provide information that files cannot.
 func TestLines(t *testing.T) {
 	const column = "with lifelines"
 	results := newResults("lines", []string{"what happens under the driver"}, []string{column})
@@ -48,7 +47,7 @@ func TestLines(t *testing.T) {
 	results.settle(t, names)
 }
 
-// killing has so many daemons killed at once.
+// killing returns a function that kills several daemons at once.
 func killing(ranks ...int) func(j *job) {
 	return func(j *job) {
 		j.t.Helper()
@@ -58,8 +57,8 @@ func killing(ranks ...int) func(j *job) {
 	}
 }
 
-// losing checks that a job has ended because ranks were lost, and that the result
-// tells of all of them, be it as consequences.
+// losing returns a function that checks that a job has ended because nodes were lost, and that the
+// result mentions all of them, at least as consequences.
 func losing(ranks ...int) func(j *job, o *outcome) {
 	return func(j *job, o *outcome) {
 		j.t.Helper()
@@ -85,11 +84,12 @@ func losing(ranks ...int) func(j *job, o *outcome) {
 		if !slices.Equal(all, ranks) || o.cause.Kind != health.DaemonDied {
 			j.t.Errorf("by %s are lost %v, with the consequences, want %v: %+v", o.cause.Kind, all, ranks, result)
 		}
-		o.cause.LostNodes = all // which of them came first is a matter of luck
+		o.cause.LostNodes = all // the order in which they are lost is not determined
 	}
 }
 
-// outliving has the mounts not answer for a while, and ends the driver after it.
+// outliving returns a function that makes the mounts unresponsive for a while, and then ends the
+// driver.
 func outliving(w where) func(j *job) {
 	return func(j *job) {
 		j.t.Helper()

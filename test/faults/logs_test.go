@@ -9,8 +9,8 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// TestForgottenLogs has the share forget every file that is open, as a server
-// does that was replaced: the daemons' logs and timelines go on to the end.
+// TestForgottenLogs checks that the daemons' logs and event logs are continued to the end after the
+// share has forgotten every open file, like a server that was replaced.
 func TestForgottenLogs(t *testing.T) {
 	j := newJob(t, func(int) hostile.Knobs { return hostile.Knobs{} })
 	for _, p := range phases {
@@ -20,7 +20,7 @@ func TestForgottenLogs(t *testing.T) {
 	}
 	j.start(driversCode)
 	j.await(driver)
-	// A log is open from its first line on.
+	// A log is opened when its first line is written.
 	logs := []string{"logs/daemon-0000.log", "logs/daemon-0002.log", "events/0000.jsonl", "events/0002.jsonl"}
 	j.shows(logs...)
 	before := make(map[string]int)
@@ -42,7 +42,7 @@ func TestForgottenLogs(t *testing.T) {
 	j.nothingLeft()
 }
 
-// text is what a file of the run directory has.
+// text returns the content of a file of the run directory.
 func (j *job) text(name string) string {
 	j.t.Helper()
 	data, err := os.ReadFile(filepath.Join(j.runDir(), name))

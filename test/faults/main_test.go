@@ -1,7 +1,6 @@
-// Package faults runs whole jobs of the built bringupd on this machine, each
-// daemon on a mount of its own of one hostile file system (test/hostile), and
-// breaks the mounts in every phase. What comes of it is the table in
-// docs/reliability.md, which go test ./test/faults -update writes.
+// Package faults runs complete jobs of the built bringupd on this machine, each daemon with its own
+// mount of a file system with injected faults (test/hostile), and breaks the mounts in every phase.
+// The table in docs/reliability.md contains the outcomes; go test ./test/faults -update writes it.
 package faults
 
 import (
@@ -17,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	// The program under test is built by a command that go test knows nothing
-	// of: the import has it forget its cached result when the program changes.
+	// The program under test is built by a command of which go test does not know. This import
+	// invalidates the cached test result when the program changes.
 	_ "github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/test/hostile"
 )
@@ -29,13 +28,13 @@ var (
 	update = flag.Bool("update", false, "write the table in docs/reliability.md anew")
 
 	bringupd string          // the program under test
-	server   hostile.Program // that of the mounts
+	server   hostile.Program // the program that serves the mounts
 )
 
-// memory is where files are kept in memory.
+// memory is a folder whose files are kept in memory.
 const memory = "/dev/shm"
 
-// width is how many jobs run at the same time: they mostly wait.
+// width is the number of jobs that run concurrently. They mostly wait.
 const width = 12
 
 func TestMain(m *testing.M) {
@@ -75,7 +74,7 @@ func runBuilt(m *testing.M) (code int, err error) {
 	if server, err = hostile.Build(context.Background(), bin, race); err != nil {
 		return 1, err
 	}
-	// Not on a disk: that of a busy machine may itself stall for seconds.
+	// Do not use a disk, which may itself stall for seconds on a busy machine.
 	if info, err := os.Stat(memory); err == nil && info.IsDir() {
 		if err := os.Setenv("TMPDIR", memory); err != nil {
 			return 1, err
@@ -88,8 +87,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 	return code, nil
 }
 
-// noteSources opens what no import reaches, which has go test note that the
-// result hangs on it.
+// noteSources opens the sources that are not reached by an import. go test then knows that the
+// result depends on them.
 func noteSources() error {
 	sources, err := filepath.Glob(command + "/*.go")
 	if err != nil || len(sources) == 0 {

@@ -13,12 +13,12 @@ import (
 
 const (
 	driversCode = 42
-	// dwell is how long a driver runs under what it must not notice: longer
-	// than the silence that makes a peer lost.
+	// dwell is how long a driver runs under a fault that it must not notice. It is longer than the
+	// silence after which a peer is lost.
 	dwell = peerTimeout
 )
 
-// TestMatrix breaks the mounts of a job in each of its phases.
+// TestMatrix breaks the mounts of a job in each of its phases and checks the outcome.
 func TestMatrix(t *testing.T) {
 	results := newResults("matrix", []string{"what is broken", "where"}, phases)
 	t.Run("cells", func(t *testing.T) {
@@ -41,7 +41,7 @@ func titles(rows []row) (all []string) {
 	return all
 }
 
-// cell runs a job that is broken in a phase, and judges how it ends.
+// cell runs a job, injects the fault of a row in a phase, and checks the outcome.
 func cell(t *testing.T, r row, phase string) outcome {
 	first := r.before
 	if phase == join {
@@ -53,7 +53,7 @@ func cell(t *testing.T, r row, phase string) outcome {
 	j.start(driversCode)
 	for _, p := range phases[:at] {
 		if p == driver {
-			j.await(workers) // a service that has not set its trap yet would not say that it is told to end
+			j.await(workers) // a service without a trap yet would not report its signal
 		}
 		j.free(p)
 	}
@@ -89,8 +89,8 @@ func cell(t *testing.T, r row, phase string) outcome {
 	return o
 }
 
-// before are the names that are there before a phase begins: what has been
-// published before the mounts are broken is not to be a matter of luck.
+// before returns the names that exist before a phase begins. Waiting for them makes it
+// deterministic which records are published before the mounts are broken.
 func before(phase string) (names []string) {
 	node := func(state record.State) {
 		for rank := range size {
@@ -103,7 +103,7 @@ func before(phase string) (names []string) {
 		case join:
 			node(record.StateJoined)
 		case check:
-			node(record.StateChecked + "*") // with the kind of node that it is
+			node(record.StateChecked + "*") // the name contains the kind of node
 		case sandbox:
 			node(record.StateSandboxReady)
 		case head:
@@ -119,7 +119,7 @@ func before(phase string) (names []string) {
 	return names
 }
 
-// pulses are the beats of all.
+// pulses returns the patterns of all heartbeat files.
 func pulses() []string {
 	names := []string{filepath.Join(signal.ControlDir, signal.NodeName(0, size, record.StateHeartbeat)+".*")}
 	for rank := 1; rank < size; rank++ {
@@ -128,7 +128,7 @@ func pulses() []string {
 	return names
 }
 
-// turn turns the knobs of a row.
+// turn injects the faults of a row.
 func (j *job) turn(r row) {
 	j.t.Helper()
 	for _, rank := range r.where.ranks() {
@@ -136,7 +136,7 @@ func (j *job) turn(r row) {
 	}
 }
 
-// releaseAfter ends a stall that is not for good.
+// releaseAfter ends a temporary stall after its duration.
 func (j *job) releaseAfter(r row) {
 	j.t.Helper()
 	if r.release > 0 {

@@ -16,17 +16,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// outcome is how a job has ended.
+// outcome describes how a job has ended.
 type outcome struct {
 	codes  [size]int
-	killed []int          // the daemons that did not end by themselves
-	cause  record.Failure // empty where the driver has ended it
-	took   time.Duration  // to the end of the last daemon
-	// Several have met the cause, and it is a matter of luck who told of it.
+	killed []int          // daemons that did not end by themselves
+	cause  record.Failure // empty if the driver has ended the job
+	took   time.Duration  // until the end of the last daemon
+	// shared is set if several nodes have met the cause; which of them reports it is not determined.
 	shared bool
 }
 
-// code is the job's code, as srun has it: the highest of its tasks', but for
+// code returns the job's exit code as srun computes it: the highest code of its tasks, without
 // those that were killed.
 func (o outcome) code() int {
 	most := 0
@@ -38,8 +38,7 @@ func (o outcome) code() int {
 	return most
 }
 
-// String is what the table says: the code, what is given as the cause, and who
-// is named.
+// String returns the text for the table: the exit code, the reported cause, and the named nodes.
 func (o outcome) String() string {
 	switch o.cause.Kind {
 	case "":
@@ -60,8 +59,8 @@ func ranksText(ranks []int) string {
 	return "rank " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
 }
 
-// outcome waits until all daemons have ended, lets go of what stalls hold, and
-// reads how the job has ended. It took the time from begin.
+// outcome waits until all daemons have ended, ends all stalls, and reads the outcome of the job.
+// The duration is measured from begin.
 func (j *job) outcome(begin time.Time) outcome {
 	j.t.Helper()
 	o := outcome{took: j.allGone().Sub(begin), killed: j.killed}
@@ -73,8 +72,8 @@ func (j *job) outcome(begin time.Time) outcome {
 	return o
 }
 
-// cause is the one that the records give for the job's code, or else what a
-// daemon with that code has said last.
+// cause returns the cause that the records give for the job's code, or else the last error of a
+// daemon that exited with this code.
 func (j *job) cause(o outcome) record.Failure {
 	j.t.Helper()
 	var result record.Result
@@ -100,7 +99,7 @@ func (j *job) cause(o outcome) record.Failure {
 	return record.Failure{}
 }
 
-// record reads a record behind the mounts, and tells whether there is one.
+// record reads a record behind the mounts, and reports whether it exists.
 func (j *job) record(name string, into any) bool {
 	j.t.Helper()
 	data, err := os.ReadFile(filepath.Join(j.runDir(), name))
@@ -114,7 +113,7 @@ func (j *job) record(name string, into any) bool {
 	return true
 }
 
-// lastError is the last error that a daemon has written to its standard error.
+// lastError returns the last error that a daemon has written to its standard error.
 func (j *job) lastError(rank int) (last record.Failure) {
 	for _, said := range j.saidBy(rank) {
 		if said.Kind != "" {
@@ -126,7 +125,7 @@ func (j *job) lastError(rank int) (last record.Failure) {
 	return last
 }
 
-// lostIn are the ranks that a sentence says are lost.
+// lostIn returns the lost nodes that a message names.
 func lostIn(sentence string) (lost []int) {
 	found := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(sentence)
 	if found == nil {
@@ -141,9 +140,9 @@ func lostIn(sentence string) (lost []int) {
 
 // said is a line of a daemon's standard error.
 type said struct {
-	Message string `json:"msg"`
+	Message string      `json:"msg"`
 	Kind    health.Kind `json:"kind"`
-	Error   string `json:"error"`
+	Error   string      `json:"error"`
 }
 
 func (j *job) saidBy(rank int) (lines []said) {
@@ -160,13 +159,13 @@ func (j *job) saidBy(rank int) (lines []said) {
 	return lines
 }
 
-// checkRecords checks that nothing in the run directory is half a record.
+// checkRecords checks that the run directory contains no incomplete record.
 func (j *job) checkRecords() {
 	j.t.Helper()
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		names, err := os.ReadDir(filepath.Join(j.runDir(), sub))
 		if err != nil {
-			continue // it was never made
+			continue // was not created
 		}
 		for _, name := range names {
 			j.checkRecord(filepath.Join(sub, name.Name()), name)
@@ -178,7 +177,7 @@ func (j *job) checkRecord(path string, entry fs.DirEntry) {
 	j.t.Helper()
 	name := entry.Name()
 	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
-		return // a temporary of who died, or a pulse
+		return // temporary file of a dead daemon, or a heartbeat
 	}
 	if info, err := entry.Info(); err == nil && info.Size() == 0 && saysAll(name) {
 		return
@@ -191,15 +190,15 @@ func (j *job) checkRecord(path string, entry fs.DirEntry) {
 	}
 }
 
-// saysAll tells whether a record of that name has nothing in it.
+// saysAll reports whether a record of that name may be empty.
 func saysAll(name string) bool {
 	_, state, isNode := strings.Cut(name, ".")
 	switch {
 	case isNode:
-		// That of a checked node has more to say, too, but on a share that is full.
+		// The record of a checked node has content, except on a full share.
 		return strings.HasPrefix(state, string(record.StateChecked)) || record.State(state) == record.StateSandboxReady || record.State(state) == record.StateServiceUp
 	default:
-		// That of the drain has more to say, but on a share that is full.
+		// The record of the drain has content, except on a full share.
 		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
 	}
 }

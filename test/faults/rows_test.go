@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// where is which mounts are broken.
+// where selects the mounts that are broken.
 type where string
 
 const (
@@ -28,19 +28,19 @@ func (w where) ranks() []int {
 	}
 }
 
-// row is a way to break mounts.
+// row is one way to break mounts.
 type row struct {
 	name  string
 	where where
 	knobs hostile.Knobs
-	// stall, where there is one, lasts until the release, or for good.
+	// stall, if set, lasts for the duration release, or forever if release is 0.
 	stall   hostile.StallKind
 	release time.Duration
-	// harmless ones must not be noticed. Others must be told of by who meets
-	// them, in words that have says in them.
+	// harmless faults must not be noticed. Others must be reported by the affected node, with a
+	// message that contains says.
 	harmless bool
 	says     string
-	// unread is that nobody reads the daemons' standard error.
+	// unread makes the daemons' standard error a full pipe without a reader.
 	unread bool
 }
 
@@ -49,7 +49,7 @@ const (
 	ever = time.Hour // longer than any job
 )
 
-// harmless are the rows that a job must survive.
+// harmless lists the faults that a job must survive.
 var harmless = []row{
 	{name: "nothing"},
 	{name: "every call takes 20 ms longer", knobs: hostile.Knobs{Latency: hostile.Latency{Min: 20 * ms}}},
@@ -66,21 +66,20 @@ var harmless = []row{
 	{name: "hard links answer ENOTSUP", knobs: hostile.Knobs{NoLinks: syscall.ENOTSUP}},
 	{name: "nothing answers for 1 s", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}, release: time.Second},
 	{name: "nothing answers for 1 s, not even a KILL helps", stall: hostile.Held, release: time.Second},
-	// Not with renames that lie: Linux's FUSE remembers that the new name was
-	// missing when the rename began, which no file system does.
+	// Do not combine these with RenameLies: Linux's FUSE remembers that the new name was missing when
+	// the rename began, which no network file system does.
 	{name: "much of this at once", knobs: hostile.Knobs{
 		Latency: hostile.Latency{Max: 20 * ms}, Negative: ever, Listing: 500 * ms, Attributes: ever,
 		Stale: 0.02, IO: 0.02, NoLinks: syscall.EPERM,
 	}},
 }
 
-// beside are rows of what is wrong beside the share, which a job must survive,
-// too.
+// beside lists faults outside the share that a job must survive, too.
 var beside = []row{
 	{name: "nobody reads standard error", unread: true},
 }
 
-// harmful are those that it can't, where they break one mount or all.
+// harmful lists the faults that end a job, whether they affect one mount or all.
 var harmful = []row{
 	{name: "full: ENOSPC", knobs: hostile.Knobs{Full: syscall.ENOSPC}, says: "no space left"},
 	{name: "over quota: EDQUOT", knobs: hostile.Knobs{Full: syscall.EDQUOT}, says: "quota exceeded"},
@@ -90,7 +89,7 @@ var harmful = []row{
 	{name: "nothing answers, not even a KILL helps", stall: hostile.Held, says: "has not answered"},
 }
 
-// rows are those of the matrix.
+// rows returns the rows of the matrix.
 func rows() (all []row) {
 	for _, r := range harmless {
 		r.where, r.harmless = atAll, true
@@ -105,17 +104,17 @@ func rows() (all []row) {
 	return all
 }
 
-// title names the row in the table.
+// title returns the title of the row in the table.
 func (r row) title() string { return r.name + " | " + string(r.where) }
 
-// breaks tells whether a rank's mount is broken.
+// breaks reports whether the mount of a node is broken.
 func (r row) breaks(rank int) bool { return slices.Contains(r.where.ranks(), rank) }
 
-// before are the knobs of a mount that is not broken yet.
+// before returns the knobs of a mount before the fault.
 func (r row) before(int) hostile.Knobs { return hostile.Knobs{NoFlush: r.knobs.NoFlush} }
 
-// after are those of a rank's mount once they have been turned. Each mount has
-// a sequence of errors of its own.
+// after returns the knobs of a node's mount during the fault. Each mount has its own sequence of
+// errors.
 func (r row) after(rank int) hostile.Knobs {
 	if !r.breaks(rank) {
 		return r.before(rank)
@@ -126,14 +125,14 @@ func (r row) after(rank int) hostile.Knobs {
 	return knobs
 }
 
-// endsDriver tells whether a driver that runs for ever is to be ended by it.
+// endsDriver reports whether the fault must end a driver that runs forever.
 func (r row) endsDriver() bool { return r.knobs.ReadOnly || r.stall != "" && r.release == 0 }
 
-// survived tells whether a job that meets it in a phase must end as its driver
-// does. What is broken once the drain is published is nobody's business any
-// more. A driver whose share runs full goes on, and its end is the job's: beats
-// need no room. Once a node has joined, and the head's service is known, what
-// is written until then says all by its name.
+// survived reports whether a job with this fault in the given phase must end as its driver does.
+// After the drain is published, faults have no effect. A driver on a full share continues, and its
+// end is the end of the job, because heartbeat files need no space. After a node has joined and the
+// head's service is known, the records up to that point need no content, because their names carry
+// the state.
 func (r row) survived(phase string) bool {
 	switch {
 	case r.harmless, phase == drain:

@@ -12,19 +12,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// story is an ordinary job, which must go as ever whatever the share does that
-// is harmless.
+// story is an ordinary job, which must run as usual in spite of all harmless faults of the share.
 type story struct {
 	name  string
-	alone bool     // the driver alone, without services
-	extra []string // flags of the daemons
-	code  int      // of the driver
-	// happens, where anything does, does so while the driver runs.
+	alone bool     // only the driver, without services
+	extra []string // additional flags of the daemons
+	code  int      // exit code of the driver
+	// happens, if not nil, is called while the driver runs.
 	happens func(j *job)
 	judge   func(j *job, o *outcome)
 }
 
-// victim is the rank to which something happens.
+// victim is the node that is struck.
 const victim = 2
 
 var stories = []story{
@@ -63,8 +62,7 @@ var stories = []story{
 	},
 }
 
-// TestStories runs ordinary jobs on a share that is hostile from the first to
-// the last.
+// TestStories runs ordinary jobs on a share that has faults from beginning to end.
 func TestStories(t *testing.T) {
 	var columns []string
 	for _, s := range stories {
@@ -101,7 +99,7 @@ func tellStory(t *testing.T, r row, s story) outcome {
 	j.start(s.code)
 	j.releaseAfter(r)
 	j.await(driver)
-	if !s.alone { // or there is nothing to be lost
+	if !s.alone { // otherwise there is nothing to lose
 		j.shows(pulses()...)
 	}
 	j.endTurn()
@@ -123,14 +121,14 @@ func (j *job) letGo() {
 	j.free(driver)
 }
 
-// kill kills a daemon outright.
+// kill kills a daemon with SIGKILL.
 func (j *job) kill(rank int) {
 	j.t.Helper()
 	j.must(j.daemons[rank].cmd.Process.Kill())
 	j.killed = append(j.killed, rank)
 }
 
-// lost checks that a job has ended because a rank was lost.
+// lost checks that a job has ended because a node was lost.
 func (j *job) lost(o outcome, rank int) {
 	j.t.Helper()
 	for at, code := range o.codes {
@@ -147,7 +145,7 @@ func (j *job) lost(o outcome, rank int) {
 	}
 }
 
-// stop asks for the orderly end, through the mount of a worker.
+// stop requests the orderly end of the job, through the mount of a worker.
 func (j *job) stop() {
 	j.t.Helper()
 	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
@@ -159,7 +157,7 @@ func (j *job) stop() {
 	}
 }
 
-// wellWith checks that a job has ended by its driver.
+// wellWith returns a function that checks that a job has ended by its driver.
 func wellWith(code int) func(j *job, o *outcome) {
 	return func(j *job, o *outcome) {
 		j.t.Helper()

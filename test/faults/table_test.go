@@ -12,21 +12,21 @@ import (
 
 const document = "../../docs/reliability.md"
 
-// results are what the cells of one table of the document have come to.
+// results collects the outcomes for the cells of one table in the document.
 type results struct {
-	name    string   // of the table, in the markers around it
-	columns []string // their heads; the first ones are the row's title
-	titled  int      // how many those are
+	name    string   // name of the table in the markers around it
+	columns []string // column heads; the first ones are for the row's title
+	titled  int      // number of title columns
 
 	mu  sync.Mutex
-	got map[string]map[string]outcome // by row and column, guarded by mu
+	got map[string]map[string]outcome // by row and column; guarded by mu
 }
 
 func newResults(name string, title, columns []string) *results {
 	return &results{name: name, columns: append(title, columns...), titled: len(title), got: make(map[string]map[string]outcome)}
 }
 
-// note keeps what a cell has come to.
+// note stores the outcome of a cell.
 func (r *results) note(row, column string, o outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,8 +36,8 @@ func (r *results) note(row, column string, o outcome) {
 	r.got[row][column] = o
 }
 
-// settle compares the table in the document with what the cells that were run
-// have come to, or writes it.
+// settle compares the table in the document with the outcomes of the cells that were run, or writes
+// it.
 func (r *results) settle(t *testing.T, rows []string) {
 	t.Helper()
 	data, err := os.ReadFile(document)
@@ -65,8 +65,8 @@ func (r *results) settle(t *testing.T, rows []string) {
 	r.compare(t, rows, known)
 }
 
-// compare checks the cells that were run against the table; the times in it are
-// only for people.
+// compare checks the cells that were run against the table. It ignores the times, which are only
+// informative.
 func (r *results) compare(t *testing.T, rows []string, known map[string]map[string]string) {
 	t.Helper()
 	for _, row := range rows {
@@ -84,8 +84,7 @@ func (r *results) compare(t *testing.T, rows []string, known map[string]map[stri
 	}
 }
 
-// table renders what the cells have come to; those that were not run stay as
-// they are known.
+// table formats the outcomes. Cells that were not run keep their known content.
 func (r *results) table(rows []string, known map[string]map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(r.columns, " | "), strings.Repeat("---|", len(r.columns)))
@@ -103,7 +102,7 @@ func (r *results) table(rows []string, known map[string]map[string]string) strin
 	return b.String()
 }
 
-// parse reads a table: its cells by row and column.
+// parse reads a table and returns its cells by row and column.
 func parse(text string, columns []string, titled int) map[string]map[string]string {
 	known := make(map[string]map[string]string)
 	for line := range strings.Lines(text) {
@@ -127,7 +126,7 @@ var timePattern = regexp.MustCompile(` \([0-9.]+ s\)$`)
 
 func timeless(cell string) string { return timePattern.ReplaceAllString(cell, "") }
 
-// slug is a title as a test's name.
+// slug converts a title into the name of a test.
 func slug(s string) string {
 	return strings.NewReplacer(" | ", "/", " ", "-", ",", "", ":", "", "(", "", ")", "", "%", "percent").Replace(s)
 }

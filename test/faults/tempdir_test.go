@@ -12,14 +12,14 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// TestTempDirHangs has the disk of the daemons' private directories answer
-// nothing any more.
+// TestTempDirHangs checks jobs in which the disk with the daemons' private directories becomes
+// unresponsive.
 func TestTempDirHangs(t *testing.T) {
 	t.Parallel()
 	terminated := health.OutcomeOfKind(health.Terminated).Code
 	for _, tc := range []struct {
 		name    string
-		phase   string // in which it begins to hang
+		phase   string // the phase in which the disk begins to hang
 		happens func(j *job)
 		codes   [size]int
 	}{
@@ -28,7 +28,7 @@ func TestTempDirHangs(t *testing.T) {
 		{"before the workers have theirs", head, func(j *job) {
 			j.free(head)
 			j.shows("control/head")
-			time.Sleep(time.Second) // or the signal would come before they ask for it
+			time.Sleep(time.Second) // otherwise the signal would arrive before they request it
 			j.tellToEnd()
 		}, [size]int{terminated, terminated, terminated, terminated}},
 	} {
@@ -69,8 +69,8 @@ func TestTempDirHangs(t *testing.T) {
 	}
 }
 
-// tempTime is what a job may take to end whose TMPDIR hangs: the removal is given
-// 10 s; the rest are graces, and a busy machine.
+// tempTime is the maximum time for the end of a job whose TMPDIR hangs: 10 s for the removal, plus
+// grace periods and a margin for a busy machine.
 const tempTime = 25 * time.Second
 
 func (j *job) tellToEnd() {
@@ -80,7 +80,7 @@ func (j *job) tellToEnd() {
 	}
 }
 
-// mountTemp puts a mount of its own where the daemons' private directories are.
+// mountTemp mounts a separate file system for the daemons' private directories.
 func (j *job) mountTemp() *hostile.Mount {
 	j.t.Helper()
 	j.makeTemp("disk")
@@ -91,8 +91,8 @@ func (j *job) mountTemp() *hostile.Mount {
 			j.t.Error(err)
 		}
 	})
-	// The kernel hears with the first close that it need tell of none: a daemon that
-	// ends while its check has a file open there would wait for that otherwise.
+	// After the first close, the kernel knows that it need not report closes. Otherwise a daemon that
+	// ends while its check has a file open on the disk would wait for the close.
 	j.must(os.WriteFile(filepath.Join(j.path("tmp"), "closed"), nil, 0o600))
 	return disk
 }

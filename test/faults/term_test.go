@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// termTime is what a job whose share does not answer may take to end when
-	// it is told to, with graces of 2 s and 3 s: half of the 30 s after which
-	// Slurm kills.
+	// termTime is the maximum time for the end of a job with an unresponsive share after TERM, with
+	// grace periods of 2 s and 3 s. It is half of the 30 s after which Slurm kills.
 	termTime = 15 * time.Second
-	// toldTime is what may pass until its driver is told: a second, and one
+	// toldTime is the maximum time until the job's driver receives the signal: one second, plus one
 	// for a busy machine.
 	toldTime = 2 * time.Second
 )
 
-// TestTerm tells all daemons of a job to end while mounts do not answer.
+// TestTerm checks that all daemons of a job end after TERM while mounts do not respond.
 func TestTerm(t *testing.T) {
 	stalls := []row{
 		{name: "nothing answers", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}},
@@ -69,8 +68,7 @@ func termed(t *testing.T, r row, phase string) outcome {
 		j.shows(before(driver)...)
 		j.turn(r)
 	} else {
-		// Long enough for all to be at work, and short enough for none to
-		// have given up.
+		// Wait long enough that all are active, but not so long that one has given up.
 		time.Sleep(time.Second)
 	}
 	j.endTurn()

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Available returns an error where no mount can be made, which says why.
+// Available returns nil if a mount is possible here. Otherwise the error is the reason.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("cannot mount a file system of ours: that needs root")

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// TestNegative checks that a mount caches a missing name, but not in listings.
 func TestNegative(t *testing.T) {
 	a, b, _ := two(t, Knobs{Negative: long})
 	_, err := os.Stat(a.path("late"))
@@ -20,7 +21,7 @@ func TestNegative(t *testing.T) {
 	lists(t, a.at, "late")
 	put(t, b.path("unasked"), "words")
 	has(t, a.path("unasked"), "words")
-	// What the mount itself makes, it knows.
+	// A mount knows the names that it creates itself.
 	put(t, a.path("late"), "others")
 	has(t, a.path("late"), "others")
 	has(t, b.path("late"), "others")
@@ -42,12 +43,13 @@ func TestNegativeEnds(t *testing.T) {
 	}
 }
 
+// TestListing checks that a mount caches a directory's listing, with its own changes.
 func TestListing(t *testing.T) {
 	a, b, _ := two(t, Knobs{Listing: long})
 	lists(t, a.at)
 	put(t, b.path("one"), "words")
 	lists(t, a.at)
-	has(t, a.path("one"), "words") // only the listing is old
+	has(t, a.path("one"), "words") // only the listing is stale
 	put(t, a.path("own"), "")
 	lists(t, a.at, "one", "own")
 	ok(t, os.Remove(b.path("one")))
@@ -73,6 +75,7 @@ func TestListingEnds(t *testing.T) {
 	}
 }
 
+// TestAttributes checks that a mount caches the attributes of a file.
 func TestAttributes(t *testing.T) {
 	a, b, _ := two(t, Knobs{Attributes: long})
 	put(t, b.path("file"), "words")

@@ -16,33 +16,32 @@ import (
 )
 
 const (
-	// mostData is what one call reads or writes at most, in bytes.
+	// mostData is the maximum number of bytes that one call reads or writes.
 	mostData = 1 << 15
-	// callSize has room for the largest call and the largest answer.
+	// callSize is enough for the largest call and the largest answer.
 	callSize = mostData + 1<<12
 )
 
-// buffer is a call and its answer.
+// buffer contains a call and its answer.
 type buffer struct{ call, answer [callSize]byte }
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// device is the kernel's side of a mount: its calls are read and answered here,
-// and not by the library's own server, so that it is known at every moment
-// which of them have been taken.
+// device is the kernel's side of a mount. It reads and answers the calls itself, instead of using
+// the library's server, so that it is known at every moment which of them have been taken.
 type device struct {
 	file  *os.File // /dev/fuse
 	calls *fuse.ProtocolServer
 
 	mu     sync.Mutex
-	turn   *sync.Cond // told of every change of what follows
-	paused bool       // no call is to be read, guarded by mu
-	parked bool       // and none is being read, guarded by mu
-	taken  int        // calls that have been read and not been answered, guarded by mu
+	turn   *sync.Cond // notified of every change of the fields below
+	paused bool       // stop reading calls; guarded by mu
+	parked bool       // no call is being read; guarded by mu
+	taken  int        // calls that have been read but not answered; guarded by mu
 }
 
-// mount mounts a file system at a folder; its calls wait until serve runs, but
-// for the first, by which the kernel makes the mount's acquaintance.
+// mount mounts a file system at a folder. Its calls wait until serve runs, except for the first,
+// with which the kernel initialises the mount.
 func mount(at string, fs fuse.RawFileSystem) (*device, error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -53,11 +52,11 @@ func mount(at string, fs fuse.RawFileSystem) (*device, error) {
 	if err := unix.Mount(fs.String(), at, "fuse."+fs.String(), unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot mount at %s: %v", at, err), unix.Close(fd))
 	}
-	// Not earlier: it can't be waited for before it is a mount's.
+	// Create the file only now: the poller cannot wait for the device before it belongs to a mount.
 	file := os.NewFile(uintptr(fd), "/dev/fuse")
 	d := &device{file: file, calls: fuse.NewProtocolServer(fs, &fuse.MountOptions{
 		MaxWrite:           mostData,
-		DisableReadDirPlus: true, // a listing is not to teach the kernel names
+		DisableReadDirPlus: true, // listings must not add names to the kernel's cache
 		Logger:             log.New(io.Discard, "", 0),
 	})}
 	d.turn = sync.NewCond(&d.mu)
@@ -67,7 +66,7 @@ func mount(at string, fs fuse.RawFileSystem) (*device, error) {
 	return d, nil
 }
 
-// serve reads calls until the mount is gone.
+// serve reads calls until the mount no longer exists.
 func (d *device) serve() error {
 	for {
 		d.mu.Lock()
@@ -81,8 +80,8 @@ func (d *device) serve() error {
 		err := d.next(func(b *buffer, size int) { go d.answer(b, size) })
 		switch {
 		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded): // it is to pause
-		case errors.Is(err, syscall.ENOENT): // who called has given up
+		case errors.Is(err, os.ErrDeadlineExceeded): // it must pause
+		case errors.Is(err, syscall.ENOENT): // the caller was interrupted
 		case errors.Is(err, syscall.ENODEV):
 			return nil
 		default:
@@ -91,7 +90,7 @@ func (d *device) serve() error {
 	}
 }
 
-// next reads one call and has it answered.
+// next reads one call and starts answering it.
 func (d *device) next(answer func(b *buffer, size int)) error {
 	b := buffers.Get().(*buffer)
 	size, err := d.file.Read(b.call[:])
@@ -122,24 +121,24 @@ func (d *device) answer(b *buffer, size int) {
 	defer buffers.Put(b)
 	n, _ := d.calls.HandleRequest([][]byte{b.call[:size]}, [][]byte{b.answer[:]})
 	if n > 0 {
-		// Who called may have been killed, and the mount may be gone.
+		// Ignore errors: the caller may have been killed, and the mount may no longer exist.
 		_, _ = d.file.Write(b.answer[:n])
 	}
 }
 
-// pause returns when no call is being read, and all that were have been
+// pause stops the reading of calls. It returns when no call is being read and all calls have been
 // answered.
 func (d *device) pause() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.paused = true
-	_ = d.file.SetReadDeadline(time.Unix(1, 0)) // the past
+	_ = d.file.SetReadDeadline(time.Unix(1, 0)) // a time in the past
 	for !d.parked || d.taken > 0 {
 		d.turn.Wait()
 	}
 }
 
-// resume has calls read again.
+// resume continues the reading of calls.
 func (d *device) resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

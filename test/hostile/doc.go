@@ -1,13 +1,11 @@
-// Package hostile is a file system for tests: a folder of this machine, shown
-// by FUSE as a network file system at its worst would show it. It is mounted
-// once for every node over the same folder, so that each node has caches,
-// faults and stalls of its own, as with clients of one file server.
+// Package hostile is a file system for tests: it shows a folder of this machine through FUSE, as a
+// network file system at its worst would. Each node gets its own mount of the same folder, so that
+// each node has its own caches, faults and stalls, like clients of one file server.
 //
-// A mount is served by a process of its own (test/cmd/hostile): a process that
-// used a mount which it serves itself could wait for itself for ever. Its knobs
-// can be turned while it runs.
+// Each mount is served by a separate process (test/cmd/hostile): a process that used a mount which
+// it serves itself could deadlock. The faults ("knobs") can be changed at any time.
 //
-// With all knobs at zero it passes everything through, and nothing is cached.
-// What it does not do: permissions (it is for root alone), file locks, extended
-// attributes, and a crash of the server (a sync has nothing to do).
+// If all knobs are zero, it passes all calls through, and nothing is cached. It does not support
+// permissions (only root can use it), file locks, extended attributes, and crashes of the server
+// (sync has no effect).
 package hostile

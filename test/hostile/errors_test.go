@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are one of every kind that can be told apart from outside. Each is made
-// on a mount with a file, a directory and a symbolic link in it.
+// calls contains one call of every kind that can be distinguished from outside. Each is made on a
+// mount that contains a file, a directory and a symbolic link.
 var calls = []struct {
 	name          string
-	stale, misses bool // whether it can fail with ESTALE and ENOENT
+	stale, misses bool // whether it can fail with ESTALE or ENOENT
 	changes, room bool
 	call          func(m *Mount) error
 }{
@@ -35,7 +35,7 @@ var calls = []struct {
 	}},
 }
 
-// furnished is a mount with something in it.
+// furnished returns a mount that contains a file, a directory and a symbolic link.
 func furnished(t *testing.T, knobs Knobs) *Mount {
 	t.Helper()
 	folder := t.TempDir()
@@ -64,8 +64,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What is open has no name that could be missing, and what was taken can't be
-// stale.
+// TestErrorsOfOpenFiles checks the errors of calls on open files: they cannot fail with ENOENT,
+// because they use no name, and a close cannot fail with ESTALE.
 func TestErrorsOfOpenFiles(t *testing.T) {
 	m := furnished(t, Knobs{})
 	file, err := os.OpenFile(m.path("file"), os.O_RDWR, 0)
@@ -90,7 +90,8 @@ func TestErrorsOfOpenFiles(t *testing.T) {
 	ok(t, file.Close())
 }
 
-// A fraction is one, and the same seed gives the same answers.
+// TestErrorsInPart checks that a fraction of the calls fails, and that the same seed results in the
+// same errors.
 func TestErrorsInPart(t *testing.T) {
 	const tries = 400
 	failed := func(seed uint64) (which []int) {
@@ -105,7 +106,7 @@ func TestErrorsInPart(t *testing.T) {
 		return which
 	}
 	one, same, other := failed(1), failed(1), failed(2)
-	// Two calls each, of which 7/16 fail in part: 175, give or take 10.
+	// There are two calls per try, of which 7/16 fail in part: 175, give or take 10.
 	if len(one) < 115 || len(one) > 235 {
 		t.Errorf("%d of %d failed", len(one), tries)
 	}
@@ -167,7 +168,7 @@ func TestFullAtClose(t *testing.T) {
 	fails(t, "the sync", file.Sync(), syscall.ENOSPC)
 	fails(t, "the close", file.Close(), syscall.ENOSPC)
 	has(t, b.path("file"), "")
-	ok(t, os.WriteFile(a.path("empty"), nil, 0o600)) // nothing was lost
+	ok(t, os.WriteFile(a.path("empty"), nil, 0o600)) // no data was lost
 }
 
 func TestReadOnly(t *testing.T) {
@@ -194,7 +195,7 @@ func TestReadOnly(t *testing.T) {
 	})
 }
 
-// TestForgets has a server forget a file that is open, but not its name.
+// TestForgets checks a server that forgets a file that is open, but not its name.
 func TestForgets(t *testing.T) {
 	m := mounted(t, t.TempDir(), Knobs{})
 	open := func() *os.File {

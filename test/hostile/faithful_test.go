@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With all knobs at zero, what is done through one mount is seen at once
-// through another, and in the folder.
+// TestFaithful checks that, if all knobs are zero, changes through one mount are visible at once
+// through another one and in the folder.
 func TestFaithful(t *testing.T) {
 	a, b, folder := two(t, Knobs{})
 	_, err := os.Stat(b.path("new"))
@@ -53,6 +53,8 @@ func TestFaithful(t *testing.T) {
 	lists(t, b.at, "link", "symlink")
 }
 
+// TestFaithfulExclusiveMaking checks that the exclusive creation of a name fails on every mount if
+// the name exists.
 func TestFaithfulExclusiveMaking(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	put(t, a.path("taken"), "")
@@ -65,7 +67,8 @@ func TestFaithfulExclusiveMaking(t *testing.T) {
 	fails(t, "an exclusive rename", err, os.ErrExist)
 }
 
-// A file that is open stays the same, whatever others do with its name.
+// TestFaithfulOpenFiles checks that an open file stays the same, whatever other mounts do with its
+// name.
 func TestFaithfulOpenFiles(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	put(t, a.path("log"), "one ")
@@ -107,7 +110,7 @@ func TestFaithfulManyNames(t *testing.T) {
 	lists(t, b.at, want...)
 }
 
-// The product takes it for a file system that all nodes share.
+// TestFaithfulIsFUSE checks that bringupd takes the mount for a file system that all nodes share.
 func TestFaithfulIsFUSE(t *testing.T) {
 	a, _, _ := two(t, Knobs{})
 	var stat unix.Statfs_t

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileSystem answers the kernel: what the panel lets through is done in the
-// folder. The panel's knobs of a call decide what the kernel may remember.
+// fileSystem answers the kernel's calls. Calls that the panel permits are executed in the folder.
+// The knobs that apply to a call determine what the kernel may cache.
 type fileSystem struct {
-	fuse.RawFileSystem // what is not here is answered with ENOSYS
+	fuse.RawFileSystem // answers all other calls with ENOSYS
 
 	panel    *panel
 	inodes   *inodes
@@ -39,7 +39,7 @@ func newFileSystem(from string, panel *panel) (*fileSystem, error) {
 
 func (f *fileSystem) String() string { return "hostile" }
 
-// enter asks the panel, and returns the inode that a call is about.
+// enter consults the panel, and returns the inode to which a call refers.
 func (f *fileSystem) enter(op operation, number uint64) (*inode, Knobs, syscall.Errno) {
 	knobs, errno := f.panel.pass(op)
 	i := f.inodes.of(number)
@@ -49,13 +49,13 @@ func (f *fileSystem) enter(op operation, number uint64) (*inode, Knobs, syscall.
 	return i, knobs, errno
 }
 
-// answer names a file to the kernel. A missing one is named, too, where the
-// kernel is to remember that.
+// answer returns an entry for a name to the kernel. If the kernel must cache missing names, it
+// returns an entry for a missing one, too.
 func (f *fileSystem) answer(dir *inode, name string, knobs Knobs, out *fuse.EntryOut) syscall.Errno {
 	number, attr, errno := f.inodes.find(dir, name)
 	if errno == syscall.ENOENT && knobs.Negative > 0 {
 		out.SetEntryTimeout(knobs.Negative)
-		return 0 // with no number, it says: there is none
+		return 0 // an entry without a number is a negative entry
 	}
 	if errno != 0 {
 		return errno
@@ -66,7 +66,7 @@ func (f *fileSystem) answer(dir *inode, name string, knobs Knobs, out *fuse.Entr
 	return 0
 }
 
-// made answers a call that was to make a name: err says whether it has.
+// made answers a call that creates a name. err is the result of the creation.
 func (f *fileSystem) made(dir *inode, name string, knobs Knobs, err error, out *fuse.EntryOut) fuse.Status {
 	if err != nil {
 		return fuse.Status(errnoOf(err))
@@ -211,8 +211,8 @@ func (f *fileSystem) remove(op operation, number uint64, name string, flags int)
 	return fuse.Status(errnoOf(err))
 }
 
-// Rename drops no listing where it lies: who is told that nothing has changed
-// has no reason to look anew.
+// Rename keeps cached listings if it reports a false error: a client that believes that nothing has
+// changed does not refresh its cache.
 func (f *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
 	dir, knobs, errno := f.enter(opRename, in.NodeId)
 	to := f.inodes.of(in.Newdir)
@@ -253,7 +253,7 @@ func (f *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, o
 	return fuse.OK
 }
 
-// mutating are the flags of who opens a file to change it.
+// mutating contains the flags with which a file is opened for a change.
 const mutating = unix.O_WRONLY | unix.O_RDWR | unix.O_TRUNC
 
 func (f *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
@@ -272,7 +272,7 @@ func (f *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	return fuse.OK
 }
 
-// file asks the panel, and returns what a call on an open file is about.
+// file consults the panel, and returns the handle to which a call on an open file refers.
 func (f *fileSystem) file(op operation, number uint64) (*handle, Knobs, syscall.Errno) {
 	knobs, errno := f.panel.pass(op)
 	h := f.handles.of(number)
@@ -303,13 +303,12 @@ func (f *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (ui
 		h.lose()
 		return uint32(len(data)), fuse.OK
 	}
-	// Where the file was opened to append to, the kernel appends, whatever the
-	// offset is.
+	// If the file was opened for appending, the kernel appends, whatever the offset is.
 	n, err := unix.Pwrite(h.fd, data, int64(in.Offset))
 	return uint32(max(n, 0)), fuse.Status(errnoOf(err))
 }
 
-// settle answers the calls that say whether what was written is there.
+// settle answers the calls that report whether written data has been stored.
 func (f *fileSystem) settle(op operation, number uint64) fuse.Status {
 	h, knobs, errno := f.file(op, number)
 	if op == opFlush && knobs.NoFlush {
@@ -318,7 +317,7 @@ func (f *fileSystem) settle(op operation, number uint64) fuse.Status {
 	if errno == 0 && h.hasLost() {
 		errno = knobs.Full
 		if errno == 0 {
-			errno = syscall.ENOSPC // there is room again, too late for this one
+			errno = syscall.ENOSPC // there is space again, but too late for this file
 		}
 	}
 	return fuse.Status(errno)
@@ -332,7 +331,7 @@ func (f *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return f.settle(opFsync, in.Fh)
 }
 
-// Release never waits: nobody waits for it.
+// Release never blocks, because no process waits for its answer.
 func (f *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { f.handles.remove(in.Fh) }
 
 func (f *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle is a file or a directory that somebody has open.
+// handle is an open file or directory.
 type handle struct {
-	fd    int             // of a file
-	names []fuse.DirEntry // of a directory: its listing as it was opened
-	since int             // what Knobs.Forgets was then
+	fd    int             // file descriptor of a file
+	names []fuse.DirEntry // listing of a directory at the time it was opened
+	since int             // value of Knobs.Forgets at that time
 
 	mu   sync.Mutex
-	lost bool // something written to it was not kept; guarded by mu
+	lost bool // some written data was discarded; guarded by mu
 }
 
-// lose notes that something written is lost.
+// lose records that written data was discarded.
 func (h *handle) lose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,7 @@ func (h *handle) hasLost() bool {
 	return h.lost
 }
 
-// handles are those that the kernel has open, by number.
+// handles contains the kernel's open files and directories, by number.
 type handles struct {
 	mu   sync.Mutex
 	last uint64             // guarded by mu
@@ -62,7 +62,7 @@ func (t *handles) remove(number uint64) {
 	delete(t.open, number)
 }
 
-// listings are the newest listings that this mount has fetched.
+// listings contains the latest listings that this mount has fetched.
 type listings struct {
 	mu   sync.Mutex
 	kept map[identity]listing // guarded by mu
@@ -73,7 +73,7 @@ type listing struct {
 	fetched time.Time
 }
 
-// of returns the names in a directory, not older than age.
+// of returns the names in a directory, from a listing that is not older than age.
 func (t *listings) of(dir *inode, age time.Duration) ([]fuse.DirEntry, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *listings) of(dir *inode, age time.Duration) ([]fuse.DirEntry, error) {
 	return names, nil
 }
 
-// drop forgets a directory's listing: this mount has changed it.
+// drop removes a directory's cached listing, because this mount has changed the directory.
 func (t *listings) drop(dir *inode) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,7 @@ func list(dir *inode) ([]fuse.DirEntry, error) {
 	return names, nil
 }
 
-// kindOf is a file's kind as the kernel tells it.
+// kindOf returns a file's type in the kernel's encoding.
 func kindOf(mode os.FileMode) uint32 {
 	switch {
 	case mode.IsDir():

@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inode is a file of the folder that the kernel knows. It is held open, so that
-// it stays the same file whatever name others give it through other mounts.
+// inode is a file of the folder that the kernel knows. It is kept open, so that it stays the same
+// file, even if it is renamed through other mounts.
 type inode struct {
 	fd   int // O_PATH
 	file identity
-	refs uint64 // how many answers to the kernel have named it
+	refs uint64 // number of answers to the kernel that contained it
 }
 
-// identity is what a file is, by whatever name.
+// identity identifies a file independently of its name.
 type identity struct{ dev, ino uint64 }
 
-// path is a name by which the file can be opened anew.
+// path returns a path by which the file can be opened again.
 func (i *inode) path() string { return "/proc/self/fd/" + strconv.Itoa(i.fd) }
 
-// inodes are those that the kernel knows, by the number it knows them by.
+// inodes contains all inodes that the kernel knows, by the number that it uses.
 type inodes struct {
 	mu     sync.Mutex
 	last   uint64              // guarded by mu
@@ -43,7 +43,7 @@ func newInodes(root int) (*inodes, error) {
 	}, nil
 }
 
-// examine returns what an open file is.
+// examine returns the attributes and the identity of an open file.
 func examine(fd int) (fuse.Attr, identity, syscall.Errno) {
 	var stat syscall.Stat_t
 	if err := syscall.Fstat(fd, &stat); err != nil {
@@ -54,14 +54,14 @@ func examine(fd int) (fuse.Attr, identity, syscall.Errno) {
 	return attr, identity{dev: stat.Dev, ino: stat.Ino}, 0
 }
 
-// of returns an inode that the kernel has named.
+// of returns the inode with a number that the kernel uses.
 func (t *inodes) of(number uint64) *inode {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.known[number]
 }
 
-// find opens a name in a folder for the kernel to know, and returns its number.
+// find looks up a name in a directory for the kernel, and returns the inode's number.
 func (t *inodes) find(dir *inode, name string) (uint64, fuse.Attr, syscall.Errno) {
 	fd, err := unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *inodes) find(dir *inode, name string) (uint64, fuse.Attr, syscall.Errno
 	defer t.mu.Unlock()
 	number, there := t.number[file]
 	if there {
-		_ = unix.Close(fd) // it is the same file
+		_ = unix.Close(fd) // the same file is open already
 	} else {
 		t.last++
 		number = t.last
@@ -86,7 +86,7 @@ func (t *inodes) find(dir *inode, name string) (uint64, fuse.Attr, syscall.Errno
 	return number, attr, 0
 }
 
-// forget takes back that many answers which have named the inode.
+// forget subtracts the given number of answers from the inode's references.
 func (t *inodes) forget(number, answers uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,73 +8,69 @@ import (
 	"time"
 )
 
-// Knobs say what is wrong with a mount. The zero value is nothing at all.
+// Knobs describes the faults of a mount. The zero value has no faults.
 type Knobs struct {
 	// Latency is added to every call.
 	Latency Latency `json:"latency,omitzero"`
 
-	// Negative is for how long this mount goes on answering "no such file"
-	// for a name that it has once not found, whoever has made it meanwhile.
-	// Listings show it all the same.
+	// Negative is how long this mount caches a missing name, even if another mount creates it
+	// meanwhile. Listings show the name nevertheless.
 	Negative time.Duration `json:"negative,omitzero"`
-	// Listing is how old the listing of a directory may be. What this mount
-	// itself has changed there is in it, where it was told of the success.
+	// Listing is the maximum age of a directory's cached listing. It contains changes by this mount
+	// for which it received a success.
 	Listing time.Duration `json:"listing,omitzero"`
-	// Attributes is for how long this mount goes on answering what it once
-	// knew of a name that it has found: what it is, its size, its times.
+	// Attributes is how long this mount caches a name that it has found, with its type, size and
+	// times.
 	Attributes time.Duration `json:"attributes,omitzero"`
 
-	// Stale, IO and Missing are the fractions, from 0 to 1, of the calls that
-	// are not made and answered with ESTALE, EIO or ENOENT: of those calls
-	// that can fail so. See fallible.
+	// Stale, IO and Missing are the fractions, from 0 to 1, of calls that are not executed and
+	// answered with ESTALE, EIO or ENOENT. They apply only to calls that can fail in this way; see
+	// fallible.
 	Stale   float64 `json:"stale,omitzero"`
 	IO      float64 `json:"io,omitzero"`
 	Missing float64 `json:"missing,omitzero"`
-	// Seed makes another sequence of latencies and errors.
+	// Seed selects the random sequence of latencies and errors.
 	Seed uint64 `json:"seed,omitzero"`
 
-	// Forgets has every file that was opened while it was less answer ESTALE, for
-	// good: what opens it anew gets on.
+	// Forgets makes every file that was opened when Forgets had a lower value fail with ESTALE
+	// permanently. Opening the file again helps.
 	Forgets int `json:"forgets,omitzero"`
 
-	// RenameLies has every rename answered with ENOENT, though it worked.
+	// RenameLies makes every rename return ENOENT, although it succeeded.
 	RenameLies bool `json:"rename_lies,omitzero"`
-	// NoLinks is what hard links are answered with, EPERM or ENOTSUP, where
-	// there are none.
+	// NoLinks is the error of hard links if they are not supported: EPERM or ENOTSUP.
 	NoLinks syscall.Errno `json:"no_links,omitzero"`
 
-	// Full is what is answered, ENOSPC or EDQUOT, to what needs room: to make
-	// a name, and to write.
+	// Full is the error, ENOSPC or EDQUOT, of calls that need space: creating a name, and writing.
 	Full syscall.Errno `json:"full,omitzero"`
-	// FullAtClose has Full said late: files can be made, what is written to
-	// them is taken and lost, and the sync or the close says so.
+	// FullAtClose delays the error Full: files can be created, data written to them is accepted and
+	// discarded, and the sync or the close fails.
 	FullAtClose bool `json:"full_at_close,omitzero"`
-	// ReadOnly has every change answered with EROFS.
+	// ReadOnly makes every change fail with EROFS.
 	ReadOnly bool `json:"read_only,omitzero"`
 
-	// NoFlush has the kernel told, at the first close, that it need not tell of
-	// any. Or else who ends with a file open that is on a stalled mount stays
-	// until the release, which no network file system asks of who is killed.
+	// NoFlush makes the first close tell the kernel that it need not report closes. Otherwise a
+	// process that ends with an open file on a stalled mount stays until the release, which no network
+	// file system does to a killed process.
 	NoFlush bool `json:"no_flush,omitzero"`
-	// Unread has no call taken, until it is false again: who waits for one can
-	// be killed, as on a network file system that is mounted "hard".
+	// Unread stops the reading of calls while it is set. A process that waits for a call can be
+	// killed, as on a network file system that is mounted "hard".
 	Unread bool `json:"unread,omitzero"`
-	// Held has every call taken and not answered, until it is false again: not
-	// even a KILL ends who waits for one.
+	// Held takes every call and does not answer it while it is set. Not even KILL ends a process that
+	// waits for a call.
 	Held bool `json:"held,omitzero"`
 }
 
-// Latency is how long a call takes longer: a time between Min and Max.
+// Latency is the additional duration of a call: a time between Min and Max.
 type Latency struct {
 	Min time.Duration `json:"min,omitzero"`
-	Max time.Duration `json:"max,omitzero"` // Min where it is less
-	// Tail is the exponent of a Pareto distribution that begins at Min and is
-	// cut off at Max: 1 is a heavy tail. 0 is no Pareto distribution: all
-	// times between Min and Max are as likely.
+	Max time.Duration `json:"max,omitzero"` // a value less than Min means Min
+	// Tail is the exponent of a Pareto distribution that begins at Min and is cut off at Max; 1 is a
+	// heavy tail. 0 means a uniform distribution between Min and Max.
 	Tail float64 `json:"tail,omitzero"`
 }
 
-// check returns an error for the first knob that makes no sense.
+// check returns an error for the first invalid value.
 func (k Knobs) check() error {
 	for _, row := range []struct {
 		name  string
@@ -146,17 +142,17 @@ const (
 	opStatfs
 )
 
-// traits are how a kind of call can go wrong.
+// traits describes how a kind of call can fail.
 type traits struct {
-	stale   bool // it works on a handle, which the server may have forgotten
-	missing bool // it begins with a name
-	changes bool // it changes the file system
-	room    bool // it needs room on it
+	stale   bool // uses a handle, which the server may have forgotten
+	missing bool // looks up a name first
+	changes bool // changes the file system
+	room    bool // needs space
 }
 
-// fallible says which calls can fail how. Any can fail with EIO. A close can't
-// be stale: the data have been taken. A listing or a file that is open has no
-// name that could be missing any more.
+// fallible maps calls to the errors that are possible. EIO is always possible. A close cannot
+// return ESTALE, because the data has been accepted. Calls on an open directory or file use no name
+// that could be missing.
 var fallible = map[operation]traits{
 	opLookup:   {stale: true, missing: true},
 	opGetattr:  {stale: true},
@@ -180,8 +176,7 @@ var fallible = map[operation]traits{
 	opStatfs:   {stale: true},
 }
 
-// fault returns what a call is answered with that is not made; 0 for one that
-// is.
+// fault returns the error of a call that must not be executed, or 0 if the call must be executed.
 func (k Knobs) fault(op operation, random *rand.Rand) syscall.Errno {
 	can := fallible[op]
 	switch {

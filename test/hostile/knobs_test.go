@@ -28,7 +28,7 @@ func TestLatencyDraw(t *testing.T) {
 		name        string
 		latency     Latency
 		least, most time.Duration
-		median      time.Duration // or 0
+		median      time.Duration // 0 means that it is not checked
 	}{
 		{"none", Latency{}, 0, 0, 0},
 		{"fixed", Latency{Min: 5 * ms}, 5 * ms, 5 * ms, 5 * ms},
@@ -64,7 +64,7 @@ func TestKnobsCheck(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		knobs Knobs
-		want  string // in the error, or empty
+		want  string // part of the error; empty if valid
 	}{
 		{"none", Knobs{}, ""},
 		{"all", Knobs{Stale: 1, IO: 0.5, Negative: 1, Full: syscall.EDQUOT, FullAtClose: true, Held: true}, ""},
@@ -84,7 +84,7 @@ func TestKnobsCheck(t *testing.T) {
 	}
 }
 
-// What the server is told is what was meant.
+// TestKnobsAsJSON checks that the server receives the values that were set.
 func TestKnobsAsJSON(t *testing.T) {
 	knobs := Knobs{
 		Latency: Latency{Min: 1, Max: 2, Tail: 3}, Negative: 4, Listing: 5, Attributes: 6, Stale: 0.7, IO: 0.8, Missing: 0.9,

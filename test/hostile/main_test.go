@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// ceiling bounds every wait: far above what any takes.
+	// ceiling limits every wait. It is far longer than any wait takes.
 	ceiling = 60 * time.Second
 	step    = time.Millisecond
-	// long is longer than any test looks at what a cache keeps.
+	// long is longer than any test that checks a cache.
 	long = time.Hour
 )
 
 var program Program
 
-// helperVariable has this binary be a test's helper: see helper.
+// helperVariable makes this binary a helper process of a test: see helper.
 const helperVariable = "HOSTILE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -66,8 +66,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 	return code, nil
 }
 
-// helper is a process that a test has started: one that mounts, stalls the
-// mount, and waits to be killed.
+// helper is the main function of a process that a test starts. It creates a mount, stalls it, and
+// waits to be killed.
 func helper(what string) error {
 	args := strings.Split(what, ":")
 	built, at, kind := Program{args[0]}, args[1], StallKind(args[2])
@@ -82,7 +82,7 @@ func helper(what string) error {
 	select {}
 }
 
-// two are two mounts of one folder, as of two nodes.
+// two returns two mounts of one folder, like those of two nodes.
 func two(t *testing.T, knobs Knobs) (a, b *Mount, folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -119,7 +119,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// fails checks that a call was answered with that error.
+// fails checks that a call returned the given error.
 func fails(t *testing.T, what string, err error, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -164,8 +164,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// caller starts a process that looks at a path, and returns when it waits for
-// the mount's answer.
+// caller starts a process that calls stat on a path, and returns when the process waits for the
+// mount's answer.
 func caller(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	stat := exec.Command("stat", path)

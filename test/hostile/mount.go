@@ -23,7 +23,7 @@ import (
 // Program is the built program that serves a mount.
 type Program struct{ path string }
 
-// Build builds the program into a folder, with the race detector if so wished.
+// Build builds the program into a folder. If race is set, it uses the race detector.
 func Build(ctx context.Context, dir string, race bool) (Program, error) {
 	p := Program{filepath.Join(dir, "hostile")}
 	build := exec.CommandContext(ctx, "go", "build", "-race="+strconv.FormatBool(race), "-o", p.path,
@@ -35,9 +35,9 @@ func Build(ctx context.Context, dir string, race bool) (Program, error) {
 }
 
 const (
-	// turnTime bounds the turning of knobs: far above what any takes.
+	// turnTime limits the time of a change of knobs. It is far longer than any change takes.
 	turnTime = 60 * time.Second
-	// closeTime is what the server has to end by itself, before it is killed.
+	// closeTime is how long the server has to end by itself before it is killed.
 	closeTime = 10 * time.Second
 )
 
@@ -45,20 +45,20 @@ const (
 type Mount struct {
 	at     string
 	server *exec.Cmd
-	out    *os.File // what it says
+	out    *os.File // the server's standard output
 	stderr bytes.Buffer
-	closed func() error // closes it once
+	closed func() error // closes the mount; only the first call has an effect
 
-	in io.WriteCloser // ends the server where it is closed
+	in io.WriteCloser // closing it ends the server
 
 	mu      sync.Mutex
 	answers *bufio.Reader // guarded by mu
 	knobs   Knobs         // guarded by mu
-	taken   int           // as the server said last, guarded by mu
+	taken   int           // as last reported by the server; guarded by mu
 }
 
-// Mount shows the folder from at the folder at, with those knobs; both must be
-// there. Close must be called. It gives up when ctx ends.
+// Mount mounts the folder from at the folder at, with the given knobs. Both folders must exist. The
+// caller must call Close. Mount gives up when ctx ends.
 func (p Program) Mount(ctx context.Context, from, at string, knobs Knobs) (*Mount, error) {
 	if err := knobs.check(); err != nil {
 		return nil, err
@@ -71,10 +71,10 @@ func (p Program) Mount(ctx context.Context, from, at string, knobs Knobs) (*Moun
 	m.closed = sync.OnceValue(m.close)
 	m.server = exec.Command(p.path, "-from", from, "-at", at, "-knobs", string(set))
 	m.server.Stderr = &m.stderr
-	// By itself the race detector has every process sleep before its end.
+	// By default the race detector makes every process sleep before it exits.
 	m.server.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	// What ends the tests from the keyboard is not to end the server: it sees
-	// that they have ended, and takes the mount away.
+	// An interrupt from the keyboard must end only the tests: the server notices their end, and
+	// unmounts.
 	m.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if m.in, err = m.server.StdinPipe(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (p Program) Mount(ctx context.Context, from, at string, knobs Knobs) (*Moun
 	return m, nil
 }
 
-// heard reads one answer of the server's. The caller holds mu, or is alone.
+// heard reads one answer of the server. The caller holds mu or is the only user.
 func (m *Mount) heard() error {
 	line, err := m.answers.ReadBytes('\n')
 	if err != nil {
@@ -113,21 +113,21 @@ func (m *Mount) heard() error {
 	return nil
 }
 
-// At returns the folder at which the mount is.
+// At returns the mount point.
 func (m *Mount) At() string { return m.at }
 
 // Pid returns the process id of the mount's server.
 func (m *Mount) Pid() int { return m.server.Process.Pid }
 
-// Knobs returns those in force.
+// Knobs returns the current knobs.
 func (m *Mount) Knobs() Knobs {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.knobs
 }
 
-// Set turns the knobs: every call that begins after its return meets the new
-// ones. What the kernel was told to remember before, it goes on remembering.
+// Set changes the knobs: they apply to every call that begins after its return. The kernel keeps
+// what it has cached before.
 func (m *Mount) Set(knobs Knobs) error {
 	return m.change(func(k *Knobs) { *k = knobs })
 }
@@ -154,8 +154,8 @@ func (m *Mount) change(how func(*Knobs)) error {
 	return nil
 }
 
-// Taken returns how many calls the server has taken and not answered. During a
-// Held stall, those are what nothing ends.
+// Taken returns the number of calls that the server has taken and not answered. During a Held
+// stall, these are the calls that cannot be interrupted.
 func (m *Mount) Taken() (int, error) {
 	err := m.change(func(*Knobs) {})
 	m.mu.Lock()
@@ -163,33 +163,33 @@ func (m *Mount) Taken() (int, error) {
 	return m.taken, err
 }
 
-// StallKind is a way for a mount to answer nothing.
+// StallKind is a way in which a mount stops answering.
 type StallKind string
 
 // The kinds of stalls.
 const (
-	// Unread stalls take no call. Who waits for one can be killed, as on a
-	// network file system that is mounted "hard" and whose server is gone.
+	// Unread stalls take no call. A process that waits for a call can be killed, as on a network file
+	// system that is mounted "hard" and whose server is gone.
 	Unread StallKind = "unread"
-	// Held stalls take every call and answer none. Nothing ends who waits for
-	// one: a process that is killed stays until the release.
+	// Held stalls take every call and answer none. A process that waits for a call cannot be ended: if
+	// it is killed, it stays until the release.
 	Held StallKind = "held"
 )
 
-// Stall has the mount answer no call that begins after its return, until
-// Release. All that have begun before have been answered.
+// Stall stops the answers to all calls that begin after its return, until Release. All calls that
+// began before have been answered.
 func (m *Mount) Stall(kind StallKind) error {
 	return m.change(func(k *Knobs) { k.Unread, k.Held = kind == Unread, kind == Held })
 }
 
-// Release ends a stall: the calls that wait are made.
+// Release ends a stall. The waiting calls are then executed.
 func (m *Mount) Release() error {
 	return m.change(func(k *Knobs) { k.Unread, k.Held = false, false })
 }
 
-// Close takes the mount away and ends its server, whatever state they are in,
-// and returns when both are gone. Who still uses the mount gets errors. A
-// further call returns what the first one did.
+// Close unmounts and ends the server, whatever state they are in, and returns when both are gone.
+// Processes that still use the mount receive errors. Further calls return the result of the first
+// one.
 func (m *Mount) Close() error { return m.closed() }
 
 func (m *Mount) close() error {
@@ -206,7 +206,7 @@ func (m *Mount) close() error {
 	return m.leftover()
 }
 
-// leftover takes away what the server has not.
+// leftover unmounts if the server has not done it.
 func (m *Mount) leftover() error {
 	if _, there := connection(m.at); !there {
 		return nil
@@ -218,22 +218,22 @@ func (m *Mount) leftover() error {
 	return nil
 }
 
-// abort has the kernel give up a mount, where it lets itself be told.
+// abort makes the kernel abort a mount's connection, if possible.
 func abort(at string) {
 	if number, there := connection(at); there {
 		_ = os.WriteFile("/sys/fs/fuse/connections/"+number+"/abort", []byte("1"), 0)
 	}
 }
 
-// connection returns the kernel's number of what is mounted at a folder, which
-// must not be asked: it may not answer.
+// connection returns the kernel's number of the connection that is mounted at a folder. It does not
+// access the folder, which may not respond.
 func connection(at string) (number string, there bool) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", false
 	}
 	for line := range strings.Lines(string(mounts)) {
-		// ID PARENT MAJOR:MINOR ROOT AT …
+		// The format is "ID PARENT MAJOR:MINOR ROOT AT …".
 		fields := strings.Fields(line)
 		if len(fields) > 4 && fields[4] == at {
 			_, number, there = strings.Cut(fields[2], ":")

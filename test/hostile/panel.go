@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// panel is where the knobs are in force: every call asks it first.
+// panel applies the knobs: every call consults it first.
 type panel struct {
 	mu     sync.Mutex
 	knobs  Knobs         // guarded by mu
-	turned chan struct{} // closed and replaced when the knobs are turned, guarded by mu
+	turned chan struct{} // closed and replaced when the knobs change; guarded by mu
 	random *rand.Rand    // guarded by mu
 }
 
@@ -21,7 +21,7 @@ func newPanel(knobs Knobs) *panel {
 	return p
 }
 
-// set turns the knobs: calls that come after its return meet the new ones.
+// set changes the knobs. They apply to calls that arrive after its return.
 func (p *panel) set(knobs Knobs) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,9 +33,8 @@ func (p *panel) set(knobs Knobs) {
 	p.turned = make(chan struct{})
 }
 
-// pass has a call wait for as long as it is to, and returns the knobs that hold
-// for it and what it is answered with if it is not to be made. Nothing ends the
-// wait early: to who calls, the server is deaf.
+// pass delays a call as required. It returns the knobs that apply to the call, and the error to
+// return if the call must not be executed. An interrupt does not end the delay.
 func (p *panel) pass(op operation) (Knobs, syscall.Errno) {
 	knobs, latency := p.await()
 	if latency > 0 {
@@ -46,7 +45,7 @@ func (p *panel) pass(op operation) (Knobs, syscall.Errno) {
 	return knobs, knobs.fault(op, p.random)
 }
 
-// await waits until calls are not held.
+// await waits until calls are not held, and returns the knobs and a latency.
 func (p *panel) await() (Knobs, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

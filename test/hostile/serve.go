@@ -9,25 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answer is what Serve says of each line of knobs that it reads.
+// answer is Serve's reply to a line of knobs.
 type answer struct {
-	Error string `json:"error,omitempty"` // why they are not in force
+	Error string `json:"error,omitempty"` // why the knobs are not in effect
 	Taken int    `json:"taken"`           // calls that are taken and not answered
 }
 
-// Serve mounts the folder from at the folder at, with those knobs, and serves
-// the mount until in ends; then it takes the mount away, whoever uses it. It
-// says so on a line of out when the mount is there. Each line of in is to be
-// Knobs as JSON, which take the place of those before; a line of out says that
-// they are in force.
+// Serve mounts the folder from at the folder at, with the given knobs, and serves the mount until
+// in ends; then it unmounts, even if the mount is in use. It writes a line to out when the mount
+// exists. Each line of in must contain Knobs as JSON, which replace the previous ones; Serve writes
+// a line to out when they are in effect.
 //
-// The process must not use the mount, and is to end when Serve has returned:
-// calls that are under way are left behind.
+// The process must not use the mount, and must exit when Serve has returned: active calls are left
+// behind.
 func Serve(from, at string, knobs Knobs, in io.Reader, out io.Writer) error {
 	if err := knobs.check(); err != nil {
 		return err
 	}
-	unix.Umask(0) // who makes a file has applied their own
+	unix.Umask(0) // callers have applied their own umask
 	s := &server{panel: newPanel(Knobs{})}
 	fs, err := newFileSystem(from, s.panel)
 	if err != nil {
@@ -42,7 +41,7 @@ func Serve(from, at string, knobs Knobs, in io.Reader, out io.Writer) error {
 	err = <-ended
 	unmounted := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if errors.Is(unmounted, unix.EINVAL) {
-		unmounted = nil // somebody has taken it away
+		unmounted = nil // another process has unmounted it
 	}
 	return errors.Join(err, unmounted)
 }
@@ -52,7 +51,7 @@ type server struct {
 	device *device
 }
 
-// obey turns the knobs as it is told, until there is nobody to tell.
+// obey changes the knobs as requested, until in ends.
 func (s *server) obey(knobs Knobs, in *json.Decoder, out *json.Encoder) error {
 	for {
 		said := answer{}
@@ -75,7 +74,7 @@ func (s *server) obey(knobs Knobs, in *json.Decoder, out *json.Encoder) error {
 	}
 }
 
-// turn has the knobs in force when it returns.
+// turn changes the knobs; they are in effect when it returns.
 func (s *server) turn(knobs Knobs) {
 	s.panel.set(knobs)
 	if knobs.Unread {

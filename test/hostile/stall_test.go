@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Who waits for a call that was not taken can be killed.
+// TestStallUnread checks that a process which waits for a call that was not taken can be killed.
 func TestStallUnread(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	ok(t, a.Stall(Unread))
 	stat := caller(t, a.path("file"))
-	put(t, b.path("file"), "words") // the other mount is well
+	put(t, b.path("file"), "words") // the other mount works
 	ok(t, stat.Process.Kill())
 	_ = stat.Wait()
 	patient := caller(t, a.path("file"))
@@ -28,7 +28,7 @@ func TestStallUnread(t *testing.T) {
 	has(t, a.path("file"), "words")
 }
 
-// Nothing ends who waits for a call that was taken, but the answer.
+// TestStallHeld checks that only the answer ends a process which waits for a call that was taken.
 func TestStallHeld(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	put(t, b.path("file"), "words")
@@ -56,12 +56,12 @@ func TestStallHeld(t *testing.T) {
 	has(t, a.path("file"), "words")
 }
 
-// Who ends with a file open waits for its close, or, where closes are not told
-// of, doesn't.
+// TestStallAndOpenFiles checks that a process which ends with a file open waits for the close on a
+// stalled mount, except if closes are not reported (NoFlush).
 func TestStallAndOpenFiles(t *testing.T) {
 	for _, noFlush := range []bool{false, true} {
 		a, _, _ := two(t, Knobs{NoFlush: noFlush})
-		put(t, a.path("first"), "") // a close, by which the kernel learns
+		put(t, a.path("first"), "") // the kernel learns NoFlush from the first close
 		holder := exec.Command("sh", "-c", "exec 3>"+a.path("file")+"; echo open; read _")
 		said, err := holder.StdoutPipe()
 		ok(t, err)
@@ -92,7 +92,8 @@ func stateOf(pid int) string {
 	return state
 }
 
-// The knobs can be turned while nothing is answered, and hold afterwards.
+// TestStallAndKnobs checks that the knobs can be changed during a stall, and are in effect
+// afterwards.
 func TestStallAndKnobs(t *testing.T) {
 	for _, kind := range []StallKind{Unread, Held} {
 		a, _, _ := two(t, Knobs{})
@@ -125,7 +126,7 @@ func TestCloseOfWhatIsStalled(t *testing.T) {
 	}
 }
 
-// Who kills the server finds the mount taken away by Close.
+// TestCloseOfWhatIsDead checks that Close unmounts even if the server was killed.
 func TestCloseOfWhatIsDead(t *testing.T) {
 	a, _, _ := two(t, Knobs{})
 	ok(t, syscall.Kill(a.Pid(), syscall.SIGKILL))
@@ -142,7 +143,7 @@ func TestCloseOfWhatIsDead(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves neither mount nor server.
+// TestOrphan checks that a killed process leaves neither its mount nor the server behind.
 func TestOrphan(t *testing.T) {
 	for _, kind := range []StallKind{Unread, Held} {
 		at := filepath.Join(t.TempDir(), "mount")
@@ -169,6 +170,8 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
+// TestMountThatCannotBe checks the errors of mounts of a missing folder, with invalid knobs, and
+// with a context that is done.
 func TestMountThatCannotBe(t *testing.T) {
 	_, err := program.Mount(t.Context(), filepath.Join(t.TempDir(), "missing"), t.TempDir(), Knobs{})
 	if err == nil || !strings.Contains(err.Error(), "cannot open the folder") {

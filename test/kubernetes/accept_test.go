@@ -1,7 +1,7 @@
-// Package kubernetes holds deploy/kubernetes to what Kubernetes accepts, and to
-// what its Job controller makes of our exit codes: by the API server's and the
-// controller's own code, of the version that go.mod pins, without a cluster. It is
-// a module of its own, so that the product's has none of that.
+// Package kubernetes checks that Kubernetes accepts the files of deploy/kubernetes and that its Job
+// controller reacts to bringupd's exit codes as intended. It uses the code of the API server and of
+// the controller, in the version that go.mod pins, without a cluster. It is a separate module, so
+// that the product does not depend on that code.
 package kubernetes
 
 import (
@@ -41,11 +41,11 @@ import (
 
 const folder = "../../deploy/kubernetes"
 
-// strict refuses fields that are unknown or there twice.
+// strict rejects unknown and duplicate fields.
 var strict = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict)
 
-// accept takes the objects of one file as an API server would, and returns the
-// Jobs among them, as they are stored. Those of a JobSet are what it would make.
+// accept checks the objects of a file as an API server would, and returns the Jobs among them as
+// they would be stored. For a JobSet it returns the Job that it would create.
 func accept(text []byte) ([]*batch.Job, error) {
 	var jobs []*batch.Job
 	documents := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
@@ -73,7 +73,7 @@ func accept(text []byte) ([]*batch.Job, error) {
 	}
 }
 
-// acceptObject takes a Job or a Service: reads it, defaults it and validates it.
+// acceptObject reads, defaults and validates a Job or a Service.
 func acceptObject(document []byte) (runtime.Object, error) {
 	object, err := runtime.Decode(strict.UniversalDecoder(batch.SchemeGroupVersion, core.SchemeGroupVersion), document)
 	if err != nil {
@@ -87,7 +87,7 @@ func acceptObject(document []byte) (runtime.Object, error) {
 		strategy, meta, group, resource = registry.Strategy, &object.ObjectMeta, "batch", "jobs"
 	case *core.Service:
 		strategy, meta, group, resource = service.Strategy, &object.ObjectMeta, "", "services"
-		// The server's store does so before it validates: normalizeClusterIPs in its storage.go.
+		// The server sets ClusterIPs before it validates: see normalizeClusterIPs in its storage.go.
 		object.Spec.ClusterIPs = []string{object.Spec.ClusterIP}
 	default:
 		return nil, fmt.Errorf("cannot judge a %T: only a Job, a Service or a JobSet", object)
@@ -105,8 +105,8 @@ func acceptObject(document []byte) (runtime.Object, error) {
 	return object, nil
 }
 
-// acceptJobSet holds a JobSet to the schema that is published with it, and returns
-// the Job that it would make.
+// acceptJobSet validates a JobSet against its published schema, and returns the Job that it would
+// create.
 func acceptJobSet(document []byte) ([]byte, error) {
 	published, err := jobSetSchema()
 	if err != nil {
@@ -124,7 +124,7 @@ func acceptJobSet(document []byte) ([]byte, error) {
 	if err := yaml.UnmarshalStrict(document, &object.Object); err != nil {
 		return nil, err
 	}
-	// As the apiserver does it where it is asked to be strict, as kubectl does.
+	// Reject unknown fields, as the API server does in strict mode, which kubectl requests.
 	unknown := pruning.PruneWithOptions(object.Object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("unknown fields: %s", strings.Join(unknown, ", "))
@@ -146,7 +146,7 @@ func acceptJobSet(document []byte) ([]byte, error) {
 	})
 }
 
-// jobSetSchema is the schema of the JobSets of this version's module.
+// jobSetSchema returns the schema of JobSets in the version that go.mod pins.
 func jobSetSchema() (*apiextensions.JSONSchemaProps, error) {
 	at, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/jobset").Output()
 	if err != nil {

@@ -23,20 +23,20 @@ import (
 	controller "k8s.io/kubernetes/pkg/controller/job"
 )
 
-// evicted stands among codes for a pod that was evicted: 143 and a condition.
+// evicted, used as an exit code, stands for an evicted pod: 143 and a condition.
 const evicted = -143
 
-// TestController has Kubernetes' own Job controller judge attempts, each of which
-// ends with a code of every pod. Its pods exist in a fake API server alone.
+// TestController checks how the Job controller of Kubernetes reacts to attempts that end with the
+// given codes of all pods. Pods exist only in a fake API server.
 func TestController(t *testing.T) {
-	controller.DefaultJobPodFailureBackOff = 10 * time.Millisecond // of 10 s
-	controller.SyncJobBatchPeriod = 10 * time.Millisecond          // of 1 s
+	controller.DefaultJobPodFailureBackOff = 10 * time.Millisecond // instead of 10 s
+	controller.SyncJobBatchPeriod = 10 * time.Millisecond          // instead of 1 s
 	all := func(code int) []int { return []int{code, code, code, code} }
 	tests := []struct {
 		name     string
 		file     string
 		attempts [][]int
-		want     string // the Job's end
+		want     string // how the Job ends
 	}{
 		{"the driver ends well", "job.yaml", [][]int{all(0)}, "Complete SuccessPolicy"},
 		{"a worker is lost while the head ends", "job.yaml", [][]int{{0, 0, 0, 137}}, "Complete SuccessPolicy"},
@@ -64,13 +64,13 @@ func TestController(t *testing.T) {
 	}
 }
 
-// cluster is a Job in a fake API server, looked after by the controller.
+// cluster is a Job in a fake API server, managed by the controller.
 type cluster struct {
 	t      *testing.T
 	ctx    context.Context
 	client *fake.Clientset
 	name   string
-	ended  map[types.UID]bool // the pods of the attempts before
+	ended  map[types.UID]bool // pods of earlier attempts
 }
 
 func start(t *testing.T, file string) *cluster {
@@ -79,7 +79,7 @@ func start(t *testing.T, file string) *cluster {
 		t.Fatal(err)
 	}
 	client := fake.NewClientset(&object)
-	var made atomic.Int64 // pods, which an API server gives a name and a UID
+	var made atomic.Int64 // number of pods; an API server sets their names and UIDs
 	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
 		n := made.Add(1)
@@ -88,7 +88,7 @@ func start(t *testing.T, file string) *cluster {
 		pod.CreationTimestamp = metav1.Now()
 		return false, nil, nil
 	})
-	// A fake API server forgets what comes between a list and its watch.
+	// Wait for the watch: a fake API server drops events between a list and its watch.
 	watched := make(chan struct{})
 	var watch sync.Once
 	client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watching.Interface, error) {
@@ -121,7 +121,7 @@ func start(t *testing.T, file string) *cluster {
 	return &cluster{t, ctx, client, object.Name, make(map[types.UID]bool)}
 }
 
-// end waits for all pods of an attempt, and ends them.
+// end waits for all pods of an attempt, and ends them with the given codes.
 func (c *cluster) end(attempt int, codes []int) {
 	c.t.Helper()
 	fresh := make([]*corev1.Pod, len(codes))
@@ -143,14 +143,14 @@ func (c *cluster) end(attempt int, codes []int) {
 	for i, pod := range fresh {
 		c.ended[pod.UID] = true
 		pod.Status = ended(codes[i])
-		pod.ResourceVersion = "ended" // the controller skips an update of the same version
+		pod.ResourceVersion = "ended" // the controller ignores updates of the same version
 		if _, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(c.ctx, pod, metav1.UpdateOptions{}); err != nil && !errors.IsNotFound(err) {
-			c.t.Fatal(err) // not found: the controller has deleted it, because the Job is over
+			c.t.Fatal(err) // not found: the Job is over, and the controller has deleted the pod
 		}
 	}
 }
 
-// ended is the status of a pod whose container has ended with that code.
+// ended returns the status of a pod whose container has exited with that code.
 func ended(code int) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodSucceeded}
 	if code == evicted {
@@ -165,7 +165,7 @@ func ended(code int) corev1.PodStatus {
 	return status
 }
 
-// ending waits for the Job's end and returns it, with its reason.
+// ending waits for the end of the Job, and returns its condition and reason.
 func (c *cluster) ending() string {
 	c.t.Helper()
 	var ending string

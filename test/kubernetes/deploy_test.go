@@ -22,7 +22,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// job is the file's one Job, as Kubernetes stores it.
+// job returns the only Job of the file, as Kubernetes would store it.
 func job(t *testing.T, file string) *batch.Job {
 	t.Helper()
 	jobs, err := accept([]byte(read(t, file)))
@@ -32,7 +32,8 @@ func job(t *testing.T, file string) *batch.Job {
 	return jobs[0]
 }
 
-// TestAccepted also proves that there is a judge: each of the mistakes is refused.
+// TestAccepted checks that the files are accepted. It also checks that typical mistakes are
+// rejected, which proves that the validation works.
 func TestAccepted(t *testing.T) {
 	mistakes := []struct{ file, from, to, says string }{
 		{"job.yaml", "completions: 4", "completion: 4", `unknown field "spec.completion"`},
@@ -70,7 +71,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestCodes has the lists of codes follow from the table of exit codes.
+// TestCodes checks that the lists of codes in the files agree with the table of exit codes.
 func TestCodes(t *testing.T) {
 	var want []int32
 	for _, outcome := range health.Outcomes() {

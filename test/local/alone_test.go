@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAlone has ranks of real MPIs come up as worlds of one, which is told of with its reason, and
-// as one world, where there is nothing to tell.
+// TestAlone checks ranks of real MPIs that each form a world of one, which must be reported with
+// the reason, and ranks that form one world, for which nothing must be reported.
 func TestAlone(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "rank.py")
 	if err := os.WriteFile(script, []byte("import sys, time\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.size)\ntime.sleep(float(sys.argv[1]))\n"), 0o600); err != nil {
@@ -26,8 +26,8 @@ func TestAlone(t *testing.T) {
 	}{
 		{"as it should be", "MPICH", "", nil, "0", "2", ""},
 		{"without its environment, shortly", "MPICH", "", []string{"env", "-i"}, "1", "1", "has MPICH 5.0.2 loaded|to its end|not one of 2; the likely reason: what has started it has taken PMI_FD"},
-		// Two of Open MPI 4 that start on their own at the same time in the same directory fail if both
-		// make it.
+		// Use separate TMPDIRs: two independent processes of Open MPI 4 fail if both create the same
+		// directory at the same time.
 		{"without a hint", "OPENMPI4", "", []string{"sh", "-c", `TMPDIR=$(mktemp -d -p "$BRINGUPD_RUN_DIR") exec "$@"`, "sh", "env", "-u", "JSM_JSRUN_PORT"}, "8", "1", "has Open MPI 4.|not one of 2; the likely reason: Open MPI 4 found no sign of a launcher"},
 		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1", "has Open MPI 5.|the likely reason: Open MPI speaks PMIx alone, and --pmix=off was given; to mend it: leave --pmix=off out"},
 	} {

@@ -21,13 +21,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// pods are daemons of one launch, each of which is started again whenever it was killed,
-// as Kubernetes does, or a loop in a batch script.
+// pods are the daemons of one launch. Each is restarted whenever it was killed, as by Kubernetes or
+// by a loop in a batch script.
 type pods struct {
 	t      *testing.T
 	dir    string
 	size   int
-	again  bool // start those again that were killed
+	again  bool // restart daemons that were killed
 	flags  []string
 	driver string
 
@@ -63,7 +63,7 @@ func newPods(t *testing.T, size int, driver string, flags ...string) *pods {
 
 func (p *pods) mark() string { return "PODS=" + p.dir }
 
-// start starts a rank, and starts it again until it ends by itself.
+// start starts a node's daemon, and restarts it until it ends by itself.
 func (p *pods) start(rank int) {
 	said := new(bytes.Buffer)
 	p.mu.Lock()
@@ -110,7 +110,7 @@ func (p *pods) startAll() *pods {
 	return p
 }
 
-// kill signals a daemon alone.
+// kill sends a signal to one daemon.
 func (p *pods) kill(rank int, sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *pods) kill(rank int, sig syscall.Signal) {
 	}
 }
 
-// await waits until something is so.
+// await waits until a condition holds.
 func (p *pods) await(what string, is func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
@@ -137,7 +137,7 @@ func (p *pods) runDir(attempt int) string {
 	return filepath.Join(p.dir, "logs", name)
 }
 
-// there tells whether a file of an attempt is there.
+// there returns a function that reports whether a file of an attempt exists.
 func (p *pods) there(attempt int, name string) func() bool {
 	return func() bool {
 		_, err := os.Stat(filepath.Join(p.runDir(attempt), name))
@@ -145,7 +145,7 @@ func (p *pods) there(attempt int, name string) func() bool {
 	}
 }
 
-// starts are the attempts that the driver was told.
+// starts returns the attempts in which the driver was started, as the driver saw them.
 func (p *pods) starts() []string {
 	data, _ := os.ReadFile(filepath.Join(p.dir, "starts"))
 	return strings.Fields(string(data))
@@ -157,7 +157,7 @@ func (p *pods) driving(attempt int) {
 	p.await(fmt.Sprint("the driver of attempt ", attempt), func() bool { return slices.Contains(p.starts(), strconv.Itoa(attempt)) })
 }
 
-// expect waits for the end, and checks the codes, and that nothing is left.
+// expect waits for the end, and checks the exit codes and that nothing is left behind.
 func (p *pods) expect(codes ...int) {
 	p.t.Helper()
 	p.await("the end", func() bool {
@@ -176,7 +176,7 @@ func (p *pods) expect(codes ...int) {
 	}
 }
 
-// result reads how an attempt has ended.
+// result reads the result record of an attempt and checks it.
 func (p *pods) result(attempt, code, next int) (r record.Result) {
 	p.t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.runDir(attempt), signal.NameResult))
@@ -189,11 +189,13 @@ func (p *pods) result(attempt, code, next int) (r record.Result) {
 	return r
 }
 
-// until is a driver that would run for ever before an attempt.
+// until returns a driver that does not end in attempts before the given one.
 func until(attempt int) string {
 	return fmt.Sprintf(`echo $BRINGUPD_ATTEMPT >>$D/starts; [ $BRINGUPD_ATTEMPT -ge %d ] || exec sleep 300`, attempt)
 }
 
+// TestWorkerStartedAgainWhileOthersAreWaitedFor checks that a worker which is killed and restarted
+// while the others have yet to join joins the next attempt.
 func TestWorkerStartedAgainWhileOthersAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	p := newPods(t, 3, until(1), "--restarts=3")
@@ -211,10 +213,12 @@ func TestWorkerStartedAgainWhileOthersAreWaitedFor(t *testing.T) {
 	}
 }
 
+// TestDaemonStartedAgainWhileTheDriverRuns checks that a daemon which is killed and restarted while
+// the driver runs joins the next attempt.
 func TestDaemonStartedAgainWhileTheDriverRuns(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		killed []int // in one attempt after the other
+		killed []int // nodes to kill, one per attempt
 	}{{"a worker", []int{2}}, {"the head", []int{0}}, {"one after the other", []int{1, 0, 2}}} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -240,6 +244,7 @@ func TestDaemonStartedAgainWhileTheDriverRuns(t *testing.T) {
 	}
 }
 
+// TestNoRestart checks that failures of the driver or of a service start no further attempt.
 func TestNoRestart(t *testing.T) {
 	for _, tc := range []struct {
 		name, driver string
@@ -258,6 +263,7 @@ func TestNoRestart(t *testing.T) {
 	}
 }
 
+// TestRestartsAreUsedUp checks that the job ends when --restarts is exceeded.
 func TestRestartsAreUsedUp(t *testing.T) {
 	t.Parallel()
 	p := newPods(t, 2, until(9), "--restarts=1").startAll()
@@ -270,7 +276,8 @@ func TestRestartsAreUsedUp(t *testing.T) {
 	p.result(1, 76, 0)
 }
 
-// A launcher that starts nothing anew leaves a node missing: that is told soon.
+// TestLostForGood checks that a node which its launcher does not restart is soon reported as
+// missing.
 func TestLostForGood(t *testing.T) {
 	for rank, says := range []string{"rank 0 has not come back", "cannot go on without rank 1"} {
 		t.Run(strconv.Itoa(rank), func(t *testing.T) {
@@ -289,7 +296,7 @@ func TestLostForGood(t *testing.T) {
 	}
 }
 
-// Where all daemons die at once, nobody is left to end the attempt: the new head does.
+// TestAllStartedAgain checks that the new head ends the attempt if all daemons have died at once.
 func TestAllStartedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPods(t, 3, until(1), "--restarts=3").startAll()
@@ -303,8 +310,8 @@ func TestAllStartedAgain(t *testing.T) {
 	}
 }
 
-// TestTermBetweenAttempts has TERM end the job while the head leaves an attempt, and while it waits
-// for the next one.
+// TestTermBetweenAttempts checks that TERM ends the job while the head leaves an attempt, and while
+// it waits for the next one.
 func TestTermBetweenAttempts(t *testing.T) {
 	for _, after := range []time.Duration{0, 5, 20, 50, 300} {
 		after *= time.Millisecond
@@ -323,9 +330,9 @@ func TestTermBetweenAttempts(t *testing.T) {
 	}
 }
 
-// TestFiftyRestarts strikes the daemons of one launch fifty times: each attempt is counted,
-// nothing of an earlier one is alive in a later one, and all that stands in a run directory
-// is of its own attempt.
+// TestFiftyRestarts kills or stops daemons of one launch fifty times. It checks that each attempt
+// is counted, that no process of an earlier attempt runs in a later one, and that each run
+// directory contains only records of its own attempt.
 func TestFiftyRestarts(t *testing.T) {
 	const restarts, size = 50, 3
 	if testing.Short() {
@@ -362,7 +369,7 @@ func TestFiftyRestarts(t *testing.T) {
 	t.Logf("open files of rank 1, attempt by attempt: %v", files)
 }
 
-// strike kills a daemon or two, or stops one for long enough to be lost.
+// strike kills one or two daemons, or stops one for long enough to be lost.
 func (p *pods) strike(draw *rand.Rand) {
 	time.Sleep(time.Duration(draw.IntN(100)) * time.Millisecond)
 	rank := draw.IntN(p.size)
@@ -379,7 +386,7 @@ func (p *pods) strike(draw *rand.Rand) {
 	}
 }
 
-// aliveOf sees that no process of an earlier attempt is alive.
+// aliveOf checks that no process of an earlier attempt is running.
 func (p *pods) aliveOf(attempt int) {
 	p.t.Helper()
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -397,7 +404,7 @@ func (p *pods) aliveOf(attempt int) {
 	}
 }
 
-// records sees that all records of an attempt have its nonce, which it returns.
+// records checks that all records of an attempt have its nonce, which it returns.
 func (p *pods) records(attempt int) string {
 	p.t.Helper()
 	var nonce string

@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// exchangeVariable has this test's program exchange the names of two directories, which it names
-// with a colon between them, and do nothing else. It runs as a stranger.
+// exchangeVariable makes the test binary exchange the names of two directories and exit. Its value
+// contains their paths with a colon between them. It runs as another user.
 const exchangeVariable = "BRINGUPD_TEST_EXCHANGE"
 
 func exchange(paths string) int {
@@ -41,14 +41,15 @@ func runAs(t *testing.T, u users.User, env string, program string, args ...strin
 	return string(out)
 }
 
-// A member of the project's group who puts a directory of theirs in place of the log directory of a
-// running job receives nothing of the job, which ends well in its own directory.
+// TestLogDirectoryIsExchanged checks that a member of the project's group who replaces the log
+// directory of a running job receives none of the job's data, and that the job ends normally in its
+// own directory.
 func TestLogDirectoryIsExchanged(t *testing.T) {
 	users.Need(t)
 	project, home := users.Project(t), users.Job.Dir(t)
 	program, self := users.Public(t, filepath.Join(bin, "bringupd")), users.Public(t, os.Args[0])
 	logs, lure, mark := filepath.Join(project, "logs"), filepath.Join(project, "lure"), filepath.Join(project, "exchanged")
-	// The run's name is known before: the stranger makes all that daemons write to.
+	// The run's name is predictable, so the other user can create all paths to which daemons write.
 	runAs(t, users.Stranger, "", "sh", "-c", "umask 0; cd "+project+" && mkdir -p lure/job/control lure/job/nodes lure/job/logs lure/job/events")
 
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
@@ -87,8 +88,8 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	}
 }
 
-// In a user namespace root and other users are all shown as one unknown user. A project's directory
-// can be used there.
+// TestProjectInUserNamespace checks that a project's directory can be used in a user namespace, in
+// which root and all other users appear as one unknown user.
 func TestProjectInUserNamespace(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, filepath.Join(bin, "bringupd"))

@@ -11,10 +11,11 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// A head that ends before there is a run takes the other daemons with it: its log directory has no
-// room for the run directory, and they would wait for that until the join timeout, of two minutes.
+// TestHeadEndsFirst checks that a head which fails before there is a run ends the other daemons,
+// too. Its log directory has no space for the run directory, and the other daemons would wait for
+// it until the join timeout of two minutes.
 func TestHeadEndsFirst(t *testing.T) {
-	users.Need(t) // to mount
+	users.Need(t) // mounting needs root
 	dir := t.TempDir()
 	const full = `mount -t tmpfs -o mode=0700,size=1m,nr_inodes=5 none "$1" && shift && exec "$@"`
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// pidsCgroup makes a cgroup that allows so many processes and threads.
+// pidsCgroup creates a cgroup that permits only the given number of processes and threads.
 func pidsCgroup(t *testing.T, most int) (dir string) {
 	t.Helper()
 	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
@@ -31,8 +31,8 @@ func pidsCgroup(t *testing.T, most int) (dir string) {
 	return ""
 }
 
-// A limit that leaves a daemon too few threads, files or addresses is a sentence, and no dump of
-// Go's stacks.
+// TestLimitsTooLow checks that a limit which leaves a daemon too few threads, files or addresses
+// results in an error message, not in a dump of Go's stacks.
 func TestLimitsTooLow(t *testing.T) {
 	users.Need(t)
 	dir := users.Job.Dir(t)
@@ -46,7 +46,7 @@ func TestLimitsTooLow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			self := self
-			if race && name == "address space" { // the race detector reserves more before the program begins
+			if race && name == "address space" { // the race detector reserves more at program start
 				self = filepath.Join(t.TempDir(), "bringupd")
 				build := exec.CommandContext(t.Context(), "go", "build", "-tags", "netgo,osusergo", "-o", self, command)
 				if out, err := build.CombinedOutput(); err != nil {

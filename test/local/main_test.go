@@ -1,5 +1,5 @@
-// Package local runs the built bringupd on this machine, without a launcher and
-// without any privilege: every script in testdata/script is one story.
+// Package local runs the built bringupd on this machine, without a launcher and without privileges.
+// Every script in testdata/script is one scenario.
 package local
 
 import (
@@ -11,14 +11,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	// The program under test is built by a command that go test knows nothing
-	// of: the import has it forget its cached result when the program changes.
+	// The program under test is built by a command of which go test does not know. This import
+	// invalidates the cached test result when the program changes.
 	_ "github.com/bringupd/bringupd/pkg/daemon"
 )
 
 const command = "../../cmd/bringupd"
 
-// bin is the directory of the bringupd under test.
+// bin is the directory that contains the bringupd under test.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -48,8 +48,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// noteSources opens what no import reaches, which has go test note that the
-// result hangs on it.
+// noteSources opens the sources that are not reached by an import. go test then knows that the
+// result depends on them.
 func noteSources() error {
 	sources, err := filepath.Glob(command + "/*.go")
 	if err != nil || len(sources) == 0 {
@@ -84,8 +84,8 @@ func setup(env *testscript.Env) error {
 		}
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-	// The race detector's own code would pass for one of bringupd's, and by
-	// itself it has every process sleep for a second before its end.
+	// The race detector's default exit code could be mistaken for one of bringupd's, and by default it
+	// makes every process sleep for a second before it exits.
 	env.Setenv("GORACE", "exitcode=199 atexit_sleep_ms=0")
 	env.Values[storyKey{}] = newStory(env)
 	return nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The mpirun of a driver finds the nodes of a local run, which are all this machine, with the slots
-// of all.
+// TestOwnMPIRun checks that a driver's mpirun finds the nodes of a local run, which are all this
+// machine, with the slots of all nodes.
 func TestOwnMPIRun(t *testing.T) {
 	beside := func(name string) string {
 		return filepath.Join(filepath.Dir(os.Getenv("BRINGUPD_TEST_"+name)), "mpirun")
@@ -36,8 +36,9 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
-// A driver with an MPI that no launcher has started is a world of one, and is told of --ranks=1;
-// one that its mpirun has started is not.
+// TestDriverWithMPI checks that a driver with an MPI that was not started by a launcher, and so
+// forms a world of one, causes a hint to --ranks=1. A driver that its own mpirun has started must
+// not.
 func TestDriverWithMPI(t *testing.T) {
 	for name, launcher := range map[string]string{"OPENMPI": "", "MPICH": "", "MPICH below its mpirun": "mpirun"} {
 		t.Run(name, func(t *testing.T) {
@@ -65,9 +66,9 @@ func TestDriverWithMPI(t *testing.T) {
 	}
 }
 
-// An mpirun starts the daemons themselves, one on each of three nodes that are all this machine:
-// what it has them run on a node is run here. Open MPI 4 is not among them: with several of its
-// daemons on one machine it hangs now and then.
+// TestStartedByMPIRun checks an mpirun that starts the daemons itself, one on each of three nodes
+// that are all this machine. An agent runs its remote commands locally. Open MPI 4 is omitted: it
+// sometimes hangs if several of its daemons run on one machine.
 func TestStartedByMPIRun(t *testing.T) {
 	dir := t.TempDir()
 	agent, hosts := filepath.Join(dir, "agent"), filepath.Join(dir, "hosts")
@@ -84,7 +85,7 @@ func TestStartedByMPIRun(t *testing.T) {
 	for _, tc := range []struct {
 		name, mpirun string
 		argv, flags  []string
-		run          string // how its name begins
+		run          string // prefix of the run's name
 	}{
 		{"OPENMPI", beside("OPENMPI"), openMPI, nil, "prterun-"},
 		{"MPICH4", "mpiexec.hydra", hydra, []string{"--job-id=a17"}, "a17"},

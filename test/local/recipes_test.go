@@ -11,9 +11,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and
-// BRINGUPD_TEST_DASK name a Python that has them, and BRINGUPD_TEST_LIGHTNING a
-// directory of packages for torch's, all of which make test installs.
+// TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and BRINGUPD_TEST_DASK
+// name a Python that has them, and BRINGUPD_TEST_LIGHTNING a directory of additional packages for
+// torch's Python. make test installs them all.
 func TestRecipes(t *testing.T) {
 	var dirs [2]string
 	for i, dir := range []string{"../../examples", "testdata"} {

@@ -9,8 +9,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// json FILE PATH [VALUE] checks a value of a record: cause.lost.0, say. Without
-// one, there must be none; *TEXT* must be a part of it.
+// cmdJSON implements json FILE PATH [VALUE], which checks a value of a record; a path is, for
+// example, cause.lost.0. Without VALUE, the path must not exist. *TEXT* must be contained in the
+// value.
 func cmdJSON(ts *testscript.TestScript, args []string) {
 	arguments(ts, args, 2, "json FILE PATH [VALUE]")
 	got := valueAt(ts, args[0], args[1])
@@ -34,7 +35,7 @@ func matches(got, want any) bool {
 	return said == text
 }
 
-// valueAt returns a value of a JSON file, nil where there is none.
+// valueAt returns a value of a JSON file, or nil if the path does not exist.
 func valueAt(ts *testscript.TestScript, file, path string) any {
 	var value any
 	decoder := json.NewDecoder(strings.NewReader(ts.ReadFile(file)))

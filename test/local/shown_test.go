@@ -14,11 +14,12 @@ import (
 	"time"
 )
 
-// compiled bounds what may have to compile the program, and all that it is made of.
+// compiled limits the duration of commands that may have to compile the program and its
+// dependencies.
 const compiled = 6 * time.Minute
 
-// begun is a command of a test, in the repository's root, and with this
-// environment besides. It is ended when it has taken too long.
+// begun returns a command that runs in the repository's root with additional environment variables.
+// It is ended if it takes too long.
 func begun(t *testing.T, env []string, argv ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), compiled)
@@ -30,8 +31,7 @@ func begun(t *testing.T, env []string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestFirstCommand runs the first command that the README has people try, as it
-// stands there.
+// TestFirstCommand runs the first command of the README, unchanged.
 func TestFirstCommand(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../README.md")
@@ -55,7 +55,8 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
-// TestExecAsShown runs what docs/exec.md shows of a live job, and compares.
+// TestExecAsShown runs the commands that docs/exec.md shows for a running job, and compares the
+// output.
 func TestExecAsShown(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/exec.md")
@@ -100,7 +101,7 @@ func TestExecAsShown(t *testing.T) {
 	}
 }
 
-// TestStatic builds the program for nodes with another C library.
+// TestStatic checks the build for nodes with another C library.
 func TestStatic(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -122,8 +123,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestServiceManager has a local job tell a service manager of itself, and keep
-// what it runs from doing so.
+// TestServiceManager checks that a local job notifies a service manager, and keeps its own child
+// processes from doing so.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -141,7 +142,7 @@ func TestServiceManager(t *testing.T) {
 	if err != nil || string(out) != "driven\n" {
 		t.Fatalf("the job: %v\n%s%s", err, out, &errs)
 	}
-	var told []string // all of it has been sent
+	var told []string // all messages have been sent by now
 	buffer := make([]byte, 4096)
 	for {
 		if err := manager.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {

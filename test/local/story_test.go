@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	ceiling = 40 * time.Second      // bounds every wait: far above what any takes
-	step    = 10 * time.Millisecond // between two looks
+	ceiling = 40 * time.Second      // limits every wait; far longer than any wait takes
+	step    = 10 * time.Millisecond // pause between two checks
 )
 
-// story is one script under way: what it has started.
+// story is the state of a running script.
 type story struct {
-	mark    string // in the environment of all that the script starts
+	mark    string // in the environment of all processes that the script starts
 	running map[string]*started
 }
 
 type storyKey struct{}
 
-// started is a program in the background.
+// started is a background program.
 type started struct {
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
@@ -54,7 +54,7 @@ func newStory(env *testscript.Env) *story {
 
 func of(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*story) }
 
-// left waits until nothing of the script runs any more, and names what does.
+// left waits until no process of the script runs, and returns those that remain.
 func (s *story) left() (left []string) {
 	for deadline := time.Now().Add(ceiling / 2); time.Now().Before(deadline); time.Sleep(step) {
 		if left = s.processes(); len(left) == 0 {
@@ -64,7 +64,7 @@ func (s *story) left() (left []string) {
 	return left
 }
 
-// processes are those that have the mark in their environment.
+// processes returns the processes that have the mark in their environment.
 func (s *story) processes() (found []string) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -78,7 +78,7 @@ func (s *story) processes() (found []string) {
 	return found
 }
 
-// commands are what the scripts can do beside testscript's own commands.
+// commands returns the commands of the scripts, in addition to testscript's own commands.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"code":   plain(cmdCode),
@@ -101,14 +101,14 @@ func plain(cmd func(*testscript.TestScript, []string)) func(*testscript.TestScri
 	}
 }
 
-// arguments checks their number.
+// arguments checks the number of arguments.
 func arguments(ts *testscript.TestScript, args []string, least int, form string) {
 	if len(args) < least {
 		ts.Fatalf("usage: %s", form)
 	}
 }
 
-// begin starts a program as the script's exec would.
+// begin starts a program like the script's exec command.
 func begin(ts *testscript.TestScript, name string, args []string) *started {
 	p := &started{ended: make(chan struct{})}
 	path := args[0]
@@ -118,7 +118,7 @@ func begin(ts *testscript.TestScript, name string, args []string) *started {
 	p.cmd = exec.Command(path, args[1:]...)
 	p.cmd.Dir, p.cmd.Env = ts.MkAbs("."), environ(ts)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.WaitDelay = ceiling / 4 // for who holds its output when it has ended
+	p.cmd.WaitDelay = ceiling / 4 // for processes that hold its output after it has ended
 	ts.Check(p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
@@ -128,8 +128,8 @@ func begin(ts *testscript.TestScript, name string, args []string) *started {
 	return p
 }
 
-// environ is the script's environment: of the variables that it may set, those
-// that it has.
+// environ returns the script's environment: those of the variables that a script may set which it
+// has set.
 func environ(ts *testscript.TestScript) []string {
 	names := []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE"}
 	env := make([]string, 0, len(names))
@@ -139,8 +139,8 @@ func environ(ts *testscript.TestScript) []string {
 	return append(env, "PWD="+ts.MkAbs("."))
 }
 
-// finish waits for a program's end and checks its code; stdout and stderr are
-// its output from then on.
+// finish waits for a program's end and checks its exit code. From then on, stdout and stderr are
+// its output.
 func finish(ts *testscript.TestScript, name, code string, within time.Duration) {
 	p := of(ts).running[name]
 	if p == nil {
@@ -160,7 +160,7 @@ func finish(ts *testscript.TestScript, name, code string, within time.Duration) 
 	}
 }
 
-// exitCode is the code as a shell has it.
+// exitCode returns the exit code in a shell's notation.
 func exitCode(state *os.ProcessState) string {
 	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		return strconv.Itoa(128 + int(status.Signal()))
@@ -168,20 +168,21 @@ func exitCode(state *os.ProcessState) string {
 	return strconv.Itoa(state.ExitCode())
 }
 
-// code CODE PROGRAM [ARGUMENT...] runs a program, which must end so.
+// cmdCode implements code CODE PROGRAM [ARGUMENT...], which runs a program that must exit with that
+// code.
 func cmdCode(ts *testscript.TestScript, args []string) {
 	arguments(ts, args, 2, "code CODE PROGRAM [ARGUMENT...]")
 	begin(ts, "code", args[1:])
 	finish(ts, "code", args[0], ceiling)
 }
 
-// start NAME PROGRAM [ARGUMENT...] starts one in the background.
+// cmdStart implements start NAME PROGRAM [ARGUMENT...], which starts a program in the background.
 func cmdStart(ts *testscript.TestScript, args []string) {
 	arguments(ts, args, 2, "start NAME PROGRAM [ARGUMENT...]")
 	begin(ts, args[0], args[1:])
 }
 
-// ends NAME CODE [WITHIN] waits for its end.
+// cmdEnds implements ends NAME CODE [WITHIN], which waits for the end of a background program.
 func cmdEnds(ts *testscript.TestScript, args []string) {
 	arguments(ts, args, 2, "ends NAME CODE [WITHIN]")
 	within := ceiling
@@ -196,8 +197,8 @@ func cmdEnds(ts *testscript.TestScript, args []string) {
 var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1,
 	"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
 
-// send SIGNAL NAME|FILE|FILE:PATH signals what was started, or a pid that a file
-// or a record has.
+// cmdSend implements send SIGNAL NAME|FILE|FILE:PATH, which sends a signal to a background program,
+// or to a pid in a file or in a record.
 func cmdSend(ts *testscript.TestScript, args []string) {
 	arguments(ts, args, 2, "send SIGNAL NAME|FILE|FILE:PATH")
 	pid := 0
@@ -222,8 +223,8 @@ func pidIn(ts *testscript.TestScript, where string) int {
 	return pid
 }
 
-// await FILE... waits until each is there and, unless it is a record, which
-// appears whole and may be empty, has something in it.
+// cmdAwait implements await FILE..., which waits until each file exists. The file must also have
+// content, except for a record, which appears completely and may be empty.
 func cmdAwait(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		deadline := time.Now().Add(ceiling)
@@ -244,7 +245,7 @@ func isRecord(name string) bool {
 	return sub == signal.ControlDir || sub == signal.NodesDir
 }
 
-// idle tells whether all that was started has ended.
+// idle reports whether all background programs have ended.
 func (s *story) idle() bool {
 	for _, p := range s.running {
 		select {
@@ -256,7 +257,7 @@ func (s *story) idle() bool {
 	return true
 }
 
-// outputs is what the programs in the background have said, which ends them.
+// outputs ends the background programs and returns their output.
 func (s *story) outputs() string {
 	var b strings.Builder
 	for name, p := range s.running {
@@ -277,7 +278,7 @@ func below(dir string) (names []string) {
 	return names
 }
 
-// gone FILE|FILE:PATH... waits until no process of that pid lives.
+// cmdGone implements gone FILE|FILE:PATH..., which waits until no process with that pid is running.
 func cmdGone(ts *testscript.TestScript, args []string) {
 	for _, where := range args {
 		pid := pidIn(ts, where)
@@ -298,7 +299,8 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// listen takes a port, as a stranger, and sets PORT and PID.
+// cmdListen implements listen, which occupies a port, like an unrelated program, and sets PORT and
+// PID.
 func cmdListen(ts *testscript.TestScript, _ []string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// listenAs listens at an address with a socket of a user's.
+// listenAs listens at an address with a socket that belongs to the given user.
 func listenAs(t *testing.T, user users.User, address string) {
 	t.Helper()
-	runtime.LockOSThread() // on which the socket is made
+	runtime.LockOSThread() // the socket is created on this thread
 	defer runtime.UnlockOSThread()
 	if err := unix.Setfsuid(int(user.ID)); err != nil {
 		t.Fatal(err)
@@ -32,8 +32,8 @@ func listenAs(t *testing.T, user users.User, address string) {
 	t.Cleanup(func() { _ = listener.Close() })
 }
 
-// A stranger who listens on a service's port before the service does is not taken for it: the
-// driver does not run.
+// TestStrangersPort checks that another user who listens on a service's port before the service
+// does is not mistaken for the service: the driver must not run.
 func TestStrangersPort(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, filepath.Join(bin, "bringupd"))

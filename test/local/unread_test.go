@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
-// TestNobodyReads tells a job to end whose standard error nobody reads: first
-// the driver saves its work, and then all of the job ends.
+// TestNobodyReads ends a job whose standard error is a full pipe without a reader, and checks that
+// the driver first saves its work and that then all processes of the job end.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func TestNobodyReads(t *testing.T) {
 	if results, _ := filepath.Glob(filepath.Join(dir, "logs", "local-*", "result.json")); len(results) != 1 {
 		t.Errorf("the results are %v", results)
 	}
-	// 10 s for who takes the driver's output, twice: of the daemon's, and of local's.
+	// Both the daemon and bringupd local wait up to 10 s for the reader of the driver's output.
 	if took := time.Since(began); took > 40*time.Second {
 		t.Errorf("it took %s to end", took)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Client is the access of one daemon to a share. Each call takes one or several steps, between
-// which others make theirs, and a Policy says what becomes of them.
+// Client is one daemon's access to a share. Each call consists of one or several steps, between
+// which other clients may make theirs. A Policy determines the effect of each step.
 type Client struct {
 	Share  *Share
 	Policy Policy
@@ -22,7 +22,7 @@ type Client struct {
 
 var _ signal.SharedFS = (*Client)(nil)
 
-// Step is what is done in one step of a call; of changes of names it is the signal.NameChange.
+// Step is the kind of a step. For changes of names it is the signal.NameChange.
 type Step string
 
 // The steps of other calls.
@@ -42,34 +42,34 @@ const (
 	Append       Step = "append"
 )
 
-// Policy says what becomes of a client's steps. Plain is one by which all of them succeed, at
-// once, and which others can embed. All but Step, Begin, Cut and Reply are called within a step,
-// with the share's lock held.
+// Policy determines the effects of a client's steps. Plain is a policy under which all steps
+// succeed at once; other policies can embed it. All methods except Step, Begin, Cut and Reply are
+// called within a step, with the share's lock held.
 type Policy interface {
-	// Step makes a step: it waits for its time, if it has one, and returns what effect does,
-	// called with the share's lock held, or an error in place of that.
+	// Step executes a step: it waits for the step's latency, if any, and returns the result of effect,
+	// called with the share's lock held, or an error instead.
 	Step(what Step, p string, effect func() error) error
-	// Begin is told that a file is going to be written.
+	// Begin is called before a file is written.
 	Begin(p string)
-	// Refuse returns the error of a step that changes something; nil: it goes on.
+	// Refuse returns an error if a step that changes something must fail, otherwise nil.
 	Refuse(what Step, from, p string) error
-	// Resolve is told what has a path that a client lists, looks at or reads, nil for nothing,
-	// and returns the error of that.
+	// Resolve is called with the file at a path that a client lists, inspects or reads, or with nil if
+	// there is none. It returns the error of that lookup.
 	Resolve(what Step, p string, f *File) error
-	// View returns the names that a listing shows, or those of one of its parts, and whether
-	// there are more parts.
+	// View returns the names that a listing, or one part of it, shows, and whether there are more
+	// parts.
 	View(dir *File, p string, part int) (names []string, more bool)
-	// Content returns what is read of a file, and whether that is all of it.
+	// Content returns the data that is read from a file, and whether it is complete.
 	Content(p string, f *File) (data []byte, whole bool)
-	// Cut cuts what is written to a file into what is written by one step each.
+	// Cut splits data that is written to a file into parts, each of which is written by one step.
 	Cut(p string, data []byte) [][]byte
-	// May is told what is about to be made, written, appended to, renamed, linked or removed;
-	// what is made is to stay empty, or not.
+	// May is called before a file is created, written, appended to, renamed, linked or removed. If it
+	// is created, empty reports whether it will stay empty.
 	May(what Step, from, p string, f *File, empty bool)
-	// Happened is told that it was, in which directory, and whether a file is a new one; it
-	// returns the error that is the answer all the same.
+	// Happened is called after the change, with its directory and whether the file is new. If it
+	// returns an error, the client receives it, although the change was made.
 	Happened(what Step, from, p string, dir, f *File, fresh bool) error
-	// Reply is called when a file was read, whole or not, or names were changed.
+	// Reply is called when a file was read, completely or not, or names were changed.
 	Reply(what Step, p string, whole bool)
 }
 
@@ -77,7 +77,7 @@ func (c *Client) step(what Step, p string, effect func() error) error {
 	return c.Policy.Step(what, p, effect)
 }
 
-// refusable is a step that the policy may refuse.
+// refusable executes a step that the policy may refuse.
 func (c *Client) refusable(what Step, from, p string, effect func() error) error {
 	return c.step(what, p, func() error {
 		if err := c.Policy.Refuse(what, from, p); err != nil {
@@ -87,7 +87,7 @@ func (c *Client) refusable(what Step, from, p string, effect func() error) error
 	})
 }
 
-// open finds what has that path.
+// open returns the file at the path.
 func (c *Client) open(what Step, p string) (*File, error) {
 	f := c.Share.Find(p)
 	if err := c.Policy.Resolve(what, p, f); err != nil {
@@ -131,7 +131,7 @@ func (c *Client) ListDir(p string, vet func(signal.FileAttributes) error) ([]str
 	return names, nil
 }
 
-// HoldDir implements signal.ReadOps. No directory of the share is ever replaced by a stranger's.
+// HoldDir implements signal.ReadOps. No other user ever replaces a directory of the share.
 func (c *Client) HoldDir(p string, vet func(signal.FileAttributes) error) ([]string, error) {
 	return c.ListDir(p, vet)
 }
@@ -229,9 +229,8 @@ func (c *Client) SpaceOf(p string) (signal.Space, error) {
 	return signal.Space{Size: 1 << 40, Free: 1 << 39}, c.step(Statfs, p, func() error { return nil })
 }
 
-// WriteFile implements signal.WriteOps. What the disk does in several calls takes several steps
-// here: the file is there and empty, then it has a part of its data, then all of it, and then it is
-// closed.
+// WriteFile implements signal.WriteOps. As on a disk, it consists of several steps: the file exists
+// and is empty, then it contains a part of its data, then all of it, and then it is closed.
 func (c *Client) WriteFile(p string, data []byte, durable bool) error {
 	c.Policy.Begin(p)
 	var f *File
@@ -260,7 +259,7 @@ func (c *Client) WriteFile(p string, data []byte, durable bool) error {
 	})
 }
 
-// fill writes data in the parts that the policy makes of it.
+// fill writes data in the parts that the policy determines.
 func (c *Client) fill(p string, f *File, data []byte) error {
 	for _, part := range c.Policy.Cut(p, data) {
 		err := c.refusable(Write, "", p, func() error {
@@ -275,7 +274,7 @@ func (c *Client) fill(p string, f *File, data []byte) error {
 	return nil
 }
 
-// create makes a plain file where there is none.
+// create creates a regular file, which must not exist.
 func (c *Client) create(what Step, p string, empty bool) (*File, error) {
 	f := c.Share.Find(p)
 	c.Policy.May(what, "", p, f, empty)
@@ -353,7 +352,7 @@ func (c *Client) change(how signal.NameChange, from, to string) error {
 	}
 }
 
-// put makes a directory or a link where nothing is.
+// put creates a directory or a link, which must not exist.
 func (c *Client) put(how signal.NameChange, from, p string, f *File) error {
 	dir, err := c.Share.Parent(p)
 	if err != nil {
@@ -401,22 +400,22 @@ func (c *Client) link(from, to string) error {
 func (c *Client) remove(p string) error {
 	c.Policy.May(Step(signal.RemoveTree), "", p, c.Share.Find(p), false)
 	c.Share.Drop(p)
-	dir, _ := c.Share.Parent(p) // nil where it is gone as well
+	dir, _ := c.Share.Parent(p) // nil if the directory no longer exists
 	return c.Policy.Happened(Step(signal.RemoveTree), "", p, dir, nil, false)
 }
 
-// Plain is the policy of a share that all see alike, and which has no faults but those that its
-// porter makes.
+// Plain is the policy of a share that all clients see identically, and whose only faults are those
+// of its porter.
 type Plain struct {
 	Share *Share
-	// Porter stands before each step, as before a call into a real share: it may wait, and it may
-	// return an error in place of the step.
+	// Porter is called before each step, as before a call into a real share. It may wait, and may
+	// return an error instead of the step's result.
 	Porter signal.Interceptor
 }
 
 var _ Policy = Plain{}
 
-// operations are the kinds of calls that steps stand for.
+// operations maps steps to the kinds of calls to which they belong.
 var operations = map[Step]signal.Op{
 	OpenToList: signal.OpOpen, List: signal.OpList, Look: signal.OpStat,
 	OpenToRead: signal.OpOpen, Read: signal.OpRead,
@@ -428,7 +427,7 @@ var operations = map[Step]signal.Op{
 	Step(signal.RemoveTree): signal.OpRemove, Step(signal.SyncDir): signal.OpSync,
 }
 
-// Access returns a new daemon's access to the share by a porter.
+// Access returns a new daemon's access to the share through a porter.
 func (s *Share) Access(porter signal.Interceptor) *Client {
 	return &Client{Share: s, Policy: Plain{Share: s, Porter: porter}}
 }

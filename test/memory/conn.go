@@ -11,16 +11,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// conn is one end of a connection. What it and its pipes have is guarded by the
-// network's mu.
+// conn is one end of a connection. The network's mu guards its fields and those of its pipes.
 type conn struct {
 	net        *Net
 	host, peer *Host
-	in, out    *pipe // what comes, and what goes
+	in, out    *pipe // receiving and sending direction
 
 	closed   bool
 	vanished bool // its daemon was killed
-	abrupt   bool // its end is a reset
+	abrupt   bool // closing it resets the connection
 }
 
 var _ net.Conn = (*conn)(nil)
@@ -28,19 +27,19 @@ var _ net.Conn = (*conn)(nil)
 // pipe is one direction of a connection.
 type pipe struct {
 	ready    []byte        // has arrived and was not read
-	err      error         // what comes after it: io.EOF, or ECONNRESET at once
-	ended    bool          // its sender has sent all
-	deaf     bool          // its reader has closed
-	latest   time.Time     // when what is under way will have arrived
-	underWay int           // bytes
-	deadline time.Time     // for the reader
-	changed  chan struct{} // closed at each change that a reader may wait for
+	err      error         // follows the data: io.EOF; or ECONNRESET at once
+	ended    bool          // the sender has sent everything
+	deaf     bool          // the reader has closed
+	latest   time.Time     // arrival time of the last parcel in transit
+	underWay int           // bytes in transit
+	deadline time.Time     // read deadline
+	changed  chan struct{} // closed at each change for which a reader may wait
 }
 
-// room is how many bytes may be under way and unread in one direction.
+// room is the maximum number of bytes in transit and unread in one direction.
 const room = 1 << 15
 
-// pair makes a connection between two hosts.
+// pair creates a connection between two hosts.
 func (n *Net) pair(one, other *Host) (ours, theirs *conn) {
 	there, back := &pipe{changed: make(chan struct{})}, &pipe{changed: make(chan struct{})}
 	ours = &conn{net: n, host: one, peer: other, in: back, out: there}
@@ -53,7 +52,7 @@ func (p *pipe) wake() {
 	p.changed = make(chan struct{})
 }
 
-// send has a parcel arrive at the other end, after those before it.
+// send makes a parcel arrive at the other end, after all earlier ones.
 func (c *conn) send(what Parcel, data []byte) {
 	p := c.out
 	if p.ended && what != Reset {
@@ -114,7 +113,7 @@ func (c *conn) Read(into []byte) (int, error) {
 	}
 }
 
-// take reads what is there; it returns nothing where there is nothing.
+// take returns available data without waiting, or 0 if there is none.
 func (c *conn) take(into []byte) (int, error) {
 	p := c.in
 	switch {
@@ -137,8 +136,8 @@ func (c *conn) take(into []byte) (int, error) {
 	return 0, nil
 }
 
-// Write implements net.Conn. It never waits: where there is no room it fails as
-// if its deadline had passed.
+// Write implements net.Conn. It never waits: if the pipe is full, it fails as if its deadline had
+// passed.
 func (c *conn) Write(data []byte) (int, error) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -156,7 +155,7 @@ func (c *conn) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// CloseWrite ends what this end sends.
+// CloseWrite closes the sending direction.
 func (c *conn) CloseWrite() error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -167,7 +166,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// SetLinger has Close break the connection where it is given 0.
+// SetLinger with 0 makes Close reset the connection.
 func (c *conn) SetLinger(seconds int) error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -195,7 +194,7 @@ func (c *conn) end() {
 	c.in.wake()
 }
 
-// vanish closes the connection for the other end alone.
+// vanish closes the connection for the other end only.
 func (c *conn) vanish() {
 	if !c.closed && !c.vanished {
 		c.leave(false)
@@ -203,8 +202,8 @@ func (c *conn) vanish() {
 	c.vanished = true
 }
 
-// leave ends the connection for the other end: as kernels do, by a reset where
-// there is something that was not read.
+// leave ends the connection for the other end. Like a kernel, it resets the connection if there is
+// unread data.
 func (c *conn) leave(abrupt bool) {
 	c.in.deaf = true
 	if abrupt || len(c.in.ready) > 0 {
@@ -214,7 +213,7 @@ func (c *conn) leave(abrupt bool) {
 	}
 }
 
-// breakOff has this end see the connection broken.
+// breakOff makes the connection appear reset at this end.
 func (c *conn) breakOff() {
 	if !c.in.deaf {
 		c.in.err, c.in.ready, c.in.deaf = syscall.ECONNRESET, nil, true
@@ -241,10 +240,10 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn: no write waits.
+// SetWriteDeadline implements net.Conn. It has no effect, because writes never wait.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// TCPState tells what a kernel would say of the other end.
+// TCPState returns what a kernel would report about the other end.
 func (c *conn) TCPState() peerlink.TCPState {
 	e := peerlink.TCPState{Connected: true, Acknowledges: true}
 	if c.net.Cut != nil {

@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// slow is a network on which everything takes a second.
+// slow returns a network on which everything takes a second.
 func slow() *Net {
 	return &Net{Travel: func(_, _ *Host, _ Parcel) time.Duration { return time.Second }}
 }
 
-// connected is a connection between two hosts, and both ends' hosts.
+// connected returns a connection between two hosts: the hosts and both ends.
 func connected(t *testing.T, n *Net) (a, b *Host, ours, theirs net.Conn) {
 	t.Helper()
 	a, b = n.Host("a"), n.Host("b")
@@ -52,7 +52,7 @@ func read(t *testing.T, c net.Conn, want string, wantErr error) {
 	}
 }
 
-// How a connection ends for one side, by what the other does.
+// TestEnds checks how a connection ends for one side, depending on what the other side does.
 func TestEnds(t *testing.T) {
 	write := func(t *testing.T, c net.Conn) {
 		if _, err := c.Write([]byte("x")); err != nil {
@@ -94,13 +94,13 @@ func TestEnds(t *testing.T) {
 				}
 				read(t, ours, "", tc.err)
 				_, _ = ours.Close(), theirs.Close()
-				time.Sleep(2 * time.Second) // what is under way arrives
+				time.Sleep(2 * time.Second) // until everything in transit has arrived
 			})
 		})
 	}
 }
 
-// What is sent takes its time, and comes in its order.
+// TestTravels checks that data takes its time to arrive, and arrives in order.
 func TestTravels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := []time.Duration{3 * time.Second, time.Second}
@@ -126,7 +126,7 @@ func TestTravels(t *testing.T) {
 	})
 }
 
-// Who is called may not be there, or not any more, or can't be reached.
+// TestDial checks connecting to hosts that do not listen, no longer listen, or cannot be reached.
 func TestDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := slow()
@@ -158,7 +158,8 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// Who has vanished never hears of it, and nobody hears of it any more.
+// TestVanished checks that a vanished host receives nothing more, and that its peers receive
+// nothing more from it.
 func TestVanished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := slow()
@@ -186,6 +187,7 @@ func TestVanished(t *testing.T) {
 	})
 }
 
+// TestEvidence checks the TCP state of a working and of an interrupted connection.
 func TestEvidence(t *testing.T) {
 	var cut time.Duration
 	n := &Net{Cut: func(_, _ *Host) time.Duration { return cut }}
@@ -200,7 +202,7 @@ func TestEvidence(t *testing.T) {
 	_, _ = ours.Close(), theirs.Close()
 }
 
-// Where nobody reads, nobody waits until there is room.
+// TestFull checks that a write to a full pipe without a reader does not wait for space.
 func TestFull(t *testing.T) {
 	_, _, ours, theirs := connected(t, new(Net))
 	var err error

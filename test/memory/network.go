@@ -1,6 +1,6 @@
-// Package memory is a network and a share in memory, for tests. Lifelines are held over the
-// network as over TCP, and the test says how long things travel and what is cut off. Daemons reach
-// the share by clients, and a policy says what becomes of their calls.
+// Package memory provides a network and a shared file system in memory, for tests. Peer links use
+// the network like TCP, and the test determines latencies and outages. Daemons use the file system
+// through clients, and a policy determines the effects of their calls.
 package memory
 
 import (
@@ -16,32 +16,31 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// Net is the network between hosts. What is sent arrives in its order, and as a
-// whole. The functions are called from any goroutine, Travel and Arrived with the
-// network's lock held; they are not to be changed once there are connections.
+// Net is the network between hosts. Data arrives in order and completely. The functions may be
+// called from any goroutine; Travel and Arrived are called with the network's lock held. They must
+// not be changed after the first connection.
 type Net struct {
-	// Travel, where it is not nil, returns how long what is sent now takes from
-	// one host to another.
+	// Travel, if not nil, returns how long a parcel that is sent now takes from one host to another.
 	Travel func(from, to *Host, what Parcel) time.Duration
-	// Cut, where it is not nil, returns for how long two hosts have not reached
-	// each other; 0: they do.
+	// Cut, if not nil, returns for how long two hosts have been unable to reach each other; 0 means
+	// that they are connected.
 	Cut func(one, other *Host) time.Duration
-	// Arrived, where it is not nil, is told of everything that arrives.
+	// Arrived, if not nil, is called for every parcel that arrives.
 	Arrived func(from, to *Host, what Parcel)
 
-	mu        sync.Mutex  // guards all that hosts, listeners and connections have
-	listeners []*listener // by port, from 1 on; guarded by mu
+	mu        sync.Mutex  // guards all fields of hosts, listeners and connections
+	listeners []*listener // by port, from 1; guarded by mu
 }
 
-// Parcel is what travels.
+// Parcel is the kind of a transmission.
 type Parcel string
 
-// The parcels.
+// The kinds of transmissions.
 const (
-	Call   Parcel = "call"   // somebody wants to connect
-	Answer Parcel = "answer" // whether it may
+	Call   Parcel = "call"   // a request to connect
+	Answer Parcel = "answer" // the response to it
 	Data   Parcel = "data"
-	End    Parcel = "end"   // nothing more is sent
+	End    Parcel = "end"   // no more data follows
 	Reset  Parcel = "reset" // the connection is broken
 )
 
@@ -60,9 +59,9 @@ func (n *Net) Host(name string) *Host {
 	return &Host{Name: name, net: n, conns: make(map[*conn]struct{})}
 }
 
-// Vanish is what a kernel does when a daemon is killed: its connections are
-// closed without a word, and nobody listens any more. The daemon itself, whose
-// goroutines may live on, sees nothing of that, and never gets an answer.
+// Vanish simulates the kernel's reaction when a daemon is killed: its connections are closed
+// without a goodbye message, and it no longer listens. The daemon itself, whose goroutines may
+// continue to run, does not notice this, and never receives anything more.
 func (h *Host) Vanish() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -73,8 +72,8 @@ func (h *Host) Vanish() {
 	h.conns = nil
 }
 
-// Break resets the connections between two hosts, as what keeps track of them
-// in between does when it forgets them.
+// Break resets the connections between two hosts, as a stateful firewall between them does when it
+// drops its state.
 func (n *Net) Break(one, other *Host) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,11 +95,11 @@ func (h *Host) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// backlog is how many calls wait for somebody who accepts them: as many as there
-// are daemons at most.
+// backlog is the maximum number of connections that wait to be accepted: at least the number of
+// daemons.
 const backlog = 1 << 14
 
-// Dial implements peerlink.Network. The port alone tells who is meant.
+// Dial implements peerlink.Network. The port alone identifies the listener.
 func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n := h.net
 	l, err := n.at(address)
@@ -138,7 +137,8 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return ours, nil
 }
 
-// at returns who listens, or did, at the port of an address; nil: nobody ever did.
+// at returns the current or former listener at the port of an address, or nil if there has never
+// been one.
 func (n *Net) at(address string) (*listener, error) {
 	_, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -157,7 +157,7 @@ func refused(address string) error {
 	return fmt.Errorf("cannot connect to %s: %w", address, syscall.ECONNREFUSED)
 }
 
-// pass waits for as long as a parcel travels.
+// pass waits for the travel time of a parcel.
 func (n *Net) pass(ctx context.Context, from, to *Host, what Parcel) error {
 	if n.Travel != nil && !ctxutil.SleepContext(ctx, n.Travel(from, to, what)) {
 		return context.Cause(ctx)
@@ -172,7 +172,7 @@ func (n *Net) arrived(from, to *Host, what Parcel) {
 	}
 }
 
-// listener is a port.
+// listener is a port on which a host listens.
 type listener struct {
 	host   *Host
 	port   int
@@ -181,7 +181,7 @@ type listener struct {
 	calls  chan *conn
 }
 
-// take takes a call in, if somebody listens and the daemon has not vanished.
+// take queues a connection and returns true if the port is open and the daemon has not vanished.
 func (l *listener) take(c *conn) bool {
 	l.host.net.mu.Lock()
 	defer l.host.net.mu.Unlock()
@@ -207,7 +207,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Calls that nobody has accepted are broken off.
+// Close implements net.Listener. It resets connections that have not been accepted.
 func (l *listener) Close() error {
 	l.host.net.mu.Lock()
 	defer l.host.net.mu.Unlock()

@@ -13,15 +13,14 @@ import (
 	"time"
 )
 
-// Share is a file system in memory as its server has it: what is there, and what was there a while
-// ago. Its lock guards all of it, the files included; the methods that need it say so. Daemons
-// reach it by Clients.
+// Share is a file system in memory, as its server sees it: its present content, and its content a
+// while ago. Its lock guards everything, including the files; methods that require the lock say so.
+// Daemons use it through Clients.
 type Share struct {
 	sync.Mutex
-	// Clock, where it is not nil, is the server's: files tell their sizes and when they were
-	// written.
+	// Clock, if not nil, is the server's clock. Files then report their sizes and modification times.
 	Clock func() time.Time
-	// Latency is how long each step of a client takes whose policy is Plain.
+	// Latency is the duration of each step of a client whose policy is Plain.
 	Latency time.Duration
 
 	mount string
@@ -29,29 +28,29 @@ type Share struct {
 	root  *File
 }
 
-// File is a directory, a link or a plain file.
+// File is a directory, a link or a regular file.
 type File struct {
-	Kind   fs.FileMode // of its type, and its permissions where they are not the usual ones
-	Owner  int         // 0: the test's own user
+	Kind   fs.FileMode // type, and permissions if they differ from the default
+	Owner  int         // 0 means the test's own user
 	Data   []byte
-	Target string  // of a link
-	Maker  *Client // nil: no client has made it
-	// Born is when it got its newest name, from the beginning of the share on.
+	Target string  // target of a link
+	Maker  *Client // nil if it was not created by a client
+	// Born is the time at which it received its latest name, since the creation of the share.
 	Born time.Duration
-	Open bool // what is to be in it is not yet, or its writer has not closed it
-	// Live are the names in a directory.
+	Open bool // its content is incomplete, or its writer has not closed it
+	// Live contains the present names of a directory.
 	Live map[string]*Entry
 
 	written time.Time
-	past    []*Entry // the same and those that were there lately, in the order of their births
+	past    []*Entry // present and recently removed names, in order of creation
 }
 
-// Entry is a name in a directory, for as long as it is there.
+// Entry is a name in a directory, with its lifetime.
 type Entry struct {
 	Name string
 	File *File
 	born time.Duration
-	died time.Duration // 0: it is there
+	died time.Duration // 0 while it exists
 }
 
 // NewShare returns an empty share that is mounted at a path.
@@ -64,10 +63,10 @@ func NewDir(maker *Client) *File {
 	return &File{Kind: fs.ModeDir, Maker: maker, Live: make(map[string]*Entry)}
 }
 
-// Now is the time since the share's beginning.
+// Now returns the time since the creation of the share.
 func (s *Share) Now() time.Duration { return time.Since(s.began) }
 
-// Find returns what has that path, nil where there is nothing. It needs the lock.
+// Find returns the file at the path, or nil if there is none. It requires the lock.
 func (s *Share) Find(p string) *File {
 	at := s.root
 	rest, inside := strings.CutPrefix(p, s.mount)
@@ -86,7 +85,7 @@ func (s *Share) Find(p string) *File {
 	return at
 }
 
-// Parent returns the directory that p is in or would be in. It needs the lock.
+// Parent returns the directory that contains p or would contain it. It requires the lock.
 func (s *Share) Parent(p string) (*File, error) {
 	dir := s.Find(path.Dir(p))
 	switch {
@@ -99,7 +98,7 @@ func (s *Share) Parent(p string) (*File, error) {
 	}
 }
 
-// Put makes p a name of f. It needs the lock.
+// Put makes p a name of f. It requires the lock.
 func (s *Share) Put(p string, f *File) {
 	dir, err := s.Parent(p)
 	if err != nil {
@@ -111,7 +110,7 @@ func (s *Share) Put(p string, f *File) {
 	dir.past = append(dir.past, e)
 }
 
-// Drop makes p no name any more. It needs the lock.
+// Drop removes the name p. It requires the lock.
 func (s *Share) Drop(p string) {
 	dir, err := s.Parent(p)
 	if err != nil {
@@ -123,11 +122,11 @@ func (s *Share) Drop(p string) {
 	}
 }
 
-// Remembered is how long a listing may be told of what was there.
+// Remembered is how long a listing may show former names.
 const Remembered = 5 * time.Second
 
-// Names returns the names that a directory had at a time, those of temporary files aside, in the
-// order in which they appeared. It needs the lock.
+// Names returns the names that a directory had at a time, without those of temporary files, in
+// order of creation. It requires the lock.
 func (f *File) Names(at time.Duration) (names []string) {
 	for _, e := range f.past {
 		if e.Name[0] != '.' && e.shows(at) {
@@ -137,12 +136,12 @@ func (f *File) Names(at time.Duration) (names []string) {
 	return names
 }
 
-// shows tells whether the entry was there at that time.
+// shows reports whether the entry existed at that time.
 func (e *Entry) shows(at time.Duration) bool {
 	return e.born <= at && (e.died == 0 || e.died > at)
 }
 
-// Forget drops what no listing can show any more. It needs the lock.
+// Forget removes former names that no listing can show any more. It requires the lock.
 func (f *File) Forget(now time.Duration) {
 	if len(f.past) < 2*len(f.Live)+32 {
 		return
@@ -152,8 +151,8 @@ func (f *File) Forget(now time.Duration) {
 	})
 }
 
-// Add makes what has that path f, and the directories above it where they are missing, as nobody
-// does who is a client.
+// Add puts f at the path and creates missing directories above it. Unlike a client, it does not use
+// the policy.
 func (s *Share) Add(p string, f *File) {
 	s.Lock()
 	defer s.Unlock()
@@ -169,12 +168,12 @@ func (s *Share) Add(p string, f *File) {
 	s.Put(p, f)
 }
 
-// WriteFile adds a plain file.
+// WriteFile adds a regular file.
 func (s *Share) WriteFile(p string, data []byte) {
 	s.Add(p, &File{Data: data})
 }
 
-// ReadFile returns the content of a plain file.
+// ReadFile returns the content of a regular file.
 func (s *Share) ReadFile(p string) ([]byte, error) {
 	s.Lock()
 	defer s.Unlock()
@@ -185,13 +184,14 @@ func (s *Share) ReadFile(p string) ([]byte, error) {
 	return slices.Clone(f.Data), nil
 }
 
-// ReadDir returns all names in a directory, in order; none where there is no directory.
+// ReadDir returns all names in a directory in order, or nil if the directory does not exist.
 func (s *Share) ReadDir(p string) (names []string) {
 	s.Change(p, func(f *File) { names = slices.Sorted(maps.Keys(f.Live)) })
 	return names
 }
 
-// Change has a function change what has that path; it returns whether there is anything.
+// Change calls a function with the file at the path, which it may change. It reports whether there
+// is a file.
 func (s *Share) Change(p string, change func(*File)) bool {
 	s.Lock()
 	defer s.Unlock()
@@ -202,10 +202,10 @@ func (s *Share) Change(p string, change func(*File)) bool {
 	return f != nil
 }
 
-// Has tells whether there is anything that has that path.
+// Has reports whether there is a file at the path.
 func (s *Share) Has(p string) bool { return s.Change(p, func(*File) {}) }
 
-// Stat returns what os.Lstat would.
+// Stat returns the same as os.Lstat would.
 func (s *Share) Stat(p string) (info fs.FileInfo, err error) {
 	if !s.Change(p, func(f *File) { info = fileInfo{path.Base(p), *f} }) {
 		return nil, &fs.PathError{Op: "stat", Path: p, Err: syscall.ENOENT}
@@ -225,7 +225,7 @@ func (i fileInfo) ModTime() time.Time { return i.file.written }
 func (i fileInfo) IsDir() bool        { return i.file.Kind.IsDir() }
 func (i fileInfo) Sys() any           { return nil }
 
-// Walk calls each with the path of all that is below a directory, in order.
+// Walk calls each for every path below a directory, in order.
 func (s *Share) Walk(dir string, each func(p string, f *File)) {
 	s.Lock()
 	defer s.Unlock()
@@ -242,7 +242,8 @@ func (s *Share) Walk(dir string, each func(p string, f *File)) {
 	}
 }
 
-// Export copies a directory of the share to one of the machine, for what reads files there.
+// Export copies a directory of the share to a directory of the machine, for code that reads real
+// files.
 func (s *Share) Export(from, to string) (err error) {
 	if err = os.MkdirAll(to, 0o700); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// TestShare makes, renames, links and removes names by one client, and another one sees them.
+// TestShare checks that names which one client creates, renames, links and removes are visible to
+// another one.
 func TestShare(t *testing.T) {
 	share := NewShare("/share")
 	share.Clock = time.Now
@@ -75,7 +76,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// refusing is a porter that refuses all calls of a kind.
+// refusing is a porter that refuses all calls of one kind.
 type refusing struct {
 	signal.CallMeter
 	op  signal.Op
@@ -89,7 +90,7 @@ func (r *refusing) BeginCall(op signal.Op, path string) (time.Time, error) {
 	return r.CallMeter.BeginCall(op, path)
 }
 
-// TestShareRefuses has a full disk.
+// TestShareRefuses checks the errors of a full disk.
 func TestShareRefuses(t *testing.T) {
 	share := NewShare("/share")
 	client := share.Access(&refusing{op: signal.OpWrite, err: syscall.ENOSPC})

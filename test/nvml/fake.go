@@ -1,5 +1,5 @@
-// Package nvml is a libnvidia-ml.so.1 without a driver, for tests. See
-// lib/fake.c for what it can be told.
+// Package nvml is a libnvidia-ml.so.1 for tests that needs no NVIDIA driver. See lib/fake.c for the
+// answers that can be set.
 package nvml
 
 import (
@@ -14,11 +14,11 @@ import (
 //go:embed lib/fake.c
 var source string
 
-// Fake is a library, and what it answers.
+// Fake is a library and its answers.
 type Fake = standin.Fake
 
-// Build makes a library in dir, which must be there. It lacks the functions
-// whose symbols are given, as that of an older driver does.
+// Build makes a library in dir, which must exist. The library lacks the given symbols, like the
+// library of an older driver.
 func Build(dir string, without ...string) (Fake, error) {
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// program is a bringupd with cgo: without it there is nothing to test.
+// program is a bringupd built with cgo, without which there is nothing to test.
 var program string
 
-// whole is a library that lacks nothing.
+// whole is a library with all functions.
 var whole nvml.Fake
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// saying returns a library that says that of this host.
+// saying returns a library with the given answers for this host.
 func saying(t *testing.T, lines ...string) nvml.Fake {
 	t.Helper()
 	fake := whole.In(t.TempDir())
@@ -56,7 +56,7 @@ func saying(t *testing.T, lines ...string) nvml.Fake {
 	return fake
 }
 
-// lacking returns a library without those functions.
+// lacking returns a library without the given functions.
 func lacking(t *testing.T, functions ...string) nvml.Fake {
 	t.Helper()
 	fake, err := nvml.Build(t.TempDir(), functions...)
@@ -76,7 +76,7 @@ func host(t *testing.T) string {
 	return name
 }
 
-// probe runs the child that asks the library.
+// probe runs the child process that queries the library.
 func probe(t *testing.T, fake nvml.Fake, deadline time.Duration) gpu.Facts {
 	t.Helper()
 	facts, err := gpu.Child{
@@ -89,11 +89,11 @@ func probe(t *testing.T, fake nvml.Fake, deadline time.Duration) gpu.Facts {
 	return facts
 }
 
-// patience is far more than a probe that answers takes.
+// patience is far longer than a successful probe takes.
 const patience = time.Minute
 
-// Eight H100 with nothing wrong: every question is answered, but for that of
-// GPUs before Ampere.
+// TestHealthy checks eight healthy H100 GPUs: every query is answered, except for those about GPUs
+// before Ampere.
 func TestHealthy(t *testing.T) {
 	facts := probe(t, saying(t), patience)
 	if facts.Init != gpu.Success || len(facts.GPUs) != 8 || len(facts.Pairs) != 8*7/2 {
@@ -127,7 +127,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// What the library says of a GPU arrives at the facts of that GPU.
+// TestTold checks that the library's answers about a GPU are in the facts about that GPU.
 func TestTold(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -181,8 +181,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// A call that never returns ends the probe, not who waits for it, and it is said
-// which call that was, of all GPUs.
+// TestHang checks that a call which never returns ends the probe, but does not block its caller,
+// and that the report names the call for every GPU.
 func TestHang(t *testing.T) {
 	const serial = "nvmlDeviceGetSerial of GPU "
 	all := serial + strings.Join([]string{"0", "1", "2", "3", "4", "5", "6", "7"}, ", "+serial)
@@ -202,8 +202,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// A library that lacks what newer ones have answers the rest. One that lacks
-// what all have ends the probe, and nothing else.
+// TestOldLibrary checks that a library without newer functions answers all other queries, and that
+// the lack of an essential function only ends the probe.
 func TestOldLibrary(t *testing.T) {
 	t.Run("of an old driver", func(t *testing.T) {
 		facts := probe(t, lacking(t, "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetSramEccErrorStatus",
@@ -236,9 +236,9 @@ func TestOldLibrary(t *testing.T) {
 	})
 }
 
-// A driver that attaches one GPU after the other is waited for, longer than for any one of them,
-// and tells how far it has got. Once they have come they stay: the watch of the same child has them
-// at once.
+// TestAttach checks an NVIDIA driver that attaches one GPU after the other. The probe must wait for
+// it, longer than for any single GPU, and report its progress. The GPUs then stay attached, so that
+// the monitor in the same child process can use them at once.
 func TestAttach(t *testing.T) {
 	fake := saying(t, "gpu * attach 2")
 	session := gpu.Child{Program: program, Library: fake.Library, Timeout: patience, Env: append(os.Environ(), fake.Env())}.NewSession()
@@ -262,7 +262,7 @@ func TestAttach(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	err = session.Watch(ctx, func(gpus int) {
-		if took := time.Since(began); gpus != 8 || took > 12*time.Second { // anew it would be 16 s
+		if took := time.Since(began); gpus != 8 || took > 12*time.Second { // 16 s if attached again
 			t.Errorf("%d GPUs are watched after %v", gpus, took)
 		}
 		cancel(ready)

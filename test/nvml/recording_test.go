@@ -18,14 +18,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 )
 
-// What was recorded on a node means elsewhere what it has meant there.
+// TestRecording checks that the evaluation of a recorded node gives the same result on another
+// machine.
 func TestRecording(t *testing.T) {
 	for name, tc := range map[string]struct{ lines, visible string }{
 		"all is well":           {"", "0,1,2,3,4,5,6,7"},
 		"a failed remap":        {"gpu 2 remap_failed 1", "2,3"},
 		"no driver":             {"init 9", "0"},
 		"a GPU that is lost":    {"gpu 3 handle 15", "3"},
-		"a GPU that others use": {"gpu 6 pid 1", "6"}, // there is a process of that number everywhere
+		"a GPU that others use": {"gpu 6 pid 1", "6"}, // process 1 exists everywhere
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +59,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// expect is what was expected, as the evaluation wants it.
+// expect converts the recorded expectation for the evaluation.
 func expect(t *testing.T, e bundle.ExpectedGPUs) fitness.Expectation {
 	t.Helper()
 	visible, err := gpu.ParseVisibleDevices(strings.Join(e.Visible, ","))
@@ -70,8 +71,8 @@ func expect(t *testing.T, e bundle.ExpectedGPUs) fitness.Expectation {
 	}
 }
 
-// told are the findings about GPUs that a recording has all of: the environment is not in it, nor
-// is who uses a GPU.
+// told returns the findings about GPUs that a recording contains completely. It does not contain
+// the environment and the users of a GPU.
 func told(all []check.Finding) (some []check.Finding) {
 	for _, f := range all {
 		if f.ID == "gpu.env" || !slices.Contains(fitness.ListIDs(), f.ID) {
@@ -80,7 +81,7 @@ func told(all []check.Finding) (some []check.Finding) {
 		if f.ID == "gpu.busy" && !f.IsQuiet() {
 			f.Observed = ""
 		}
-		if f.Verdict == check.Fail { // what was waited for, in vain
+		if f.Verdict == check.Fail { // the check waited in vain
 			f.Verdict = check.Wait
 			f.Observed, _, _ = strings.Cut(f.Observed, " (still")
 		}

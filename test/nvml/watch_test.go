@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// watch runs the child that waits for events, has the library say the lines when
-// it does, and returns the first event.
+// watch runs the child process that monitors events, sets the lines as answers of the library when
+// it is ready, and returns the first event.
 func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	t.Helper()
 	seen := errors.New("the event has been seen")
@@ -42,7 +42,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	return first
 }
 
-// What befalls a GPU while it is watched is told, and nothing that was before.
+// TestWatch checks that events of a GPU during the monitoring are reported, but none from before.
 func TestWatch(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -69,7 +69,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Without a library nothing is watched, and that is said.
+// TestNothingToWatch checks that the monitor reports a missing library.
 func TestNothingToWatch(t *testing.T) {
 	none := nvml.Fake{Library: whole.Library + ".none"}
 	session := gpu.Child{Program: program, Library: none.Library}.NewSession()

@@ -1,7 +1,7 @@
 //go:build packages
 
-// Package packages installs what make package leaves, as users do, in roots that have nothing else
-// of ours.
+// Package packages installs the files that make package creates, as users do, in file systems that
+// contain nothing else of this project.
 package packages
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const repository = "../.."
 
-// dist is where the packages under test are.
+// dist is the folder with the packages under test.
 var dist string
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// Whoever builds the same commit gets the same bytes: elsewhere, with another umask, in another
-// time zone.
+// TestSameBytes checks that builds of the same commit are identical, also in another folder, with
+// another umask, and in another time zone.
 func TestSameBytes(t *testing.T) {
 	other, again := filepath.Join(t.TempDir(), "elsewhere"), t.TempDir()
 	command(t, "", "cp", "-a", repository, other)
@@ -48,8 +48,8 @@ func TestSameBytes(t *testing.T) {
 	command(t, dist, "sha256sum", "--check", "--strict", "SHA256SUMS")
 }
 
-// The .deb in a fresh Debian: the README's first job runs, by nobody in particular, and nothing is
-// left of it afterwards.
+// TestDeb checks the .deb in a new Debian: the README's first job runs as an ordinary user, and
+// removing the package leaves nothing behind.
 func TestDeb(t *testing.T) {
 	root := debian(t)
 	before := files(t, root)
@@ -82,14 +82,14 @@ func TestDeb(t *testing.T) {
 	}
 }
 
-// The .rpm asks for nothing but the C library, and goes as it came.
+// TestRpm checks that the .rpm requires only the C library, and is removed completely.
 func TestRpm(t *testing.T) {
 	root, rpm := t.TempDir(), only(t, "*.rpm")
 	if out := command(t, "", "rpm", "-qp", "--requires", rpm); !regexp.MustCompile(`^libc\.so\.6\(GLIBC_[0-9.]+\)\(64bit\)\n$`).MatchString(out) {
 		t.Errorf("it requires %s", out)
 	}
 	command(t, "", "rpm", "-K", rpm)
-	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // that root has no C library
+	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // no C library in root
 	head := strings.TrimSpace(command(t, "../..", "git", "rev-parse", "HEAD"))
 	if out := command(t, "", root+"/usr/bin/bringupd", "version", "--json"); !strings.Contains(out, `"commit": "`+head+`"`) {
 		t.Errorf("its version is %s, want the commit %s", out, head)
@@ -102,7 +102,7 @@ func TestRpm(t *testing.T) {
 	}
 }
 
-// The static binary needs nothing at all beside it, not even a shell.
+// TestStatic checks that the static binary needs no other file, not even a shell.
 func TestStatic(t *testing.T) {
 	root := t.TempDir()
 	unpack(t, only(t, "*-static.tar.gz"), root)
@@ -120,7 +120,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// The modulefile finds the tree that it was unpacked with.
+// TestModulefile checks that the modulefile finds the folder in which it was unpacked.
 func TestModulefile(t *testing.T) {
 	root := t.TempDir()
 	unpack(t, only(t, "*-linux-*[0-9].tar.gz"), root)
@@ -134,7 +134,7 @@ func TestModulefile(t *testing.T) {
 	}
 }
 
-// firstJob is the README's, by the bringupd that is installed.
+// firstJob returns the first job of the README, with the path of the installed bringupd.
 func firstJob(t *testing.T) string {
 	t.Helper()
 	readme, err := os.ReadFile(repository + "/README.md")
@@ -150,7 +150,7 @@ func firstJob(t *testing.T) string {
 	return job
 }
 
-// debian is a fresh copy of BRINGUPD_TEST_DEBIAN, which make test has made by debootstrap.
+// debian returns a new copy of BRINGUPD_TEST_DEBIAN, which make test has created with debootstrap.
 func debian(t *testing.T) string {
 	t.Helper()
 	made := os.Getenv("BRINGUPD_TEST_DEBIAN")
@@ -162,7 +162,7 @@ func debian(t *testing.T) string {
 	return root
 }
 
-// inside is what a shell in the root printed, among processes of its own.
+// inside runs a shell script in the root, in its own PID namespace, and returns its output.
 func inside(t *testing.T, root, script string) string {
 	t.Helper()
 	return command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+root+"/proc", "chroot", root, "/bin/sh", "-c", script)
@@ -173,7 +173,7 @@ func unpack(t *testing.T, tarball, root string) {
 	command(t, "", "tar", "-C", root, "--strip-components=1", "-xzf", tarball)
 }
 
-// only is the one package whose name matches.
+// only returns the single package whose name matches the pattern.
 func only(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dist, pattern))
@@ -183,7 +183,7 @@ func only(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// files are all paths below root, but for those where package managers take notes.
+// files returns all paths below root, except for the databases and logs of package managers.
 func files(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
@@ -201,7 +201,7 @@ func files(t *testing.T, root string) map[string]bool {
 	return all
 }
 
-// command is what a program printed on standard output. It must succeed.
+// command runs a program, which must succeed, and returns its standard output.
 func command(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	var errs bytes.Buffer

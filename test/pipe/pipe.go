@@ -1,4 +1,4 @@
-// Package pipe has pipes for tests.
+// Package pipe provides pipes for tests.
 package pipe
 
 import (
@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unread returns the ends of a pipe that is full, and that nobody reads. They are
-// closed when the test ends.
+// Unread returns the ends of a full pipe without a reader. They are closed when the test ends.
 func Unread(t testing.TB) (from, to *os.File) {
 	t.Helper()
 	var ends [2]int
@@ -25,7 +24,7 @@ func Unread(t testing.TB) (from, to *os.File) {
 			}
 		}
 	}
-	// It blocks, as the one that a launcher gives.
+	// Make it blocking, like the pipe of a launcher.
 	for _, end := range ends {
 		if err := unix.SetNonblock(end, false); err != nil {
 			t.Fatal(err)

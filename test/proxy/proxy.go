@@ -1,5 +1,5 @@
-// Package proxy is a man in the middle for tests: a TCP proxy between two daemons that passes their
-// handshake on, and may change what follows.
+// Package proxy is a man in the middle for tests: a TCP proxy between two daemons that forwards
+// their handshake, and may change what follows.
 package proxy
 
 import (
@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// The handshake of a peer link has these many bytes in each direction. A length of two bytes and as
-// many bytes as it says follow, again and again: a record.
+// The handshake of a peer link has these lengths in each direction, in bytes. Records follow, each
+// of which consists of a length of two bytes and that many bytes.
 const (
 	handshakeToHead   = 9 + 48 + 28
 	handshakeToWorker = 9 + 48 + 17
 	recordHeader      = 2
 )
 
-// Proxy passes on what two daemons send to each other.
+// Proxy forwards the data between two daemons.
 type Proxy struct {
-	Address string // to connect to instead of the head's address
+	Address string // the address to connect to instead of the head's
 
 	listener net.Listener
 	head     string
@@ -30,12 +30,12 @@ type Proxy struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	seen  []byte            // all that was sent to the head; guarded by mu
+	seen  []byte            // all data sent to the head; guarded by mu
 	conns map[net.Conn]bool // guarded by mu
 }
 
-// Tamper returns what is sent instead of a record, whose direction is toHead. If stop is set, this
-// direction of the connection ends then.
+// Tamper returns the data to send instead of a record. toHead is the record's direction. If stop is
+// set, this direction of the connection then ends.
 type Tamper func(toHead bool, record []byte) (instead []byte, stop bool)
 
 // New returns a proxy in front of the head's address, which runs until the test ends.
@@ -55,7 +55,7 @@ func New(t testing.TB, head string) *Proxy {
 	return p
 }
 
-// Set changes what becomes of the records from now on; nil: they are passed on.
+// Set sets the function that may change records from now on. nil forwards them unchanged.
 func (p *Proxy) Set(tamper Tamper) {
 	if tamper == nil {
 		p.tamper.Store(nil)
@@ -64,7 +64,7 @@ func (p *Proxy) Set(tamper Tamper) {
 	p.tamper.Store(&tamper)
 }
 
-// Seen returns all that was sent to the head so far.
+// Seen returns all data that was sent to the head so far.
 func (p *Proxy) Seen() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +99,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass passes on one direction of a connection to its end, and then that end: a reset is one on the
-// other side, too.
+// pass forwards one direction of a connection to its end, and then ends it in the same way: a reset
+// on one side becomes a reset on the other.
 func (p *Proxy) pass(from, to net.Conn, toHead bool) {
 	if err := p.copy(from, to, toHead); errors.Is(err, io.EOF) || errors.Is(err, errStop) {
 		_ = to.(*net.TCPConn).CloseWrite()
@@ -112,7 +112,7 @@ func (p *Proxy) pass(from, to net.Conn, toHead bool) {
 	}
 }
 
-// errStop means that a direction ends as Tamper has said.
+// errStop ends a direction because Tamper has set stop.
 var errStop = errors.New("stopped")
 
 func (p *Proxy) copy(from, to net.Conn, toHead bool) error {
@@ -120,7 +120,7 @@ func (p *Proxy) copy(from, to net.Conn, toHead bool) error {
 	if toHead {
 		handshake = make([]byte, handshakeToHead)
 	}
-	// piece by piece, as the other side waits for the first ones
+	// Forward it in pieces, because the other side waits for the first ones.
 	for rest := handshake; len(rest) > 0; {
 		n, err := from.Read(rest)
 		if err == nil {

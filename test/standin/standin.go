@@ -1,6 +1,6 @@
-// Package standin builds libraries of NVIDIA's without a driver, for tests: the
-// real bringupd loads one as it loads NVIDIA's, and is told what the test wants.
-// How a library is told, and what all of them know, is in lib/answers.c.
+// Package standin builds substitutes of NVIDIA's libraries for tests, which need no NVIDIA driver.
+// The real bringupd loads them like NVIDIA's own, and they give the answers that the test sets. See
+// lib/answers.c for the mechanism and for the answers that all libraries support.
 package standin
 
 import (
@@ -15,24 +15,24 @@ import (
 //go:embed lib/answers.c
 var answers string
 
-// Kind is what a library stands in for.
+// Kind describes the library that is replaced.
 type Kind struct {
-	Name    string // of its file: libnvidia-ml.so.1
-	Exports string // how its functions' names begin
-	Source  string // in C, behind that of this package
+	Name    string // file name, such as libnvidia-ml.so.1
+	Exports string // prefix of its functions' names
+	Source  string // in C; appended to the source of this package
 }
 
-// variable names the folder that all libraries find their answers in.
+// variable names the folder that contains the answers of all libraries.
 const variable = "FAKE_NVIDIA_DIR"
 
-// Fake is a library, and what it answers.
+// Fake is a library and its answers.
 type Fake struct {
-	Library string // the file
-	dir     string // of the answers, a file a host
+	Library string // path of the file
+	dir     string // folder of the answers, one file per host
 }
 
-// Build makes a library in dir, which must be there, with those flags of gcc. It
-// lacks the functions whose symbols are given, as that of an older driver does.
+// Build makes a library in dir, which must exist, with additional flags of gcc. The library lacks
+// the given symbols, like the library of an older driver.
 func (k Kind) Build(dir string, flags []string, without ...string) (Fake, error) {
 	f := Fake{Library: filepath.Join(dir, k.Name), dir: dir}
 	exported := filepath.Join(dir, "exported")
@@ -49,17 +49,17 @@ func (k Kind) Build(dir string, flags []string, without ...string) (Fake, error)
 	return f, nil
 }
 
-// In returns the same library with answers of its own, in dir.
+// In returns the same library with separate answers, in dir.
 func (f Fake) In(dir string) Fake {
 	f.dir = dir
 	return f
 }
 
-// Env is the variable that the library finds its answers by.
+// Env returns the variable by which the library finds its answers.
 func (f Fake) Env() string { return variable + "=" + f.dir }
 
-// Answer sets what the library says on that host, from now on: nothing is wrong
-// but for what the lines say.
+// Answer sets the library's answers on that host from now on. Everything is healthy except for what
+// the lines say.
 func (f Fake) Answer(host string, lines ...string) error {
 	path := f.path(host)
 	if err := os.WriteFile(path+".new", []byte(text(lines)), 0o644); err != nil {
@@ -68,7 +68,7 @@ func (f Fake) Answer(host string, lines ...string) error {
 	return os.Rename(path+".new", path)
 }
 
-// Add adds to what the library says on that host: an event, say.
+// Add adds lines, such as an event, to the library's answers on that host.
 func (f Fake) Add(host string, lines ...string) error {
 	file, err := os.OpenFile(f.path(host), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

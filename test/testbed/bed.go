@@ -1,15 +1,16 @@
-// Package testbed runs a real Slurm of several nodes on one machine, for tests and for a
-// developer's hands.
+// Package testbed runs a real Slurm cluster of several nodes on one machine, for tests and for
+// interactive use by developers.
 //
-// Every node is a place of its own: a network namespace behind a bridge, a host name, and a mount
-// namespace with its own /tmp, /var/tmp, /dev/shm and /etc/hosts, and with a mount of its own of
-// the one share. What runs on it is Debian's slurmd. Another place, ctl, is the login node:
-// slurmctld, munged, the file server and the clients (srun, sbatch, …) run there. Nodes can be
-// cut off, hung, lost and brought back.
+// Each node has its own network namespace (behind a bridge), its own host name, and its own mount
+// namespace with a private /tmp, /var/tmp, /dev/shm and /etc/hosts and its own mount of the shared
+// file system. Debian's slurmd runs in it. One more set of namespaces, ctl, is the login node:
+// slurmctld, munged, the file server and the clients (srun, sbatch, …) run there. Tests can
+// disconnect, suspend, destroy and restore nodes.
 //
-// It needs root, and takes what it lacks from Debian's packages (see Install). Several beds live
-// side by side. Of the host a bed takes one network link, one folder, and on a MooseFS one mount in
-// that folder, all gone after Close, and the empty folder /run/sshd that sshd wants.
+// The package needs root, and installs the Debian packages that are missing (see Install). Several
+// testbeds can run at the same time. On the host, a testbed uses one network link, one folder and,
+// with MooseFS, one mount in that folder. Close removes them all. It leaves the empty folder
+// /run/sshd, which sshd requires.
 package testbed
 
 import (
@@ -24,47 +25,46 @@ import (
 	"time"
 )
 
-// Share is how the nodes see the bed's share.
+// Share is a kind of shared file system that the nodes of a testbed mount.
 type Share string
 
 const (
-	// Local lets every node see the host's folder itself: always coherent.
+	// Local lets every node see the host's folder directly. It is always coherent.
 	Local Share = "local"
-	// SSHFS gives each node a FUSE mount of its own, that caches nothing for longer than a second.
+	// SSHFS gives each node its own FUSE mount, which caches nothing for longer than a second.
 	SSHFS Share = "sshfs"
 	// StaleSSHFS gives each node a FUSE mount that caches attributes, names and missing names for 20
-	// s, as an NFS client at its worst. Listings are always fresh.
+	// s, like the worst NFS clients. Listings are always fresh.
 	StaleSSHFS Share = "sshfs-stale"
-	// MooseFS is a distributed file system with a metadata server and a chunkserver of its own, and
-	// gives each node a FUSE mount with the caches that MooseFS has by itself: attributes and
-	// directories for 1 s.
+	// MooseFS is a distributed file system with its own metadata server and chunkserver. It gives each
+	// node a FUSE mount with MooseFS's default caches: attributes and directories for 1 s.
 	MooseFS Share = "moosefs"
-	// Hostile gives each node a FUSE mount of ours of the host's folder, whose faults TurnShare sets.
-	// It does not go over the bed's network.
+	// Hostile gives each node a FUSE mount of the host's folder, served by test/hostile. TurnShare
+	// sets its faults. It does not use the testbed's network.
 	Hostile Share = "hostile"
 )
 
-// Shares are all kinds of shares there are.
+// Shares lists all kinds of shared file systems.
 var Shares = []Share{Local, SSHFS, StaleSSHFS, MooseFS, Hostile}
 
-// startTimeout bounds Start, but for the packages that it may install.
+// startTimeout limits the duration of Start, without the installation of packages.
 const startTimeout = 90 * time.Second
 
-// Config says what bed Start builds.
+// Config describes the testbed that Start builds.
 type Config struct {
-	Nodes     int      // how many nodes, 1 to 200; they are called n0, n1, …
-	Share     Share    // how the nodes see the share; SSHFS where empty
-	CPUs      int      // CPUs that Slurm believes a node has; 8 where zero
-	GPUs      int      // GPUs that Slurm believes a node has (behind each is a /dev/null)
-	SlurmConf []string // further lines of slurm.conf
-	// GridEngine has a Grid Engine run beside Slurm, on the same nodes; it must have been unpacked
+	Nodes     int      // number of nodes, 1 to 200; they are called n0, n1, …
+	Share     Share    // kind of shared file system; empty means SSHFS
+	CPUs      int      // CPUs of a node in Slurm's configuration; 0 means 8
+	GPUs      int      // GPUs of a node in Slurm's configuration; each device is a /dev/null
+	SlurmConf []string // additional lines of slurm.conf
+	// GridEngine also starts Grid Engine on the same nodes. Its packages must have been unpacked
 	// (test/setup.sh).
 	GridEngine bool
-	Log        io.Writer // what Start and the faults have to say; nil for silence
+	Log        io.Writer // receives messages of Start and of the faults; nil discards them
 }
 
-// Bed is a running Slurm. Its methods may be called from several goroutines, but for one node only
-// one of the faults (LoseNode, HangNode, HealNode, …) at a time.
+// Bed is a running Slurm cluster. Its methods may be called from several goroutines, but only one
+// fault (LoseNode, HangNode, HealNode, …) at a time per node.
 type Bed struct {
 	cfg   Config
 	slot  *slot
@@ -72,28 +72,28 @@ type Bed struct {
 	nodes []*node
 
 	watchdog *daemon
-	// munged, slurmctld and the file servers, all of ctl; on a MooseFS ctl's mount too
+	// munged, slurmctld and the file servers, all on ctl; with MooseFS also the mount on ctl
 	servers []*daemon
 
-	close func() error // tears down, once
+	close func() error // tears down; only the first call has an effect
 }
 
-// node is one compute node.
+// node is a compute node.
 type node struct {
 	*place
 	mu     sync.Mutex // guards the fields below
 	slurmd *daemon
-	execd  *daemon // Grid Engine's; nil without one
-	mount  *daemon // sshfs, mfsmount or hostile; nil on a local share
-	panel  *panel  // of a hostile mount; nil on other shares
-	disk   *daemon // that serves a disk of its own; nil without MountDisk
-	// diskPanel is that disk's.
+	execd  *daemon // Grid Engine's daemon; nil without Grid Engine
+	mount  *daemon // sshfs, mfsmount or hostile; nil if Share is Local
+	panel  *panel  // controls a hostile mount; nil on other shares
+	disk   *daemon // serves the node's private disk; nil without MountDisk
+	// diskPanel controls the faults of the private disk.
 	diskPanel *panel
 }
 
-// Start builds a bed and returns once every node is idle and a job over all of them has run. Where
-// it cannot, nothing of the bed is left, and the error has the last lines of the log of what
-// failed. It first removes the beds that killed processes left behind.
+// Start builds a testbed and returns when every node is idle and a job on all nodes has run. If it
+// fails, it removes everything it has created, and the error contains the last log lines of the
+// failed program. First it removes testbeds whose owners were killed.
 func Start(ctx context.Context, cfg Config) (*Bed, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// build brings the bed up step by step; what it leaves half done is Close's to remove.
+// build performs all steps in order. If a step fails, Close removes what exists by then.
 func (b *Bed) build(ctx context.Context) error {
 	steps := []struct {
 		name string
@@ -169,14 +169,14 @@ func (b *Bed) build(ctx context.Context) error {
 	return nil
 }
 
-// Close ends every process of the bed, whatever it is doing, and removes its namespaces, mounts,
-// links and folder. Further calls return what the first one did.
+// Close ends every process of the testbed, in whatever state it is, and removes the testbed's
+// namespaces, mounts, links and folder. Further calls return the result of the first one.
 func (b *Bed) Close() error { return b.close() }
 
 func (b *Bed) tearDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("its processes do not die"))
 	defer cancel()
-	// The holders last: as long as they live it is known which network namespaces are the bed's.
+	// Kill the holders last: while they live, they identify the network namespaces of the testbed.
 	err := errors.Join(killAll(ctx, b.membersButHolders), killAll(ctx, b.members))
 	for _, d := range b.daemons() {
 		err = errors.Join(err, d.wait(ctx))
@@ -184,7 +184,7 @@ func (b *Bed) tearDown(ctx context.Context) error {
 	if b.watchdog != nil {
 		err = errors.Join(err, b.watchdog.kill(ctx))
 	}
-	unlock, lockErr := lockRoot() // so that no Sweep takes a half removed bed for a dead one
+	unlock, lockErr := lockRoot() // keeps Sweep from removing this half-removed testbed
 	if lockErr != nil {
 		return errors.Join(err, lockErr)
 	}
@@ -192,7 +192,7 @@ func (b *Bed) tearDown(ctx context.Context) error {
 	return errors.Join(err, b.slot.release())
 }
 
-// daemons returns all that the bed itself has started in its places.
+// daemons returns all long-lived processes that the testbed itself has started.
 func (b *Bed) daemons() []*daemon {
 	all := slices.Clone(b.servers)
 	for _, p := range b.places() {
@@ -204,26 +204,26 @@ func (b *Bed) daemons() []*daemon {
 	return all
 }
 
-// daemons returns what the bed has started on the node, as far as it has.
+// daemons returns the testbed's own processes on the node, without those that have not started yet.
 func (n *node) daemons() []*daemon {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
 }
 
-// Share returns the absolute path of the share, the same on every node, on ctl and on the host. On
-// the host and on ctl it is the backing folder; on a MooseFS, which has none, it is one mount that
-// caches nothing.
+// Share returns the absolute path of the shared directory, which is the same on every node, on ctl
+// and on the host. On the host and on ctl it is the backing folder; with MooseFS, which has no
+// backing folder, it is a mount that caches nothing.
 func (b *Bed) Share() string { return b.slot.path("share") }
 
-// Bin returns a folder for programs: the same path everywhere, seen by every node not through the
-// share.
+// Bin returns a folder for programs. Its path is the same everywhere, and every node sees it
+// directly, without the shared file system.
 func (b *Bed) Bin() string { return b.slot.path("bin") }
 
 // Logs returns the folder with the logs of Slurm's daemons. Close removes it.
 func (b *Bed) Logs() string { return b.slot.path("log") }
 
-// Env returns the variables that a client of Slurm, or of Grid Engine, needs to find this bed.
+// Env returns the variables that clients of Slurm, or of Grid Engine, need to find this testbed.
 func (b *Bed) Env() []string {
 	env := []string{"SLURM_CONF=" + b.slot.path("slurm.conf")}
 	if b.cfg.GridEngine {
@@ -232,26 +232,26 @@ func (b *Bed) Env() []string {
 	return env
 }
 
-// Nodes returns how many nodes the bed has.
+// Nodes returns the number of nodes.
 func (b *Bed) Nodes() int { return len(b.nodes) }
 
-// Node returns the name of node i, which is its host name too.
+// Node returns the name of node i, which is also its host name.
 func (b *Bed) Node(i int) string { return b.nodes[i].name }
 
-// Address returns the IPv4 address of node i, reachable from all nodes and from the host.
+// Address returns the IPv4 address of node i, which all nodes and the host can reach.
 func (b *Bed) Address(i int) string { return b.slot.nodeAddress(i) }
 
-// Command returns a Slurm client (srun, sbatch, scancel, …), or any other program, to be run on
-// the login node, ctl: it sees the host's files and reaches and resolves the nodes. Its working
-// directory is the share. When ctx is done it gets SIGTERM, so that srun can end its step, and ten
-// seconds later SIGKILL.
+// Command returns a command that runs a Slurm client (srun, sbatch, scancel, …) or any other
+// program on the login node, ctl. It sees the host's files, and can resolve and reach the nodes.
+// Its working directory is the shared directory. When ctx is done, the program receives SIGTERM, so
+// that srun can end its step, and ten seconds later SIGKILL.
 func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return b.ctl.command(ctx, b.Share(), b.Env(), append([]string{name}, args...))
 }
 
-// OnNode returns a command to be run on node i but outside Slurm, with the share as its working
-// directory. On a lost node, which has no share, it fails. It is one of the node's processes:
-// HangNode and LoseNode do not spare it.
+// OnNode returns a command that runs on node i, outside Slurm, with the shared directory as its
+// working directory. On a lost node, which has no mount, it fails. The command counts as one of the
+// node's processes: HangNode and LoseNode affect it.
 func (b *Bed) OnNode(ctx context.Context, i int, argv ...string) *exec.Cmd {
 	return b.nodes[i].command(ctx, b.Share(), b.Env(), argv)
 }

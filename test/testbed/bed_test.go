@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestBed goes through what a bed can do, on one bed of three nodes: to start one for each would
-// take minutes.
+// TestBed checks all operations of a testbed on a single testbed of three nodes, because starting
+// one for each check would take minutes.
 func TestBed(t *testing.T) {
 	b := start(t, Config{Nodes: 3, Share: StaleSSHFS, GPUs: 2})
 
@@ -95,8 +95,8 @@ func TestBed(t *testing.T) {
 	t.Run("close leaves nothing", func(t *testing.T) { testClose(t, b) })
 }
 
-// testScriptGPUs submits each script that users copy as a job of --exclusive alone. A program in
-// bringupd's place tells the GPUs of the step on each node.
+// testScriptGPUs submits each of the documented batch scripts with --exclusive only. A program in
+// place of bringupd prints the GPUs of the step on each node.
 func testScriptGPUs(t *testing.T, b *Bed) {
 	folder := filepath.Join(b.Bin(), "gpus-of-steps")
 	if err := os.Mkdir(folder, 0o755); err != nil {
@@ -141,7 +141,8 @@ func testSeen(t *testing.T, b *Bed) {
 	}
 }
 
-// testEarly proves the trap: early looks for a name, waits for a line, and looks again.
+// testEarly verifies the negative cache: early stats a name, waits for a line, and stats the name
+// again.
 func testEarly(t *testing.T, b *Bed, early *exec.Cmd) {
 	in, err := early.StdinPipe()
 	if err != nil {
@@ -217,7 +218,7 @@ func testLose(t *testing.T, b *Bed) {
 	}
 }
 
-// testRequeue proves that a requeued job starts again soon, and as the same job.
+// testRequeue checks that a requeued job starts again soon, and as the same job.
 func testRequeue(t *testing.T, b *Bed) {
 	submit := b.Command(t.Context(), "sbatch", "--parsable", "--requeue", "--output=/dev/null", "-N2",
 		"--wrap", `touch "restart-${SLURM_RESTART_COUNT:-0}"; sleep 600`)

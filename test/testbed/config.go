@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeConfigs writes the configuration files of the bed.
+// writeConfigs writes the configuration files of the testbed.
 func (b *Bed) writeConfigs() error {
 	files := map[string]string{
 		"slurm.conf":      slurmConf(b.slot, b.cfg),
@@ -24,7 +24,7 @@ func (b *Bed) writeConfigs() error {
 	return b.makeGPUs()
 }
 
-// write writes files of the slot, given by their names in it.
+// write writes files into the slot's folder; the keys are their relative names.
 func (s *slot) write(files map[string]string) error {
 	for name, content := range files {
 		if err := os.WriteFile(s.path(name), []byte(content), 0o644); err != nil {
@@ -34,8 +34,8 @@ func (s *slot) write(files map[string]string) error {
 	return nil
 }
 
-// makeGPUs makes the devices that stand for GPUs, each of them a /dev/null: Slurm takes nothing but
-// devices.
+// makeGPUs makes the devices that stand for GPUs. Each is a copy of /dev/null, because Slurm
+// accepts only device files.
 func (b *Bed) makeGPUs() error {
 	for i := range b.cfg.GPUs {
 		null := int(unix.Mkdev(1, 3))
@@ -46,9 +46,10 @@ func (b *Bed) makeGPUs() error {
 	return nil
 }
 
-// slurmConf is a site's configuration, but for what makes jobs start at once: batch_sched_delay and
-// the intervals, and cred_expire, for which a requeued job is held back (120 seconds by default).
-// Timeouts are Slurm's own, so that tests meet them as users do: KillWait, SlurmdTimeout.
+// slurmConf returns a typical site's slurm.conf, except for settings that make jobs start at once:
+// batch_sched_delay, the intervals, and cred_expire, which delays a requeued job (120 seconds by
+// default). Timeouts such as KillWait and SlurmdTimeout keep Slurm's defaults, so that tests see
+// what users see.
 func slurmConf(s *slot, cfg Config) string {
 	lines := []string{
 		fmt.Sprintf("ClusterName=testbed%d", s.number),
@@ -73,7 +74,7 @@ func slurmConf(s *slot, cfg Config) string {
 		"SelectTypeParameters=CR_CPU",
 		"SchedulerType=sched/backfill",
 		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1",
-		"SlurmdParameters=config_overrides", // more CPUs than the machine has
+		"SlurmdParameters=config_overrides", // permits more CPUs than the machine has
 		"ReturnToService=2",
 		"KillWait=30",
 		"SlurmdTimeout=300",
@@ -92,15 +93,15 @@ func slurmConf(s *slot, cfg Config) string {
 	return joinLines(append(lines, cfg.SlurmConf...))
 }
 
-// credExpire is for how many seconds a job step's credential is good: a node that is hung for
-// longer while a step starts refuses it.
+// credExpire is the lifetime of a job step's credential, in seconds. A node that is suspended for
+// longer while a step starts refuses the credential.
 const credExpire = 15
 
-// cgroupConf keeps slurmd from asking systemd for a cgroup where the host has the unified
-// hierarchy. No plugin that the bed uses needs one.
+// cgroupConf keeps slurmd from requesting a cgroup from systemd on hosts with the unified
+// hierarchy. The testbed uses no plugin that needs a cgroup.
 const cgroupConf = "CgroupPlugin=cgroup/v1\n"
 
-// gresConf names the devices that stand for GPUs.
+// gresConf returns gres.conf, which lists the devices that stand for GPUs.
 func gresConf(s *slot, cfg Config) string {
 	var lines []string
 	for i := range cfg.GPUs {
@@ -119,7 +120,8 @@ func hostsFile(s *slot, nodes int) string {
 	return joinLines(lines)
 }
 
-// sshdConfig is of a server that serves files to root with the bed's key, and nothing else.
+// sshdConfig returns the configuration of an sshd that only serves files, to root with the
+// testbed's key.
 func sshdConfig(s *slot) string {
 	return joinLines([]string{
 		"ListenAddress " + s.ctlAddress(),

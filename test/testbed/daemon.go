@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Between two looks at something that it waits for, the bed rests for longer and longer: a look may
-// be a program to be run.
+// poll waits between two checks, with increasing pauses, because a check may run a program.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 100 * time.Millisecond
@@ -24,11 +23,11 @@ const (
 type daemon struct {
 	cmd   *exec.Cmd
 	log   string
-	stdin io.Closer     // closed after its end; nil for most
-	ended chan struct{} // closed once it has been waited for
+	stdin io.Closer     // closed after the process has ended; nil for most
+	ended chan struct{} // closed when the process has been reaped
 }
 
-// startDaemon starts cmd in a process group of its own, with its output in the file log.
+// startDaemon starts cmd in its own process group and writes its output to the file log.
 func startDaemon(cmd *exec.Cmd, log string) (*daemon, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -48,7 +47,7 @@ func startDaemon(cmd *exec.Cmd, log string) (*daemon, error) {
 	}
 	d := &daemon{cmd: cmd, log: log, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is read from cmd.ProcessState after ended
+		_ = cmd.Wait() // after ended is closed, cmd.ProcessState has the result
 		close(d.ended)
 	}()
 	return d, nil
@@ -56,8 +55,8 @@ func startDaemon(cmd *exec.Cmd, log string) (*daemon, error) {
 
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// alive tells whether the daemon has not ended yet; if it has, the error says how, with the end of
-// its log.
+// alive returns nil while the daemon runs. Otherwise the error contains its exit status and the end
+// of its log.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
@@ -67,7 +66,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// says waits until the daemon has written the text into its log.
+// says waits until the log of the daemon contains the text.
 func (d *daemon) says(ctx context.Context, text string) error {
 	return poll(ctx, func() (bool, error) {
 		if err := d.alive(); err != nil {
@@ -78,7 +77,7 @@ func (d *daemon) says(ctx context.Context, text string) error {
 	})
 }
 
-// wait waits for the daemon's end.
+// wait waits for the end of the daemon.
 func (d *daemon) wait(ctx context.Context) error {
 	select {
 	case <-d.ended:
@@ -91,7 +90,7 @@ func (d *daemon) wait(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the daemon, also where ctx is done.
+// kill kills the daemon and waits for its end, even if ctx is done.
 func (d *daemon) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), killTimeout, errors.New("it does not die"))
 	defer cancel()
@@ -101,7 +100,7 @@ func (d *daemon) kill(ctx context.Context) error {
 	return d.wait(ctx)
 }
 
-// lastLines returns up to n lines from the end of a log, or why there are none.
+// lastLines returns up to n lines from the end of a log, or the error that prevented reading it.
 func lastLines(path string, n int) string {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -111,7 +110,7 @@ func lastLines(path string, n int) string {
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
-// poll calls done until it is true or has an error, to the end of ctx.
+// poll calls done until it returns true or an error, or until ctx is done.
 func poll(ctx context.Context, done func() (bool, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// assertGone fails the test if anything is left of a bed.
+// assertGone fails the test if anything is left of a testbed.
 func assertGone(t *testing.T, s *slot) {
 	t.Helper()
-	unlock, err := lockRoot() // so that nobody makes or removes a bed meanwhile
+	unlock, err := lockRoot() // no testbed may be created or removed meanwhile
 	must(t, err)
 	defer unlock()
 	left, err := scan(s.tag, nil)
@@ -30,7 +30,7 @@ func assertGone(t *testing.T, s *slot) {
 		t.Errorf("processes in namespaces of the bed are left: %v", left)
 	}
 	if tag := tagIn(s.dir); tag != "" && tag != s.tag {
-		return // somebody else's bed has its place, and found it free
+		return // another testbed has taken the slot, which it found free
 	}
 	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder %s is left: %v", s.dir, err)
@@ -45,7 +45,7 @@ func assertGone(t *testing.T, s *slot) {
 	}
 }
 
-// tagIn returns the tag of the bed in the folder, empty where there is none.
+// tagIn returns the tag of the testbed in the folder, or "" if there is none.
 func tagIn(dir string) string {
 	tag, err := os.ReadFile(filepath.Join(dir, "tag"))
 	if err != nil {
@@ -54,8 +54,8 @@ func tagIn(dir string) string {
 	return strings.TrimSpace(string(tag))
 }
 
-// ownerVariable makes the test binary a process that owns a bed, on a share of the kind that it
-// names, until it is killed.
+// ownerVariable, if set, makes the test binary a process that owns a testbed until it is killed.
+// Its value is the kind of the shared file system.
 const ownerVariable = "BRINGUPD_TESTBED_OWNER"
 
 func ownABed() int {
@@ -68,7 +68,7 @@ func ownABed() int {
 	select {}
 }
 
-// TestKilledOwner proves that a bed goes after its owner even where nobody calls Close.
+// TestKilledOwner checks that a testbed disappears after its owner, even if Close is never called.
 func TestKilledOwner(t *testing.T) {
 	for _, share := range []Share{SSHFS, MooseFS} {
 		t.Run(string(share), func(t *testing.T) { testKilledOwner(t, share) })
@@ -94,7 +94,7 @@ func testKilledOwner(t *testing.T, share Share) {
 	})
 }
 
-// startOwner starts a process that owns a bed on a share of the given kind.
+// startOwner starts a process that owns a testbed with the given kind of shared file system.
 func startOwner(t *testing.T, share Share) (*exec.Cmd, *slot) {
 	t.Helper()
 	self, err := os.Executable()
@@ -118,7 +118,7 @@ func startOwner(t *testing.T, share Share) (*exec.Cmd, *slot) {
 func kill(t *testing.T, owner *exec.Cmd) {
 	t.Helper()
 	must(t, owner.Process.Kill())
-	owner.Wait() // says that it was killed
+	owner.Wait() // the error only reports the kill
 }
 
 func watchdogOf(t *testing.T, owner int) int {
@@ -138,7 +138,7 @@ func watchdogOf(t *testing.T, owner int) int {
 	return 0
 }
 
-// TestStuckShare proves that faults and Close do not wait for a share that does not answer.
+// TestStuckShare checks that faults and Close do not wait for an unresponsive shared file system.
 func TestStuckShare(t *testing.T) {
 	for _, share := range []Share{SSHFS, MooseFS} {
 		t.Run(string(share), func(t *testing.T) { testStuckShare(t, share) })
@@ -157,11 +157,11 @@ func testStuckShare(t *testing.T, share Share) {
 	})
 	must(t, b.HangNode(t.Context(), 0))
 	must(t, b.Close())
-	stuck.Wait() // says that it was killed
+	stuck.Wait() // the error only reports the kill
 	assertGone(t, b.slot)
 }
 
-// TestStartCancelled proves that a Start that fails leaves nothing, however far it came.
+// TestStartCancelled checks that a failed Start leaves nothing behind, whichever step failed.
 func TestStartCancelled(t *testing.T) {
 	for _, tc := range []struct {
 		share Share
@@ -170,7 +170,7 @@ func TestStartCancelled(t *testing.T) {
 		{SSHFS, 0},
 		{SSHFS, 40 * time.Millisecond},
 		{SSHFS, 150 * time.Millisecond},
-		{MooseFS, 1200 * time.Millisecond}, // its servers run
+		{MooseFS, 1200 * time.Millisecond}, // its servers are running
 		{MooseFS, 2300 * time.Millisecond}, // it is mounted on the host
 	} {
 		t.Run(fmt.Sprint(tc.share, " after ", tc.after), func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestStartCancelled(t *testing.T) {
 	}
 }
 
-// tags returns the tags of all beds there are that this process owns.
+// tags returns the tags of all testbeds that this process owns.
 func tags(t *testing.T) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, "*", "tag"))

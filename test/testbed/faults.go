@@ -9,31 +9,33 @@ import (
 	"time"
 )
 
-// faultTimeout bounds the faults: a process that waits for a dead mount may not heed a signal at
-// once.
+// faultTimeout limits the duration of a fault's injection: a process that waits for a dead mount
+// may not react to a signal at once.
 const faultTimeout = 15 * time.Second
 
 var errFaultTimeout = fmt.Errorf("its processes did not heed the signal within %v", faultTimeout)
 
-// healTimeout bounds the coming back of a node: slurmctld may have to ask it again what became of
-// its job.
+// healTimeout limits how long a node may take to come back: slurmctld may have to query the node
+// again about the state of its job.
 const healTimeout = 60 * time.Second
 
-// LinkDown cuts node i off the network, its share and Slurm included. Its processes go on.
+// LinkDown disconnects node i from the network, including the shared file system and Slurm. Its
+// processes continue to run.
 func (b *Bed) LinkDown(ctx context.Context, i int) error {
 	b.logf("%s: link down", b.Node(i))
 	return b.setLink(ctx, b.nodes[i], "down")
 }
 
-// LinkUp undoes LinkDown. What waits on TCP goes on at its next retransmission, whose pause has
-// doubled since the cut: up to as long again as the link was down.
+// LinkUp undoes LinkDown. TCP connections continue at their next retransmission. Its interval has
+// doubled repeatedly, so this may take as long again as the link was down.
 func (b *Bed) LinkUp(ctx context.Context, i int) error {
 	b.logf("%s: link up", b.Node(i))
 	return b.setLink(ctx, b.nodes[i], "up")
 }
 
-// LoseNode makes node i end as by a power cut: its link goes down first, so that nobody hears of
-// it, then all of its processes are killed, slurmd and the mount too. HealNode brings it back.
+// LoseNode simulates a power failure of node i: the link goes down first, so that no peer is
+// notified, then all processes are killed, including slurmd and the mount. HealNode brings the node
+// back.
 func (b *Bed) LoseNode(ctx context.Context, i int) error {
 	b.logf("%s: lost", b.Node(i))
 	return b.lose(ctx, b.nodes[i])
@@ -55,8 +57,8 @@ func (b *Bed) lose(ctx context.Context, n *node) error {
 	return err
 }
 
-// HangNode stops (SIGSTOP) all processes of node i but its mount: its connections stay, nothing
-// answers.
+// HangNode stops (SIGSTOP) all processes of node i except its mount. Connections stay open, but
+// nothing responds.
 func (b *Bed) HangNode(ctx context.Context, i int) error {
 	b.logf("%s: hung", b.Node(i))
 	ctx, cancel := context.WithTimeoutCause(ctx, faultTimeout, errFaultTimeout)
@@ -65,7 +67,7 @@ func (b *Bed) HangNode(ctx context.Context, i int) error {
 	signalled := make(map[int]bool)
 	err := poll(ctx, func() (bool, error) {
 		running, err := b.membersOf(n, func(p Process) bool {
-			// One that waits for the share (D) stops when it is answered.
+			// A process that waits for the shared file system (D) stops when the request completes.
 			stops := p.State == "T" || p.State == "D" && signalled[p.PID]
 			return stops || n.isHolder(p) || n.isMount(p)
 		})
@@ -94,16 +96,16 @@ func (b *Bed) ResumeNode(_ context.Context, i int) error {
 	return signalAll(own, syscall.SIGCONT)
 }
 
-// HealNode brings node i back after whatever was done to it, as by a reboot: link, mount and
-// slurmd. It returns when Slurm has the node idle, which needs the job that was lost on it to have
-// ended. Its private folders keep their content.
+// HealNode brings node i back after any fault, as a reboot would: link, mount and slurmd. It
+// returns when Slurm reports the node as idle, which requires that the job lost on it has ended.
+// The node's private folders keep their content.
 func (b *Bed) HealNode(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, healTimeout,
 		fmt.Errorf("%s was not back within %v", b.Node(i), healTimeout))
 	defer cancel()
 	n := b.nodes[i]
 	steps := []func(context.Context, *node) error{
-		b.lose, // whatever state it is in, from here it is a lost one
+		b.lose, // puts the node into a known state, whatever the fault was
 		b.unmountShare,
 		func(ctx context.Context, n *node) error { return b.setLink(ctx, n, "up") },
 		b.startNode,
@@ -120,8 +122,8 @@ func (b *Bed) HealNode(ctx context.Context, i int) error {
 	return nil
 }
 
-// endCompletion takes the node down for Slurm where a job is still ending on it. Of a node that is
-// back Slurm would ask once more, a KillWait after it has asked in vain, whether its job has ended.
+// endCompletion sets the node to down in Slurm if a job is still completing on it. Otherwise Slurm
+// would query a recovered node about its job only KillWait after the last failed query.
 func (b *Bed) endCompletion(ctx context.Context, n *node) error {
 	states, err := b.nodeStates(ctx)
 	if err != nil || !strings.HasPrefix(states[n.name], "completing") {
@@ -131,7 +133,7 @@ func (b *Bed) endCompletion(ctx context.Context, n *node) error {
 	return err
 }
 
-// undrain takes back what made Slurm, or a test, close the node to jobs.
+// undrain makes the node available to jobs again after Slurm, or a test, has drained it.
 func (b *Bed) undrain(ctx context.Context, n *node) error {
 	var refused error
 	err := poll(ctx, func() (bool, error) {
@@ -141,9 +143,9 @@ func (b *Bed) undrain(ctx context.Context, n *node) error {
 		}
 		state := states[n.name]
 		if !strings.HasPrefix(state, "down") && !strings.HasPrefix(state, "drain") {
-			return true, nil // Slurm refuses to resume a node that it does not think ill
+			return true, nil // Slurm refuses to resume a node that is in order
 		}
-		// It refuses also where the node has come back by itself since that look.
+		// Slurm also refuses if the node has come back by itself since the last query.
 		_, refused = b.client(ctx, "scontrol", "update", "nodename="+n.name, "state=resume")
 		return refused == nil, nil
 	})

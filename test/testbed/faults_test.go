@@ -26,7 +26,7 @@ func testFilter(t *testing.T, b *Bed) {
 	if reaches() {
 		t.Errorf("n1's slurmd can be reached though its port is filtered")
 	}
-	output(t, b.OnNode(t.Context(), 1, "ls")) // the share goes by another port
+	output(t, b.OnNode(t.Context(), 1, "ls")) // the shared file system uses another port
 	must(t, b.FilterTCP(t.Context(), 1))
 	if reaches() {
 		t.Errorf("n1's slurmd can be reached though all TCP is filtered")
@@ -51,7 +51,7 @@ func testSlow(t *testing.T, b *Bed) {
 	job.cancel(t)
 }
 
-// TestHostileShare proves that each node's mount of a hostile share has faults of its own.
+// TestHostileShare checks that each node's mount of a hostile share has its own faults.
 func TestHostileShare(t *testing.T) {
 	b := start(t, Config{Nodes: 2, Share: Hostile})
 	testSeen(t, b)

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// filterTable is the name of the table of a node's packet filter.
+// filterTable is the name of the table in a node's packet filter.
 const filterTable = "testbed"
 
-// FilterTCP has node i's packet filter drop, without a word and in both ways, all TCP between it
-// and the others, or only that from or to the given ports. Its processes and their connections go
-// on; what other filter it had is gone.
+// FilterTCP makes node i's packet filter silently drop, in both directions, all TCP packets between
+// it and other hosts, or only those from or to the given ports. Processes and connections continue
+// to exist. It replaces an earlier filter of the node.
 func (b *Bed) FilterTCP(ctx context.Context, i int, ports ...int) error {
 	b.logf("%s: TCP filtered, ports %v", b.Node(i), ports)
 	n := b.nodes[i]
@@ -22,11 +22,11 @@ func (b *Bed) FilterTCP(ctx context.Context, i int, ports ...int) error {
 // UnfilterTCP undoes FilterTCP.
 func (b *Bed) UnfilterTCP(ctx context.Context, i int) error {
 	b.logf("%s: TCP no longer filtered", b.Node(i))
-	// A table that is added can be deleted, whether or not it was there.
+	// Add the table first, so that deleting it succeeds even if it did not exist.
 	return b.nodes[i].run(ctx, fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", filterTable), "nft", "-f", "-")
 }
 
-// filterRules returns the filter as nft reads it. The node's own loopback is left alone.
+// filterRules returns the filter in nft's syntax. It does not affect the node's loopback interface.
 func filterRules(ports []int) string {
 	match := []string{"meta l4proto tcp"}
 	if len(ports) > 0 {

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// GridEnginePrograms is where Debian's Grid Engine has all of its programs, qsub and qrsh among
-// them. It loads what it spools by from nowhere else.
+// GridEnginePrograms is the folder in which Debian installs all programs of Grid Engine, including
+// qsub and qrsh. Grid Engine loads its spooling library from nowhere else.
 const GridEnginePrograms = "/usr/lib/gridengine"
 
-// gridEngineData is where it has its defaults.
+// gridEngineData is the folder with Grid Engine's default configuration.
 const gridEngineData = "/usr/share/gridengine"
 
-// ParallelEnvironment is the one of the bed's Grid Engine: one slot a host.
+// ParallelEnvironment is the parallel environment of the testbed's Grid Engine: one slot per host.
 const ParallelEnvironment = "one"
 
-// inForeground keeps a daemon of Grid Engine's in the foreground.
+// inForeground is the variable that keeps Grid Engine's daemons in the foreground.
 const inForeground = "SGE_ND=1"
 
-// startGridEngine starts a Grid Engine beside Slurm: its master on ctl, and a daemon on each node
-// that runs what it is told there. Neither knows what the other has running. No fault of the bed
-// brings those daemons back.
+// startGridEngine starts Grid Engine next to Slurm: its master on ctl, and an execution daemon on
+// each node. Neither scheduler knows about the jobs of the other. HealNode does not restart these
+// daemons.
 func (b *Bed) startGridEngine(ctx context.Context) error {
 	if !b.cfg.GridEngine {
 		return nil
@@ -56,14 +56,14 @@ func (b *Bed) startGridEngine(ctx context.Context) error {
 	return b.waitQueue(ctx)
 }
 
-// gridEngineEnv is what its programs need to find the bed's cell.
+// gridEngineEnv returns the variables that Grid Engine's programs need to find the testbed's cell.
 func (b *Bed) gridEngineEnv() []string {
 	return []string{
 		"SGE_ROOT=" + b.slot.path("gridengine"), "SGE_CELL=default", "SGE_QMASTER_PORT=6444", "SGE_EXECD_PORT=6445",
 	}
 }
 
-// layCell makes what the master reads before it starts.
+// layCell creates the files that the master reads when it starts.
 func (b *Bed) layCell(ctx context.Context) error {
 	root := b.slot.path("gridengine")
 	for _, name := range []string{"default/common/local_conf", "qmaster/job_scripts", "spool", "execd", "bin", "utilbin"} {
@@ -106,7 +106,7 @@ func (b *Bed) layCell(ctx context.Context) error {
 	return nil
 }
 
-// admitNodes tells the master of the nodes, its queue, and to start jobs at once.
+// admitNodes configures the nodes and a queue in the master, and makes it start jobs at once.
 func (b *Bed) admitNodes(ctx context.Context) error {
 	var hosts []string
 	for _, n := range b.nodes {
@@ -128,28 +128,28 @@ func (b *Bed) admitNodes(ctx context.Context) error {
 	return nil
 }
 
-// waitQueue waits until no node is unknown to the master, and a job over all of them could start.
+// waitQueue waits until the master knows all nodes and could start a job on them.
 func (b *Bed) waitQueue(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
 		if err := b.ailing(b.nodes); err != nil {
 			return false, err
 		}
-		// A node that has not been heard of has no load: "-NA-", and the state "au".
+		// A node that has not reported yet has the load "-NA-" and the state "au".
 		state, err := b.client(ctx, GridEnginePrograms+"/qstat", "-f", "-q", "all.q")
 		return err == nil && !strings.Contains(state, "-NA-"), nil
 	})
 }
 
-// gridEngineFiles are a site's configuration, but that root may run jobs, that a node reports its
-// load each second, and that jobs start at once.
+// gridEngineFiles returns a typical site's configuration, except that root may run jobs, nodes
+// report their load every second, and jobs start at once.
 func gridEngineFiles(s *slot, nodes int, defaults string) map[string]string {
 	root := s.path("gridengine")
 	var hosts []string
 	files := make(map[string]string)
 	for i := range nodes {
 		hosts = append(hosts, nodeName(i))
-		// A task's processes are known by a group of their own, and all nodes have the processes of one
-		// machine.
+		// Grid Engine identifies a task's processes by a supplementary group. All nodes share the
+		// processes of one machine, so each node needs its own range of groups.
 		first := 100_000 + 10_000*s.number + 20*i
 		files["gridengine/"+nodeName(i)] = fmt.Sprintf("gid_range %d-%d\n", first, first+19)
 	}
@@ -196,7 +196,7 @@ func gridEngineFiles(s *slot, nodes int, defaults string) map[string]string {
 	return files
 }
 
-// changed returns lines of a name and a value with other values for some names.
+// changed replaces the values of some names in lines that each consist of a name and a value.
 func changed(lines string, values map[string]string) string {
 	var all []string
 	for line := range strings.Lines(lines) {

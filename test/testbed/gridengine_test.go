@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestGridEngine starts a task on each host of a job, as a script of Grid Engine's has to.
+// TestGridEngine checks that a job script can start a task on each host of the job.
 func TestGridEngine(t *testing.T) {
 	b := start(t, Config{Nodes: 3, Share: Local, GridEngine: true})
 	script := filepath.Join(b.Share(), "job.sh")

@@ -15,26 +15,26 @@ import (
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
-// panel turns the knobs of a node's mount of a hostile share.
+// panel controls the faults of a node's hostile mount.
 type panel struct {
 	mu   sync.Mutex
 	in   io.Writer     // guarded by mu
-	said *os.File      // what the mount's server says
-	out  *bufio.Reader // the same by lines, guarded by mu
+	said *os.File      // standard output of the mount's server
+	out  *bufio.Reader // said, buffered by line; guarded by mu
 }
 
-// gentle are the knobs of a mount with which nothing is wrong. Who is killed with a file open on a
-// stalled mount ends at once, as on an NFS.
+// gentle are the settings of a mount without faults. With NoFlush, a killed process that has a file
+// open on a stalled mount ends at once, as on NFS.
 var gentle = hostile.Knobs{NoFlush: true}
 
-// buildHostile builds the server of hostile mounts.
+// buildHostile builds the server for hostile mounts.
 func (b *Bed) buildHostile(ctx context.Context) error {
 	_, err := hostile.Build(ctx, b.Bin(), false)
 	return err
 }
 
-// mountHostile shows the host's folder to node n at the same path, through a file system whose
-// faults are ours. The server opens the folder before the mount hides it.
+// mountHostile mounts the host's folder on node n at the same path, through a file system with
+// injected faults. The server opens the folder before the mount hides it.
 func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
 	mount, p, err := b.serveHostile(ctx, n, b.Share(), b.Share(), "mount-"+n.name)
 	if err != nil {
@@ -46,8 +46,8 @@ func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
 	return mount, nil
 }
 
-// serveHostile has a server on node n show the folder from at the folder at, and waits until it
-// does.
+// serveHostile starts a server on node n that mounts the folder from at the path at, and waits
+// until the mount is in place.
 func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (*daemon, *panel, error) {
 	knobs, err := json.Marshal(gentle)
 	if err != nil {
@@ -73,8 +73,9 @@ func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (
 	return mount, p, nil
 }
 
-// MountDisk gives node i, on a bed of the kind Hostile, a disk of its own at the folder at, whose
-// faults TurnDisk sets: a hostile mount of the folder from, which is made where there is none.
+// MountDisk gives node i a private disk at the path at, whose faults TurnDisk sets. The disk is a
+// hostile mount of the folder from, which is created if necessary. The testbed's Share must be
+// Hostile.
 func (b *Bed) MountDisk(ctx context.Context, i int, from, at string) error {
 	n := b.nodes[i]
 	if err := n.run(ctx, "", "mkdir", "-p", from, at); err != nil {
@@ -90,8 +91,7 @@ func (b *Bed) MountDisk(ctx context.Context, i int, from, at string) error {
 	return nil
 }
 
-// TurnDisk sets what is wrong with the disk that MountDisk has given to node i: from now on, until
-// the next call.
+// TurnDisk sets the faults of node i's disk (see MountDisk). They last until the next call.
 func (b *Bed) TurnDisk(ctx context.Context, i int, knobs hostile.Knobs) error {
 	n := b.nodes[i]
 	n.mu.Lock()
@@ -104,9 +104,8 @@ func (b *Bed) TurnDisk(ctx context.Context, i int, knobs hostile.Knobs) error {
 	return p.turn(ctx, n, knobs)
 }
 
-// TurnShare sets what is wrong with the share of node i from now on, on a bed of the kind Hostile;
-// HealShare undoes it. The node's other faults don't reach the share: it is not on the bed's
-// network.
+// TurnShare sets the faults of node i's mount of a Hostile share; HealShare removes them. The
+// node's other faults do not affect the share, because it does not use the testbed's network.
 func (b *Bed) TurnShare(ctx context.Context, i int, knobs hostile.Knobs) error {
 	n := b.nodes[i]
 	n.mu.Lock()
@@ -122,7 +121,7 @@ func (b *Bed) TurnShare(ctx context.Context, i int, knobs hostile.Knobs) error {
 // HealShare undoes TurnShare.
 func (b *Bed) HealShare(ctx context.Context, i int) error { return b.TurnShare(ctx, i, gentle) }
 
-// turn turns the knobs, and returns when they are in force.
+// turn applies the knobs, and returns when they are in effect.
 func (p *panel) turn(ctx context.Context, n *node, knobs hostile.Knobs) error {
 	knobs.NoFlush = true
 	said, err := json.Marshal(knobs)
@@ -137,7 +136,7 @@ func (p *panel) turn(ctx context.Context, n *node, knobs hostile.Knobs) error {
 	return p.heard(ctx)
 }
 
-// heard reads one answer of the server's. The caller holds p.mu, or is alone.
+// heard reads one reply of the server. The caller holds p.mu or is the only user.
 func (p *panel) heard(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.said.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()

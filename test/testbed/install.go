@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// requirement is a program, with the Debian package that has it.
+// requirement is a program and the Debian package that contains it.
 type requirement struct{ program, pkg string }
 
-// needed are the programs of every bed, and of the tests on it.
+// needed lists the programs that every testbed, and the tests on it, need.
 var needed = []requirement{
 	{"slurmctld", "slurm-wlm"},
 	{"slurmd", "slurm-wlm"},
@@ -30,9 +30,9 @@ var needed = []requirement{
 	{"flock", "util-linux"},
 }
 
-// neededByMooseFS are what a bed on a MooseFS needs besides. Debian's packages neither start their
-// daemons nor have systemd start them at boot, and those of a bed use none of the host's MooseFS
-// files.
+// neededByMooseFS lists the additional programs of a testbed with MooseFS. Debian's packages do not
+// start their daemons, neither now nor at boot, and the daemons of a testbed use none of the host's
+// MooseFS files.
 var neededByMooseFS = []requirement{
 	{"mfsmaster", "moosefs-master"},
 	{"mfschunkserver", "moosefs-chunkserver"},
@@ -40,7 +40,7 @@ var neededByMooseFS = []requirement{
 	{"mfssetgoal", "moosefs-client"},
 }
 
-// needs returns what a bed on a share of this kind needs.
+// needs returns the programs that a testbed with this kind of shared file system needs.
 func (s Share) needs() []requirement {
 	if s == MooseFS {
 		return slices.Concat(needed, neededByMooseFS)
@@ -48,8 +48,9 @@ func (s Share) needs() []requirement {
 	return needed
 }
 
-// Install installs the Debian packages of those programs that are missing, for beds on shares of
-// all kinds; Start installs only what its own bed lacks. It needs root only if there are any.
+// Install installs the Debian packages of missing programs for all kinds of shared file systems;
+// Start installs only the packages its own testbed needs. It needs root only if a program is
+// missing.
 func Install(ctx context.Context) error {
 	return install(ctx, slices.Concat(needed, neededByMooseFS))
 }

@@ -41,7 +41,7 @@ func startJob(t *testing.T, b *Bed, node int) *job {
 	return j
 }
 
-// processes returns what of the job is left on its node.
+// processes returns the job's remaining processes on its node.
 func (j *job) processes(t *testing.T) []Process {
 	t.Helper()
 	processes, err := j.bed.Processes(j.node)
@@ -76,7 +76,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for a condition, which also says what it saw.
+// eventually waits for a condition. The function holds also returns what it observed.
 func eventually(t *testing.T, what string, holds func() (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

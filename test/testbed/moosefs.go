@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startMooseFS starts a MooseFS on ctl, mounts it there and on the host, and returns once it has
-// room for data.
+// startMooseFS starts MooseFS on ctl, mounts it there and on the host, and returns when it accepts
+// data.
 func (b *Bed) startMooseFS(ctx context.Context) error {
 	for _, name := range []string{"master", "chunkserver", "chunks"} {
 		if err := os.MkdirAll(b.slot.path("moosefs/"+name), 0o755); err != nil {
@@ -22,8 +22,8 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 	if err := b.slot.write(mooseFSFiles(b.slot)); err != nil {
 		return err
 	}
-	// One after the other: a chunkserver that does not find the master waits a second before it tries
-	// again.
+	// Start the servers in order: a chunkserver that does not find the master waits a second before it
+	// tries again.
 	for _, name := range []string{"mfsmaster", "mfschunkserver"} {
 		server, err := b.serve(name, name, "-f", "-c", b.slot.path("etc/"+name+".cfg"), "start")
 		if err != nil {
@@ -36,21 +36,22 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 	if err := b.mountOnCtl(ctx); err != nil {
 		return err
 	}
-	// One copy of each file, as there is one chunkserver. By default the master wants two, and for its
-	// first ten seconds lets nobody write on in a file that lacks one.
+	// Keep one copy of each file, because there is one chunkserver. By default the master wants two
+	// and, for its first ten seconds, blocks writes to a file that lacks one.
 	if err := b.ctl.run(ctx, "", "mfssetgoal", "1", b.Share()); err != nil {
 		return err
 	}
 	if err := b.waitRoom(ctx); err != nil {
 		return err
 	}
-	// The very first chunk takes a hundred times as long as all further ones.
+	// Create the first chunk now: it takes a hundred times as long as all later ones.
 	return b.ctl.run(ctx, "", "sh", "-c", `echo first >"$0" && rm "$0"`, b.slot.path("share/first"))
 }
 
-// mooseFSFiles returns the configuration of a MooseFS and its empty metadata. No port is set: the
-// network namespace is the bed's own. Nothing is niced, nor spared by the kernel when memory runs
-// out, as it would be by default: the servers and all their clients share one machine.
+// mooseFSFiles returns the configuration of MooseFS and its empty metadata. It sets no ports,
+// because the testbed has its own network namespace. It disables the default nice level and the
+// protection from the kernel's OOM killer, because the servers and all their clients share one
+// machine.
 func mooseFSFiles(s *slot) map[string]string {
 	server := func(data string, lines ...string) string {
 		return joinLines(append([]string{"WORKING_USER = root", "WORKING_GROUP = root", "NICE_LEVEL = 0",
@@ -76,11 +77,11 @@ func mooseFSFiles(s *slot) map[string]string {
 	}
 }
 
-// uncached are mfsmount's options for tests, which read on ctl and on the host what a job has just
-// written.
+// uncached are mfsmount's options for the mount on ctl and on the host, where tests read what a job
+// has just written.
 const uncached = "mfsattrcacheto=0,mfsentrycacheto=0,mfsdirentrycacheto=0,mfsnegentrycacheto=0,mfscachemode=NEVER"
 
-// mfsmount returns the program that mounts the MooseFS on a place, with the given options.
+// mfsmount returns the program that mounts MooseFS on a place, with the given options.
 func (b *Bed) mfsmount(p *place, options ...string) *exec.Cmd {
 	argv := []string{"mfsmount", "-f", "-c", b.slot.path("etc/mfsmount.cfg"), b.Share()}
 	for _, option := range options {
@@ -89,7 +90,7 @@ func (b *Bed) mfsmount(p *place, options ...string) *exec.Cmd {
 	return p.service(nil, argv...)
 }
 
-// mountOnCtl mounts the MooseFS on ctl, and lays that mount over the host's folder too.
+// mountOnCtl mounts MooseFS on ctl, and attaches a copy of that mount to the host's folder.
 func (b *Bed) mountOnCtl(ctx context.Context) error {
 	mount, err := startDaemon(b.mfsmount(b.ctl, uncached), b.slot.path("log/mount-ctl.log"))
 	if err != nil {
@@ -102,7 +103,7 @@ func (b *Bed) mountOnCtl(ctx context.Context) error {
 	return b.ctl.showOnHost(b.Share())
 }
 
-// waitRoom waits until the master knows of the chunkserver's disk: who writes earlier rests for
+// waitRoom waits until the master knows the chunkserver's disk: an earlier write would block for
 // seconds.
 func (b *Bed) waitRoom(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
@@ -114,9 +115,9 @@ func (b *Bed) waitRoom(ctx context.Context) error {
 	})
 }
 
-// showOnHost lays what is mounted at the path on the place over the host's folder of that path,
-// until slot.release takes it off. Its process remains the place's alone: the bed has none outside
-// its places.
+// showOnHost attaches a copy of the place's mount at the path to the same path of the host, until
+// slot.release unmounts it. The process that serves it stays in the place: the testbed runs none
+// outside its places.
 func (p *place) showOnHost(path string) error {
 	mount, err := p.copyMount(path)
 	if err != nil {
@@ -129,8 +130,7 @@ func (p *place) showOnHost(path string) error {
 	return nil
 }
 
-// copyMount returns a descriptor of a copy of what is mounted at the path on the place. The copy is
-// mounted nowhere.
+// copyMount returns a descriptor of a detached copy of the place's mount at the path.
 func (p *place) copyMount(path string) (mount int, err error) {
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.holder.pid()))
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *place) copyMount(path string) (mount int, err error) {
 	}
 	defer namespace.Close()
 	onDyingThread(func() {
-		// A thread that shares its working directory with others cannot change its mounts.
+		// A thread that shares its working directory with others cannot change its mount namespace.
 		if err = unix.Unshare(unix.CLONE_FS); err != nil {
 			return
 		}
@@ -150,19 +150,20 @@ func (p *place) copyMount(path string) (mount int, err error) {
 	return mount, err
 }
 
-// onDyingThread runs f, which may change the namespaces of its thread, on one that ends with f.
+// onDyingThread runs f, which may change the namespaces of its thread, on a thread that ends after
+// f.
 func onDyingThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked, with which the thread ends
+		runtime.LockOSThread() // never unlocked, so the runtime ends the thread
 		if unix.Gettid() != unix.Getpid() {
 			f()
 			return
 		}
-		// The first thread does not end, and its namespaces are those of the whole process in others'
-		// eyes.
-		onDyingThread(f) // on another thread, as this one is held
+		// The main thread does not end, and other processes take its namespaces for those of the whole
+		// process. So use another thread.
+		onDyingThread(f) // not the main thread, which is locked here
 		runtime.UnlockOSThread()
 	}()
 	<-done

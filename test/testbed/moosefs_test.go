@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestMooseFS proves on a bed of four nodes that a MooseFS is as good a share as any.
+// TestMooseFS checks on a testbed of four nodes that MooseFS works as a shared file system.
 func TestMooseFS(t *testing.T) {
 	b := start(t, Config{Nodes: 4, Share: MooseFS})
 
@@ -47,7 +47,7 @@ func TestMooseFS(t *testing.T) {
 	t.Run("close leaves nothing", func(t *testing.T) { testClose(t, b) })
 }
 
-// TestMooseFSFiles proves that a MooseFS uses no address and no folder but the bed's.
+// TestMooseFSFiles checks that MooseFS uses only addresses and folders of its testbed.
 func TestMooseFSFiles(t *testing.T) {
 	s := &slot{number: 7, dir: "/beds/7"}
 	files := mooseFSFiles(s)

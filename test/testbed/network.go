@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// connectPlaces builds the bed's network. The bridge is inside ctl, so that the host's firewall has
-// no say in what nodes send each other, and so that the host has one link, whatever the number of
-// nodes.
+// connectPlaces builds the testbed's network. The bridge is inside ctl, so that the host's firewall
+// does not affect traffic between nodes, and so that the host has only one link, whatever the
+// number of nodes.
 func (b *Bed) connectPlaces(ctx context.Context) error {
 	s := b.slot
 	var batch strings.Builder
@@ -43,8 +43,8 @@ func (b *Bed) connectPlaces(ctx context.Context) error {
 	return nil
 }
 
-// setLink pulls (down) or plugs (up) the cable of a node, at the bridge's end: the node keeps its
-// address and its routes, and simply hears nothing any more.
+// setLink sets the link of a node "down" or "up" at the bridge's end. The node keeps its address
+// and routes, but receives nothing while the link is down.
 func (b *Bed) setLink(ctx context.Context, n *node, state string) error {
 	return b.ctl.run(ctx, "", "ip", "link", "set", n.name, state)
 }

@@ -17,14 +17,14 @@ import (
 //go:embed place.sh
 var placeScript string
 
-// place is a set of namespaces (network, host name, mounts), alive as long as its holder.
+// place is a set of namespaces (network, host name, mounts). It exists as long as its holder.
 type place struct {
 	name   string
 	holder *daemon // a sleeping process
-	net    string  // its network namespace, as namespace returns it
+	net    string  // network namespace, as returned by the function namespace
 }
 
-// startPlaces makes the namespaces of ctl and of every node, each with its private mounts.
+// startPlaces creates the namespaces of ctl and of every node, each with its private mounts.
 func (b *Bed) startPlaces(ctx context.Context) error {
 	if err := b.writeConfigs(); err != nil {
 		return err
@@ -43,13 +43,13 @@ func (b *Bed) startPlaces(ctx context.Context) error {
 	return nil
 }
 
-// startPlace makes one place, in which the given folders are empty and private.
+// startPlace creates one place, in which the given folders are private and empty.
 func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*place, error) {
 	s := b.slot
 	args := append([]string{"-c", placeScript, "testbed-" + name,
 		name, s.marker(name), s.path("place"), s.path("etc/hosts")}, private...)
 	cmd := exec.Command("sh", args...)
-	// Unshareflags rather than Cloneflags: it makes the mounts private, so that none reaches the host.
+	// Unshareflags, unlike Cloneflags, makes the mounts private, so that none propagates to the host.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNS,
 	}
@@ -61,7 +61,7 @@ func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*
 	if err != nil {
 		return nil, err
 	}
-	// The script's one line, or the end of file when it fails; both come at once.
+	// Read the script's only line, or the end of file if it failed.
 	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
 		return nil, errors.Join(fmt.Errorf("cannot set up the namespaces of %s: %s", name, lastLines(holder.log, 5)),
 			holder.kill(ctx))
@@ -69,8 +69,8 @@ func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*
 	return &place{name: name, holder: holder, net: namespace(holder.pid(), "net")}, nil
 }
 
-// command returns a command to be run in the place, in the folder dir. It gets SIGTERM when ctx is
-// done.
+// command returns a command that runs in the place, in the folder dir. It receives SIGTERM when ctx
+// is done.
 func (p *place) command(ctx context.Context, dir string, env, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", p.enter(dir, argv)...)
 	cmd.Env = append(withoutSlurm(os.Environ()), env...)
@@ -86,7 +86,7 @@ func (p *place) service(env []string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command of the bed itself in the place; it is killed when ctx is done.
+// run runs one of the testbed's own commands in the place. It is killed when ctx is done.
 func (p *place) run(ctx context.Context, stdin string, argv ...string) error {
 	cmd := p.command(ctx, "/", nil, argv)
 	cmd.Cancel = func() error { return cmd.Process.Kill() }
@@ -97,7 +97,7 @@ func (p *place) run(ctx context.Context, stdin string, argv ...string) error {
 	return nil
 }
 
-// enter returns the arguments with which nsenter becomes a program in the place, in the folder dir.
+// enter returns the arguments with which nsenter runs a program in the place, in the folder dir.
 func (p *place) enter(dir string, argv []string) []string {
 	return append([]string{"--target", strconv.Itoa(p.holder.pid()), "--net", "--uts", "--mount", "--wdns=" + dir, "--"},
 		argv...)
@@ -105,7 +105,7 @@ func (p *place) enter(dir string, argv []string) []string {
 
 func nodeName(i int) string { return "n" + strconv.Itoa(i) }
 
-// withoutSlurm drops the variables of a Slurm job that this process may be part of.
+// withoutSlurm removes the variables of a Slurm job of which this process may be a part.
 func withoutSlurm(env []string) []string {
 	var kept []string
 	for _, variable := range env {

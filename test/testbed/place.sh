@@ -1,5 +1,5 @@
-# Arguments: the host name, the marker, where it is mounted, the hosts file, the folders to be private.
-# Runs in fresh namespaces, sets them up, says "ready", and sleeps to keep them alive.
+# Arguments: the host name, the marker, its mount point, the hosts file, the private folders.
+# Runs in new namespaces, sets them up, prints "ready", and sleeps to keep them alive.
 set -e
 hostname "$1"
 mount -t tmpfs -o size=64k "$2" "$3"

@@ -13,24 +13,24 @@ import (
 	"syscall"
 )
 
-// Process is a process of a bed, with the ids it has on the host and on all nodes.
+// Process is a process of a testbed. Its ids are the same on the host and on all nodes.
 type Process struct {
 	PID, PPID int
-	State     string   // as ps has it: R, S, D, T (stopped), …
-	Args      []string // its command line; nil where it has none any more
-	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the
-	// mount, sge_execd and sge_shepherd.
+	State     string   // as printed by ps: R, S, D, T (stopped), …
+	Args      []string // command line; nil if it is no longer readable
+	// Infra is set if the process belongs to the testbed, not to a job: the node's holder, slurmd,
+	// slurmstepd, the mount, sge_execd and sge_shepherd.
 	Infra bool
 
-	place string // whose namespaces it lives in
+	place string // name of the place in whose namespaces it runs
 }
 
 func (p Process) String() string {
 	return fmt.Sprintf("%d (%s) %s", p.PID, p.State, strings.Join(p.Args, " "))
 }
 
-// Processes returns the processes that live in node i's namespaces, whoever started them. Those
-// whose Infra is false are what a job, or OnNode, has left running.
+// Processes returns all processes in node i's namespaces, whatever their parents are. Those whose
+// Infra is false belong to a job or to OnNode.
 func (b *Bed) Processes(i int) ([]Process, error) {
 	n := b.nodes[i]
 	own, err := b.membersOf(n, func(Process) bool { return false })
@@ -42,7 +42,7 @@ func (b *Bed) Processes(i int) ([]Process, error) {
 	return own, err
 }
 
-// AllProcesses returns what Processes does for each node, by one look.
+// AllProcesses returns the result of Processes for every node, from one scan.
 func (b *Bed) AllProcesses() ([][]Process, error) {
 	members, err := b.members()
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *Bed) AllProcesses() ([][]Process, error) {
 	return all, nil
 }
 
-// isInfra tells whether a process of the node is the bed's own. The caller holds n.mu.
+// isInfra reports whether a process of the node belongs to the testbed. The caller holds n.mu.
 func (n *node) isInfra(p Process) bool {
 	if p.PID == n.holder.pid() || n.isMount(p) || n.slurmd != nil && p.PID == n.slurmd.pid() {
 		return true
@@ -72,8 +72,8 @@ func (n *node) isInfra(p Process) bool {
 	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" || name == "sge_shepherd")
 }
 
-// isMount tells whether a process is the node's mount or its disk, or the ssh of an sshfs, which is
-// nobody's child: sshfs forks twice for it. The caller holds n.mu.
+// isMount reports whether a process is the node's mount or its disk, or the ssh of an sshfs, which
+// has no known parent because sshfs forks twice. The caller holds n.mu.
 func (n *node) isMount(p Process) bool {
 	if n.disk != nil && p.PID == n.disk.pid() {
 		return true
@@ -84,11 +84,11 @@ func (n *node) isMount(p Process) bool {
 	return p.PID == n.mount.pid() || len(p.Args) > 0 && p.Args[0] == "ssh" && slices.Contains(p.Args, "sftp")
 }
 
-// members returns all processes of the living bed.
+// members returns all processes of the running testbed.
 func (b *Bed) members() ([]Process, error) {
 	nets := make(map[string]string)
 	for _, p := range b.places() {
-		// after its end the kernel may give the same name to another's namespace
+		// after the holder's end the kernel may reuse the namespace's name
 		if p.holder.alive() == nil {
 			nets[p.net] = p.name
 		}
@@ -96,7 +96,8 @@ func (b *Bed) members() ([]Process, error) {
 	return scan(b.slot.tag, nets)
 }
 
-// membersButHolders returns the processes of the living bed without those that hold its namespaces.
+// membersButHolders returns the processes of the running testbed except those that hold its
+// namespaces.
 func (b *Bed) membersButHolders() ([]Process, error) {
 	holders := make(map[int]bool)
 	for _, p := range b.places() {
@@ -106,7 +107,8 @@ func (b *Bed) membersButHolders() ([]Process, error) {
 	return slices.DeleteFunc(members, func(p Process) bool { return holders[p.PID] }), err
 }
 
-// membersOf returns the processes of a node but those to be skipped; skip is called with n.mu held.
+// membersOf returns the processes of a node for which skip returns false. It calls skip with n.mu
+// held.
 func (b *Bed) membersOf(n *node, skip func(Process) bool) ([]Process, error) {
 	members, err := b.members()
 	if err != nil {
@@ -117,15 +119,15 @@ func (b *Bed) membersOf(n *node, skip func(Process) bool) ([]Process, error) {
 	return slices.DeleteFunc(members, func(p Process) bool { return p.place != n.name || skip(p) }), nil
 }
 
-// scan returns the processes that live in a bed's places: whose network namespace is in nets (its
-// name to that of the place), or whose mounts have the bed's marker, as those of a container in a
-// network of its own.
+// scan returns the processes that run in the places of a testbed: their network namespace is in
+// nets (which maps its name to that of the place), or their mounts contain the testbed's marker, as
+// with a container that has its own network.
 func scan(tag string, nets map[string]string) ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the processes: %v", err)
 	}
-	marked := make(map[string]string) // mount namespace to place
+	marked := make(map[string]string) // maps mount namespaces to places
 	var found []Process
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -134,7 +136,7 @@ func scan(tag string, nets map[string]string) ([]Process, error) {
 		}
 		mounts := namespace(pid, "mnt")
 		if mounts == "" {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if _, known := marked[mounts]; !known {
 			marked[mounts] = markedPlace(pid, tag)
@@ -151,7 +153,7 @@ func scan(tag string, nets map[string]string) ([]Process, error) {
 	return found, nil
 }
 
-// namespace names a namespace of a process; empty for one that has ended.
+// namespace returns the name of a process's namespace, or "" if the process has ended.
 func namespace(pid int, kind string) string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 	if err != nil {
@@ -160,8 +162,8 @@ func namespace(pid int, kind string) string {
 	return name
 }
 
-// markedPlace returns the place named by the bed's marker among the mounts of a process, if it is
-// there.
+// markedPlace returns the place that the testbed's marker names in the mounts of a process, or ""
+// if they contain no marker.
 func markedPlace(pid int, tag string) string {
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -175,13 +177,13 @@ func markedPlace(pid int, tag string) string {
 	return string(place)
 }
 
-// readProcess reads what /proc says of a process; false for one that has ended.
+// readProcess reads a process from /proc. It returns false if the process has ended.
 func readProcess(pid int) (Process, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Process{}, false
 	}
-	// PID (NAME) STATE PPID …, and the name may have spaces and parentheses in it.
+	// The format is "PID (NAME) STATE PPID …". NAME may contain spaces and parentheses.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 || fields[0] == "Z" {
 		return Process{}, false
@@ -201,8 +203,8 @@ func readProcess(pid int) (Process, bool) {
 	return p, true
 }
 
-// killAll kills all that list returns, until it returns nothing: one may fork between the look and
-// the kill.
+// killAll kills all processes that list returns until it returns none, because a process may fork
+// between the listing and the kill.
 func killAll(ctx context.Context, list func() ([]Process, error)) error {
 	var left []Process
 	err := poll(ctx, func() (bool, error) {
@@ -218,7 +220,7 @@ func killAll(ctx context.Context, list func() ([]Process, error)) error {
 	return nil
 }
 
-// signalAll sends a signal to processes, some of which may have ended meanwhile.
+// signalAll sends a signal to the processes and ignores those that have ended.
 func signalAll(processes []Process, signal syscall.Signal) error {
 	for _, p := range processes {
 		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// startFileServer starts on ctl what the nodes mount the share from.
+// startFileServer starts the file server on ctl from which the nodes mount the share.
 func (b *Bed) startFileServer(ctx context.Context) error {
 	switch b.cfg.Share {
 	case Local:
@@ -24,7 +24,7 @@ func (b *Bed) startFileServer(ctx context.Context) error {
 }
 
 // mountCommand returns the program that mounts the share on a node. It stays in the foreground, so
-// that its process is known.
+// that its process id is known.
 func (b *Bed) mountCommand(n *node) *exec.Cmd {
 	if b.cfg.Share == MooseFS {
 		return b.mfsmount(n.place)
@@ -32,8 +32,8 @@ func (b *Bed) mountCommand(n *node) *exec.Cmd {
 	return b.sshfs(n)
 }
 
-// mountTries is how often a mount is tried: a node that was off the network
-// may have to find its neighbours again.
+// mountTries is the maximum number of attempts to mount: a node that was disconnected may have to
+// resolve its neighbours' addresses again.
 const mountTries = 3
 
 // mountShare mounts the share on node n and returns once it is mounted.
@@ -66,7 +66,8 @@ func (b *Bed) mountOnce(ctx context.Context, n *node) (*daemon, error) {
 	return mount, nil
 }
 
-// waitMounted waits until the share is mounted on the place, by the given process, and answers.
+// waitMounted waits until the given process has mounted the share on the place and the share
+// responds.
 func (b *Bed) waitMounted(ctx context.Context, p *place, mount *daemon) error {
 	err := poll(ctx, func() (bool, error) {
 		if err := mount.alive(); err != nil {
@@ -75,7 +76,7 @@ func (b *Bed) waitMounted(ctx context.Context, p *place, mount *daemon) error {
 		return p.hasMount(b.Share())
 	})
 	if err == nil {
-		err = p.run(ctx, "", "stat", b.Share()) // answered once it is connected
+		err = p.run(ctx, "", "stat", b.Share()) // responds when the mount is connected
 	}
 	if err != nil {
 		return fmt.Errorf("cannot mount the share on %s: %v: %s", p.name, err, lastLines(mount.log, 5))
@@ -83,7 +84,7 @@ func (b *Bed) waitMounted(ctx context.Context, p *place, mount *daemon) error {
 	return nil
 }
 
-// unmountShare takes the share, that may not answer any more, off the node.
+// unmountShare unmounts the share, which may be unresponsive, from the node.
 func (b *Bed) unmountShare(ctx context.Context, n *node) error {
 	mounted, err := n.hasMount(b.Share())
 	if err != nil || !mounted {
@@ -92,7 +93,7 @@ func (b *Bed) unmountShare(ctx context.Context, n *node) error {
 	return n.run(ctx, "", "umount", "--lazy", b.Share())
 }
 
-// hasMount tells whether something is mounted at the path on this place.
+// hasMount reports whether the place has a mount at the path.
 func (p *place) hasMount(path string) (bool, error) {
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.holder.pid()))
 	if err != nil {

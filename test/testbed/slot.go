@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root holds a folder for each living bed. It is not below /tmp, which every node has for itself,
-// nor below /run, from which many hosts let nothing be executed.
+// root contains a folder for each running testbed. It is not below /tmp, which is private to each
+// node, nor below /run, which many hosts mount with noexec.
 const root = "/var/lib/bringupd-testbed"
 
 const (
@@ -23,16 +23,18 @@ const (
 	maxNodes = 200
 )
 
-// slot is a bed's claim on a number: its folder, subnet and link on the host derive from it.
+// slot is a number reserved for a testbed. The testbed's folder, subnet and link on the host derive
+// from it.
 type slot struct {
 	number int
 	dir    string
-	tag    string // unique among all beds ever: "testbed-<number>-<pid of the owner>-<start>"
-	// held for as long as the owner lives; the kernel lets go of it however the owner ends
+	tag    string // unique among all testbeds ever: "testbed-<number>-<owner's pid>-<start>"
+	// held while the owner lives; the kernel releases it however the owner ends
 	lock *os.File
 }
 
-// claimSlot takes the lowest free number whose subnet is free on this host, and makes its folder.
+// claimSlot reserves the lowest free number whose subnet is free on this host, and creates its
+// folder.
 func claimSlot() (*slot, error) {
 	unlock, err := lockRoot()
 	if err != nil {
@@ -61,7 +63,7 @@ func claimSlot() (*slot, error) {
 	return nil, fmt.Errorf("cannot start a testbed: all %d places below %s are taken", maxSlots, root)
 }
 
-// fill takes the lock of a new slot and makes the folders in it.
+// fill locks a new slot and creates the folders in it.
 func (s *slot) fill() error {
 	lock, err := os.OpenFile(s.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -87,8 +89,8 @@ func (s *slot) fill() error {
 	return nil
 }
 
-// release removes the slot's link, mount and folder, and lets go of its lock. The caller holds the
-// lock of the root.
+// release removes the slot's link, mount and folder, and releases its lock. The caller holds the
+// lock of root.
 func (s *slot) release() error {
 	err := errors.Join(s.deleteLink(), s.unmount())
 	if err == nil {
@@ -100,8 +102,8 @@ func (s *slot) release() error {
 	return err
 }
 
-// deleteLink removes the host's link to the bed, which otherwise goes a moment after the last
-// process of ctl.
+// deleteLink removes the host's link to the testbed, which would otherwise disappear a moment after
+// the last process of ctl.
 func (s *slot) deleteLink() error {
 	out, err := exec.Command("ip", "link", "delete", s.link()).CombinedOutput()
 	if _, gone := net.InterfaceByName(s.link()); gone != nil {
@@ -110,8 +112,8 @@ func (s *slot) deleteLink() error {
 	return fmt.Errorf("cannot delete the link %s: %v: %s", s.link(), err, strings.TrimSpace(string(out)))
 }
 
-// unmount takes the share, which nobody may serve any more, off the host, where it is mounted at
-// all.
+// unmount removes the share's mount from the host, if there is one. Its server may have ended
+// already.
 func (s *slot) unmount() error {
 	err := unix.Unmount(s.path("share"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -122,11 +124,11 @@ func (s *slot) unmount() error {
 
 func (s *slot) path(name string) string { return filepath.Join(s.dir, name) }
 
-// marker is the source of a small mount that each place of the bed has; it tells in
-// /proc/PID/mountinfo whose process that is, whatever it was renamed to and whoever its parent is.
+// marker is the source of a small mount in each place of the testbed. It identifies the owner of a
+// process in /proc/PID/mountinfo, even if the process was renamed or has another parent.
 func (s *slot) marker(place string) string { return s.tag + "-" + place }
 
-// link is the name of the host's end of the link to the bed.
+// link returns the name of the host's end of the link to the testbed.
 func (s *slot) link() string { return fmt.Sprintf("testbed%d", s.number) }
 
 func (s *slot) prefix() netip.Prefix { return netip.PrefixFrom(s.address(0, 0), 16) }
@@ -139,7 +141,7 @@ func (s *slot) ctlAddress() string       { return s.address(0, 1).String() }
 func (s *slot) hostAddress() string      { return s.address(0, 2).String() }
 func (s *slot) nodeAddress(i int) string { return s.address(1, i+1).String() }
 
-// subnetTaken tells whether an interface of this host has an address in the slot's subnet.
+// subnetTaken reports whether an interface of this host has an address in the slot's subnet.
 func (s *slot) subnetTaken() (bool, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -154,7 +156,7 @@ func (s *slot) subnetTaken() (bool, error) {
 	return false, nil
 }
 
-// lockRoot serialises the claiming and the sweeping of slots, over all processes of this host.
+// lockRoot serialises the creation and removal of slots among all processes of this host.
 func lockRoot() (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the folder of all testbeds: %v", err)

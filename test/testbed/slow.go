@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// slowPeriod is how often a slow node's processes get their turn.
+// slowPeriod is the interval at which a slow node's processes run for a while.
 const slowPeriod = 100 * time.Millisecond
 
-// SlowNode lets the job's processes on node i run for only that part of the time, between 0 and 1,
-// by stopping them in between. It returns at once, with what undoes it, which must be called, and
-// ends when ctx does. No other fault that stops processes may be there meanwhile.
+// SlowNode stops the job's processes on node i periodically, so that they run only for the given
+// fraction of the time (between 0 and 1). It returns at once. The fault lasts until ctx is done or
+// heal is called, and heal must be called. No other fault that stops processes may be active on the
+// node.
 func (b *Bed) SlowNode(ctx context.Context, i int, part float64) (heal func() error) {
 	b.logf("%s: slowed down to %.0f %%", b.Node(i), 100*part)
 	ctx, cancel := context.WithCancel(ctx)
@@ -34,7 +35,7 @@ func (b *Bed) SlowNode(ctx context.Context, i int, part float64) (heal func() er
 	}
 }
 
-// stopFor stops what runs of jobs on node i for a while.
+// stopFor stops the running job processes on node i for the given duration.
 func (b *Bed) stopFor(ctx context.Context, i int, while time.Duration) error {
 	all, err := b.Processes(i)
 	if err != nil {
@@ -51,7 +52,7 @@ func (b *Bed) stopFor(ctx context.Context, i int, while time.Duration) error {
 	return errors.Join(err, signalAll(job, syscall.SIGCONT))
 }
 
-// rest waits, or until ctx is done.
+// rest waits for the given duration or until ctx is done.
 func rest(ctx context.Context, while time.Duration) {
 	timer := time.NewTimer(while)
 	defer timer.Stop()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startServers starts what runs on ctl: munged, slurmctld, and the file servers.
+// startServers starts the servers on ctl: munged, slurmctld and the file servers.
 func (b *Bed) startServers(ctx context.Context) error {
 	if err := b.startMunged(ctx); err != nil {
 		return err
@@ -26,13 +26,13 @@ func (b *Bed) startServers(ctx context.Context) error {
 	if err := b.startFileServer(ctx); err != nil {
 		return err
 	}
-	// A slurmd that does not find it waits a second before it tries again.
+	// Wait for slurmctld: a slurmd that does not reach it waits a second before it tries again.
 	return poll(ctx, func() (bool, error) {
 		return b.Command(ctx, "scontrol", "ping").Run() == nil, slurmctld.alive()
 	})
 }
 
-// startMunged starts a munged with a key of its own: the host's, if any, is left alone.
+// startMunged starts a munged with its own key. It does not touch a munged of the host.
 func (b *Bed) startMunged(ctx context.Context) error {
 	key := make([]byte, 64)
 	rand.Read(key)
@@ -40,7 +40,7 @@ func (b *Bed) startMunged(ctx context.Context) error {
 		return fmt.Errorf("cannot write munged's key: %v", err)
 	}
 	socket := b.slot.path("state/munge.socket")
-	// --force: it does not like to run as root.
+	// Without --force, munged refuses to run as root.
 	munged, err := b.serve("munged", "munged", "--foreground", "--force", "--num-threads=4",
 		"--key-file="+b.slot.path("etc/munge.key"), "--seed-file="+b.slot.path("state/munge.seed"),
 		"--pid-file="+b.slot.path("pid/munged"), "--socket="+socket)
@@ -63,7 +63,7 @@ func (b *Bed) serve(name string, argv ...string) (*daemon, error) {
 	return d, nil
 }
 
-// startNodes mounts the share and starts slurmd on every node, side by side.
+// startNodes mounts the share and starts slurmd on all nodes concurrently.
 func (b *Bed) startNodes(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, n := range b.nodes {
@@ -84,7 +84,7 @@ func (b *Bed) startNode(ctx context.Context, n *node) error {
 	return err
 }
 
-// waitReady waits until all nodes are idle and a job over all of them has run.
+// waitReady waits until all nodes are idle and a job on all of them has run.
 func (b *Bed) waitReady(ctx context.Context) error {
 	if err := b.waitIdle(ctx, b.nodes...); err != nil {
 		return err
@@ -95,12 +95,12 @@ func (b *Bed) waitReady(ctx context.Context) error {
 	return b.waitIdle(ctx, b.nodes...)
 }
 
-// requeueTimeout bounds the end of a job that is requeued: KillWait, and more.
+// requeueTimeout limits how long a requeued job may take to end: KillWait plus a margin.
 const requeueTimeout = 60 * time.Second
 
-// Requeue has Slurm end a batch job and start it anew, two seconds after it has returned. By itself
-// Slurm would hold the job back until the credentials of its steps have expired (credExpire), as it
-// does with one that requeues itself.
+// Requeue makes Slurm end a batch job and restart it two seconds after Requeue has returned. By
+// default Slurm would delay the job until the credentials of its steps have expired (credExpire),
+// as it does when a job requeues itself.
 func (b *Bed) Requeue(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requeueTimeout,
 		fmt.Errorf("job %s had not ended %v after it was to be requeued", job, requeueTimeout))
@@ -111,15 +111,16 @@ func (b *Bed) Requeue(ctx context.Context, job string) error {
 	return poll(ctx, func() (bool, error) {
 		state, err := b.client(ctx, "squeue", "--noheader", "--job="+job, "--format=%T")
 		if err != nil || state != "PENDING" {
-			return false, err // it is still ending
+			return false, err // still completing
 		}
-		// Within the second of its end a node would take the job's new credentials for its revoked ones.
+		// Within a second of the job's end a node would mistake the job's new credentials for the revoked
+		// ones.
 		_, err = b.client(ctx, "scontrol", "update", "jobid="+job, "starttime=now+2")
 		return true, err
 	})
 }
 
-// client runs a Slurm client and returns what it printed.
+// client runs a Slurm client and returns its standard output.
 func (b *Bed) client(ctx context.Context, name string, args ...string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := b.Command(ctx, name, args...)
@@ -131,7 +132,7 @@ func (b *Bed) client(ctx context.Context, name string, args ...string) (string, 
 	return strings.TrimSpace(string(out)), nil
 }
 
-// waitIdle waits until Slurm has nothing running on the nodes and could start something there.
+// waitIdle waits until no job runs on the nodes and Slurm could start one there.
 func (b *Bed) waitIdle(ctx context.Context, nodes ...*node) error {
 	var seen string
 	err := poll(ctx, func() (bool, error) {
@@ -158,7 +159,7 @@ func (b *Bed) waitIdle(ctx context.Context, nodes ...*node) error {
 	return nil
 }
 
-// ailing returns how the first ended of the daemons that ctl and the given nodes need, or nil.
+// ailing returns an error if one of the daemons that ctl and the given nodes need has ended.
 func (b *Bed) ailing(nodes []*node) error {
 	needed := slices.Clone(b.servers)
 	for _, n := range nodes {
@@ -172,8 +173,8 @@ func (b *Bed) ailing(nodes []*node) error {
 	return nil
 }
 
-// nodeStates returns the state of each node as sinfo has it, such as idle, or down* where it does
-// not answer.
+// nodeStates returns the state of each node as printed by sinfo, such as "idle", or "down*" if the
+// node does not respond.
 func (b *Bed) nodeStates(ctx context.Context) (map[string]string, error) {
 	out, err := b.client(ctx, "sinfo", "--noheader", "--Node", "--format=%N %T")
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// privilegeDir is where sshd locks its unprivileged half in; its path is compiled in, and it is
-// missing where no sshd has been started since boot.
+// privilegeDir is the privilege separation directory of sshd. Its path is compiled in, and it does
+// not exist if no sshd has been started since boot.
 const privilegeDir = "/run/sshd"
 
-// startSSHD starts the sshd that the nodes mount the share from.
+// startSSHD starts the sshd from which the nodes mount the share.
 func (b *Bed) startSSHD(ctx context.Context) error {
 	if err := b.makeKeys(ctx); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (b *Bed) startSSHD(ctx context.Context) error {
 	if err := os.MkdirAll(privilegeDir, 0o755); err != nil {
 		return fmt.Errorf("cannot make sshd's folder: %v", err)
 	}
-	sshd, err := exec.LookPath("sshd") // it insists on being started by its absolute path
+	sshd, err := exec.LookPath("sshd") // sshd must be started by its absolute path
 	if err != nil {
 		return fmt.Errorf("cannot find sshd: %v", err)
 	}
@@ -28,11 +28,11 @@ func (b *Bed) startSSHD(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A client that comes too early is refused, and sshfs does not try again.
+	// Wait until it listens: sshfs does not retry after a refused connection.
 	return server.says(ctx, "Server listening on")
 }
 
-// makeKeys makes the keys of the file server and of its clients.
+// makeKeys generates the keys of the file server and of its clients.
 func (b *Bed) makeKeys(ctx context.Context) error {
 	for _, name := range []string{"host_key", "client_key"} {
 		keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "",
@@ -58,7 +58,7 @@ func (b *Bed) sshfs(n *node) *exec.Cmd {
 		"root@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
 }
 
-// sshfsOptions returns sshfs's options for a kind of share. dir_cache=no: sshfs would serve
+// sshfsOptions returns sshfs's options for a kind of share. dir_cache=no keeps sshfs from serving
 // listings from a cache, which no network file system does.
 func sshfsOptions(share Share) string {
 	if share == StaleSSHFS {

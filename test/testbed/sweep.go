@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTimeout bounds the killing of a bed's processes.
+// killTimeout limits how long it may take to kill the processes of a testbed.
 const killTimeout = 15 * time.Second
 
 //go:embed watchdog.sh
 var watchdogScript string
 
-// startWatchdog starts a shell that outlives this process: when this process ends in whatever way
-// without Close, its end of the pipe closes, and the shell removes the bed.
+// startWatchdog starts a shell that outlives this process. If this process ends without Close, in
+// whatever way, its end of the pipe closes, and the shell removes the testbed.
 func (b *Bed) startWatchdog(context.Context) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Bed) startWatchdog(context.Context) error {
 	s := b.slot
 	cmd := exec.Command("sh", "-c", watchdogScript, "testbed-watchdog", root, s.dir, s.tag, s.link())
 	cmd.Stdin = read
-	// A session of its own: Ctrl-C at the terminal is for the owner alone.
+	// The shell has its own session, so that Ctrl-C at the terminal reaches only the owner.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	b.watchdog, err = startDaemon(cmd, s.path("log/watchdog.log"))
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Bed) startWatchdog(context.Context) error {
 	return nil
 }
 
-// Sweep removes the beds whose owner has died without Close. Start calls it.
+// Sweep removes the testbeds whose owners have died without calling Close. Start calls it.
 func Sweep(ctx context.Context) error {
 	unlock, err := lockRoot()
 	if err != nil {
@@ -65,8 +65,8 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweep removes one bed if nobody holds its lock. The caller holds the lock of the root, without
-// which no bed is made or removed.
+// sweep removes one testbed if its lock is free. The caller holds the lock of root, without which
+// no testbed may be created or removed.
 func sweep(ctx context.Context, s *slot) error {
 	lock, err := os.OpenFile(s.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -74,7 +74,7 @@ func sweep(ctx context.Context, s *slot) error {
 	}
 	s.lock = lock
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return lock.Close() // its owner lives
+		return lock.Close() // its owner is alive
 	}
 	tag, err := os.ReadFile(s.path("tag"))
 	if err == nil {
@@ -84,7 +84,7 @@ func sweep(ctx context.Context, s *slot) error {
 		defer cancel()
 		err = killAll(ctx, func() ([]Process, error) { return scan(s.tag, nil) })
 	} else if errors.Is(err, os.ErrNotExist) {
-		err = nil // it died before it started anything
+		err = nil // the owner died before it had started anything
 	}
 	return errors.Join(err, s.release())
 }

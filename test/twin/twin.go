@@ -10,8 +10,8 @@ import (
 
 const variable = "BRINGUPD_TEST_TWIN"
 
-// Main ends a process that Start has started, once its standard input ends. In other processes it
-// does nothing. A TestMain calls it first.
+// Main, in a process that Start has started, waits for the end of standard input and exits. In
+// other processes it does nothing. TestMain must call it first.
 func Main() {
 	if os.Getenv(variable) != "" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -19,8 +19,8 @@ func Main() {
 	}
 }
 
-// Start starts a process of the test's executable, which lives as long as the test, and returns its
-// number.
+// Start starts a process of the test's executable, which runs as long as the test, and returns its
+// process id.
 func Start(t testing.TB) int {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do runs f as the user, on a thread of its own: system calls that f makes itself, for example to
-// connect to a socket, are the user's. Goroutines that f starts, and this process otherwise, remain
-// root.
+// Do runs f as the user, on a separate thread: system calls of f itself, for example to connect to
+// a socket, use the user's credentials. Goroutines that f starts, and the rest of this process,
+// remain root.
 func (u User) Do(t testing.TB, f func()) {
 	t.Helper()
 	var failed error
 	var thread sync.WaitGroup
 	thread.Go(func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		for _, call := range [][4]uintptr{
 			{unix.SYS_SETGROUPS, 0, 0, 0},
 			{unix.SYS_SETRESGID, uintptr(u.ID), uintptr(u.ID), uintptr(u.ID)},
@@ -35,8 +35,8 @@ func (u User) Do(t testing.TB, f func()) {
 	}
 }
 
-// Open makes a socket's directory and the socket accessible to all users, as they never are in a
-// run, so that what the socket itself does about strangers is seen.
+// Open makes a socket and its directory accessible to all users. They are never accessible in a
+// run, but the tests check that the socket itself rejects other users.
 func Open(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

@@ -1,6 +1,6 @@
-// Package users runs programs as two ordinary users of a machine: the user of a job, and a stranger
-// who shares the machine, and a group, with that user. Tests of what a stranger can reach need
-// both, and root to become them.
+// Package users runs programs as two ordinary users of a machine: the user of a job, and another
+// user who shares the machine and a group with that user. Tests of what other users can access need
+// both, and root to change to them.
 package users
 
 import (
@@ -12,14 +12,13 @@ import (
 	"testing"
 )
 
-// A User is an ordinary user that no other program of the machine runs as. It needs no account.
+// User is an ordinary user with no other processes on the machine. It needs no account.
 type User struct {
 	ID    uint32 // user id, and id of the user's own group
 	Group uint32 // a group that both users belong to
 }
 
-// The two users. Their ids are above those that useradd gives, and below the subordinate ids of
-// /etc/subuid.
+// The user ids are above those that useradd assigns, and below the subordinate ids of /etc/subuid.
 const (
 	jobID      = 64101
 	strangerID = 64102
@@ -32,8 +31,8 @@ var (
 	Stranger = User{ID: strangerID, Group: teamID}
 )
 
-// Need ends a test that cannot run because this process is not root. Where CI=true it fails instead
-// of being skipped.
+// Need ends a test that cannot run because this process is not root. If CI=true, the test fails;
+// otherwise it is skipped.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -45,7 +44,8 @@ func Need(t testing.TB) {
 	t.Skip("cannot run programs as two users: run the tests as root")
 }
 
-// Attributes returns what lets a command run as the user, in a process group of its own.
+// Attributes returns the attributes with which a command runs as the user, in its own process
+// group.
 func (u User) Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setpgid:    true,
@@ -54,8 +54,8 @@ func (u User) Attributes() *syscall.SysProcAttr {
 	}
 }
 
-// Command returns a command that runs as the user, in dir and with no environment but PATH, HOME
-// and TMPDIR, which are dir. ctx ends it.
+// Command returns a command that runs as the user, in dir, with an environment that contains only
+// PATH, HOME and TMPDIR; the latter two are dir. ctx ends it.
 func (u User) Command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
@@ -65,8 +65,9 @@ func (u User) Command(ctx context.Context, dir, program string, args ...string) 
 	return cmd
 }
 
-// Dir makes a directory of the user's, of mode 0700, that is removed when the test ends. All users
-// can reach its parent, which t.TempDir does not promise. Its path is short enough for a socket's.
+// Dir makes a directory that belongs to the user, with mode 0700, and is removed when the test
+// ends. All users can access its parent, which t.TempDir does not guarantee. Its path is short
+// enough for a socket.
 func (u User) Dir(t testing.TB) string {
 	t.Helper()
 	parent, err := os.MkdirTemp("/tmp", "users-")
@@ -83,8 +84,8 @@ func (u User) Dir(t testing.TB) string {
 	return dir
 }
 
-// Project makes a project directory: it belongs to root and to the team, whose members may all
-// write to it, and has no sticky bit (mode 2775).
+// Project makes a project directory: it belongs to root and the common group, all members of the
+// group can write to it, and it has no sticky bit (mode 2775).
 func Project(t testing.TB) string {
 	t.Helper()
 	dir := Job.Dir(t)
@@ -96,8 +97,8 @@ func Project(t testing.TB) string {
 	return dir
 }
 
-// Public returns a copy of a program that all users can execute. Test binaries lie in directories
-// that only their builder can enter.
+// Public returns the path of a copy of a program that all users can execute. Test binaries are in
+// directories that only the user who built them can enter.
 func Public(t testing.TB, program string) string {
 	t.Helper()
 	data, err := os.ReadFile(program)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Each user reaches its own directory and the project's, and not the other's.
+// TestUsers checks that each user can access its own directory and the project's, but not that of
+// the other user.
 func TestUsers(t *testing.T) {
 	Need(t)
 	project := Project(t)
@@ -25,7 +26,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// A public copy can be executed by both users.
+// TestPublic checks that both users can execute a public copy.
 func TestPublic(t *testing.T) {
 	Need(t)
 	id, err := exec.LookPath("id")

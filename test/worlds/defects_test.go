@@ -16,10 +16,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// What other launchers of ranks have got wrong, each by a world of shells.
+// The following tests check known defects of other launchers of ranks, each with a world of shells.
 
-// TestTermReachesChildren has a TERM to the job end what its ranks have started. A
-// launcher that blocks signals before it forks has children that never hear of them.
+// TestTermReachesChildren checks that TERM to the job reaches the child processes of its ranks. If
+// a launcher blocks signals before it forks, the children never receive them.
 func TestTermReachesChildren(t *testing.T) {
 	t.Parallel()
 	const child = `trap 'echo heard >$0/heard.$BRINGUPD_RANK; exit 0' TERM; echo $$ >$0/begun.$BRINGUPD_RANK; while :; do sleep 0.02; done`
@@ -41,8 +41,8 @@ func TestTermReachesChildren(t *testing.T) {
 	}
 }
 
-// deaf checks that a process begins with no signal blocked, and ignores none of those
-// that a launcher passes on.
+// deaf checks that a process starts with no blocked signals, and ignores none of the signals that a
+// launcher forwards.
 func deaf(t *testing.T, status string) {
 	t.Helper()
 	text, err := os.ReadFile(status)
@@ -67,14 +67,14 @@ func deaf(t *testing.T, status string) {
 	}
 }
 
-// TestFirstCodeNotLast has three ranks exit with codes of their own, one after the
-// other, in each order: the job's is the first.
+// TestFirstCodeNotLast checks three ranks that exit with different codes, one after the other, in
+// each order: the job's exit code must be the first.
 func TestFirstCodeNotLast(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
-			// A TERM changes nothing of what they do.
+			// The ranks ignore TERM.
 			j := begin(t, 3, 1, "sh", "-c", `trap : TERM; echo >$`+ringVariable+`/begun.$BRINGUPD_RANK
 				until [ -e $`+ringVariable+`/now.$BRINGUPD_RANK ]; do sleep 0.01; done; exit $((BRINGUPD_RANK + 3))`)
 			for rank := range 3 {
@@ -93,7 +93,7 @@ func TestFirstCodeNotLast(t *testing.T) {
 			s := schedule{kind: exitRank, rank: order[0] * perNode, code: order[0] + 3}
 			got := j.await()
 			if got.result != nil && got.result.Cause != nil && got.result.Cause.WorldRank != nil {
-				got.result.Cause.WorldRank.Number *= perNode // the judge's worlds have more ranks a node
+				got.result.Cause.WorldRank.Number *= perNode // judge expects more ranks per node
 			}
 			if wrong := judge(s, got); len(wrong) > 0 {
 				t.Errorf("%s\n%s", strings.Join(wrong, "\n"), &j.said)
@@ -102,8 +102,8 @@ func TestFirstCodeNotLast(t *testing.T) {
 	}
 }
 
-// TestLongLines has ranks print lines that are longer than any buffer, in pieces: each
-// arrives whole, in the log and on standard output.
+// TestLongLines checks that lines which are longer than any buffer, and written in pieces, are
+// complete in the log and on standard output.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	const length, lines = 10_000, 5
@@ -129,8 +129,8 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// slurmStep starts a step of Slurm's with a world of two nodes of two ranks, each of which
-// prints a line, and whose last one ends with a code.
+// slurmStep starts a Slurm step with a world of two nodes with two ranks each. Each rank prints a
+// line, and the last one exits with the given code.
 func slurmStep(t *testing.T, logs, id string, code int, more ...string) [2]*job {
 	t.Helper()
 	var daemons [2]*job
@@ -146,8 +146,8 @@ func slurmStep(t *testing.T, logs, id string, code int, more ...string) [2]*job 
 	return daemons
 }
 
-// ran checks that a step has ended so in a directory of its own, and returns the port
-// at which its ranks were to meet.
+// ran checks that a step has ended with that code in its own directory, and returns the port for
+// the rendezvous of its ranks.
 func ran(t *testing.T, daemons [2]*job, name string, code int) (port string) {
 	t.Helper()
 	var said string
@@ -171,8 +171,8 @@ func ran(t *testing.T, daemons [2]*job, name string, code int) (port string) {
 	return port
 }
 
-// TestTwoStepsInOneJob has two steps of one job run worlds at the same time, in one
-// log directory: neither sees the other.
+// TestTwoStepsInOneJob checks that two steps of one job can run worlds at the same time in one log
+// directory without affecting each other.
 func TestTwoStepsInOneJob(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -182,8 +182,8 @@ func TestTwoStepsInOneJob(t *testing.T) {
 	}
 }
 
-// TestStateOfBeforeARequeue has a job run again that has failed: its world sees
-// nothing of the one before, and leaves it as it is.
+// TestStateOfBeforeARequeue checks that the world of a requeued job does not see the state of the
+// failed attempt, and does not change it.
 func TestStateOfBeforeARequeue(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -195,7 +195,7 @@ func TestStateOfBeforeARequeue(t *testing.T) {
 	}
 }
 
-// tree is what a directory has: names, sizes and times.
+// tree lists the content of a directory with names, sizes and times.
 func tree(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -210,7 +210,7 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestDraw has seeds draw what they did before, and every kind.
+// TestDraw checks that seeds result in the same schedules as before, and cover every kind.
 func TestDraw(t *testing.T) {
 	kinds := []kind{killRank, crashRank, exitRank, abortRank, outOfMemory, killDaemon, killNode}
 	drawn := make(map[kind]int)

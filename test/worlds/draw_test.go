@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// The world of a run.
+// The size of the world in each run.
 const (
 	nodes   = 4
 	perNode = 4
 	size    = nodes * perNode
 )
 
-// kind is what befalls whom.
+// kind is a kind of fault.
 type kind string
 
 const (
@@ -26,16 +26,16 @@ const (
 	killNode    kind = "kill -9 of a node"
 )
 
-// schedule is one run to be.
+// schedule is the plan for one run.
 type schedule struct {
 	seed uint64
-	mpi  string // of the ranks; none: they hold connections of their own
+	mpi  string // the MPI of the ranks; "" means that they connect to each other themselves
 	kind kind
-	rank int // of the world: who is struck, or whose node or daemon
-	code int // with which it ends; 0 where that follows from the kind
-	// early strikes when the rank has begun, whether or not the others have.
+	rank int // rank that is struck, or whose node or daemon is struck
+	code int // exit code of the rank; 0 if the kind determines it
+	// early makes the fault strike when the rank has started, even if the others have not.
 	early bool
-	after time.Duration // from then, or from when all are connected
+	after time.Duration // delay from then, or from when all are connected
 }
 
 func (s schedule) node() int { return s.rank / perNode }
@@ -48,7 +48,7 @@ func (s schedule) String() string {
 	return fmt.Sprintf("seed %d: %s%s: rank %d (node %d), code %d, %v after %s", s.seed, s.mpi, s.kind, s.rank, s.node(), s.code, s.after, when)
 }
 
-// draw makes the schedule of a seed. Each kind of those comes in turn.
+// draw returns the schedule of a seed. Consecutive seeds use the kinds in turn.
 func draw(seed uint64, kinds []kind) schedule {
 	random := rand.New(rand.NewPCG(seed, 13))
 	s := schedule{
@@ -61,7 +61,7 @@ func draw(seed uint64, kinds []kind) schedule {
 	case abortRank:
 		s.code = 42
 	case killDaemon, killNode:
-		s.early = false // the phases before are test/chaos's
+		s.early = false // test/chaos covers the earlier phases
 	}
 	return s
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// TestDrawn strikes worlds as the seeds have it.
+// TestDrawn injects the faults of the drawn schedules into worlds and checks the outcomes.
 func TestDrawn(t *testing.T) {
 	kinds := []kind{killRank, crashRank, exitRank, abortRank, killDaemon, killNode}
 	cgroup, err := limited(t)
@@ -52,12 +52,11 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// one goes through a schedule, and returns how long it took from the fault to the
-// last exit.
+// one runs a schedule, and returns the time from the fault to the last exit.
 func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
 	t.Helper()
 	struck := j.strike(s, cgroup)
-	ctxutil.AwaitDoneFor(j.ended, ceiling) // await fails if it has not
+	ctxutil.AwaitDoneFor(j.ended, ceiling) // await fails the test if the job has not ended
 	took := time.Since(struck)
 	if wrong := judge(s, j.await()); len(wrong) > 0 {
 		t.Errorf("%v:\n%s\nit said:\n%s", s, strings.Join(wrong, "\n"), &j.said)
@@ -65,7 +64,7 @@ func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
 	return took
 }
 
-// spread says how long the runs of a kind have taken.
+// spread summarises the durations of all runs of a kind.
 func spread(k kind, times []time.Duration) string {
 	if len(times) == 0 {
 		return fmt.Sprintf("%s: never", k)
@@ -77,12 +76,11 @@ func spread(k kind, times []time.Duration) string {
 	return fmt.Sprintf("%s: %d runs, from the fault to the last exit p50 %v, p99 %v, at most %v", k, len(times), at(0.5), at(0.99), at(1))
 }
 
-// memoryLimit is what a rank that grows may have; the Go runtime alone takes a
-// tenth of it.
+// memoryLimit is the limit for a rank that allocates memory. The Go runtime alone needs a tenth of
+// it.
 const memoryLimit = 64 << 20
 
-// limited returns a memory cgroup of this test's with a limit, of the first or the
-// second version.
+// limited returns a memory cgroup with a limit for this test, in version 1 or 2 of cgroups.
 func limited(t *testing.T) (dir string, err error) {
 	dir = filepath.Join("/sys/fs/cgroup/memory", fmt.Sprintf("bringupd-worlds-%d", os.Getpid()))
 	limit := "memory.limit_in_bytes"
@@ -96,7 +94,7 @@ func limited(t *testing.T) (dir string, err error) {
 	return dir, write(filepath.Join(dir, limit), memoryLimit)
 }
 
-// given tells whether a flag was.
+// given reports whether a flag was set.
 func given(name string) (is bool) {
 	flag.Visit(func(f *flag.Flag) { is = is || f.Name == name })
 	return is

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	ceiling = 60 * time.Second     // bounds every wait: far above what any takes
-	step    = 2 * time.Millisecond // between two looks
+	ceiling = 60 * time.Second     // limits every wait; far longer than any wait takes
+	step    = 2 * time.Millisecond // pause between two checks
 )
 
-// job is one world under way.
+// job is a running world.
 type job struct {
 	t     *testing.T
-	dir   string // where the ranks meet
+	dir   string // rendezvous directory of the ranks
 	logs  string
 	cmd   *exec.Cmd
-	said  bytes.Buffer // to standard output and error
+	said  bytes.Buffer // its standard output and error
 	ended chan struct{}
 }
 
-// begin starts a world of those ranks in all, which run a program.
+// begin starts a world with the given nodes and ranks per node, which run a program.
 func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,11 +42,11 @@ func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 	return run(t, dir, nil, append(args, program...)...)
 }
 
-// run starts bringupd with variables and arguments; dir is the job's.
+// run starts bringupd with variables and arguments. dir is the job's directory.
 func run(t *testing.T, dir string, env []string, args ...string) *job {
 	t.Helper()
-	// A node that is killed as a whole leaves its private directory. Sockets are in there, whose names
-	// must be short.
+	// Use a private TMPDIR: a node that is killed completely leaves its private directory behind. It
+	// contains sockets, so its path must be short.
 	temp, err := os.MkdirTemp("", "w-")
 	if err != nil {
 		t.Fatal(err)
@@ -84,10 +84,10 @@ func beginRing(t *testing.T) *job {
 	return begin(t, nodes, perNode, self)
 }
 
-// mark is in the environment of all that the job starts.
+// mark returns a variable that identifies all processes of the job.
 func (j *job) mark() string { return ringVariable + "=" + j.dir }
 
-// processes are those that have the mark, but for what a rank asks of bringupd.
+// processes returns the running processes that have the mark in their environment.
 func (j *job) processes() (found []string) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -101,7 +101,7 @@ func (j *job) processes() (found []string) {
 	return found
 }
 
-// left waits until nothing of the job runs any more, and names what does.
+// left waits until no process of the job runs, and returns those that remain.
 func (j *job) left() (left []string) {
 	for deadline := time.Now().Add(ceiling / 4); time.Now().Before(deadline); time.Sleep(5 * step) {
 		if left = j.processes(); len(left) == 0 {
@@ -111,7 +111,7 @@ func (j *job) left() (left []string) {
 	return left
 }
 
-// pid waits for what a rank tells, and returns its pid.
+// pid waits until a rank reports that it has reached a state, and returns its pid.
 func (j *job) pid(what string, rank int) int {
 	j.t.Helper()
 	path := fileOf(j.dir, what, rank)
@@ -124,7 +124,7 @@ func (j *job) pid(what string, rank int) int {
 	return pid
 }
 
-// until waits for what must come as long as the job runs.
+// until waits for a condition that must hold while the job runs.
 func (j *job) until(what string, is func() bool) {
 	j.t.Helper()
 	for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
@@ -167,7 +167,7 @@ func (j *job) read(record any, names ...string) {
 	}
 }
 
-// await waits for the end of the job, and returns what has come of it.
+// await waits for the end of the job, and returns its outcome.
 func (j *job) await() seen {
 	j.t.Helper()
 	select {
@@ -183,7 +183,7 @@ func (j *job) await() seen {
 	return got
 }
 
-// strike does what the schedule says, and returns when it has.
+// strike injects the scheduled fault, and returns the time.
 func (j *job) strike(s schedule, cgroup string) time.Time {
 	j.t.Helper()
 	victim := j.pid("begun", s.rank)
@@ -218,12 +218,12 @@ func (j *job) order(text string) {
 	}
 }
 
-// signal sends a signal to processes of the job, and returns when.
+// signal sends a signal to processes of the job, and returns the time.
 func (j *job) signal(sig syscall.Signal, pids ...int) time.Time {
 	j.t.Helper()
 	now := time.Now()
 	for i, pid := range pids {
-		// the others may have gone with the first
+		// The others may have ended together with the first.
 		if err := syscall.Kill(pid, sig); err != nil && i == 0 {
 			j.t.Fatalf("cannot send %v to %d: %v", sig, pid, err)
 		}
@@ -231,7 +231,7 @@ func (j *job) signal(sig syscall.Signal, pids ...int) time.Time {
 	return now
 }
 
-// family is a process and all that come from it, itself first.
+// family returns a process and all its descendants, the process itself first.
 func family(pid int) []int {
 	parents := make(map[int][]int)
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -10,18 +10,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// seen is what has come of a run.
+// seen is the outcome of a run.
 type seen struct {
-	code   int            // of bringupd local
-	result *record.Result // nil where there is none
-	left   []string       // what still runs
+	code   int            // exit code of bringupd local
+	result *record.Result // nil if there is none
+	left   []string       // processes that are still running
 }
 
-// wanted is what a fault must come to.
+// wanted is the expected outcome of a fault.
 type wanted struct {
 	kind health.Kind
 	code int
-	how  string // in the cause's sentence
+	how  string // part of the cause's message
 }
 
 func wantedOf(s schedule) wanted {
@@ -35,7 +35,7 @@ func wantedOf(s schedule) wanted {
 	case exitRank:
 		return wanted{health.RankFailed, s.code, fmt.Sprintf("exit code %d", s.code)}
 	case abortRank:
-		if s.mpi != "" { // MPI_Abort takes no words
+		if s.mpi != "" { // MPI_Abort accepts no message
 			return wanted{health.RankAborted, s.code, fmt.Sprintf("has aborted the job with code %d", s.code)}
 		}
 		return wanted{health.RankAborted, s.code, "the loss is not a number"}
@@ -44,7 +44,7 @@ func wantedOf(s schedule) wanted {
 	}
 }
 
-// judge names what is wrong with how a run has ended; nil: nothing.
+// judge returns everything that is wrong with the outcome of a run, or nil.
 func judge(s schedule, got seen) (wrong []string) {
 	want := wantedOf(s)
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -77,7 +77,7 @@ func judge(s schedule, got seen) (wrong []string) {
 	return wrong
 }
 
-// TestJudge has the judge find what it is there for.
+// TestJudge checks that judge detects each kind of wrong outcome.
 func TestJudge(t *testing.T) {
 	struck := schedule{kind: exitRank, rank: 6, code: 3}
 	well := func() seen {
@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 		name  string
 		s     schedule
 		spoil func(*seen)
-		want  string // nothing is wrong where empty
+		want  string // empty if nothing is wrong
 	}{
 		{"as it should be", struck, func(*seen) {}, ""},
 		{"another code", struck, func(g *seen) { g.code = 1 }, "ended with 1"},

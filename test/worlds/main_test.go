@@ -1,9 +1,9 @@
-// Package worlds runs worlds of ranks by the built bringupd on this machine, and
-// strikes each with a fault that a seed has drawn: whom, how, and when. The ranks
-// are connected in a ring, so that a death drags others down at once, in every way
-// in which programs take the loss of a peer. After each run it is checked that the
-// job has named who was struck, has ended with its code, and has left nothing; how
-// long it took from the fault to the last exit is printed. It has tests only.
+// Package worlds runs worlds of ranks with the built bringupd on this machine, and injects a fault
+// into each that a seed determines: the rank, the kind of fault and the time. The ranks are
+// connected in a ring, so that the death of one immediately affects others, in all the ways in
+// which programs react to the loss of a peer. After each run it checks that the job has named the
+// rank that was struck, has ended with its code, and has left nothing behind, and prints the time
+// from the fault to the last exit. The package contains only tests.
 //
 //	go test ./test/worlds -v -run TestDrawn -runs=200 -timeout=30m
 //	go test ./test/worlds -v -run TestDrawn -seed=17      # one run again
@@ -21,8 +21,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	// The program under test is built by a command that go test knows nothing
-	// of: the import has it forget its cached result when the program changes.
+	// The program under test is built by a command of which go test does not know. This import
+	// invalidates the cached test result when the program changes.
 	_ "github.com/bringupd/bringupd/pkg/daemon"
 )
 
@@ -71,8 +71,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 	return code, nil
 }
 
-// noteSources opens what no import reaches, which has go test note that the
-// result hangs on it.
+// noteSources opens the sources that are not reached by an import. go test then knows that the
+// result depends on them.
 func noteSources() error {
 	sources, err := filepath.Glob(command + "/*.go")
 	if err != nil || len(sources) == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// mpis are those whose ranks are struck, each with what compiles for it.
+// mpis returns the MPIs of the tested ranks, each with its compiler command.
 func mpis(t *testing.T) map[string][]string {
 	t.Helper()
 	bin := func(variable string) string {
@@ -27,12 +27,12 @@ func mpis(t *testing.T) map[string][]string {
 	return map[string][]string{
 		"Open MPI 4": {"mpicc.openmpi"}, "MPICH 4": {"mpicc.mpich"},
 		"Open MPI 5": {filepath.Join(bin("BRINGUPD_TEST_OPENMPI"), "mpicc")}, "MPICH 5": {filepath.Join(bin("BRINGUPD_TEST_MPICH"), "mpicc")},
-		// It has MPICH's binary interface, and no compiler in its wheel.
+		// It has the binary interface of MPICH, and its wheel contains no compiler.
 		"Intel MPI": {"gcc", "-I/usr/include/x86_64-linux-gnu/mpich", filepath.Join(intel, "libmpi.so.12"), "-Wl,-rpath," + intel},
 	}
 }
 
-// TestDrawnMPI strikes worlds whose ranks are of a real MPI, of each in turn.
+// TestDrawnMPI injects faults into worlds whose ranks use a real MPI, each MPI in turn.
 func TestDrawnMPI(t *testing.T) {
 	programs := make(map[string]string)
 	for name, compiler := range mpis(t) {
@@ -53,7 +53,7 @@ func TestDrawnMPI(t *testing.T) {
 		s := draw(seed, kinds)
 		name := names[seed/uint64(len(kinds))%uint64(len(names))]
 		s.mpi = name + ": "
-		s.early = s.early && s.kind != abortRank // there is no MPI_Abort before MPI_Init
+		s.early = s.early && s.kind != abortRank // MPI_Abort is impossible before MPI_Init
 		t.Run(strings.ReplaceAll(s.mpi+string(s.kind), " ", "-"), func(t *testing.T) {
 			took := one(t, begin(t, nodes, perNode, programs[name]), s, "")
 			times[s.kind] = append(times[s.kind], took)

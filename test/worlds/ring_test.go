@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// ringVariable has the test binary be a rank, and names the directory where the
-// ranks of a ring find each other.
+// ringVariable makes the test binary a rank. Its value is the rendezvous directory of the ranks of
+// a ring.
 const ringVariable = "BRINGUPD_TEST_RING"
 
-// The orders that a rank takes, from the file of that name, by SIGUSR1.
+// The orders that a rank executes on SIGUSR1. It reads them from the file orderName.
 const (
 	orderName  = "order"
-	orderExit  = "exit" // with a code
+	orderExit  = "exit" // has an exit code as its argument
 	orderCrash = "crash"
-	orderGrow  = "grow"  // until there is no memory left in this cgroup
-	orderAbort = "abort" // with a code
+	orderGrow  = "grow"  // allocates memory until the limit of the given cgroup is exceeded
+	orderAbort = "abort" // has an exit code as its argument
 )
 
 func fileOf(dir, what string, rank int) string {
 	return filepath.Join(dir, what+"."+strconv.Itoa(rank))
 }
 
-// runRank is one rank of a ring: it holds a connection to the next and to the one
-// before, tells when it has begun and when it has both, and goes on until it is told
-// to end, or has lost one.
+// runRank is the main function of a rank in a ring. The rank holds a connection to the next and to
+// the previous rank, reports when it has started and when both connections exist, and runs until it
+// receives TERM or has lost a connection.
 func runRank(dir string) int {
 	rank, size := number("BRINGUPD_RANK"), number("BRINGUPD_RANKS")
 	orders, terms := make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -68,7 +68,7 @@ func number(variable string) int {
 	return n
 }
 
-// tell writes a rank's pid where the test looks for it.
+// tell writes a rank's pid to a file for the test.
 func tell(dir, what string, rank int) error {
 	temp := fileOf(dir, "."+what, rank)
 	if err := os.WriteFile(temp, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
@@ -99,16 +99,16 @@ func hold(dir string, rank, size int) error {
 	ends := make(chan error, 2)
 	for _, conn := range []net.Conn{next, before} {
 		go func() {
-			_, err := conn.Read(make([]byte, 1)) // nobody writes
+			_, err := conn.Read(make([]byte, 1)) // the peer never writes
 			ends <- err
 		}()
 	}
 	return <-ends
 }
 
-// bemoan is what a rank does of which a neighbour is gone: programs raise, are ended
-// by their libraries, take their time, or do not notice. It returns the exit code; 0
-// where the rank goes on.
+// bemoan simulates the typical reactions of programs to the loss of a neighbour: they raise an
+// exception, are ended by a library, take some time, or do not notice it. It returns the exit code,
+// or 0 if the rank continues.
 func bemoan(rank int, lost error) int {
 	switch rank % 4 {
 	case 0:
@@ -126,7 +126,7 @@ func bemoan(rank int, lost error) int {
 	}
 }
 
-// obey does what the test has the rank do by itself.
+// obey executes the order of the test.
 func obey(dir string) {
 	order, err := os.ReadFile(filepath.Join(dir, orderName))
 	if err != nil {
@@ -139,8 +139,8 @@ func obey(dir string) {
 		code, _ := strconv.Atoi(argument)
 		os.Exit(code)
 	case orderCrash:
-		// The Go runtime would make an exit of the signal. The connections end before
-		// the process does, as those of a program do that writes a core file.
+		// The Go runtime would turn the signal into an exit, so execute a shell. The connections end
+		// before the process does, as with a program that writes a core file.
 		panic(syscall.Exec("/bin/sh", []string{"sh", "-c", "kill -SEGV $$"}, os.Environ()))
 	case orderGrow:
 		grow(argument)
@@ -152,10 +152,10 @@ func obey(dir string) {
 	}
 }
 
-// mostGrown is what a rank that grows has at most: the kernel has long ended it.
+// mostGrown is the maximum memory of a rank that allocates memory. The kernel ends it long before.
 const mostGrown = 8 * memoryLimit
 
-// grow moves this process into a cgroup that has a limit, and exceeds it.
+// grow moves this process into a cgroup with a limit, and exceeds the limit.
 func grow(cgroup string) {
 	if err := write(filepath.Join(cgroup, "cgroup.procs"), os.Getpid()); err != nil {
 		panic(err)
@@ -167,8 +167,8 @@ func grow(cgroup string) {
 	panic(fmt.Sprintf("%d bytes are allowed in %s", mostGrown, cgroup))
 }
 
-// write writes a number into a file of the kernel's. It makes none: where the kernel
-// has no such file, a plain one would limit nothing.
+// write writes a number into a file of the kernel. It does not create the file: if the kernel does
+// not have it, a regular file would limit nothing.
 func write(path string, number int) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

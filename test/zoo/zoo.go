@@ -1,4 +1,4 @@
-// Package zoo makes the sysfs trees of nodes with GPUs of AMD and Intel, for tests.
+// Package zoo creates the sysfs trees of nodes with AMD and Intel GPUs, for tests.
 package zoo
 
 import (
@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// Node is a node of which a tree can be made. Addresses, device numbers and classes are those that
-// users of such nodes have published; numbers that name one piece of hardware are replaced.
+// Node is a kind of node for which a tree can be created. Addresses, device numbers and classes
+// were published by users of such nodes; numbers that identify one piece of hardware are replaced.
 type Node struct {
 	Name   string
-	Source string // of the facts
-	Count  int    // of GPUs that the launcher counts
+	Source string // source of the facts
+	Count  int    // GPUs as counted by the launcher
 	buses  []string
 	device string // PCI device number
 	amd    bool
 	tiles  int
 }
 
-// The nodes.
+// The available nodes.
 var (
 	MI250 = Node{
 		"4 MI250X, 8 dies", "form of ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie; PCI addresses not verified",
@@ -39,16 +39,16 @@ var (
 	}
 )
 
-// All are the nodes with all of their GPUs in order.
+// All lists the nodes in which all GPUs are in order.
 var All = []Node{MI250, MI300X, Max1550}
 
-// Tree makes the tree of the node in a folder and returns its path. A server's own display and the
-// processors' nodes of KFD are part of it.
+// Tree creates the tree of the node in a folder and returns its path. It includes a server's own
+// display and KFD's nodes for the processors.
 func (n Node) Tree(t testing.TB) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	tree := tree{t, root}
-	tree.pci("0000:02:00.0", "0x102b", "0x0536", "0x030000", 0) // the display of the BMC
+	tree.pci("0000:02:00.0", "0x102b", "0x0536", "0x030000", 0) // display of the BMC
 	if n.amd {
 		tree.file("dev/kfd", "")
 		for node := range 2 {
@@ -78,7 +78,7 @@ type tree struct {
 	root string
 }
 
-// kfd adds a node of KFD's.
+// kfd adds a KFD node.
 func (tree tree) kfd(node int, bus string, render int) {
 	var domain, number int
 	if _, err := fmt.Sscanf(bus, "%x:%x", &domain, &number); err != nil {

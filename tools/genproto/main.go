@@ -1,5 +1,5 @@
-// Command genproto writes the Go code of .proto files beside them. It needs no
-// protoc: compiler and generator are pinned in tools/go.mod, as the other tools.
+// Command genproto generates the Go code of .proto files, in the same folders. It does not need
+// protoc: tools/go.mod pins the compiler and the generator, like the other tools.
 package main
 
 import (
@@ -26,12 +26,12 @@ func main() {
 	}
 }
 
-// generate writes NAME.pb.go beside a NAME.proto that imports nothing.
+// generate writes NAME.pb.go for NAME.proto, which must have no imports, into the same folder.
 func generate(ctx context.Context, path string) error {
 	dir, name := filepath.Split(path)
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{dir}},
-		SourceInfoMode: protocompile.SourceInfoStandard, // has the comments
+		SourceInfoMode: protocompile.SourceInfoStandard, // includes comments
 	}
 	files, err := compiler.Compile(ctx, name)
 	if err != nil {

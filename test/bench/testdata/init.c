@@ -1,4 +1,4 @@
-/* A rank that comes up and goes, and says how long that took. */
+/* A rank that calls MPI_Init and MPI_Finalize, and prints how long that took. */
 #include <mpi.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-"""A Ray driver that tells, in the file it is given, when the GCS had the last node, and when a task had run on each."""
+"""A Ray driver that writes to the given file when the GCS registered the last node, and when a task had run on each."""
 
 import datetime
 import os
@@ -21,7 +21,7 @@ nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 ray.get([run.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote() for node in nodes])
 done = time.time()
 
-# The table itself has the time at which a raylet began, which is seconds before it is ALIVE.
+# Read the log, because the table of nodes has the start time of a raylet, which is seconds before it is ALIVE.
 with open(os.path.join(ray._private.worker._global_node.get_logs_dir_path(), "gcs_server.out")) as log:
     alive = re.findall(r"\[(\S+ \S+),(\d+) .*Registering new node", log.read())
 last = max(datetime.datetime.fromisoformat(at + "." + ms).timestamp() for at, ms in alive)

@@ -1,11 +1,10 @@
-// Command hostile shows a folder as a network file system at its worst would,
-// for tests: see the package test/hostile. It needs root.
+// Command hostile mounts a folder through a file system that behaves like a network file system at
+// its worst, for tests: see package test/hostile. It needs root.
 //
 //	hostile -from FOLDER -at MOUNTPOINT -knobs '{"stale": 0.05}'
 //
-// It serves the mount until its standard input ends. Each line of it is to be
-// knobs as JSON, with times in nanoseconds, which take the place of those
-// before.
+// It serves the mount until its standard input ends. Each input line contains knobs as JSON, with
+// times in nanoseconds, which replace the previous knobs.
 package main
 
 import (

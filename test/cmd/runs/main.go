@@ -1,6 +1,6 @@
-// Command runs records the run directories that pkg/inspect/timeline's tests read: real
-// daemons, four nodes on one machine that think they are Slurm's, each with a
-// host name of its own. It needs root, for the host names, and gcc, for GPUs.
+// Command runs records the run directories that the tests of pkg/inspect/timeline read: real
+// daemons on four simulated Slurm nodes on one machine, each with its own host name. It needs root,
+// for the host names, and gcc, for GPUs.
 //
 //	go run ./test/cmd/runs [NAME...]
 package main
@@ -27,10 +27,10 @@ import (
 
 const (
 	nodes = 4
-	// place is in the records of what is recorded: it is nobody's home.
+	// place is the path that the recorded runs contain; it does not reveal a home directory.
 	place = "/tmp/recorded"
 	into  = "pkg/inspect/timeline/testdata/runs"
-	// longest bounds one scenario.
+	// longest limits the duration of one scenario.
 	longest = 90 * time.Second
 )
 
@@ -74,7 +74,7 @@ func recordRun(wanted []string) error {
 	return cutOff(filepath.Join(into, "waiting"), filepath.Join(into, "cut-off"))
 }
 
-// record plays a scenario, and keeps its run directory.
+// record runs a scenario and keeps its run directory.
 func (s scenario) record(bin string, fake nvml.Fake) error {
 	logs := filepath.Join(place, "logs")
 	if err := os.RemoveAll(filepath.Join(place, "work")); err != nil {
@@ -109,7 +109,7 @@ func (s scenario) record(bin string, fake nvml.Fake) error {
 		}
 	}
 	if s.alive {
-		// What is written lazily is to be there.
+		// Wait for files that are written with a delay.
 		time.Sleep(8 * time.Second)
 		err := keep(run, filepath.Join(into, s.name))
 		if stop := exec.Command(bin, "stop", run).Run(); stop != nil {
@@ -128,7 +128,7 @@ func (s scenario) record(bin string, fake nvml.Fake) error {
 
 func host(rank int) string { return fmt.Sprintf("node%d", rank) }
 
-// daemon runs the daemon of a rank to its end.
+// daemon runs the daemon of a node to its end, and returns its exit code.
 func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, rank int) int {
 	args := []string{"--uts", "sh", "-c", `hostname $0; exec "$@"`, host(rank), bin, "--log-dir=" + logs}
 	args = append(args, s.flags...)
@@ -160,8 +160,8 @@ func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, 
 	return 0
 }
 
-// keep copies a run directory, without what is being written, and with a file
-// in each directory that has none: git keeps no empty ones.
+// keep copies a run directory without temporary files. It adds a file to each empty directory,
+// because git does not store empty directories.
 func keep(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -195,8 +195,8 @@ func keep(from, to string) error {
 	})
 }
 
-// cutOff makes of a run that goes on one that was copied while everything was
-// being written.
+// cutOff copies a run directory and truncates its files, as if it had been copied while the run was
+// writing them.
 func cutOff(from, to string) error {
 	if err := keep(from, to); err != nil {
 		return err

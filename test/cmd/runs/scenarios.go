@@ -14,22 +14,21 @@ import (
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// scenario is a run that is worth looking at.
+// scenario is a run to record.
 type scenario struct {
 	name   string
 	job    int
 	flags  []string
 	driver []string
-	code   int              // that one of the daemons must leave with
-	odd    map[int]string   // one more flag of a rank's
-	gpus   map[int][]string // what NVML says on a rank's node
-	// meanwhile is done while the daemons run.
+	code   int              // one of the daemons must exit with it
+	odd    map[int]string   // additional flag of a node's daemon
+	gpus   map[int][]string // answers of NVML on a node
+	// meanwhile runs while the daemons run.
 	meanwhile func(ctx context.Context, run string) error
-	alive     bool // the run is kept as it is while it goes on
+	alive     bool // record the run while it is active
 }
 
-// services are the commands of a made-up framework, whose worker of rank 2 is
-// the slowest.
+// services are the commands of a fictitious framework, whose worker on node 2 is the slowest.
 var services = []string{
 	"--sandbox-cmd=echo the sandbox listens; exec sleep 1000",
 	"--head-cmd=echo head ready; exec sleep 1000",
@@ -42,8 +41,8 @@ func sh(script string) []string { return []string{"sh", "-c", script} }
 
 func with(more ...string) []string { return append(append([]string(nil), services...), more...) }
 
-// scenarios are all of them: one for each exit code that can be had here, and
-// some that are instructive.
+// scenarios returns all scenarios: one for each exit code that is possible here, and some other
+// instructive ones.
 func scenarios(fake nvml.Fake) []scenario {
 	gpus := []string{"--gpu-check=require", "--gpus-per-node=8", "--nvml=" + fake.Library}
 	train := sh("for i in 1 2 3; do echo step $i; sleep 0.2; done")
@@ -77,7 +76,7 @@ func scenarios(fake nvml.Fake) []scenario {
 	}
 }
 
-// until waits for a name in the run directory.
+// until returns a function that waits for a name in the run directory.
 func until(name string) func(context.Context, string) error {
 	return func(ctx context.Context, run string) error {
 		for {
@@ -93,13 +92,13 @@ func until(name string) func(context.Context, string) error {
 	}
 }
 
-// killRank sends a rank's daemon a signal while the driver runs.
+// killRank returns a function that sends a signal to a node's daemon while the driver runs.
 func killRank(rank int, sig syscall.Signal) func(context.Context, string) error {
 	return func(ctx context.Context, run string) error {
 		if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx, run); err != nil {
 			return err
 		}
-		time.Sleep(time.Second) // the driver is to be at it
+		time.Sleep(time.Second) // let the driver get to work
 		data, err := os.ReadFile(filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, record.StateJoined)))
 		if err != nil {
 			return err
@@ -112,7 +111,7 @@ func killRank(rank int, sig syscall.Signal) func(context.Context, string) error 
 	}
 }
 
-// stop asks for the orderly end of a job without a driver.
+// stop requests the orderly end of a job without a driver.
 func stop(ctx context.Context, run string) error {
 	if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx, run); err != nil {
 		return err

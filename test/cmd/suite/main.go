@@ -1,10 +1,10 @@
-// Command suite runs the tests in parts, as make test, make test-all and make unit do. It installs
-// what a part needs and this machine lacks, runs parts that mostly wait beside parts that compute,
-// and ends with a table of all results.
+// Command suite runs the tests in parts, for make test, make test-all and make unit. It installs
+// the missing requirements of the parts, runs parts that mostly wait concurrently with parts that
+// compute, and prints a table of all results at the end.
 //
 //	go run ./test/cmd/suite [-list] [-gate] [GROUP...]
 //
-// Without -gate or a group it runs every part. It exits with 1 if a part failed or, where CI=true,
+// Without -gate or a group it runs every part. It exits with 1 if a part failed or, if CI=true,
 // could not run.
 package main
 

@@ -1,32 +1,33 @@
 package main
 
-// A part is one command of the tests.
+// part is one command of the tests.
 type part struct {
 	name  string
 	group string // the make target that runs it, besides make test-all
 	gate  bool   // make test and CI run it, too
 	lane  lane
-	needs []string // functions of test/setup.sh, without have_, that must have succeeded before
-	// command is given to sh, in the repository's root. It exits with notRun if it cannot run, and
-	// its last line is the reason.
+	needs []string // functions of test/setup.sh, without have_, that must succeed first
+	// command is run by sh in the repository's root. It exits with notRun if it cannot run; the last
+	// line of its output is then the reason.
 	command string
-	lenient bool // even in CI it is no failure if the part cannot run
+	lenient bool // not a failure, even in CI, if the part cannot run
 }
 
 // notRun is the exit code of a command that could not run.
 const notRun = 77
 
-// A lane is a sequence of parts that run one after the other, beside those of the other lane.
+// lane is a sequence of parts that run one after the other, concurrently with those of the other
+// lane.
 type lane int
 
 const (
-	// waits is for parts that start jobs and mostly wait for them. Such jobs judge each other by
-	// time, so this lane has priority if both want a processor.
+	// waits is the lane of parts that start jobs and mostly wait for them. The daemons of such jobs
+	// use timeouts to detect failures, so this lane has priority for the processors.
 	waits lane = iota
-	// computes is for the others.
+	// computes is the lane of all other parts.
 	computes
-	lanes // their number
-	// alone is no lane: its parts run before all others, one at a time, because they compare events
+	lanes // the number of lanes
+	// alone is not a lane: its parts run before all others, one at a time, because they compare events
 	// that are fractions of a second apart.
 	alone = lanes
 )
@@ -34,8 +35,8 @@ const (
 // coreFrameworks matches the end-to-end jobs with real frameworks that belong to the gate.
 const coreFrameworks = "^(TestRayRunsATaskOnEveryNode|TestRayDeaths|TestMPIWorlds)$/^(exit|raylet|Open MPI 4|MPICH 4)"
 
-// allParts are the parts in the order in which each lane runs them and in which their needs are
-// installed, so parts whose needs take long to install come late.
+// allParts lists the parts in the order in which each lane runs them and in which their needs are
+// installed. Parts whose needs take long to install come late.
 var allParts = []part{
 	{name: "FUSE file system with injected faults", group: "share", gate: true, lane: waits,
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/hostile"},
@@ -57,7 +58,7 @@ var allParts = []part{
 		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning", "mpis", "tadashi"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
-	// Not beside the testbeds: UCX would bind to their networks, which come and go.
+	// Do not run this concurrently with testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
 		needs:   []string{"cc", "mpis", "pmix"},
 		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/ranks/pmi/... ./pkg/ranks/mpidetect"},
@@ -96,5 +97,5 @@ var allParts = []part{
 	{name: "Ray client against a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
 		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
 	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"},
-		command: "sh test/vulnerabilities.sh", lenient: true}, // their database is a public service
+		command: "sh test/vulnerabilities.sh", lenient: true}, // uses a public service
 }

@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// byHand are tests that no part runs: TestShoot takes pictures of pages that a person names.
+// byHand lists tests that no part runs. TestShoot takes pictures of pages whose names are given by
+// flag.
 var byHand = []string{"TestShoot"}
 
-// selection is the tests that one go test of a part runs.
+// selection is the set of tests that one go test command of a part runs.
 type selection struct {
 	tags     []string
 	tests    *regexp.Regexp
@@ -30,7 +31,7 @@ var (
 	tagName     = regexp.MustCompile(`\w+`)
 )
 
-// selections returns what the parts run.
+// selections returns the tests that the parts run.
 func selections() (all []selection) {
 	for _, p := range allParts {
 		for command := range strings.SplitSeq(p.command, "&&") {
@@ -39,7 +40,7 @@ func selections() (all []selection) {
 				s.tags = strings.Split(tags[1], ",")
 			}
 			if run := runFlag.FindStringSubmatch(command); run != nil {
-				name, _, _ := strings.Cut(run[1], "$/") // subtests do not matter here
+				name, _, _ := strings.Cut(run[1], "$/") // subtests are irrelevant here
 				s.tests = regexp.MustCompile(name)
 			}
 			all = append(all, s)
@@ -48,7 +49,7 @@ func selections() (all []selection) {
 	return all
 }
 
-// runs reports whether a test of a folder that is built with these tags is among the selection.
+// runs reports whether the selection includes a test of a folder that is built with these tags.
 func (s selection) runs(folder, test string, tags []string) bool {
 	for _, tag := range tags {
 		if !slices.Contains(s.tags, tag) {
@@ -61,8 +62,8 @@ func (s selection) runs(folder, test string, tags []string) bool {
 	})
 }
 
-// TestTaggedTestsAreRun checks that a part runs each test that only build tags of ours include: one
-// whose name no -run matches would never fail.
+// TestTaggedTestsAreRun checks that a part runs each test that depends on one of this project's
+// build tags. A test whose name no -run pattern matches would never fail.
 func TestTaggedTestsAreRun(t *testing.T) {
 	const root = "../../.."
 	parts, found := selections(), 0

@@ -17,28 +17,28 @@ import (
 // suite is one run of some parts.
 type suite struct {
 	parts  []part
-	setup  string // shell text that precedes a need's have_… and each part's command
+	setup  string // shell text that precedes each have_… call and each part's command
 	stdout io.Writer
-	strict bool // a part that could not run is a failure
+	strict bool // count a part that could not run as a failure
 
 	needs    map[string]*need
 	mu       sync.Mutex
-	outcomes []outcome // guarded by mu, as is writing to stdout
+	outcomes []outcome // guarded by mu, like writing to stdout
 }
 
-// need is something that is installed if it is missing.
+// need is a requirement of a part, which is installed if it is missing.
 type need struct {
 	name    string
-	settled chan struct{} // closed by installNeeds once lacking is known
-	lacking string        // the reason why it cannot be had; empty if it can
+	settled chan struct{} // closed by installNeeds when lacking is known
+	lacking string        // the reason why it is not available; empty if it is
 }
 
-// outcome is how a part ended.
+// outcome is the result of a part.
 type outcome struct {
 	part
-	took, used time.Duration // wall-clock time, and processor time
+	took, used time.Duration // wall-clock time and processor time
 	result     result
-	reason     string // of a part that could not run
+	reason     string // why the part could not run
 }
 
 type result string
@@ -49,8 +49,8 @@ const (
 	absent result = "NOT RUN"
 )
 
-// run runs all parts, prints the output of each when it ends, and a table at the end. Its error
-// names the parts that failed.
+// run runs all parts, prints the output of each part when it ends, and prints a table at the end.
+// Its error names the failed parts.
 func (s *suite) run(ctx context.Context) error {
 	began := time.Now()
 	s.needs = make(map[string]*need)
@@ -85,7 +85,8 @@ func (s *suite) runLane(ctx context.Context, l lane) {
 	}
 }
 
-// installNeeds installs one need after the other: apt cannot run twice at the same time.
+// installNeeds installs the needs one after the other, because apt cannot run twice at the same
+// time.
 func (s *suite) installNeeds(ctx context.Context, order []*need) {
 	for _, n := range order {
 		_, out, err := s.runCommand(ctx, s.setup+"have_"+n.name, false)
@@ -133,14 +134,15 @@ func (s *suite) runPart(ctx context.Context, p part) (outcome, string) {
 // cleanupGrace is the time that a part has to clean up after an interrupt.
 const cleanupGrace = 20 * time.Second
 
-// runCommand runs a shell command in a process group of its own, and returns its processor time and
-// its output. An interrupt reaches the whole group. If nice is set it yields to other commands.
+// runCommand runs a shell command in its own process group, and returns its processor time and its
+// output. An interrupt reaches the whole group. If nice is set, the command runs with a lower
+// priority.
 func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Duration, string, error) {
 	args := []string{"sh", "-c", line}
 	if nice {
 		args = slices.Concat([]string{"nice", "-n", "10"}, args)
 	}
-	// A file instead of a pipe, which a process left behind would keep open.
+	// Use a file instead of a pipe, which a process left behind would keep open.
 	output, err := os.CreateTemp("", "bringupd-suite-")
 	if err != nil {
 		return 0, "", err
@@ -155,7 +157,7 @@ func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Du
 	cmd.WaitDelay = cleanupGrace
 	err = cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the rest of the group, if any
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill the rest of the group, if any
 	}
 	out, readErr := os.ReadFile(output.Name())
 	if readErr != nil {
@@ -167,13 +169,13 @@ func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Du
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), string(out), err
 }
 
-// raceOptions returns the environment variable that keeps every program under the race detector
-// from sleeping for a second before it exits. Options that the caller has set stay in force.
+// raceOptions returns the environment variable that keeps programs under the race detector from
+// sleeping for a second before they exit. The caller's own options stay in effect.
 func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 }
 
-// addOutcome keeps the outcome of a part and prints its output.
+// addOutcome stores the outcome of a part and prints its output.
 func (s *suite) addOutcome(o outcome, out string) {
 	text := fmt.Sprintf("== %s: %s", o.name, o.verdict())
 	if o.took > 0 {
@@ -213,7 +215,8 @@ func (s *suite) printTable(took time.Duration) error {
 	return nil
 }
 
-// weight sorts the most important results to the end of the table, where they are seen.
+// weight returns the sort key of a result: the most important results come last in the table, where
+// they are most visible.
 func (r result) weight() int { return slices.Index([]result{passed, absent, failed}, r) }
 
 func (o outcome) verdict() string {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// have replaces test/setup.sh: a share can be installed, and a browser cannot.
+// have replaces test/setup.sh: a share can be installed, a browser cannot.
 const have = `have_share() { echo installed a share; }
 have_browser() { echo "NOT RUN: no browser" >&2; return 1; }
 `
@@ -63,7 +63,8 @@ func TestTableNamesEveryPart(t *testing.T) {
 	}
 }
 
-// TestOutputIsNotMixed runs two parts side by side: the output of each is printed as a whole.
+// TestOutputIsNotMixed runs two parts concurrently and checks that the output of each is printed
+// without interruption.
 func TestOutputIsNotMixed(t *testing.T) {
 	both := filepath.Join(t.TempDir(), "both")
 	meet := func(own, other string) string {
@@ -77,7 +78,8 @@ func TestOutputIsNotMixed(t *testing.T) {
 	}
 }
 
-// TestInterrupt interrupts a run: processes of its parts end, and it counts as a failure.
+// TestInterrupt interrupts a run and checks that the processes of its parts end and that it counts
+// as a failure.
 func TestInterrupt(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,8 +98,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestRaceOptions reads the race detector's options in a part: they have no sleep at exit, and
-// those of the caller come last, where they win.
+// TestRaceOptions checks the race detector's options in a part: they disable the sleep at exit, and
+// the caller's own options come last, where they take precedence.
 func TestRaceOptions(t *testing.T) {
 	t.Setenv("GORACE", "exitcode=199")
 	out, err := runParts(t, t.Context(), false, part{name: "race", command: `echo "[$GORACE]"`})
@@ -106,7 +108,7 @@ func TestRaceOptions(t *testing.T) {
 	}
 }
 
-// TestPartsAreWellFormed checks that test/setup.sh can install what each part needs, that each
+// TestPartsAreWellFormed checks that test/setup.sh can install the needs of each part, that each
 // group has a make target, and that make test runs the gate.
 func TestPartsAreWellFormed(t *testing.T) {
 	setup, err := os.ReadFile("../../setup.sh")

@@ -1,4 +1,4 @@
-// Command testbed runs a Slurm of several nodes on this machine until Ctrl-C.
+// Command testbed runs a Slurm cluster of several nodes on this machine until Ctrl-C.
 package main
 
 import (
@@ -18,14 +18,14 @@ import (
 func main() {
 	ctx, stop := ossignal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once; the bed's watchdog cleans up
+	context.AfterFunc(ctx, stop) // a second signal ends it at once; the watchdog then cleans up
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		os.Exit(1)
 	}
 }
 
-// run keeps a bed up until ctx is done, or only prepares or cleans the machine.
+// run keeps a testbed running until ctx is done, or only prepares or cleans the machine.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg := testbed.Config{Log: stderr}
 	flags := flag.NewFlagSet("testbed", flag.ContinueOnError)
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return bed.Close()
 }
 
-// describe tells how to use the bed from another terminal.
+// describe writes instructions for using the testbed from another terminal.
 func describe(bed *testbed.Bed, w io.Writer) error {
 	login, err := bed.Enter("ctl")
 	if err != nil {

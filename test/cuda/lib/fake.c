@@ -1,16 +1,16 @@
 /*
- * A libcuda.so.1 without a driver: the eight H100 of test/nvml, each of which
- * reaches all others, but for what it is told. How that is done is in
- * test/standin/lib/answers.c; besides what is there it is told
+ * A libcuda.so.1 that needs no NVIDIA driver: by default the eight H100 of
+ * test/nvml, all of which have peer access to each other. For the file with
+ * other answers see test/standin/lib/answers.c. The words of this library are:
  *
- *     return cuInit 802             and what any other function returns
- *     version 12080                 of CUDA
- *     gpus 7                        how many there are
+ *     return cuInit 802             return value; also of any other function
+ *     version 12080                 version of CUDA
+ *     gpus 7                        number of GPUs
  *     gpu 3 name NVIDIA H200
  *     gpu 3 uuid GPU-fa4e0003-0000-0000-0000-000000000000
- *     peer 0 1 0                    GPU 0 does not reach GPU 1
+ *     peer 0 1 0                    GPU 0 has no access to GPU 1
  *
- * The types are those of NVIDIA's cuda.h.
+ * The types agree with NVIDIA's cuda.h.
  */
 typedef int CUresult;
 typedef int CUdevice;
@@ -27,7 +27,7 @@ static int begun;
 
 static CUdevice gpus(void) { return (CUdevice)number(WHOLE, "gpus", 8); }
 
-/* As ENTER, for what must come after cuInit. */
+/* Like ENTER, for functions that must be called after cuInit. */
 #define BEGUN(gpu)                                                                                                     \
     ENTER(gpu);                                                                                                        \
     if (!begun)                                                                                                        \
@@ -52,7 +52,7 @@ CUresult cuDriverGetVersion(int *version) {
 CUresult cuGetErrorName(CUresult code, const char **name) {
     if (code == 802)
         *name = "CUDA_ERROR_SYSTEM_NOT_READY";
-    else if (code == 777) /* one that nobody knows yet */
+    else if (code == 777) /* a code of a future version */
         *name = "CUDA_ERROR_OF_TOMORROW";
     else
         return CUDA_ERROR_INVALID_VALUE;
@@ -86,7 +86,7 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice device) {
     for (int i = 0; i < 16; i++, digits += 2) {
         digits += *digits == '-';
         if (sscanf(digits, "%2hhx", &uuid->bytes[i]) != 1)
-            abort(); /* a test that is wrong */
+            abort(); /* an error in the test */
     }
     return CUDA_SUCCESS;
 }

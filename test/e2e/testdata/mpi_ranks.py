@@ -1,4 +1,4 @@
-"""Adds up the ranks of a world by Open MPI's own library, and says who bringupd takes this one for."""
+"""Computes the sum of the ranks of a world with Open MPI's own library, and prints which rank bringupd assigns."""
 
 import ctypes
 import os

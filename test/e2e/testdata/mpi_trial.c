@@ -1,4 +1,5 @@
-/* What MPI's ranks do in the tests: mpi_trial MODE. Rank 0 says what was seen; the last rank is the one that fails. */
+/* The program of MPI ranks in the tests: mpi_trial MODE. Rank 0 prints the results; the last rank
+ * fails if MODE demands it. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 static int rank, size;
 
-/* A token goes around, and all ranks add up their numbers. */
+/* Passes a token around all ranks, and computes the sum of their numbers. */
 static void meet(void) {
 	int token = -1, sum = 0;
 	MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 7, &token, 1, MPI_INT, (rank + size - 1) % size, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -24,7 +25,7 @@ static void meet(void) {
 		printf("%d ranks, %d a node: the sum is %d, the universe %d\n", size, local, sum, known ? *universe : -1);
 }
 
-/* Ranks of a communicator share memory if, and only if, they are on one node. */
+/* Checks that ranks of a communicator share memory if, and only if, they are on one node. */
 static void check_shared(MPI_Comm comm, const char *what) {
 	int all, me, together = 0, shared, n;
 	MPI_Comm node;
@@ -45,7 +46,8 @@ static void check_shared(MPI_Comm comm, const char *what) {
 	free(names);
 }
 
-/* Spawned ranks and those who have spawned them meet. MPICH 5 takes the first nodes of both for one, with its own mpiexec too. */
+/* Merges spawned ranks with their parents. MPICH 5 takes the first nodes of both for one, also
+ * with its own mpiexec. */
 static void meet_spawned(MPI_Comm other, int high) {
 	MPI_Comm all;
 	MPI_Intercomm_merge(other, high, &all);
@@ -56,7 +58,7 @@ static void meet_spawned(MPI_Comm other, int high) {
 	MPI_Comm_free(&all);
 }
 
-/* 1 to 3 ranks are spawned on each list of hosts. */
+/* Spawns 1 to 3 ranks on each list of hosts. */
 static void place(char *program, int lists, char **hosts) {
 	char *arguments[] = {"child", "placed", NULL};
 	for (int list = 0; list < lists; list++)
@@ -75,7 +77,7 @@ static void place(char *program, int lists, char **hosts) {
 		printf("%d placements\n", 3 * lists);
 }
 
-/* The hosts of what a communicator connects to, in order. */
+/* Prints the hosts of the ranks to which a communicator connects, in order. */
 static void tell_children(const char *what, MPI_Comm children) {
 	int n;
 	MPI_Comm_remote_size(children, &n);
@@ -104,7 +106,7 @@ static void child(MPI_Comm parent, const char *word) {
 	MPI_Get_processor_name(name, &n);
 	snprintf(host, sizeof host, "%.40s%.10s", name, word);
 	MPI_Gather(host, 64, MPI_CHAR, NULL, 0, MPI_CHAR, 0, parent);
-	MPI_Barrier(parent); /* MPICH lets a child end before all who spawned it have reached it */
+	MPI_Barrier(parent); /* MPICH lets a child end before all its parents have reached it */
 	MPI_Comm_disconnect(&parent);
 }
 
@@ -129,7 +131,7 @@ static void spawn(char *program) {
 	}
 }
 
-/* The first rank accepts whom the last one connects to it, by a published name. */
+/* The first rank accepts a connection of the last one, through a published name. */
 static void accept_last(void) {
 	char port[MPI_MAX_PORT_NAME];
 	MPI_Comm other;

@@ -1,4 +1,4 @@
-"""A pool whose workers the launcher spawns, and where they are."""
+"""A pool whose workers are spawned by the launcher. Prints where they run."""
 import socket
 import time
 

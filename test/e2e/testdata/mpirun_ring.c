@@ -1,4 +1,4 @@
-/* mpirun_ring.py for an MPI without a Python. */
+/* Like mpirun_ring.py, for an MPI without a Python. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

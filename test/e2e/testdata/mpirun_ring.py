@@ -1,4 +1,4 @@
-"""A ring of messages. With a number it ends by that code; with "hold" it stays when all are up."""
+"""A ring of messages. With a number as its argument it exits with that code; with "hold" it keeps running."""
 import socket
 import sys
 import time

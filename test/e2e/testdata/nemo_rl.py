@@ -1,4 +1,4 @@
-"""Finds its cluster and sorts its nodes as NeMo RL does (nemo_rl/distributed/virtual_cluster.py), and prints what it has found."""
+"""Finds its cluster and sorts its nodes like NeMo RL (nemo_rl/distributed/virtual_cluster.py), and prints the result."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 now = time.time()
 told = dict(os.environ)
 
-# Launchers' variables would mislead the MPI of an actor; all others are passed on to every one.
+# Variables of launchers would mislead the MPI of an actor; all others are passed on to every actor.
 for name in list(os.environ):
     if name.startswith(("PMIX_", "PMI_", "MPI_", "OMPI_", "SLURM_")):
         del os.environ[name]

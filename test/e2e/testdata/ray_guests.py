@@ -1,4 +1,4 @@
-"""A driver that uses its Ray as the job's programs may, and as a stranger may not."""
+"""A driver that uses its Ray cluster like the job's programs, which must succeed, and like another user, which must fail."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def begin(*command, env):
 
 
 def holds(root, patterns):
-    """Returns the files in which the token can be read."""
+    """Returns the files that contain the token."""
     return [str(file) for pattern in patterns for file in Path(root).glob(pattern) if file.is_file() and token in text(file)]
 
 
@@ -32,7 +32,7 @@ def text(file):
 
 
 def judge(who, *attempts):
-    """Prints whether somebody was let in by one of some attempts, each made when those before have failed."""
+    """Prints whether one of the attempts was accepted. Later attempts are made only if all earlier ones have failed."""
     for attempt in attempts:
         attempt = attempt() if callable(attempt) else attempt
         said = attempt.communicate()[0]
@@ -47,7 +47,7 @@ def judge(who, *attempts):
 python = sys.executable
 address = os.environ["RAY_ADDRESS"]
 strangers = {
-    "a stranger": begin(python, "-c", USE, address, env=bare),  # who tries for 20 s
+    "a stranger": begin(python, "-c", USE, address, env=bare),  # tries for 20 s
     "a stranger's status": begin("ray", "status", "--address", address, env=bare),
     "a stranger's job": begin("ray", "job", "submit", "--address", DASHBOARD, "--", "echo", "let in as a job", env=bare),
 }
@@ -58,7 +58,7 @@ own = {
     "ray job submit": ("ray", "job", "submit", "--address", DASHBOARD, "--", "echo", "let in as a job"),
 }
 for who, command in own.items():
-    # On few cores Ray gives up now and then, as its Client does after 30 s.
+    # On machines with few cores Ray sometimes gives up, as does its Client after 30 s.
     judge(who, *[lambda command=command: begin(*command, env=os.environ)] * 4)
 for who, attempt in strangers.items():
     judge(who, attempt)

@@ -1,4 +1,4 @@
-"""A pool of mpi4py's workers that each tile loops of a program of their own by tadashi."""
+"""A pool of mpi4py workers. Each tiles the loops of its own program with tadashi."""
 
 import tempfile
 
@@ -32,7 +32,7 @@ def tile(size):
         translator.set_source(source.name, [])
         band = next(node for node in translator.scops[0].schedule_tree if "BAND" in str(node.node_type))
         band.transform(TrEnum.TILE_1D, 4)
-    time.sleep(0.05)  # as long as the other workers need to take a task
+    time.sleep(0.05)  # long enough for the other workers to take a task
     return os.uname().nodename
 
 

@@ -1,5 +1,5 @@
-// Package childtest has the tests that hold for a daemon's children whatever they are: processes,
-// or the goroutines of package fakechild.
+// Package childtest contains the tests that every implementation of a daemon's children must pass:
+// processes, and the goroutines of package fakechild.
 package childtest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Buffer is a bytes.Buffer that goroutines share.
+// Buffer is a bytes.Buffer that is safe for concurrent use.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,15 +40,17 @@ func (b *Buffer) String() string {
 
 const patience = 30 * time.Second
 
-// waits is the end of a line of shell that is ready, and goes on until a signal ends it.
+// waits is the end of a shell command line that reports that it is ready, and runs until a signal
+// ends it.
 const waits = "touch $READY; while :; do sleep 0.01; done"
 
-// unasked tells whether an exit is one with that code that nobody has asked for.
+// unasked reports whether an exit has that code and was not requested.
 func unasked(exit process.Exit, code int) bool {
 	return exit.Code == code && !exit.Requested && exit.Err == nil
 }
 
-// Contract runs the tests; in runs each of them, with a new Starter that the test closes.
+// Contract runs the tests. The function in runs each test with a new Starter, which the test
+// closes.
 func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s process.Starter))) {
 	for _, tc := range []struct {
 		name string
@@ -76,7 +78,7 @@ func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s proc
 	}
 }
 
-// spec is of a child that runs a line of shell.
+// spec returns the Spec of a child that runs a shell command line.
 func spec(line string) process.Spec {
 	env := append(os.Environ(), "OF_CHILD=1")
 	return process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", line}, Env: env}
@@ -104,7 +106,7 @@ func await(t *testing.T, what string, closed <-chan struct{}) {
 	}
 }
 
-// ready starts a child and waits until it has made the file $READY.
+// ready starts a child and waits until it has created the file $READY.
 func ready(t *testing.T, s process.Starter, line string) process.Handle {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ready")

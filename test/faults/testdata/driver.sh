@@ -1,6 +1,6 @@
 #!/bin/sh
-# The driver: it says that it runs, waits to be let go, and ends with the code
-# that the test wants of it. When it is told to end it says so, and does.
+# The driver reports that it runs, waits until the test releases it, and exits with the code that
+# the test has chosen. On TERM it reports the signal and exits.
 end() {
     echo "term $BRINGUPD_NODE_RANK" >"$FAULTS/said"
     exit "$CODE"

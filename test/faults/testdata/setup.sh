@@ -1,3 +1,3 @@
-# The setup command of every node: it says that it runs, and waits to be let go.
+# The setup command of every node reports that it runs, and waits until the test releases it.
 echo "check $BRINGUPD_NODE_RANK" >"$FAULTS/said"
 read -r _ <>"$FAULTS/check.$BRINGUPD_NODE_RANK"

@@ -1,5 +1,5 @@
-# The service of every node. When it is told to end it says so, and waits to be
-# let go. A line in its own file ends it like a crash.
+# The service of every node. On TERM it reports the signal, and waits until the test releases it. A
+# line in its own file makes it fail.
 end() {
     echo "drain $BRINGUPD_NODE_RANK" >"$FAULTS/said"
     read -r _ <>"$FAULTS/drain.$BRINGUPD_NODE_RANK"

@@ -1,9 +1,9 @@
 """A driver for --framework=dask: python dask_driver.py count | refused | hold | restart
 
-count    prints who the workers are, has them compute, and leaves the run's certificate in other.pem
-refused  tells what becomes of a client with the certificate of another run, in other.pem, and of one without
-hold     leaves the pids of the scheduler, the workers and their nannies in files, and waits
-restart  kills a worker that has a nanny, waits for the new one, and goes on as hold
+count    prints the workers, lets them compute, and copies the run's certificate to other.pem
+refused  prints the result of connecting with the certificate of another run, in other.pem, and without a certificate
+hold     writes the pids of the scheduler, the workers and their nannies to files, and waits
+restart  kills a worker that has a nanny, waits for the new one, and continues like hold
 """
 
 import os
@@ -25,7 +25,7 @@ def workers(client):
 
 
 def pids(client, nanny=False):
-    """Of the workers that have answered: one that has just come, or gone, is not among both."""
+    """Returns the pids of the workers that are in both lists: one that has just joined or left may be missing in one."""
     by_address = client.run(os.getpid, nanny=nanny)
     return {name: by_address[address] for name, (address, _) in workers(client).items() if address in by_address}
 
@@ -33,7 +33,7 @@ def pids(client, nanny=False):
 def restarted(client, before, killed):
     try:
         after = pids(client)
-    except OSError:  # the scheduler does not know yet that it is gone
+    except OSError:  # the scheduler does not know yet that the worker has died
         return False
     return len(after) == len(before) and after[killed] != before[killed]
 

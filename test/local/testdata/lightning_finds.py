@@ -1,4 +1,4 @@
-"""Says what each of Lightning's environments that knows where it is makes of this rank, and runs the program that is named."""
+"""Prints what each of Lightning's environments that applies here detects for this rank, and runs the given program."""
 
 import os
 import runpy

@@ -1,13 +1,13 @@
 /*
- * A libnvidia-ml.so.1 without a driver: a healthy node of eight H100, but for
- * what it is told. How that is done is in test/standin/lib/answers.c; besides
- * what is there it is told
+ * A libnvidia-ml.so.1 that needs no NVIDIA driver: by default a healthy node of
+ * eight H100. For the file with other answers see test/standin/lib/answers.c.
+ * Further words of this library are the arguments in this file, and:
  *
- *     init 9                        what nvmlInit returns
- *     gpu 3 handle 15               what asking for its handle returns
- *     gpu * attach 4                seconds that a process waits for it first,
- *                                   one GPU after the other
- *     event 3 xid 79                told once to who waits for events by then
+ *     init 9                        return value of nvmlInit
+ *     gpu 3 handle 15               return value of the query for its handle
+ *     gpu * attach 4                seconds that a process must wait for it at
+ *                                   first, for one GPU after the other
+ *     event 3 xid 79                delivered once to processes that wait
  */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS 1
 #include <nvml.h>
@@ -16,16 +16,16 @@
 
 #define INSTANCES 7
 
-/* What nvml.h leaves open. */
+/* The types that nvml.h leaves undefined. */
 struct nvmlDevice_st {
     int gpu, instance;
 };
 struct nvmlEventSet_st {
-    unsigned int seen; /* lines that were told, or were there before */
+    unsigned int seen; /* lines that were delivered, or existed before */
     unsigned long long types[GPUS];
 };
 
-/* The first of each GPU is the GPU itself. */
+/* The first entry of each GPU is the GPU itself, the others are its instances. */
 static struct nvmlDevice_st devices[GPUS][1 + INSTANCES];
 
 static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char *to, unsigned int length) {
@@ -38,7 +38,7 @@ static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char 
     return NVML_SUCCESS;
 }
 
-/* A question about a GPU that one word answers. */
+/* Defines a query about a GPU that is answered by the value of one word. */
 #define ONE(function, type, word, otherwise)                                                                           \
     nvmlReturn_t function(nvmlDevice_t device, type *value) {                                                          \
         ENTER(device.handle->gpu);                                                                                            \
@@ -52,7 +52,7 @@ static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char 
         return text(device.handle->gpu, word, otherwise, value, length);                                                      \
     }
 
-/* The library, and the node. */
+/* The library and the node */
 
 nvmlReturn_t nvmlInit_v2(void) {
     ENTER(WHOLE);
@@ -90,7 +90,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     return NVML_SUCCESS;
 }
 
-/* The driver attaches a GPU, without persistence mode, for each process that is the first to use it. */
+/* Without persistence mode, the NVIDIA driver attaches a GPU for the first process that uses it. */
 static void attach(unsigned int index) {
     static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
     static int attached[GPUS];
@@ -111,14 +111,14 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     return number((int)index, "handle", 0);
 }
 
-/* What a GPU is. */
+/* Identity of a GPU */
 
 TEXT(nvmlDeviceGetName, "name", "NVIDIA H100 80GB HBM3")
 TEXT(nvmlDeviceGetSerial, "serial", "1650000000001")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios", "96.00.89.00.01")
 ONE(nvmlDeviceGetMinorNumber, unsigned int, "minor", (unsigned)device.handle->gpu)
 
-/* Only where the GPU's memory is a node of the machine's, as on Grace. */
+/* Supported only if the GPU's memory is a NUMA node, as on Grace. */
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
     ENTER(device.handle->gpu);
     *node = (unsigned)number(device.handle->gpu, "numa", ~0u);
@@ -149,7 +149,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     return NVML_SUCCESS;
 }
 
-/* How it is set. */
+/* Configuration */
 
 ONE(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, "persistence", 1)
 ONE(nvmlDeviceGetComputeMode, nvmlComputeMode_t, "compute_mode", 0)
@@ -180,7 +180,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     return NVML_SUCCESS;
 }
 
-/* What it does. */
+/* Load */
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     ENTER(device.handle->gpu);
@@ -254,9 +254,9 @@ nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t
     return NVML_SUCCESS;
 }
 
-/* What has become of it. */
+/* Health */
 
-/* The word of a field and what it is otherwise; NULL for one that the GPU does not have. */
+/* Returns the word of a field and its default, or NULL if the GPU does not have the field. */
 static const char *field(unsigned int id, unsigned int *otherwise) {
     *otherwise = 0;
     switch (id) {
@@ -301,7 +301,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
     return NVML_SUCCESS;
 }
 
-/* Since Ampere rows are remapped, and no pages retired. */
+/* Since Ampere, GPUs remap rows instead of retiring pages. */
 nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
                                        unsigned long long *addresses) {
     unsigned int room = *count;
@@ -357,7 +357,7 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErr
     return NVML_SUCCESS;
 }
 
-/* What it is connected to. */
+/* Connections */
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
     int gpu = device.handle->gpu;
@@ -368,7 +368,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     info->status = (nvmlReturn_t)number(gpu, "fabric_status", 0);
     info->cliqueId = (unsigned)number(gpu, "fabric_clique", 0);
     info->state = (nvmlGpuFabricState_t)number(gpu, "fabric_state", NVML_GPU_FABRIC_STATE_COMPLETED);
-    info->healthMask = (unsigned)number(gpu, "fabric_mask", 0x1aa); /* nothing is wrong */
+    info->healthMask = (unsigned)number(gpu, "fabric_mask", 0x1aa); /* all healthy */
     if (info->version == nvmlGpuFabricInfo_v3)
         info->healthSummary = (unsigned char)number(gpu, "fabric_summary", NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY);
     return NVML_SUCCESS;
@@ -407,12 +407,12 @@ ONE(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, "gen", 5)
 ONE(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, "max_gen", 5)
 ONE(nvmlDeviceGetPcieReplayCounter, unsigned int, "replays", 0)
 
-/* What befalls it. */
+/* Events */
 
 ONE(nvmlDeviceGetSupportedEventTypes, unsigned long long, "events",
     nvmlEventTypeXidCriticalError | nvmlEventTypeGpuRecoveryAction)
 
-/* The event of that number in the file; 0 where there are fewer. */
+/* Reads the event of that number in the file. Returns 0 if there are fewer. */
 static int event(unsigned int wanted, nvmlEventData_t *data) {
     char line[LINE], kind[LINE], *rest;
     unsigned int seen = 0, gpu;
@@ -424,7 +424,7 @@ static int event(unsigned int wanted, nvmlEventData_t *data) {
         memset(data, 0, sizeof *data);
         data->gpuInstanceId = data->computeInstanceId = ~0u;
         if (sscanf(rest, "%u %255s %llu", &gpu, kind, &data->eventData) < 2 || gpu >= GPUS)
-            abort(); /* a test that is wrong */
+            abort(); /* an error in the test */
         data->device.handle = devices[gpu];
         data->eventType = strcmp(kind, "xid") ? nvmlEventTypeGpuRecoveryAction : nvmlEventTypeXidCriticalError;
         found = 1;

@@ -1,19 +1,19 @@
 /*
- * What all libraries without a driver know: what they answer is in a text file
- * for the host, $VARIABLE/HOST.conf, which is read at every call. Where it has
- * nothing to say, and where there is none, nothing is wrong. A line of the file
- * is a word and its value; the last such line counts:
+ * The common part of all substitute libraries. Their answers are in a text file
+ * for the host, $VARIABLE/HOST.conf, which is read at every call. Without a
+ * file, or without a line for a query, the answer is that of healthy hardware. A
+ * line of the file consists of a word and its value; the last such line counts:
  *
- *     gpus 8                        of the node; the words are the library's own
- *     return nvmlDeviceGetName 15   what a function returns
- *     hang nvmlDeviceGetCount       it never returns
- *     crash nvmlDeviceGetCount      it ends the process
- *     slow nvmlDeviceGetCount 45    it takes that many seconds
- *     gpu 3 remap_failed 1          of one GPU
- *     gpu * fabric_state 2          of each
+ *     gpus 8                        for the node; each library defines its words
+ *     return nvmlDeviceGetName 15   return value of a function
+ *     hang nvmlDeviceGetCount       the function never returns
+ *     crash nvmlDeviceGetCount      the function crashes the process
+ *     slow nvmlDeviceGetCount 45    the function takes that many seconds
+ *     gpu 3 remap_failed 1          for one GPU
+ *     gpu * fabric_state 2          for each GPU
  *     gpu 3 return nvmlDeviceGetName 15
  *
- * The names of functions are without _v2 and the like.
+ * Names of functions are written without a suffix such as _v2.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -24,9 +24,9 @@
 
 #define GPUS 16
 #define LINE 256
-#define WHOLE (-1) /* the node, where a GPU could be meant */
+#define WHOLE (-1) /* stands for the node instead of a GPU */
 
-/* The file of this host; NULL where there is none. */
+/* Opens the file of this host. Returns NULL if there is none. */
 static FILE *answers(void) {
     const char *dir = getenv(VARIABLE);
     char host[64] = "", path[4096];
@@ -37,7 +37,7 @@ static FILE *answers(void) {
     return fopen(path, "re");
 }
 
-/* What follows the words that the line begins with; NULL where it doesn't. */
+/* Returns the rest of a line that begins with the words, otherwise NULL. */
 static char *after(char *line, const char *words) {
     size_t n = strlen(words);
     if (strncmp(line, words, n) || !strchr(" \n", line[n]))
@@ -47,7 +47,7 @@ static char *after(char *line, const char *words) {
     return line;
 }
 
-/* The part of a line that is about this GPU, or about the node. */
+/* Returns the part of a line that applies to this GPU, or to the node, or NULL. */
 static char *about(char *line, int gpu) {
     char *end, *rest;
     if (gpu == WHOLE)
@@ -81,8 +81,8 @@ static unsigned long long number(int gpu, const char *word, unsigned long long o
     return told(gpu, word, value) ? strtoull(value, NULL, 0) : otherwise;
 }
 
-/* Whether any line has that in it: most calls are told nothing, and there may
- * be many thousands of them. */
+/* Reports whether any line contains the text. This is fast for the many
+ * thousand calls for which there is no line. */
 static int mentioned(const char *what) {
     char line[LINE];
     int found = 0;
@@ -94,7 +94,7 @@ static int mentioned(const char *what) {
     return found;
 }
 
-/* What the function is told to return before it does anything, if it does. */
+/* Applies crash, hang and slow to a call. Returns its return value if set, otherwise 0. */
 static int enter(const char *function, int gpu) {
     char words[LINE], value[LINE];
     int name = (int)strlen(function);

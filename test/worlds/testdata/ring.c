@@ -1,5 +1,6 @@
-/* One rank of a ring of MPI: it passes a message on again and again, until it is told to end, by a signal and a file, as the ranks of ring_test.go
- * are. MPI_Test instead of MPI_Recv lets it hear of that, and leaves the processors to others. */
+/* One rank of an MPI ring. It repeatedly forwards a message until a signal and a file order it to
+ * end, like the ranks of ring_test.go. It uses MPI_Test instead of MPI_Recv, so that it notices
+ * the order and does not occupy a processor. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <signal.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 static const char *dir;
-static char order[4096]; /* the path of the file that says how to end */
+static char order[4096]; /* path of the file with the order */
 static volatile sig_atomic_t ordered, connected;
 
 static void tell(const char *what, int rank) {
@@ -23,7 +24,8 @@ static void tell(const char *what, int rank) {
 	}
 }
 
-/* Ends as the order says. A signal handler calls it, perhaps within malloc, so it calls only what is safe there. */
+/* Executes the order. A signal handler calls it, perhaps within malloc, so it calls only async-
+ * signal-safe functions. */
 static void obey(void) {
 	static const char words[] = "the loss is not a number\n";
 	char what[32] = "";
@@ -38,15 +40,15 @@ static void obey(void) {
 	if (!strncmp(what, "exit", 4))
 		_exit(code);
 	if (!strncmp(what, "crash", 5)) {
-		signal(SIGSEGV, SIG_DFL); /* Intel's library would make an exit of it */
+		signal(SIGSEGV, SIG_DFL); /* Intel's library would turn it into an exit */
 		raise(SIGSEGV);
 	}
-	if (!strncmp(what, "abort", 5)) /* only once connected, so not in the handler */
+	if (!strncmp(what, "abort", 5)) /* only when connected, so not in the signal handler */
 		MPI_Abort(MPI_COMM_WORLD, code);
 	_exit(97);
 }
 
-/* Within MPI_Init there is nobody who would look at the order later. */
+/* During MPI_Init, nothing would check for the order later, so the handler executes it. */
 static void on_order(int signal) {
 	ordered = 1;
 	if (!connected)
